@@ -1,0 +1,201 @@
+"""The wire between agents and the backend, protocol 1.
+
+Both sides import this file and nothing else of each other. It holds shapes and limits, no behaviour: stdlib only,
+so that an agent pays nothing for it. Every time is an RFC 3339 string in UTC on the wire (a `datetime` once decoded);
+both sides ignore fields and report kinds that they do not know.
+
+An agent makes three calls, all outbound:
+
+* `POST ENROL_PATH`: a join token for a credential of this machine. Everything else carries
+  `Authorization: Bearer <credential>`.
+* `POST REPORTS_PATH`: numbered reports in, an acknowledgement and waiting orders out.
+* `GET ORDERS_PATH?wait=50&sent_at=…&last_poll_at=…&held=<order id>:<via>,…`: held open until an order comes.
+
+Errors are `application/problem+json` with `type`, `title`, `status`, `detail`: 401 (credential unknown or revoked: enrol
+anew), 403 (join token refused), 413 (too large), 422 (cannot be read), 429 and 503 (later; see `Retry-After`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+PROTOCOL = 1
+
+ENROL_PATH = "/agent/v1/enrol"
+REPORTS_PATH = "/agent/v1/reports"
+ORDERS_PATH = "/agent/v1/orders"
+
+# Reports in one batch, bytes in one request, bytes in one document as received, levels of nesting, seconds held open.
+MAX_REPORTS = 200
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 1024 * 1024
+MAX_DEPTH = 32
+MAX_WAIT_SECONDS = 50
+
+# Kinds of reports. A backend that does not know a kind stores the report as it is and flags it.
+DOCUMENT = "document"
+REMINDER = "reminder"
+RECEIPT = "receipt"
+INSTANCE = "instance"
+
+# Outcomes of an order, as a receipt states them.
+ANSWERED = "answered"
+REFUSED = "refused"
+FAILED = "failed"
+
+
+@dataclass(slots=True, kw_only=True)
+class EnrolRequest:
+    """What a machine says of itself once.
+
+    `machine_id` is the `vmId`, else `DRYDOCK_MACHINE_ID`, else a UUID kept in the state folder; `machine_id_source` says
+    which (`imds`, `config`, `file`). `availability_set` is the configured set as `[kind:]name`, or empty. `instance` is
+    the `compute` object of `/metadata/instance` as received, or null where it could not be read.
+    """
+
+    join_token: str
+    machine_id: str
+    machine_id_source: str = "imds"
+    resource_name: str = ""
+    availability_set: str = ""
+    instance: dict[str, Any] | None = None
+    agent_version: str = ""
+    protocol: int = PROTOCOL
+
+
+@dataclass(slots=True, kw_only=True)
+class EnrolAnswer:
+    """The credential is shown this once; the backend keeps a hash of it."""
+
+    credential: str
+    machine_id: str
+    server_time: datetime
+    protocol: int = PROTOCOL
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """One numbered observation or receipt. `seq` counts from 1 within a spool; `at` is the machine's own clock.
+
+    `data` holds the fields of `DocumentData`, `ReminderData`, `ReceiptData` or `InstanceData`, by `kind`.
+    """
+
+    seq: int
+    kind: str
+    at: datetime
+    data: dict[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class DocumentData:
+    """One answer of the metadata service as received.
+
+    `body` is the answer's bytes as UTF-8 text; where they are no UTF-8 it is their base64 form and `encoding` says
+    `base64`. `hash` is the SHA-256 of the bytes, lower case hex. `incarnation` is None where it could not be read.
+    """
+
+    body: str
+    hash: str
+    incarnation: int | None = None
+    encoding: str = "utf-8"
+    api_version: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ReminderData:
+    """The document with this hash is still what the metadata service answers (at the report's `at`)."""
+
+    hash: str
+    incarnation: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ReceiptData:
+    """The agent's answer to one order.
+
+    `outcome` is `answered` (Azure answered with `azure_status` and `azure_body`, cut at 2,000 characters), `refused` (the
+    agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `unreadable`) or `failed` (asked,
+    no answer: `reason` in words). `via` repeats the order's.
+    """
+
+    order_id: str
+    event_id: str
+    outcome: str
+    azure_status: int | None = None
+    azure_body: str = ""
+    reason: str = ""
+    attempted_at: datetime | None = None
+    via: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class InstanceData:
+    """`compute` of `/metadata/instance` as received, and the set that the configuration names (`[kind:]name` or empty)."""
+
+    compute: dict[str, Any]
+    resource_name: str = ""
+    availability_set: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ReportsRequest:
+    """A batch of up to `MAX_REPORTS` reports in ascending `seq`; it may be empty (a heartbeat).
+
+    `spool` is a UUID made together with the spool: a new spool begins a new epoch. `last_poll_at` is the machine's time of
+    the last good answer of the metadata service. `held` lists the orders the agent has, as `<order id>:<via>`.
+    """
+
+    spool: str
+    sent_at: datetime
+    last_poll_at: datetime | None = None
+    agent_version: str = ""
+    held: list[str] = field(default_factory=list)
+    # Each one a `Report`; read one by one, so that an unreadable report stands alone.
+    reports: list[Any] = field(default_factory=list)
+    protocol: int = PROTOCOL
+
+
+@dataclass(slots=True, kw_only=True)
+class Order:
+    """An approval on its way to one machine: start `event_id` at Azure, before `expires_at` (the backend's clock).
+
+    `event_id` is spelled as this machine reported it. `via` names the path that brought the order here; the agent repeats
+    it in `held` and in the receipt, so that the backend can say how each order was delivered.
+    """
+
+    id: str
+    machine_id: str
+    event_id: str
+    issued_at: datetime
+    expires_at: datetime | None = None
+    via: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Refusal:
+    """A report that the backend will never take. The agent keeps it apart and goes on."""
+
+    seq: int
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ReportsAnswer:
+    """Everything up to `acknowledged` is committed or refused; the agent may delete it."""
+
+    acknowledged: int
+    server_time: datetime
+    refused: list[Refusal] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
+    protocol: int = PROTOCOL
+
+
+@dataclass(slots=True, kw_only=True)
+class OrdersAnswer:
+    """What a held call ends with; `orders` is empty when the wait ran out."""
+
+    server_time: datetime
+    orders: list[Order] = field(default_factory=list)
+    protocol: int = PROTOCOL
