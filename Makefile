@@ -1,0 +1,65 @@
+# The two commands to know: `make demo` and `make test`. Every target that needs it makes `.venv` first.
+PYTHON ?= python3
+BIN := .venv/bin
+# The demo needs fewer packages than the development; both live in the one `.venv`, the second contains the first.
+DEMO_READY := .venv/ready-demo
+DEV_READY := .venv/ready-dev
+SOURCES := requirements/uv.txt pyproject.toml agents/pyproject.toml CHANGELOG.md
+
+.DEFAULT_GOAL := install
+.PHONY: install demo test check lint types docs lock browser bench clean
+
+install: $(DEV_READY)
+.venv: $(DEV_READY)
+
+define install_from
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Drydock needs Python 3.11 or newer; set PYTHON=.")'
+	@test -x $(BIN)/uv || { $(PYTHON) -m venv --clear .venv && $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt; }
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes $(1)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . -e agents
+	@touch $@
+endef
+
+$(DEV_READY): requirements/dev.txt $(SOURCES)
+	$(call install_from,requirements/dev.txt)
+
+# Where everything is installed already, the smaller set must not take things away again.
+$(DEMO_READY): requirements/demo.txt $(SOURCES)
+	@if [ -e $(DEV_READY) ]; then $(MAKE) --no-print-directory $(DEV_READY) && touch $@; fi
+	$(if $(wildcard $(DEV_READY)),,$(call install_from,requirements/demo.txt))
+
+# `exec`, so that a signal or a kill reaches the demo itself.
+demo: $(DEMO_READY)
+	@exec $(BIN)/python manage.py demo
+
+test: $(DEV_READY)
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+check: $(DEV_READY) lint types docs
+	@$(BIN)/python requirements/lock.py --check
+	@$(BIN)/uv pip check --quiet --python $(BIN)/python
+	@$(BIN)/python manage.py with_servers -- $(BIN)/python manage.py check --fail-level WARNING
+	@$(BIN)/python manage.py with_servers -- $(BIN)/python manage.py makemigrations --check --dry-run
+
+lint: $(DEV_READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(DEV_READY)
+	@$(BIN)/mypy
+
+docs: $(DEV_READY)
+	@$(BIN)/python manage.py print_docs --check
+
+lock: $(DEV_READY)
+	@$(BIN)/python requirements/lock.py $(ARGS)
+
+# Playwright drives Debian's own chromium; this is the one thing that the package index does not have.
+browser:
+	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; }
+
+bench: $(DEV_READY)
+	@exec $(BIN)/python -m bench $(ARGS)
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles test-artifacts

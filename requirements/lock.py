@@ -1,0 +1,95 @@
+"""Pins what Drydock installs: `python requirements/lock.py` writes the files, `--check` says whether they are current.
+
+Each file starts with the digest of what it was made from and of what it holds, so the check needs no network. Versions
+that are already pinned stay; `--upgrade` asks for the newest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "requirements"
+
+# One uv for all: its file comes first and the others are resolved under it. `build.in` holds the build backend, because
+# our two distributions go in without build isolation.
+OUTPUTS: dict[str, list[str]] = {
+    "uv.txt": ["requirements/uv.in"],
+    "base.txt": ["pyproject.toml", "requirements/build.in"],
+    "agent.txt": ["agents/pyproject.toml", "requirements/build.in", "--extra", "redis"],
+    "demo.txt": ["pyproject.toml", "requirements/build.in", "requirements/uv.in", "--extra", "demo"],
+    "dev.txt": ["pyproject.toml", "requirements/build.in", "requirements/uv.in", "--extra", "demo", "--extra", "dev"],
+}
+OPTIONS = [
+    "--universal",
+    "--generate-hashes",
+    "--no-emit-index-url",
+    "--no-header",
+    "--no-annotate",
+    "--no-emit-package=drydock",
+    "--no-emit-package=drydock-agent",
+    "--quiet",
+]
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def inputs_digest(name: str) -> str:
+    """Digest of the command and of the dependency tables it reads; other parts of a pyproject.toml do not matter."""
+    stated: list[object] = [OUTPUTS[name], OPTIONS]
+    for source in ("pyproject.toml", "agents/pyproject.toml"):
+        document = tomllib.loads((ROOT / source).read_text())
+        project = document["project"]
+        stated.append([project["requires-python"], project["dependencies"], project.get("optional-dependencies", {})])
+    stated.extend((FOLDER / source).read_text() for source in ("uv.in", "build.in"))
+    return digest(json.dumps(stated, sort_keys=True))
+
+
+def split(path: Path) -> tuple[str, str]:
+    """The first line and the rest; two empty texts where there is no file."""
+    if not path.exists():
+        return "", ""
+    head, _, body = path.read_text().partition("\n")
+    return head, body
+
+
+def head_of(name: str, body: str) -> str:
+    return f"# made by `make lock`; inputs {inputs_digest(name)[:16]}, content {digest(body)[:16]}"
+
+
+def write(name: str, upgrade: bool) -> None:
+    target = FOLDER / name
+    # Every file agrees with the widest one on each version; the widest one is made right after uv's.
+    constraints = [] if name in ("uv.txt", "dev.txt") else ["-c", "requirements/dev.txt"]
+    if name == "dev.txt":
+        constraints = ["-c", "requirements/uv.txt"]
+    command = [sys.executable, "-m", "uv", "pip", "compile", *OUTPUTS[name], *constraints, *OPTIONS, "-o", str(target)]
+    subprocess.run([*command, *(["--upgrade"] if upgrade else [])], cwd=ROOT, check=True)
+    body = target.read_text()
+    if body.startswith("# made by"):
+        body = body.partition("\n")[2]
+    if "://" in body:
+        raise SystemExit(f"{name} names an address; a requirement file must not say where packages come from.")
+    target.write_text(head_of(name, body) + "\n" + body)
+
+
+def main(arguments: list[str]) -> int:
+    if "--check" not in arguments:
+        for name in ("uv.txt", "dev.txt", "demo.txt", "base.txt", "agent.txt"):
+            write(name, "--upgrade" in arguments)
+        return 0
+    stale = [name for name in OUTPUTS if split(FOLDER / name)[0] != head_of(name, split(FOLDER / name)[1])]
+    if stale:
+        print(f"Not current: {', '.join('requirements/' + name for name in stale)}. Run `make lock` and commit them.")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
