@@ -1,0 +1,170 @@
+"""Reading one answer of the metadata service. Nothing here raises: what cannot be read is flagged."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One event as one document lists it.
+
+    `event_id` is upper case, `spelled` as received. Fields that the document does not state are `""`, `None` or `()`.
+    `flags` says in words what was odd.
+    """
+
+    event_id: str
+    spelled: str
+    status: str = ""
+    event_type: str = ""
+    resource_type: str = ""
+    resources: tuple[str, ...] = ()
+    not_before: datetime | None = None
+    description: str = ""
+    source: str = ""
+    duration_seconds: int | None = None
+    flags: tuple[str, ...] = ()
+
+    @property
+    def started(self) -> bool:
+        return self.status == "Started"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """`readable` is False when the body was no document at all; then it says nothing about any event."""
+
+    readable: bool
+    incarnation: int | None = None
+    listings: tuple[Listing, ...] = ()
+    flags: tuple[str, ...] = field(default=())
+
+
+def read_time(text: Any) -> datetime | None:
+    """RFC 1123 (a wrong weekday is accepted) or ISO 8601, as UTC; None when empty or unreadable."""
+    if not isinstance(text, str) or not text.strip():
+        return None
+    text = text.strip()
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        # The weekday is not compared with the date: some emitters get it wrong.
+        day, comma, rest = text.partition(",")
+        try:
+            moment = parsedate_to_datetime(rest.strip() if comma else day)
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except (OverflowError, ValueError):
+        return None
+
+
+def read_integer(value: Any) -> int | None:
+    """An integer, also as digits in a string; None for anything else or beyond 63 bits."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        text = value.strip()
+        if not text.isascii() or not text.lstrip("-").isdigit() or len(text) > 19:
+            return None
+        value = int(text) if text.count("-") <= 1 else None
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return value
+    return None
+
+
+def _text(value: Any, limit: int) -> str:
+    # Postgres keeps no NUL in text.
+    return value.replace("\x00", "\N{REPLACEMENT CHARACTER}").strip()[:limit] if isinstance(value, str) else ""
+
+
+def _clean_name(name: str) -> str:
+    # 2017-03-01 put an underscore before the names of machines.
+    return name[1:] if name.startswith("_") else name
+
+
+def read_listing(raw: Any) -> Listing | None:
+    """One element of `Events`; None when it has no usable EventId."""
+    if not isinstance(raw, dict):
+        return None
+    spelled = _text(raw.get("EventId"), 200)
+    if not spelled:
+        return None
+    flags: list[str] = []
+    named = raw.get("Resources")
+    resources: list[str] = []
+    if isinstance(named, list):
+        seen: set[str] = set()
+        for item in named:
+            name = _clean_name(_text(item, 200))
+            if name and name.lower() not in seen:
+                seen.add(name.lower())
+                resources.append(name)
+        if len(named) > len(resources):
+            flags.append("Resources holds repeated or unreadable names")
+    elif named is not None:
+        flags.append("Resources is not a list")
+    not_before = read_time(raw.get("NotBefore"))
+    if not_before is None and raw.get("NotBefore"):
+        flags.append("NotBefore cannot be read")
+    duration = read_integer(raw.get("DurationInSeconds"))
+    if duration is None and raw.get("DurationInSeconds") is not None:
+        flags.append("DurationInSeconds cannot be read")
+    if duration is not None and abs(duration) >= 2**31:
+        flags.append("DurationInSeconds is out of range")
+        duration = None
+    status = _text(raw.get("EventStatus"), 50)
+    if status not in ("Scheduled", "Started"):
+        flags.append(f"unknown EventStatus {status!r}" if status else "EventStatus is missing")
+    resource_type = _text(raw.get("ResourceType"), 100)
+    if resource_type and resource_type != "VirtualMachine":
+        flags.append(f"unknown ResourceType {resource_type!r}")
+    return Listing(
+        event_id=spelled.upper(),
+        spelled=spelled,
+        status=status,
+        event_type=_text(raw.get("EventType"), 50),
+        resource_type=resource_type,
+        resources=tuple(resources),
+        not_before=not_before,
+        description=_text(raw.get("Description"), 2000),
+        source=_text(raw.get("EventSource"), 50),
+        duration_seconds=duration,
+        flags=tuple(flags),
+    )
+
+
+def read_document(body: bytes) -> Document:
+    """Understand one body. An empty one is unreadable: it says nothing, least of all that there are no events."""
+    if not body.strip():
+        return Document(readable=False, flags=("empty body",))
+    try:
+        raw = json.loads(body.decode("utf-8-sig", errors="replace"), strict=False)
+    except (ValueError, RecursionError):
+        return Document(readable=False, flags=("not JSON",))
+    if not isinstance(raw, dict) or not isinstance(raw.get("Events"), list):
+        return Document(readable=False, flags=("no Events list",))
+    flags: list[str] = []
+    incarnation = read_integer(raw.get("DocumentIncarnation"))
+    if incarnation is None:
+        flags.append("DocumentIncarnation cannot be read")
+    listings: dict[str, Listing] = {}
+    for item in raw["Events"]:
+        listing = read_listing(item)
+        if listing is None:
+            flags.append("an event without a usable EventId")
+        elif listing.event_id in listings:
+            flags.append(f"event {listing.spelled} is listed twice")
+        else:
+            listings[listing.event_id] = listing
+            flags += [f"{listing.spelled}: {flag}" for flag in listing.flags]
+    return Document(
+        readable=True, incarnation=incarnation, listings=tuple(listings.values()), flags=tuple(flags)
+    )

@@ -1,0 +1,78 @@
+"""Kinds of timeline entries, each with how it is shown."""
+
+from enum import StrEnum
+
+from fleet.domain.states import Look
+
+
+class EntryKind(StrEnum):
+    EVENT_SEEN = "event_seen"
+    EVENT_SIGHTED = "event_sighted"
+    EVENT_CHANGED = "event_changed"
+    EVENT_STARTED = "event_started"
+    EVENT_ENDED = "event_ended"
+    EVENT_REOPENED = "event_reopened"
+    EVENT_UNWATCHED = "event_unwatched"
+    EVENT_WATCHED = "event_watched"
+    FOREIGN_SIGHTING = "foreign_sighting"
+    DOCUMENT_UNREADABLE = "document_unreadable"
+    REPORT_UNKNOWN = "report_unknown"
+    REPORT_REFUSED = "report_refused"
+    APPROVAL_GRANTED = "approval_granted"
+    APPROVAL_ACCEPTED = "approval_accepted"
+    APPROVAL_CONFIRMED = "approval_confirmed"
+    APPROVAL_WITHDRAWN = "approval_withdrawn"
+    APPROVAL_REFUSED = "approval_refused"
+    APPROVAL_LAPSED = "approval_lapsed"
+    APPROVAL_VOID = "approval_void"
+    ORDER_OFFERED = "order_offered"
+    ORDER_DELIVERED = "order_delivered"
+    ORDER_ANSWERED = "order_answered"
+    ORDER_SUPERSEDED = "order_superseded"
+    ORDER_EXPIRED = "order_expired"
+    ORDER_CANCELLED = "order_cancelled"
+    LATE_RECEIPT = "late_receipt"
+    MACHINE_ENROLLED = "machine_enrolled"
+    MACHINE_ENROLLED_AGAIN = "machine_enrolled_again"
+    MACHINE_CHANGED = "machine_changed"
+    MACHINE_REVOKED = "machine_revoked"
+    MACHINE_MOVED = "machine_moved"
+    SET_MERGED = "set_merged"
+    TOKEN_CREATED = "token_created"
+
+
+ENTRY_LOOKS: dict[EntryKind, Look] = {
+    EntryKind.EVENT_SEEN: Look("Announced", "due", "calendar-clock"),
+    EntryKind.EVENT_SIGHTED: Look("Seen", "quiet", "eye"),
+    EntryKind.EVENT_CHANGED: Look("Changed", "due", "pencil"),
+    EntryKind.EVENT_STARTED: Look("Started", "busy", "play"),
+    EntryKind.EVENT_ENDED: Look("Ended", "good", "circle-check"),
+    EntryKind.EVENT_REOPENED: Look("Reopened", "due", "rotate-ccw"),
+    EntryKind.EVENT_UNWATCHED: Look("Unwatched", "bad", "eye-off"),
+    EntryKind.EVENT_WATCHED: Look("Watched again", "quiet", "eye"),
+    EntryKind.FOREIGN_SIGHTING: Look("Foreign sighting", "bad", "triangle-alert"),
+    EntryKind.DOCUMENT_UNREADABLE: Look("Unreadable document", "bad", "file-question"),
+    EntryKind.REPORT_UNKNOWN: Look("Unknown report", "due", "file-question"),
+    EntryKind.REPORT_REFUSED: Look("Refused report", "bad", "file-x"),
+    EntryKind.APPROVAL_GRANTED: Look("Approved", "busy", "gavel"),
+    EntryKind.APPROVAL_ACCEPTED: Look("Azure accepted", "busy", "cloud"),
+    EntryKind.APPROVAL_CONFIRMED: Look("Approval confirmed", "good", "circle-check"),
+    EntryKind.APPROVAL_WITHDRAWN: Look("Approval withdrawn", "quiet", "undo-2"),
+    EntryKind.APPROVAL_REFUSED: Look("Approval refused", "bad", "octagon-x"),
+    EntryKind.APPROVAL_LAPSED: Look("Approval lapsed", "bad", "timer-off"),
+    EntryKind.APPROVAL_VOID: Look("Approval void", "quiet", "circle-slash"),
+    EntryKind.ORDER_OFFERED: Look("Order offered", "busy", "mail"),
+    EntryKind.ORDER_DELIVERED: Look("Order delivered", "busy", "mail-check"),
+    EntryKind.ORDER_ANSWERED: Look("Order answered", "busy", "reply"),
+    EntryKind.ORDER_SUPERSEDED: Look("Order superseded", "quiet", "skip-forward"),
+    EntryKind.ORDER_EXPIRED: Look("Order expired", "bad", "timer-off"),
+    EntryKind.ORDER_CANCELLED: Look("Order cancelled", "quiet", "ban"),
+    EntryKind.LATE_RECEIPT: Look("Late receipt", "quiet", "history"),
+    EntryKind.MACHINE_ENROLLED: Look("Enrolled", "calm", "server"),
+    EntryKind.MACHINE_ENROLLED_AGAIN: Look("Enrolled again", "due", "server"),
+    EntryKind.MACHINE_CHANGED: Look("Machine changed", "calm", "server-cog"),
+    EntryKind.MACHINE_REVOKED: Look("Revoked", "bad", "server-off"),
+    EntryKind.MACHINE_MOVED: Look("Moved to another set", "calm", "arrow-right-left"),
+    EntryKind.SET_MERGED: Look("Sets joined", "calm", "merge"),
+    EntryKind.TOKEN_CREATED: Look("Token made", "calm", "key-round"),
+}

@@ -1,0 +1,188 @@
+"""States and moves, as data, with how each state looks.
+
+`MOVES[kind][state]` names the states that may follow. Operations enter a state by one conditional UPDATE whose WHERE
+comes from `sources`; the diagram in the documentation is printed from the same tables.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class EventStatus(StrEnum):
+    """Computed from sightings by `fleet.domain.sightings.fold`, never pushed along."""
+
+    SCHEDULED = "SCHEDULED"
+    STARTED = "STARTED"
+    ENDED = "ENDED"
+
+
+class EndedAs(StrEnum):
+    """How an ended event ended, as far as the sightings tell."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    CANCELLED_OR_MISSED = "cancelled_or_missed"
+    MACHINE_DELETED = "machine_deleted"
+    UNKNOWN = "unknown"
+
+
+class Certainty(StrEnum):
+    SEEN = "seen"
+    INFERRED = "inferred"
+
+
+class ApprovalState(StrEnum):
+    PROPOSED = "PROPOSED"
+    WAITING = "WAITING"
+    GRANTED = "GRANTED"
+    RELAYING = "RELAYING"
+    ACCEPTED = "ACCEPTED"
+    CONFIRMED = "CONFIRMED"
+    WITHDRAWN = "WITHDRAWN"
+    REFUSED = "REFUSED"
+    LAPSED = "LAPSED"
+    VOID = "VOID"
+
+
+class OrderState(StrEnum):
+    OFFERED = "OFFERED"
+    DELIVERED = "DELIVERED"
+    ANSWERED = "ANSWERED"
+    SUPERSEDED = "SUPERSEDED"
+    EXPIRED = "EXPIRED"
+    CANCELLED = "CANCELLED"
+
+
+class Presence(StrEnum):
+    """`expected` is enrolled and never heard."""
+
+    LIVE = "live"
+    LATE = "late"
+    SILENT = "silent"
+    GONE = "gone"
+    EXPECTED = "expected"
+
+
+EVENT_MOVES: dict[EventStatus, tuple[EventStatus, ...]] = {
+    EventStatus.SCHEDULED: (EventStatus.STARTED, EventStatus.ENDED),
+    EventStatus.STARTED: (EventStatus.ENDED,),
+    # A newer document that lists the event again reopens it.
+    EventStatus.ENDED: (EventStatus.SCHEDULED, EventStatus.STARTED),
+}
+
+APPROVAL_MOVES: dict[ApprovalState, tuple[ApprovalState, ...]] = {
+    ApprovalState.PROPOSED: (
+        ApprovalState.WAITING,
+        ApprovalState.GRANTED,
+        ApprovalState.WITHDRAWN,
+        ApprovalState.LAPSED,
+        ApprovalState.VOID,
+    ),
+    ApprovalState.WAITING: (
+        ApprovalState.GRANTED,
+        ApprovalState.WITHDRAWN,
+        ApprovalState.LAPSED,
+        ApprovalState.VOID,
+    ),
+    ApprovalState.GRANTED: (
+        ApprovalState.RELAYING,
+        ApprovalState.ACCEPTED,
+        ApprovalState.CONFIRMED,
+        ApprovalState.WITHDRAWN,
+        ApprovalState.REFUSED,
+        ApprovalState.LAPSED,
+        ApprovalState.VOID,
+    ),
+    ApprovalState.RELAYING: (
+        ApprovalState.ACCEPTED,
+        # Started was seen while an order was delivered and its receipt never came: inferred.
+        ApprovalState.CONFIRMED,
+        ApprovalState.REFUSED,
+        ApprovalState.LAPSED,
+        ApprovalState.VOID,
+    ),
+    ApprovalState.ACCEPTED: (ApprovalState.CONFIRMED,),
+    ApprovalState.CONFIRMED: (),
+    ApprovalState.WITHDRAWN: (),
+    ApprovalState.REFUSED: (),
+    ApprovalState.LAPSED: (),
+    ApprovalState.VOID: (),
+}
+
+ORDER_MOVES: dict[OrderState, tuple[OrderState, ...]] = {
+    OrderState.OFFERED: (
+        OrderState.DELIVERED,
+        OrderState.ANSWERED,
+        OrderState.SUPERSEDED,
+        OrderState.EXPIRED,
+        OrderState.CANCELLED,
+    ),
+    OrderState.DELIVERED: (OrderState.ANSWERED, OrderState.SUPERSEDED, OrderState.EXPIRED, OrderState.CANCELLED),
+    OrderState.ANSWERED: (),
+    OrderState.SUPERSEDED: (),
+    OrderState.EXPIRED: (),
+    OrderState.CANCELLED: (),
+}
+
+# One live approval per event, one open order per approval: the partial unique indexes name these.
+LIVE_APPROVALS = (
+    ApprovalState.PROPOSED,
+    ApprovalState.WAITING,
+    ApprovalState.GRANTED,
+    ApprovalState.RELAYING,
+    ApprovalState.ACCEPTED,
+)
+RELAYED_APPROVALS = (ApprovalState.GRANTED, ApprovalState.RELAYING, ApprovalState.ACCEPTED)
+OPEN_ORDERS = (OrderState.OFFERED, OrderState.DELIVERED)
+
+
+def approval_sources(target: ApprovalState) -> list[str]:
+    """The states from which an approval may enter `target`."""
+    return [state.value for state, targets in APPROVAL_MOVES.items() if target in targets]
+
+
+def order_sources(target: OrderState) -> list[str]:
+    """The states from which an order may enter `target`."""
+    return [state.value for state, targets in ORDER_MOVES.items() if target in targets]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a state is shown: a word, a tone (`calm`, `due`, `busy`, `good`, `bad`, `quiet`) and a lucide icon's name."""
+
+    label: str
+    tone: str
+    icon: str
+
+
+LOOKS: dict[StrEnum, Look] = {
+    EventStatus.SCHEDULED: Look("Scheduled", "due", "calendar-clock"),
+    EventStatus.STARTED: Look("Started", "busy", "play"),
+    EventStatus.ENDED: Look("Ended", "quiet", "circle-check"),
+    EndedAs.COMPLETED: Look("completed", "good", "circle-check"),
+    EndedAs.CANCELLED: Look("cancelled by Azure", "quiet", "ban"),
+    EndedAs.CANCELLED_OR_MISSED: Look("cancelled, or missed between two polls", "quiet", "circle-help"),
+    EndedAs.MACHINE_DELETED: Look("machine deleted", "bad", "trash-2"),
+    EndedAs.UNKNOWN: Look("ending unknown", "quiet", "circle-help"),
+    ApprovalState.PROPOSED: Look("Waits for a second person", "due", "users"),
+    ApprovalState.WAITING: Look("Waits for its condition", "due", "hourglass"),
+    ApprovalState.GRANTED: Look("Decided", "busy", "gavel"),
+    ApprovalState.RELAYING: Look("On its way", "busy", "send"),
+    ApprovalState.ACCEPTED: Look("Azure answered 200", "busy", "cloud"),
+    ApprovalState.CONFIRMED: Look("Confirmed", "good", "circle-check"),
+    ApprovalState.WITHDRAWN: Look("Withdrawn", "quiet", "undo-2"),
+    ApprovalState.REFUSED: Look("Refused by Azure", "bad", "octagon-x"),
+    ApprovalState.LAPSED: Look("Lapsed", "bad", "timer-off"),
+    ApprovalState.VOID: Look("Void", "quiet", "circle-slash"),
+    OrderState.OFFERED: Look("Offered", "busy", "mail"),
+    OrderState.DELIVERED: Look("Delivered", "busy", "mail-check"),
+    OrderState.ANSWERED: Look("Answered", "good", "reply"),
+    OrderState.SUPERSEDED: Look("Superseded", "quiet", "skip-forward"),
+    OrderState.EXPIRED: Look("Expired", "bad", "timer-off"),
+    OrderState.CANCELLED: Look("Cancelled", "quiet", "ban"),
+    Presence.LIVE: Look("live", "good", "circle-dot"),
+    Presence.LATE: Look("late", "due", "clock-alert"),
+    Presence.SILENT: Look("silent", "bad", "circle-off"),
+    Presence.GONE: Look("gone", "quiet", "circle-x"),
+    Presence.EXPECTED: Look("expected", "calm", "circle-dashed"),
+}

@@ -1,0 +1,1 @@
+"""The agents' edge: reports in, orders out, streams to browsers."""

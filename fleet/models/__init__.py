@@ -1,0 +1,26 @@
+"""Columns, constraints and one-table QuerySets."""
+
+from fleet.models.approvals import Approval, Order
+from fleet.models.documents import DocumentBody, Observation
+from fleet.models.entries import Entry
+from fleet.models.events import ScheduledEvent, Sighting
+from fleet.models.machines import AvailabilitySet, Head, JoinToken, Machine, PresenceRow, Spool
+from fleet.models.people import ApiToken, StoredAnswer
+
+__all__ = [
+    "ApiToken",
+    "Approval",
+    "AvailabilitySet",
+    "DocumentBody",
+    "Entry",
+    "Head",
+    "JoinToken",
+    "Machine",
+    "Observation",
+    "Order",
+    "PresenceRow",
+    "ScheduledEvent",
+    "Sighting",
+    "Spool",
+    "StoredAnswer",
+]

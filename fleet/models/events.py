@@ -1,0 +1,108 @@
+"""Scheduled events and what each machine says of them."""
+
+from django.db import models
+
+from fleet.domain.states import EventStatus
+from fleet.models.machines import AvailabilitySet, Machine
+
+
+class ScheduledEvent(models.Model):
+    """What Azure announced, one row per EventId (upper case), however many machines report it.
+
+    Everything from `status` on is computed from sightings by `fleet.domain.sightings.fold` and kept here for reading.
+    `version` moves with status, NotBefore, Resources, type, source and duration.
+    """
+
+    event_id = models.TextField(unique=True)
+    availability_set = models.ForeignKey(AvailabilitySet, on_delete=models.PROTECT, related_name="events")
+    created_at = models.DateTimeField()
+
+    status = models.TextField(default=EventStatus.SCHEDULED.value)
+    version = models.IntegerField(default=0)
+    event_type = models.TextField(blank=True, default="")
+    resource_type = models.TextField(blank=True, default="")
+    source = models.TextField(blank=True, default="")
+    description = models.TextField(blank=True, default="")
+    duration_seconds = models.IntegerField(null=True, blank=True)
+    not_before = models.DateTimeField(null=True, blank=True)
+    resources = models.JSONField(default=list)
+    first_seen_at = models.DateTimeField()
+    # NotBefore less the first sighting; None when it began as Started.
+    notice_seconds = models.IntegerField(null=True, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    ended_as = models.TextField(blank=True, default="")
+    certainty = models.TextField(blank=True, default="")
+    # At least one live machine's newest document lists it, or could tell that it is gone.
+    watched = models.BooleanField(default=True)
+    approved_elsewhere = models.BooleanField(default=False)
+    warnings = models.JSONField(default=list)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(status__in=[state.value for state in EventStatus]), name="event_status_known"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["not_before", "id"],
+                name="event_open_by_time",
+                condition=models.Q(status__in=["SCHEDULED", "STARTED"]),
+            ),
+            models.Index(fields=["availability_set", "-first_seen_at", "-id"], name="event_by_set"),
+            models.Index(fields=["-first_seen_at", "-id"], name="event_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return self.event_id
+
+
+class Sighting(models.Model):
+    """One machine's word about one event, merged so that the order of arrival does not matter.
+
+    The newest listing by the machine's own sequence stands in `listed_*` and the columns below it. It is gone when
+    `gone_at` is set: a newer readable document of this machine no longer lists it. `first_at` and `started_at` are the
+    earliest corrected times at which it was listed, and listed as Started. `foreign` sightings come from a machine of
+    another set: kept, shown, without a vote.
+    """
+
+    event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="sightings")
+    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="sightings")
+    foreign = models.BooleanField(default=False)
+    first_at = models.DateTimeField()
+    first_received_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    listed_epoch = models.IntegerField()
+    listed_seq = models.BigIntegerField()
+    # Of the document, and of the last word (a reminder, too) that this document still stands.
+    listed_at = models.DateTimeField()
+    confirmed_at = models.DateTimeField()
+    listed_incarnation = models.BigIntegerField(null=True, blank=True)
+    spelled = models.TextField()
+    status = models.TextField(blank=True, default="")
+    event_type = models.TextField(blank=True, default="")
+    resource_type = models.TextField(blank=True, default="")
+    source = models.TextField(blank=True, default="")
+    description = models.TextField(blank=True, default="")
+    duration_seconds = models.IntegerField(null=True, blank=True)
+    not_before = models.DateTimeField(null=True, blank=True)
+    resources = models.JSONField(default=list)
+    gone_epoch = models.IntegerField(null=True, blank=True)
+    gone_seq = models.BigIntegerField(null=True, blank=True)
+    gone_at = models.DateTimeField(null=True, blank=True)
+    gone_incarnation = models.BigIntegerField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["event", "machine"], name="sighting_once"),
+        ]
+        indexes = [
+            # Asked at every document: which events does this machine's newest word still list?
+            models.Index(
+                fields=["machine"], name="sighting_listed", condition=models.Q(gone_at__isnull=True)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event_id} by {self.machine_id}"
