@@ -1,0 +1,85 @@
+"""System checks: a bad setting is said in a plain sentence, before the first request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core import checks
+from django.core.checks import CheckMessage, Error, register
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@register()
+def required_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Without these there is nothing to work on."""
+    found: list[CheckMessage] = []
+    if not settings.DATABASE_URL:
+        found.append(
+            Error("DATABASE_URL is not set.", hint="Set it, or use `manage.py with_servers -- ...`.", id="fleet.E001")
+        )
+    if not settings.REDIS_URL:
+        found.append(
+            Error("REDIS_URL is not set.", hint="Set it, or use `manage.py with_servers -- ...`.", id="fleet.E002")
+        )
+    if settings.SECRET_KEY_IS_OURS:
+        found.append(
+            Error("SECRET_KEY is not set.", hint="Give every process the same long random text.", id="fleet.E003")
+        )
+    return found
+
+
+@register()
+def redis_database(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Azure Managed Redis has one database; another number works elsewhere and fails there."""
+    parts = urlsplit(settings.REDIS_URL)
+    number = parts.query.removeprefix("db=") if parts.scheme == "unix" else parts.path.strip("/")
+    if number in ("", "0"):
+        return []
+    return [
+        checks.Warning(
+            "REDIS_URL names a database other than 0.",
+            hint="Azure Managed Redis knows database 0 only.",
+            id="fleet.W001",
+        )
+    ]
+
+
+@register()
+def presence_in_order(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Live, late, silent, gone: each limit lies beyond the one before."""
+    if settings.LIVE_SECONDS < settings.LATE_SECONDS < settings.GONE_SECONDS:
+        return []
+    return [
+        Error(
+            "LIVE_SECONDS, LATE_SECONDS and GONE_SECONDS have to rise in this order.",
+            hint=f"They are {settings.LIVE_SECONDS:g}, {settings.LATE_SECONDS:g} and {settings.GONE_SECONDS:g}.",
+            id="fleet.E004",
+        )
+    ]
+
+
+@register()
+def open_to_others(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """What is fine on one's own machine is not where others can reach it."""
+    parts = urlsplit(settings.BASE_URL)
+    if parts.hostname in LOOPBACK:
+        return []
+    found: list[CheckMessage] = []
+    if parts.scheme == "http":
+        found.append(
+            checks.Warning(
+                "BASE_URL is plain HTTP beyond loopback: passwords and tokens can be read on the way.",
+                hint="Put TLS in front and set BASE_URL to https://.",
+                id="fleet.W002",
+            )
+        )
+    if settings.DEBUG:
+        found.append(Error("DEBUG is on beyond loopback.", hint="Set DEBUG=no.", id="fleet.E005"))
+    if not settings.SECRET_KEY_IS_OURS and len(settings.SECRET_KEY) < 32:
+        found.append(Error("SECRET_KEY is short.", hint="Use at least 32 random characters.", id="fleet.E006"))
+    return found

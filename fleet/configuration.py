@@ -1,0 +1,173 @@
+"""Every setting of the backend, in one table: the settings module reads it, the documentation is printed from it.
+
+A setting is an environment variable. Each may also be given as `<NAME>_FILE`, the path of a file that holds the value;
+that is how container platforms hand over secrets. The file wins over the variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its name, its default as it would stand in the environment, its chapter, and what it is for."""
+
+    name: str
+    default: str
+    chapter: str
+    help: str
+
+
+SERVERS = "Servers and addresses"
+MACHINES = "Machines and presence"
+DECISIONS = "Decisions"
+REPORTS = "Reports of agents"
+BROWSERS = "Browsers and people"
+RUNNING = "Running"
+DEMO = "The demo"
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "DATABASE_URL", "", SERVERS, "Postgres 14 or newer, as `postgresql://user:password@host:port/name`. Required."
+    ),
+    Setting(
+        "REDIS_URL",
+        "",
+        SERVERS,
+        "Redis or Valkey, as `redis://`, `rediss://` or `unix://`. Bells and ids only. Required.",
+    ),
+    Setting("SECRET_KEY", "", SERVERS, "Signs sessions. A long random text, the same for every process. Required."),
+    Setting(
+        "BASE_URL",
+        "http://127.0.0.1:8000",
+        SERVERS,
+        "Where people find Drydock. With `https`, cookies are secure only.",
+    ),
+    Setting(
+        "ALLOWED_HOSTS", "", SERVERS, "Host names to answer to, by comma, beside the one of `BASE_URL` and loopback."
+    ),
+    Setting("BEHIND_PROXY", "no", SERVERS, "`yes` if a proxy in front ends TLS and sets `X-Forwarded-Proto` itself."),
+    Setting("DATABASE_SECONDS", "60", SERVERS, "How long a connection to Postgres is kept for the next request."),
+    Setting(
+        "LIVE_SECONDS", "60", MACHINES, "A machine is live if it was heard, and had a good poll, within this time."
+    ),
+    Setting("LATE_SECONDS", "600", MACHINES, "Up to here it is late, then silent."),
+    Setting("GONE_SECONDS", "86400", MACHINES, "After this time a silent machine is gone."),
+    Setting("CLOCK_TOLERANCE_SECONDS", "2", MACHINES, "A machine's times are corrected if its clock is off by more."),
+    Setting("JOIN_TOKEN_SECONDS", "86400", MACHINES, "How long a join token admits agents, if nothing else is said."),
+    Setting("ORDER_ANSWER_SECONDS", "3", DECISIONS, "Silence after which the next machine is asked to start an event."),
+    Setting("BEAT_SECONDS", "2", DECISIONS, "How often Celery beat looks for orders that are due."),
+    Setting("TICKER_SECONDS", "5", DECISIONS, "How often the gateway looks, for the case that Celery is gone."),
+    Setting(
+        "INGEST_QUEUE_REPORTS", "20000", REPORTS, "Reports that may wait for the writer before the gateway answers 503."
+    ),
+    Setting("AGENT_CALLS_PER_MINUTE", "600", REPORTS, "Calls of one machine before the gateway answers 429."),
+    Setting("ENROLMENTS_PER_MINUTE", "6000", REPORTS, "Enrolments in one process before the gateway answers 429."),
+    Setting(
+        "CREDENTIAL_SECONDS", "30", REPORTS, "How long a process trusts a machine's credential without a new look."
+    ),
+    Setting("SESSION_SECONDS", "43200", BROWSERS, "How long a login lasts."),
+    Setting("API_TOKEN_SECONDS", "7776000", BROWSERS, "How long a new API token lasts, if nothing else is said."),
+    Setting("STREAM_SECONDS", "200", BROWSERS, "A stream to a browser ends after this time; the browser resumes it."),
+    Setting("STREAM_PING_SECONDS", "15", BROWSERS, "Pause between signs of life on a stream."),
+    Setting(
+        "STATIC_ROOT", "", RUNNING, "Where `collectstatic` puts files. Empty: they are served right from the packages."
+    ),
+    Setting("LOG_LEVEL", "INFO", RUNNING, "`DEBUG`, `INFO`, `WARNING` or `ERROR`."),
+    Setting("LOG_FORMAT", "text", RUNNING, "`text` for people, `json` for machines."),
+    Setting(
+        "DEBUG", "no", RUNNING, "`yes` shows the cause of an error in the browser. Never where others can reach it."
+    ),
+    Setting("DEMO_DIR", ".demo", DEMO, "Where the demo keeps its data."),
+    Setting("PORT", "8000", DEMO, "Where the demo answers."),
+    Setting("SIMULATOR_PORT", "8169", DEMO, "Where the demo's pretend Azure answers."),
+    Setting("STORY", "on", DEMO, "`off`: nothing happens by itself."),
+)
+
+DEFAULTS: dict[str, str] = {setting.name: setting.default for setting in SETTINGS}
+
+TRUE = ("1", "yes", "true", "on")
+FALSE = ("0", "no", "false", "off")
+
+
+class Reader:
+    """Reads settings from an environment; every refusal is one sentence that names the setting."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = environment
+
+    def text(self, name: str) -> str:
+        """The value without space around it; the default if it is not set. Raises ImproperlyConfigured."""
+        default = DEFAULTS[name]
+        path = self.environment.get(f"{name}_FILE")
+        if not path:
+            return self.environment.get(name, default).strip() or default
+        try:
+            return Path(path).read_text(encoding="utf-8").strip() or default
+        except OSError as error:
+            raise ImproperlyConfigured(f"{name}_FILE names {path}, which cannot be read: {error.strerror}.") from error
+
+    def whole(self, name: str) -> int:
+        """A whole number above zero."""
+        value = self.text(name)
+        if not value.isascii() or not value.isdecimal() or int(value) == 0:
+            raise ImproperlyConfigured(f"{name} has to be a whole number above zero, not {value!r}.")
+        return int(value)
+
+    def seconds(self, name: str) -> float:
+        """A time in seconds above zero, fractions allowed."""
+        value = self.text(name)
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if not 0 < number < float("inf"):
+            raise ImproperlyConfigured(f"{name} has to be a number of seconds above zero, not {value!r}.")
+        return number
+
+    def flag(self, name: str) -> bool:
+        value = self.text(name).lower()
+        if value not in TRUE + FALSE:
+            raise ImproperlyConfigured(f"{name} has to be `yes` or `no`, not {value!r}.")
+        return value in TRUE
+
+    def words(self, name: str) -> list[str]:
+        """Parts between commas, without empty ones."""
+        return [word.strip() for word in self.text(name).split(",") if word.strip()]
+
+    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
+        value = self.text(name)
+        if value not in choices:
+            raise ImproperlyConfigured(f"{name} has to be one of {', '.join(choices)}, not {value!r}.")
+        return value
+
+    def address(self, name: str, schemes: tuple[str, ...]) -> str:
+        """A URL with one of the schemes, without a slash at its end; or the default."""
+        value = self.text(name)
+        if value and urlsplit(value).scheme not in schemes:
+            # The value may hold a password, so only its beginning is repeated.
+            raise ImproperlyConfigured(
+                f"{name} has to start with {' or '.join(scheme + '://' for scheme in schemes)}, not {value[:8]!r}."
+            )
+        return value.rstrip("/")
+
+
+def markdown() -> str:
+    """The tables of docs/settings.md, one per chapter; a test compares them."""
+    return "\n\n".join("\n".join(chapter_lines(chapter)) for chapter in dict.fromkeys(s.chapter for s in SETTINGS))
+
+
+def chapter_lines(chapter: str) -> Iterator[str]:
+    yield f"## {chapter}"
+    yield ""
+    yield "| Setting | Default | What it is for |"
+    yield "|---|---|---|"
+    for setting in SETTINGS:
+        if setting.chapter == chapter:
+            yield f"| `{setting.name}` | {f'`{setting.default}`' if setting.default else ''} | {setting.help} |"

@@ -1,0 +1,264 @@
+"""Django's settings, read from the environment. What may be set, and what for, stands in `fleet.configuration`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import ssl
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import environ
+from csp.constants import NONE, SELF
+
+from fleet.configuration import Reader
+from fleet.logs import configure_structlog, logging_config
+
+read = Reader(os.environ)
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+# Addresses and servers
+
+DEBUG = read.flag("DEBUG")
+# Without a key each process makes its own: nothing can be forged, and logins end with the process. A check says so.
+SECRET_KEY = read.text("SECRET_KEY") or secrets.token_urlsafe(48)
+SECRET_KEY_IS_OURS = not read.text("SECRET_KEY")
+BASE_URL = read.address("BASE_URL", ("http", "https"))
+BEHIND_PROXY = read.flag("BEHIND_PROXY")
+ALLOWED_HOSTS = [*read.words("ALLOWED_HOSTS"), urlsplit(BASE_URL).hostname or "", "localhost", "127.0.0.1", "[::1]"]
+CSRF_TRUSTED_ORIGINS = ["{0.scheme}://{0.netloc}".format(urlsplit(BASE_URL))]
+
+DATABASE_URL = read.address("DATABASE_URL", ("postgresql", "postgres"))
+DATABASE_SECONDS = read.whole("DATABASE_SECONDS")
+
+
+def database(url: str) -> dict[str, Any]:
+    """Django's description of the database behind the URL; of none at all if it is empty, and a check says so."""
+    if not url:
+        return {"ENGINE": "django.db.backends.dummy"}
+    found: dict[str, Any] = dict(environ.Env.db_url_config(url))
+    # A network that drops packets in silence must not hold a request for minutes.
+    quick = {"connect_timeout": 5, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+    found["OPTIONS"] = {**quick, "application_name": "drydock", **found.get("OPTIONS", {})}
+    found["CONN_MAX_AGE"] = DATABASE_SECONDS
+    found["CONN_HEALTH_CHECKS"] = True
+    return found
+
+
+DATABASES = {"default": database(DATABASE_URL)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL = read.address("REDIS_URL", ("redis", "rediss", "unix"))
+
+# Drydock's own rules; `fleet.configuration` says what each means.
+
+LIVE_SECONDS = read.seconds("LIVE_SECONDS")
+LATE_SECONDS = read.seconds("LATE_SECONDS")
+GONE_SECONDS = read.seconds("GONE_SECONDS")
+CLOCK_TOLERANCE_SECONDS = read.seconds("CLOCK_TOLERANCE_SECONDS")
+JOIN_TOKEN_SECONDS = read.whole("JOIN_TOKEN_SECONDS")
+ORDER_ANSWER_SECONDS = read.seconds("ORDER_ANSWER_SECONDS")
+BEAT_SECONDS = read.seconds("BEAT_SECONDS")
+TICKER_SECONDS = read.seconds("TICKER_SECONDS")
+INGEST_QUEUE_REPORTS = read.whole("INGEST_QUEUE_REPORTS")
+AGENT_CALLS_PER_MINUTE = read.whole("AGENT_CALLS_PER_MINUTE")
+ENROLMENTS_PER_MINUTE = read.whole("ENROLMENTS_PER_MINUTE")
+CREDENTIAL_SECONDS = read.seconds("CREDENTIAL_SECONDS")
+API_TOKEN_SECONDS = read.whole("API_TOKEN_SECONDS")
+STREAM_SECONDS = read.seconds("STREAM_SECONDS")
+STREAM_PING_SECONDS = read.seconds("STREAM_PING_SECONDS")
+
+# The demo's handles; the command reads them from here.
+
+DEMO_DIR = read.text("DEMO_DIR")
+PORT = read.whole("PORT")
+SIMULATOR_PORT = read.whole("SIMULATOR_PORT")
+STORY = read.flag("STORY")
+
+# Django
+
+INSTALLED_APPS = [
+    "fleet",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.humanize",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "csp",
+    "django_filters",
+    "django_htmx",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "js_lib_bootstrap5",
+    "lucide",
+    "rest_framework",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "fleet.urls"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+LANGUAGE_CODE = "en-gb"
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+# People
+
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "login"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+SESSION_COOKIE_AGE = read.whole("SESSION_SECONDS")
+SESSION_COOKIE_NAME = "drydock_session"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BASE_URL.startswith("https://")
+CSRF_COOKIE_NAME = "drydock_csrf"
+
+# What a browser may do with our pages. Bootstrap's style sheet holds its small images as `data:`.
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "connect-src": [SELF],
+        "font-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+        "base-uri": [NONE],
+    },
+}
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_HSTS_SECONDS = 31_536_000 if BASE_URL.startswith("https://") else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
+
+# Static files: collected, compressed and named by content where STATIC_ROOT is set, else right from the packages.
+
+STATIC_URL = "/static/"
+STATIC_ROOT = read.text("STATIC_ROOT") or None
+WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = STATIC_ROOT is None
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},
+    "staticfiles": {
+        "BACKEND": (
+            "whitenoise.storage.CompressedManifestStaticFilesStorage"
+            if STATIC_ROOT
+            else "django.contrib.staticfiles.storage.StaticFilesStorage"
+        ),
+    },
+}
+
+# REST
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "fleet.api.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "fleet.api.problems.exception_handler",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Drydock",
+    "DESCRIPTION": "Everything that a page can do, through the same operations and the same guards.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/api/v1/",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+# Celery: hints only, no results. With its default options a worker stands still for minutes after a network drops
+# packets in silence, and a sender waits for ever for a broker that is gone.
+
+
+def broker(url: str) -> str:
+    """Celery's spelling of the Redis URL; only that of a socket differs."""
+    if not url.startswith("unix://"):
+        return url
+    parts = urlsplit(url)
+    number = parts.query.removeprefix("db=") or "0"
+    return f"redis+socket://{parts.path}?virtual_host={number}"
+
+
+CELERY_BROKER_URL = broker(REDIS_URL)
+CELERY_BROKER_USE_SSL = {"ssl_cert_reqs": ssl.CERT_REQUIRED} if REDIS_URL.startswith("rediss://") else None
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "socket_timeout": 4,
+    "socket_connect_timeout": 2,
+    "socket_keepalive": True,
+    "health_check_interval": 3,
+    "retry_on_timeout": True,
+    "max_retries": 1,
+    "interval_start": 0,
+    "interval_step": 0.1,
+}
+CELERY_BROKER_CONNECTION_TIMEOUT = 2
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.1}
+CELERY_RESULT_BACKEND = None
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_DEFAULT_QUEUE = "drydock"
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
+CELERY_TIMEZONE = "UTC"
+# The schedule is one line of code; the file that beat would keep it in only gets in the way.
+CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
+CELERY_BEAT_MAX_LOOP_INTERVAL = 1
+CELERY_BEAT_SCHEDULE = {
+    "advance": {
+        "task": "fleet.relay.tasks.advance",
+        "schedule": BEAT_SECONDS,
+        # While no worker is there, hints must not pile up.
+        "options": {"expires": max(4 * BEAT_SECONDS, 8)},
+    },
+}
+
+# Logs
+
+LOGGING = logging_config(
+    level=read.one_of("LOG_LEVEL", ("DEBUG", "INFO", "WARNING", "ERROR")),
+    style=read.one_of("LOG_FORMAT", ("text", "json")),
+)
+configure_structlog()
