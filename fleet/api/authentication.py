@@ -1,0 +1,71 @@
+"""Who calls, and what this caller may do: a person's token or session, the token's scopes beside the person's rights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from fleet.api.problems import Problem
+from fleet.operations import people, rights
+
+if TYPE_CHECKING:
+    from rest_framework.views import APIView
+
+SCOPES = ("read", "approve", "admin")
+RIGHTS = {"read": rights.can_read, "approve": rights.can_approve, "admin": rights.can_administer}
+VERBS = {"read": "read here", "approve": "approve", "admin": "administer Drydock"}
+
+
+class TokenAuthentication(BaseAuthentication):
+    """`Authorization: Bearer dd_…`. `request.auth` is the token then, and None for a session."""
+
+    def authenticate(self, request: Request) -> tuple[User, Any] | None:
+        scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        token = token.strip()
+        # What is no token at all needs no look into the database.
+        found = people.person_of_token(token=token, now=timezone.now()) if token.isascii() and token else None
+        if found is None:
+            raise AuthenticationFailed("The token is unknown, expired or revoked.")
+        return found
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="drydock"'
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the schema describes it."""
+
+    target_class = "fleet.api.authentication.TokenAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {"type": "http", "scheme": "bearer", "description": f"Scopes: {', '.join(SCOPES)}."}
+
+
+class Allowed(BasePermission):
+    """The view's `needs` names the scope of each method; a token must have it, and the person the right."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        if not request.user.is_authenticated:
+            return False
+        needs: dict[str, str] = getattr(view, "needs", {})
+        scope = needs.get(request.method or "", "read")
+        if not RIGHTS[scope](request.user):
+            raise Problem("not-permitted", f"{request.user.username} may not {VERBS[scope]}.")
+        if request.auth is not None and scope not in request.auth.scopes:
+            raise Problem("not-permitted", f"The token has not got the scope `{scope}`.")
+        return True
+
+
+def token_name(request: Request) -> str:
+    """The name of the token that the request carried; empty for a session."""
+    return request.auth.name if request.auth is not None else ""

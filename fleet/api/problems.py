@@ -1,0 +1,161 @@
+"""Every error of the API is a problem document (RFC 9457) of one of these types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+from fleet.operations.errors import Refused
+from fleet.operations.idempotency import KeyReused
+
+CONTENT_TYPE = "application/problem+json"
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemType:
+    """`status` is the HTTP status, `title` says what it is, `advice` in one sentence what to do."""
+
+    status: int
+    title: str
+    advice: str
+
+
+PROBLEMS: dict[str, ProblemType] = {
+    "unreadable": ProblemType(400, "The request cannot be read", "Send one JSON object in UTF-8."),
+    "not-authenticated": ProblemType(
+        401, "Nobody is logged in", "Send `Authorization: Bearer <token>` with a valid token, or log in."
+    ),
+    "not-permitted": ProblemType(
+        403, "This person or token may not do that", "Ask an administrator for the right or the scope that is missing."
+    ),
+    "not-found": ProblemType(404, "There is no such thing", "Check the address; paths end with a slash."),
+    "unknown-event": ProblemType(404, "Nobody has reported this EventId", "Look it up in the list of events."),
+    "method-not-allowed": ProblemType(405, "This address has no such method", "Use one of the methods in `Allow`."),
+    "already-decided": ProblemType(
+        409, "Somebody was first", "Look at the approval that is there; `by` and `at` say who decided and when."
+    ),
+    "guarded": ProblemType(
+        409, "A guard speaks against it", "Read the sentences in `guards`, and try again when none of them holds."
+    ),
+    "too-late": ProblemType(
+        409, "It is too late for that", "Do nothing: what happens now is decided already; the event's page shows it."
+    ),
+    "version-changed": ProblemType(
+        409, "The event has changed since you looked", "Read the event again, then decide on its new version."
+    ),
+    "too-large": ProblemType(413, "The body is too large", "Send at most 64 KiB."),
+    "unsupported-media-type": ProblemType(
+        415, "The body is of a kind that is not understood", "Send `Content-Type: application/json`."
+    ),
+    "validation": ProblemType(422, "Something in the request is wrong", "Correct what `errors` names."),
+    "key-reused": ProblemType(
+        422, "This Idempotency-Key belongs to another request", "Use a new key for a new request."
+    ),
+    "throttled": ProblemType(429, "Too many requests", "Wait for as many seconds as `Retry-After` says."),
+    "failed": ProblemType(500, "Drydock failed", "Try again; if it happens again, tell the people who run Drydock."),
+}
+
+
+class Problem(exceptions.APIException):
+    """Raised by this edge itself. `type` is a key of PROBLEMS, `detail` one sentence about this very case."""
+
+    def __init__(self, type: str, detail: str = "", **more: Any) -> None:
+        super().__init__(detail or PROBLEMS[type].title)
+        self.type = type
+        self.sentence = detail
+        self.more = more
+        self.status_code = PROBLEMS[type].status
+
+
+def document(type: str, *, detail: str = "", more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The problem document as JSON values. `detail` comes first, then what to do."""
+    known = PROBLEMS[type]
+    said = f"{detail} {known.advice}" if detail else known.advice
+    taken = {"type": type, "title": known.title, "status": known.status, "detail": said}
+    return taken | {name: value for name, value in plain(more or {}).items() if name not in taken}
+
+
+def refusal(error: Refused) -> dict[str, Any]:
+    """The problem document of an operation's refusal."""
+    if error.code not in PROBLEMS:
+        return document("validation", detail=error.sentence, more={"errors": [], **error.details})
+    more = dict(error.details)
+    if error.code == "validation":
+        more.setdefault("errors", [])
+    return document(error.code, detail=error.sentence, more=more)
+
+
+def answer(body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
+    """The response that carries a problem document."""
+    return Response(body, status=body["status"], headers=dict(headers or {}), content_type=CONTENT_TYPE)
+
+
+def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
+    """Every exception that has a meaning becomes a problem; any other is left to Django, which logs it."""
+    headers: dict[str, str] = {}
+    match error:
+        case Refused():
+            return answer(refusal(error))
+        case KeyReused():
+            return answer(document("key-reused"))
+        case Problem():
+            return answer(document(error.type, detail=error.sentence, more=error.more))
+        case exceptions.ValidationError():
+            return answer(document("validation", more={"errors": list(_flat(error.detail))}))
+        case exceptions.ParseError():
+            return answer(document("unreadable"))
+        case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
+            headers["WWW-Authenticate"] = 'Bearer realm="drydock"'
+            said = str(error.detail) if isinstance(error, exceptions.AuthenticationFailed) else ""
+            return answer(document("not-authenticated", detail=said), headers)
+        case exceptions.PermissionDenied():
+            return answer(document("not-permitted", detail=_ended(str(error.detail))))
+        case PermissionDenied():
+            return answer(document("not-permitted"))
+        case Http404() | exceptions.NotFound():
+            return answer(document("not-found"))
+        case exceptions.MethodNotAllowed():
+            view = context.get("view")
+            headers["Allow"] = ", ".join(view.allowed_methods) if view is not None else ""
+            return answer(document("method-not-allowed"), headers)
+        case exceptions.UnsupportedMediaType():
+            return answer(document("unsupported-media-type"))
+        case exceptions.Throttled():
+            headers["Retry-After"] = str(max(1, math.ceil(error.wait or 1)))
+            return answer(document("throttled"), headers)
+    return None
+
+
+def plain(value: Any) -> Any:
+    """JSON values only; times as RFC 3339 in UTC with `Z`."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
+
+
+def _flat(detail: Any, path: str = "") -> Any:
+    if isinstance(detail, Mapping):
+        for name, inner in detail.items():
+            step = "" if name == "non_field_errors" else str(name)
+            yield from _flat(inner, ".".join(part for part in (path, step) if part))
+    elif isinstance(detail, list | tuple):
+        for inner in detail:
+            yield from _flat(inner, path)
+    else:
+        yield {"field": path, "message": str(detail)}

@@ -1,0 +1,63 @@
+"""Answers kept for repeated requests: the same key and request get the same answer, and the act happens once."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from fleet.models import StoredAnswer
+
+# How long an answer is kept, and how many old ones a new key sweeps away.
+KEPT = timedelta(hours=24)
+SWEPT = 100
+
+
+class KeyReused(Exception):
+    """The key came before with another request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP status and a JSON body; `repeated` says that it was given before."""
+
+    status: int
+    body: dict[str, Any]
+    repeated: bool = False
+
+
+def fingerprint(*, method: str, path: str, body: Any) -> str:
+    """SHA-256 (hex) of a request. The order of fields and the space between them do not count."""
+    text = json.dumps([method, path, body], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def answer_once(*, user: User, key: str, request: str, now: datetime, act: Callable[[], Answer]) -> Answer:
+    """The stored answer of this key, or that of `act`, which is then stored in the same transaction.
+
+    `request` is a `fingerprint`. A repeat that arrives while the first is still acting waits for its commit. What `act`
+    raises rolls both back, so that the key stays free. Raises KeyReused.
+    """
+    with transaction.atomic():
+        _sweep(user=user, now=now)
+        # The unique index makes a concurrent repeat wait here until the first has committed or failed.
+        StoredAnswer.objects.bulk_create(
+            [StoredAnswer(user=user, key=key, request_hash=request, created_at=now)], ignore_conflicts=True
+        )
+        row = StoredAnswer.objects.select_for_update().get(user=user, key=key)
+        if row.request_hash != request:
+            raise KeyReused
+        if row.status is not None:
+            return Answer(status=row.status, body=row.body, repeated=True)
+        answer = act()
+        StoredAnswer.objects.filter(pk=row.pk).update(status=answer.status, body=answer.body)
+        return answer
+
+
+def _sweep(*, user: User, now: datetime) -> None:
+    old = StoredAnswer.objects.select_for_update(skip_locked=True).filter(user=user, created_at__lt=now - KEPT)
+    StoredAnswer.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:SWEPT])).delete()

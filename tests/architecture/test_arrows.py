@@ -1,0 +1,107 @@
+"""Who may import whom. It needs nothing but the sources."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import AGENTS, FLEET, ROOT, Imported, files, imports, module_name, shown
+
+WIRE = "drydock_agent.wire"
+# Layer by layer what else of the project it may import, beside itself.
+ARROWS: dict[str, set[str]] = {
+    "fleet.domain": set(),
+    "fleet.models": {"fleet.domain"},
+    "fleet.operations": {WIRE, "fleet.domain", "fleet.models"},
+    "fleet.projections": {"fleet.domain", "fleet.models"},
+    "fleet.gateway": {WIRE, "fleet.domain", "fleet.operations"},
+    "fleet.relay": {"fleet.domain", "fleet.operations"},
+    "fleet.dashboard": {"fleet.domain", "fleet.operations", "fleet.projections"},
+    "fleet.api": {"fleet.domain", "fleet.operations", "fleet.projections"},
+    "fleet.notify": {"fleet.domain", "fleet.operations", "fleet.projections"},
+}
+OURS = ("fleet", "drydock_agent", "azure_simulator")
+
+
+def below(module: str, layer: str) -> bool:
+    return module == layer or module.startswith(f"{layer}.")
+
+
+def layer_of(module: str) -> str | None:
+    return next((layer for layer in ARROWS if below(module, layer)), None)
+
+
+def is_ours(module: str) -> bool:
+    return any(below(module, package) for package in OURS)
+
+
+def against(layer: str, found: list[Imported]) -> list[Imported]:
+    """The imports of ours that the layer may not have. `from fleet import api` shows itself as `fleet` and `fleet.api`."""
+    allowed = {layer} | ARROWS[layer]
+    ours = [item for item in found if is_ours(item.module) and item.module not in ("fleet", "drydock_agent")]
+    return [item for item in ours if not any(below(item.module, name) for name in allowed)]
+
+
+@pytest.mark.parametrize("layer", sorted(ARROWS))
+def test_a_layer_imports_only_what_the_arrows_allow(layer: str) -> None:
+    folder = ROOT / Path(*layer.split("."))
+    wrong = [
+        f"{shown(path)}:{item.line} imports {item.module}"
+        for path in files(folder, ".py")
+        for item in against(layer, imports(path, ROOT))
+    ]
+    assert wrong == []
+
+
+def test_every_folder_of_the_backend_is_a_layer_or_stands_above_them() -> None:
+    above = {"embedded", "management", "migrations", "static"}
+    folders = {path.name for path in FLEET.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders - above == {layer.removeprefix("fleet.") for layer in ARROWS}
+
+
+def test_the_domain_imports_the_standard_library_and_itself() -> None:
+    wrong = [
+        f"{shown(path)}:{item.line} imports {item.module}"
+        for path in files(FLEET / "domain", ".py")
+        for item in imports(path, ROOT)
+        if item.module.split(".")[0] not in sys.stdlib_module_names and not below(item.module, "fleet.domain")
+        if item.module != "fleet"
+    ]
+    assert wrong == []
+
+
+def test_only_the_agents_own_files_import_the_agent_beside_its_wire() -> None:
+    wrong = [
+        f"{shown(path)}:{item.line} imports {item.module}"
+        for path in files(FLEET, ".py")
+        for item in imports(path, ROOT)
+        if below(item.module, "drydock_agent") and not below(item.module, WIRE) and item.module != "drydock_agent"
+    ]
+    assert wrong == []
+
+
+def test_agents_and_the_simulator_never_import_the_backend_or_one_another() -> None:
+    wrong = []
+    for path in files(AGENTS, ".py"):
+        own = module_name(path, AGENTS).split(".")[0]
+        for item in imports(path, AGENTS):
+            top = item.module.split(".")[0]
+            if top in (*OURS, "django") and top != own:
+                wrong.append(f"{shown(path)}:{item.line} imports {item.module}")
+    assert wrong == []
+
+
+def test_the_wire_imports_the_standard_library_only() -> None:
+    wire = AGENTS / "drydock_agent" / "wire.py"
+    tops = {item.module.split(".")[0] for item in imports(wire, AGENTS)}
+    assert tops <= set(sys.stdlib_module_names)
+
+
+def test_relative_imports_are_seen(tmp_path: Path) -> None:
+    package = tmp_path / "fleet" / "api"
+    package.mkdir(parents=True)
+    sample = package / "sample.py"
+    sample.write_text("from ..models import events\nfrom . import views\n", encoding="utf-8")
+    found = imports(sample, tmp_path)
+    assert [item.module for item in found] == ["fleet.models", "fleet.models.events", "fleet.api", "fleet.api.views"]
+    assert [item.module for item in against("fleet.api", found)] == ["fleet.models", "fleet.models.events"]

@@ -1,0 +1,102 @@
+"""Habits of the code that a reader relies on."""
+
+import ast
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+from tests.architecture.sources import AGENTS, FLEET, ROOT, files, imports, shown, tree
+
+# Functions that may catch everything, each with its reason.
+MAY_CATCH_EVERYTHING: dict[str, str] = {}
+CATCHES_EVERYTHING = {"Exception", "BaseException"}
+
+
+def sources() -> list[Path]:
+    return [path for folder in (FLEET, AGENTS) for path in files(folder, ".py") if "migrations" not in path.parts]
+
+
+def test_nothing_is_imported_inside_a_function() -> None:
+    wrong = [
+        f"{shown(path)}:{item.line} imports {item.module} inside {item.inside}"
+        for path in sources()
+        for item in imports(path, ROOT)
+        if item.inside
+    ]
+    assert wrong == []
+
+
+def catchers(node: ast.AST, inside: str = "") -> Iterator[tuple[str, int]]:
+    """Functions with an `except` that catches everything, and its line."""
+    for child in ast.iter_child_nodes(node):
+        here = inside
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            here = f"{inside}.{child.name}" if inside else child.name
+        if isinstance(child, ast.ExceptHandler):
+            caught = child.type.elts if isinstance(child.type, ast.Tuple) else [child.type]
+            if any(kind is None or (isinstance(kind, ast.Name) and kind.id in CATCHES_EVERYTHING) for kind in caught):
+                yield inside, child.lineno
+        yield from catchers(child, here)
+
+
+def test_only_loops_that_must_survive_catch_everything() -> None:
+    found = {f"{shown(path)}:{inside}" for path in sources() for inside, _ in catchers(tree(path))}
+    assert found == set(MAY_CATCH_EVERYTHING)
+    assert all(reason for reason in MAY_CATCH_EVERYTHING.values())
+
+
+def test_a_bare_except_is_seen() -> None:
+    sample = ast.parse("class A:\n  def run(self):\n    try: pass\n    except (ValueError, Exception): pass\n")
+    assert list(catchers(sample)) == [("A.run", 4)]
+
+
+class Inline(HTMLParser):
+    """Collects what a strict content security policy would block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = dict(attrs)
+        line = self.getpos()[0]
+        # Data for a script is no script.
+        if tag == "script" and "src" not in names and names.get("type") != "application/json":
+            self.wrong.append(f"{line}: a script inside the page")
+        if tag == "style":
+            self.wrong.append(f"{line}: a style sheet inside the page")
+        for name, value in attrs:
+            if name == "style" or name.startswith(("on", "hx-on")):
+                self.wrong.append(f"{line}: the attribute {name}")
+            if value and value.strip().lower().startswith("javascript:"):
+                self.wrong.append(f"{line}: a script in {name}")
+
+
+def inline_parts(text: str) -> list[str]:
+    parser = Inline()
+    parser.feed(text)
+    return parser.wrong
+
+
+def test_templates_hold_no_inline_style_or_script() -> None:
+    templates = files(ROOT / "templates", ".html", ".svg") + files(FLEET, ".html", ".svg")
+    assert templates
+    wrong = [f"{shown(path)}:{part}" for path in templates for part in inline_parts(path.read_text(encoding="utf-8"))]
+    assert wrong == []
+
+
+def test_inline_style_and_script_are_seen() -> None:
+    sample = '<p style="a"><b onclick="x()"><script>1</script><style></style><a href="javascript:x">'
+    assert len(inline_parts(sample)) == 5
+    assert inline_parts('<script src="/a.js"></script><p class="b">') == []
+
+
+def test_no_comment_puts_work_off() -> None:
+    marks = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
+    wrong = [
+        f"{shown(path)}:{number}"
+        for path in [*sources(), *files(ROOT / "tests", ".py"), *files(ROOT / "templates", ".html")]
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if any(mark in line for mark in marks)
+    ]
+    assert wrong == []
