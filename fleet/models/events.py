@@ -75,9 +75,8 @@ class Sighting(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     listed_epoch = models.IntegerField()
     listed_seq = models.BigIntegerField()
-    # Of the document, and of the last word (a reminder, too) that this document still stands.
+    # Of the newest document, or reminder of it, that lists the event.
     listed_at = models.DateTimeField()
-    confirmed_at = models.DateTimeField()
     listed_incarnation = models.BigIntegerField(null=True, blank=True)
     spelled = models.TextField()
     status = models.TextField(blank=True, default="")

@@ -1,0 +1,70 @@
+"""Bells on Redis: they make things fast and carry ids only. Rows make things true, so a missing Redis is no failure."""
+
+import json
+import threading
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import redis
+import structlog
+from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+CHANNEL = "drydock:bells"
+
+log = structlog.get_logger(__name__)
+
+_local = threading.local()
+
+
+class _Line:
+    """A connection of this thread; after a failure it rests for two seconds, so that nobody waits for a dead Redis."""
+
+    def __init__(self) -> None:
+        self.client = redis.Redis.from_url(
+            settings.REDIS_URL,
+            protocol=2,
+            socket_timeout=0.5,
+            socket_connect_timeout=0.5,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self.rests_until: datetime | None = None
+
+
+def _ring(message: dict[str, object]) -> bool:
+    line = getattr(_local, "line", None)
+    if line is None:
+        line = _local.line = _Line()
+    now = datetime.now().astimezone()
+    if line.rests_until is not None and now < line.rests_until:
+        return False
+    try:
+        try:
+            line.client.publish(CHANNEL, json.dumps(message))
+        except redis.ConnectionError:
+            # A kept connection may have died in the meantime: once more, on a new one.
+            line.client.publish(CHANNEL, json.dumps(message))
+    except (redis.RedisError, OSError) as error:
+        if line.rests_until is None:
+            log.warning("redis is away: bells stay silent, looks go on", error=str(error))
+        line.rests_until = now + timedelta(seconds=2)
+        return False
+    line.rests_until = None
+    return True
+
+
+def ring_orders(machine_ids: Iterable[int], *, via: str) -> bool:
+    """Tell the gateways that these machines (row ids) have orders waiting; False when Redis did not take it."""
+    ids = sorted(set(machine_ids))
+    return _ring({"orders": ids, "via": via}) if ids else True
+
+
+def ring_entries() -> bool:
+    """Tell the streams that there are new entries."""
+    return _ring({"entries": True})
+
+
+def ring_revoked(machine_ids: Iterable[int]) -> bool:
+    """Tell the gateways to forget the cached credentials of these machines."""
+    return _ring({"revoked": sorted(set(machine_ids))})

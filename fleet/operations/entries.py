@@ -1,0 +1,53 @@
+"""Writing the timeline. Always inside the transaction of the change that the entry tells of."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from fleet.domain.entries import EntryKind
+from fleet.models import Entry
+from fleet.operations import bells
+
+
+def entry(
+    kind: EntryKind,
+    text: str,
+    *,
+    at: datetime,
+    event_id: int | None = None,
+    set_id: int | None = None,
+    machine_id: int | None = None,
+    approval_id: int | None = None,
+    actor: str = "",
+    via: str = "",
+    **data: Any,
+) -> Entry:
+    """An entry not yet written; the ids are row ids."""
+    return Entry(
+        kind=kind.value,
+        text=text,
+        at=at,
+        event_id=event_id,
+        availability_set_id=set_id,
+        machine_id=machine_id,
+        approval_id=approval_id,
+        actor=actor,
+        via=via,
+        data=data,
+    )
+
+
+def write(entries: Iterable[Entry]) -> None:
+    """Write entries and ring for the streams once the transaction has committed.
+
+    Raises RuntimeError outside a transaction: an entry alone would be half of a change.
+    """
+    rows = list(entries)
+    if not rows:
+        return
+    if not transaction.get_connection().in_atomic_block:
+        raise RuntimeError("A timeline entry is written in the transaction of its change.")
+    Entry.objects.bulk_create(rows)
+    transaction.on_commit(bells.ring_entries)
