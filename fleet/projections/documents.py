@@ -1,0 +1,149 @@
+"""The raw documents behind an event, with their differences."""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import unified_diff
+
+from fleet.domain.documents import read_document
+from fleet.models import DocumentBody, Observation, ScheduledEvent, Sighting
+from fleet.projections.refs import MachineRef, plain_name
+
+# A set of a hundred machines says the same thing a hundred times; the machines that are hit come first.
+MACHINES = 20
+# Reports of one machine looked at, newest first; reminders are among them.
+REPORTS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One machine's reading of a document; `first_at` is the corrected time at which it first had it."""
+
+    machine: MachineRef
+    incarnation: int | None
+    first_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RawDocument:
+    """One body, kept once. `lists_event` is False for the documents that no longer list it.
+
+    `difference` holds the lines of a unified diff against the document that its first reader had read before, if that
+    is shown, too; `compared_with` is that document's hash.
+    """
+
+    hash: str
+    body: str
+    readable: bool
+    flags: tuple[str, ...]
+    lists_event: bool
+    readings: tuple[Reading, ...]
+    compared_with: str | None
+    difference: tuple[str, ...]
+
+    @property
+    def first_at(self) -> datetime:
+        return self.readings[0].first_at
+
+
+@dataclass(frozen=True, slots=True)
+class EventDocuments:
+    """Documents in the order in which they were first read; `left_out` counts machines that are not looked at."""
+
+    documents: tuple[RawDocument, ...]
+    left_out: int
+
+
+def _text(body: DocumentBody) -> str:
+    return bytes(body.body).decode("utf-8-sig", errors="replace")
+
+
+def _lines(text: str) -> list[str]:
+    """One field a line, keys in order, so that only real differences show; as it is where it is no JSON."""
+    try:
+        return json.dumps(json.loads(text, strict=False), indent=2, sort_keys=True, ensure_ascii=False).splitlines()
+    except (ValueError, RecursionError):
+        return text.splitlines()
+
+
+def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
+    """The reports up to each machine's last word about the event. One query, by the key of the reports."""
+    parts = []
+    for sighting in sightings:
+        epoch, last = sighting.listed_epoch, sighting.listed_seq
+        if sighting.gone_epoch is not None and sighting.gone_seq is not None:
+            epoch, last = sighting.gone_epoch, sighting.gone_seq
+        rows = Observation.objects.filter(machine=sighting.machine_id, epoch=epoch, seq__lte=last)
+        parts.append(rows.defer("data").order_by("-seq")[:REPORTS])
+    if not parts:
+        return []
+    return list(parts[0].union(*parts[1:], all=True)) if len(parts) > 1 else list(parts[0])
+
+
+def for_event(*, event_id: str) -> EventDocuments | None:
+    """The documents that list the event, and for each machine the first that no longer does. Four queries."""
+    event = ScheduledEvent.objects.filter(event_id=event_id.upper()).first()
+    if event is None:
+        return None
+    named = {plain_name(name) for name in event.resources}
+    sightings = list(event.sightings.select_related("machine").defer("machine__compute").order_by("first_at", "pk"))
+    sightings.sort(key=lambda sighting: plain_name(sighting.machine.resource_name) not in named)
+    chosen = sightings[:MACHINES]
+    refs = {s.machine_id: MachineRef(id=s.machine_id, resource_name=s.machine.resource_name) for s in chosen}
+    gone = {(s.machine_id, s.gone_epoch, s.gone_seq) for s in chosen}
+
+    observed: dict[int, list[Observation]] = defaultdict(list)
+    hashes = set()
+    for observation in _observations(chosen):
+        if observation.kind == "document" and observation.document_id is not None:
+            observed[observation.machine_id].append(observation)
+            hashes.add(observation.document_id)
+    bodies = {body.hash: body for body in DocumentBody.objects.filter(hash__in=hashes)}
+    listing = {
+        key: any(found.event_id == event.event_id for found in read_document(bytes(body.body)).listings)
+        for key, body in bodies.items()
+    }
+
+    readings: dict[str, dict[int, Reading]] = defaultdict(dict)
+    before: dict[tuple[int, str], str] = {}
+    for machine_id, rows in observed.items():
+        previous: str | None = None
+        for row in sorted(rows, key=lambda row: row.seq):
+            key = str(row.document_id)
+            if key not in bodies:
+                continue
+            if not listing[key] and (row.machine_id, row.epoch, row.seq) not in gone:
+                continue
+            if machine_id not in readings[key]:
+                reading = Reading(machine=refs[machine_id], incarnation=row.incarnation, first_at=row.at)
+                readings[key][machine_id] = reading
+                if previous is not None:
+                    before[machine_id, key] = previous
+            previous = key
+
+    shaped = []
+    for key, by_machine in readings.items():
+        body = bodies[key]
+        ordered = sorted(by_machine.values(), key=lambda reading: (reading.first_at, reading.machine.id))
+        compared = before.get((ordered[0].machine.id, key))
+        difference: list[str] = []
+        if compared is not None:
+            old, new = _lines(_text(bodies[compared])), _lines(_text(body))
+            # The first two lines are the names of files.
+            difference = list(unified_diff(old, new, n=2, lineterm=""))[2:]
+        shaped.append(
+            RawDocument(
+                hash=key,
+                body=_text(body),
+                readable=body.readable,
+                flags=tuple(body.flags),
+                lists_event=listing[key],
+                readings=tuple(ordered),
+                compared_with=compared,
+                difference=tuple(difference),
+            )
+        )
+    shaped.sort(key=lambda document: (document.first_at, document.hash))
+    return EventDocuments(documents=tuple(shaped), left_out=len(sightings) - len(chosen))

@@ -1,0 +1,115 @@
+"""FilterSets: one for each list, whoever asks, page or API.
+
+The library ships no types, hence the ignores at its base class.
+"""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import django_filters
+from django.db.models import Exists, OuterRef, Q, QuerySet, TextField
+from django.db.models.functions import Cast, Upper
+
+from fleet.domain.entries import EntryKind
+from fleet.domain.states import LIVE_APPROVALS, EventStatus
+from fleet.models import Approval, AvailabilitySet, Entry, Machine, ScheduledEvent
+from fleet.projections.machines import with_presence
+from fleet.projections.refs import KIND_LABELS
+
+
+def _naming(rows: QuerySet[ScheduledEvent], machine: Machine) -> QuerySet[ScheduledEvent]:
+    name = json.dumps(machine.resource_name, ensure_ascii=False).upper()
+    rows = rows.filter(availability_set=machine.availability_set_id)
+    return rows.alias(named=Upper(Cast("resources", TextField()))).filter(named__contains=name)
+
+
+class EventFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """`machine` (an id) leaves the events that name it in Resources; `since` and `until` go by the first sighting.
+
+    Construct with `now=` (an aware datetime): a decision is needed only before NotBefore.
+    """
+
+    status = django_filters.MultipleChoiceFilter(choices=[(status.value, status.value) for status in EventStatus])
+    type = django_filters.CharFilter(field_name="event_type", lookup_expr="iexact", label="Type")
+    source = django_filters.CharFilter(field_name="source", lookup_expr="iexact", label="Source")
+    set = django_filters.NumberFilter(field_name="availability_set", label="Set")
+    machine = django_filters.NumberFilter(method="filter_machine", label="Machine")
+    needs_decision = django_filters.BooleanFilter(method="filter_needs_decision", label="Needs a decision")
+    since = django_filters.IsoDateTimeFilter(field_name="first_seen_at", lookup_expr="gte", label="Since")
+    until = django_filters.IsoDateTimeFilter(field_name="first_seen_at", lookup_expr="lt", label="Until")
+
+    class Meta:
+        model = ScheduledEvent
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, *, now: datetime, **kwargs: Any) -> None:
+        self.now = now
+        super().__init__(data, ScheduledEvent.objects.all() if queryset is None else queryset, **kwargs)
+
+    def filter_machine(self, queryset: QuerySet[ScheduledEvent], name: str, value: Any) -> QuerySet[ScheduledEvent]:
+        machine = Machine.objects.filter(pk=value).first()
+        return _naming(queryset, machine) if machine else queryset.none()
+
+    def filter_needs_decision(
+        self, queryset: QuerySet[ScheduledEvent], name: str, value: bool
+    ) -> QuerySet[ScheduledEvent]:
+        live = [state.value for state in LIVE_APPROVALS]
+        decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=live))
+        in_time = Q(not_before=None) | Q(not_before__gt=self.now)
+        needs = Q(status=EventStatus.SCHEDULED.value) & in_time & ~decided
+        return queryset.filter(needs) if value else queryset.exclude(needs)
+
+
+class MachineFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """`q` looks into resource names and vmIds."""
+
+    set = django_filters.NumberFilter(field_name="availability_set", label="Set")
+    region = django_filters.CharFilter(lookup_expr="iexact", label="Region")
+    q = django_filters.CharFilter(method="filter_q", label="Search")
+
+    class Meta:
+        model = Machine
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, with_presence() if queryset is None else queryset, **kwargs)
+
+    def filter_q(self, queryset: QuerySet[Machine], name: str, value: str) -> QuerySet[Machine]:
+        return queryset.filter(Q(resource_name__icontains=value) | Q(vm_id__icontains=value))
+
+
+class SetFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """`q` looks into names and resource groups."""
+
+    kind = django_filters.ChoiceFilter(choices=list(KIND_LABELS.items()), label="Kind")
+    service = django_filters.CharFilter(label="Service")
+    q = django_filters.CharFilter(method="filter_q", label="Search")
+
+    class Meta:
+        model = AvailabilitySet
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, AvailabilitySet.objects.all() if queryset is None else queryset, **kwargs)
+
+    def filter_q(self, queryset: QuerySet[AvailabilitySet], name: str, value: str) -> QuerySet[AvailabilitySet]:
+        return queryset.filter(Q(name__icontains=value) | Q(resource_group__icontains=value))
+
+
+class EntryFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """Entries by set, machine, event (an EventId in any case), kind and time."""
+
+    set = django_filters.NumberFilter(field_name="availability_set", label="Set")
+    machine = django_filters.NumberFilter(field_name="machine", label="Machine")
+    event = django_filters.CharFilter(field_name="event__event_id", lookup_expr="iexact", label="Event")
+    kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
+    since = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="gte", label="Since")
+    until = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="lt", label="Until")
+
+    class Meta:
+        model = Entry
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, Entry.objects.all() if queryset is None else queryset, **kwargs)

@@ -1,0 +1,63 @@
+"""The fleet in a few numbers."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Count, Max, Q
+from django.db.models.functions import Greatest
+
+from fleet.models import AvailabilitySet, Machine, ScheduledEvent
+from fleet.models.facts import presence_limits
+from fleet.projections.refs import PresenceCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """`last_event_at` is when the newest event was first seen, `last_heard_at` when any agent was last heard."""
+
+    presence: PresenceCounts
+    sets: int
+    last_event_at: datetime | None
+    last_heard_at: datetime | None
+    server_time: datetime
+
+
+def overview(*, now: datetime) -> Overview:
+    """Three queries. The conditions say the same as `fleet.models.facts.machine_presence`; a test compares them."""
+    limits = presence_limits()
+
+    def after(seconds: float) -> datetime:
+        return now - timedelta(seconds=seconds)
+
+    heard, poll = "presence__last_heard_at", "polled"
+    valid = Q(revoked_at=None)
+    there = valid & Q(**{f"{heard}__gte": after(limits.gone)})
+    live = there & Q(**{f"{heard}__gt": after(limits.live), f"{poll}__gt": after(limits.live)})
+    fresh = there & Q(**{f"{heard}__gt": after(limits.late), f"{poll}__gt": after(limits.late)})
+    # Heard, but never with a good poll, is silent; a poll that is too old makes it gone.
+    not_gone = there & (Q(**{f"{poll}__gte": after(limits.gone)}) | Q(**{f"{poll}__isnull": True}))
+    # A document is a good poll, too. Postgres leaves NULL out of GREATEST.
+    machines = Machine.objects.alias(polled=Greatest("presence__last_poll_at", "head__at"))
+    counted = machines.aggregate(
+        live=Count("pk", filter=live),
+        fresh=Count("pk", filter=fresh),
+        not_gone=Count("pk", filter=not_gone),
+        expected=Count("pk", filter=valid & Q(**{f"{heard}__isnull": True})),
+        everything=Count("pk"),
+        last_heard_at=Max(heard),
+    )
+    presence = PresenceCounts(
+        live=counted["live"],
+        late=counted["fresh"] - counted["live"],
+        silent=counted["not_gone"] - counted["fresh"],
+        gone=counted["everything"] - counted["not_gone"] - counted["expected"],
+        expected=counted["expected"],
+    )
+    newest = ScheduledEvent.objects.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
+    return Overview(
+        presence=presence,
+        sets=AvailabilitySet.objects.filter(merged_into=None).count(),
+        last_event_at=newest,
+        last_heard_at=counted["last_heard_at"],
+        server_time=now,
+    )

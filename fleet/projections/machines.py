@@ -1,0 +1,133 @@
+"""Machines, as people see them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import QuerySet
+
+from fleet.domain.presence import Limits
+from fleet.domain.states import EventStatus, Presence
+from fleet.models import Machine, ScheduledEvent
+from fleet.models.facts import contact_times, machine_presence, presence_limits
+from fleet.projections.paging import Page, Segment, read_page
+from fleet.projections.refs import SetRef, plain_name, set_ref
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRow:
+    """One machine. Times are aware UTC datetimes; `clock_offset_seconds` is how far its clock is ahead."""
+
+    id: int
+    vm_id: str
+    resource_name: str
+    set: SetRef
+    fault_domain: int | None
+    update_domain: int | None
+    zone: str
+    region: str
+    size: str
+    os_type: str
+    presence: Presence
+    last_heard_at: datetime | None
+    last_poll_at: datetime | None
+    agent_version: str
+    clock_offset_seconds: float | None
+    enrolled_at: datetime
+    revoked_at: datetime | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEventBrief:
+    """An open event, as a set or a machine names it."""
+
+    event_id: str
+    event_type: str
+    status: EventStatus
+    not_before: datetime | None
+    resources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineDetail:
+    machine: MachineRow
+    # Open events of the set that name this machine in Resources, and those that do not.
+    hit_by: tuple[OpenEventBrief, ...]
+    other_events: tuple[OpenEventBrief, ...]
+    server_time: datetime
+
+
+def machine_rows(machines: Iterable[Machine], *, now: datetime, limits: Limits) -> tuple[MachineRow, ...]:
+    """Shape machines loaded by `with_presence`. No query."""
+    return tuple(_machine_row(machine, now=now, limits=limits) for machine in machines)
+
+
+def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineRow:
+    heard_at, polled_at = contact_times(machine)
+    row = getattr(machine, "presence", None)
+    return MachineRow(
+        id=machine.pk,
+        vm_id=machine.vm_id,
+        resource_name=machine.resource_name,
+        set=set_ref(machine.availability_set),
+        fault_domain=machine.fault_domain,
+        update_domain=machine.update_domain,
+        zone=machine.zone,
+        region=machine.region,
+        size=machine.size,
+        os_type=machine.os_type,
+        presence=machine_presence(machine, now=now, limits=limits),
+        last_heard_at=heard_at,
+        last_poll_at=polled_at,
+        agent_version=machine.agent_version,
+        clock_offset_seconds=row.clock_offset if row else None,
+        enrolled_at=machine.enrolled_at,
+        revoked_at=machine.revoked_at,
+        warnings=tuple(machine.warnings),
+    )
+
+
+def with_presence() -> QuerySet[Machine]:
+    """Machines with all that `machine_rows` needs, without the large `compute`."""
+    return Machine.objects.select_related("availability_set", "presence", "head").defer("compute")
+
+
+def event_brief(event: ScheduledEvent) -> OpenEventBrief:
+    return OpenEventBrief(
+        event_id=event.event_id,
+        event_type=event.event_type,
+        status=EventStatus(event.status),
+        not_before=event.not_before,
+        resources=tuple(event.resources),
+    )
+
+
+def listing(
+    *, now: datetime, machines: QuerySet[Machine] | None = None, cursor: str | None = None, size: int | None = None
+) -> Page[MachineRow]:
+    """Machines by name. `machines` is a filtered queryset (see `filters.MachineFilter`). One query."""
+    rows = with_presence() if machines is None else machines
+    page = read_page([Segment(rows, "resource_name")], cursor=cursor, size=size)
+    limits = presence_limits()
+    return page.map(lambda found: machine_rows(found, now=now, limits=limits))
+
+
+def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
+    """One machine and its set's open events. Two queries."""
+    machine = with_presence().filter(pk=machine_id).first()
+    if machine is None:
+        return None
+    row = _machine_row(machine, now=now, limits=presence_limits())
+    events = ScheduledEvent.objects.filter(
+        availability_set_id=machine.availability_set_id, status__in=("SCHEDULED", "STARTED")
+    ).order_by("not_before", "pk")
+    briefs = [event_brief(event) for event in events]
+    own = plain_name(machine.resource_name)
+    hit_by = tuple(brief for brief in briefs if own in map(plain_name, brief.resources))
+    return MachineDetail(
+        machine=row,
+        hit_by=hit_by,
+        other_events=tuple(brief for brief in briefs if brief not in hit_by),
+        server_time=now,
+    )

@@ -1,0 +1,134 @@
+"""Pages by key: no OFFSET, no count.
+
+A list is one or more segments, each ordered by (one column, id). A cursor names a segment, a direction and the key of
+the row it stands at, so a page costs the same however deep it lies.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from django.db.models import Model, Q, QuerySet
+
+M = TypeVar("M", bound=Model)
+T = TypeVar("T")
+U = TypeVar("U")
+
+MAX_PAGE_SIZE = 500
+DEFAULT_PAGE_SIZE = 50
+
+
+class BadCursorError(ValueError):
+    """The cursor is none of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page. `next` and `previous` are opaque cursors, or None at an end."""
+
+    results: tuple[T, ...]
+    next: str | None
+    previous: str | None
+
+    def map(self, shape: Callable[[Sequence[T]], Sequence[U]]) -> "Page[U]":
+        """The same page with its rows shaped all at once."""
+        return Page(results=tuple(shape(self.results)), next=self.next, previous=self.previous)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment(Generic[M]):
+    """A part of a list: `rows` ordered by (`field`, id). `field` is never null in `rows`."""
+
+    rows: QuerySet[M]
+    field: str
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    segment: int
+    backwards: bool
+    value: Any
+    id: int
+
+
+def _encode(cursor: _Cursor) -> str:
+    value = {"t": cursor.value.isoformat()} if isinstance(cursor.value, datetime) else cursor.value
+    text = json.dumps([cursor.segment, int(cursor.backwards), value, cursor.id], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _decode(text: str, segments: int) -> _Cursor:
+    try:
+        raw = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        segment, backwards, value, key = raw
+        if isinstance(value, dict):
+            value = datetime.fromisoformat(value["t"])
+        if not (0 <= segment < segments and isinstance(key, int) and isinstance(value, (str, datetime))):
+            raise BadCursorError("The cursor cannot be read.")
+    except (ValueError, TypeError, KeyError, binascii.Error) as error:
+        raise BadCursorError("The cursor cannot be read.") from error
+    return _Cursor(segment=segment, backwards=bool(backwards), value=value, id=key)
+
+
+def _beyond(segment: Segment[M], cursor: _Cursor, *, descending: bool) -> QuerySet[M]:
+    # The plain bound lets the index begin at the key; the second condition drops the rows that share its value.
+    side = "lt" if descending else "gt"
+    return segment.rows.filter(
+        Q(**{f"{segment.field}__{side}e": cursor.value})
+        & (Q(**{f"{segment.field}__{side}": cursor.value}) | Q(**{f"pk__{side}": cursor.id}))
+    )
+
+
+def clamp(size: int | None) -> int:
+    """A page size between 1 and `MAX_PAGE_SIZE`."""
+    return max(1, min(size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE))
+
+
+def read_page(segments: Sequence[Segment[M]], *, cursor: str | None, size: int | None) -> Page[M]:
+    """Rows after (or before) `cursor`, at most `size`. One query for each segment that the page touches.
+
+    Raises `BadCursorError`.
+    """
+    size = clamp(size)
+    start = _decode(cursor, len(segments)) if cursor else None
+    backwards = start is not None and start.backwards
+    found: list[tuple[int, M]] = []
+    numbers = list(range(len(segments)))
+    if start is not None:
+        numbers = numbers[start.segment :] if not backwards else numbers[: start.segment + 1][::-1]
+    for number in numbers:
+        segment = segments[number]
+        descending = segment.descending != backwards
+        rows = segment.rows
+        if start is not None and number == start.segment:
+            rows = _beyond(segment, start, descending=descending)
+        sign = "-" if descending else ""
+        wanted = size + 1 - len(found)
+        found += [(number, row) for row in rows.order_by(f"{sign}{segment.field}", f"{sign}pk")[:wanted]]
+        if len(found) > size:
+            break
+    more = len(found) > size
+    found = found[:size]
+    if backwards:
+        found.reverse()
+
+    def at(entry: tuple[int, M], *, back: bool) -> str:
+        number, row = entry
+        value = getattr(row, segments[number].field)
+        return _encode(_Cursor(segment=number, backwards=back, value=value, id=row.pk))
+
+    has_next = bool(found) and (more or backwards)
+    has_previous = bool(found) and (more if backwards else start is not None)
+    if backwards and not found:
+        # Before the first row there is nothing: the way on is the beginning.
+        return Page(results=(), next=None, previous=None)
+    return Page(
+        results=tuple(row for _, row in found),
+        next=at(found[-1], back=False) if has_next else None,
+        previous=at(found[0], back=True) if has_previous else None,
+    )

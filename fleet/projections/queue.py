@@ -1,0 +1,69 @@
+"""The decision queue: what needs a person, by time left."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from fleet.models import ScheduledEvent
+from fleet.projections.events import OPEN, BlastRadius, EventRow, blast_radii, event_rows
+
+LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class QueueItem:
+    event: EventRow
+    blast: BlastRadius
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionQueue:
+    """`waiting` needs a decision; `under_way` is decided, started or past NotBefore; `far_ahead` lies beyond 24 hours.
+
+    Each is sorted by time left. `more` is True when there are more open events than are shown.
+    """
+
+    waiting: tuple[QueueItem, ...]
+    under_way: tuple[QueueItem, ...]
+    far_ahead: tuple[QueueItem, ...]
+    more: bool
+    server_time: datetime
+
+    @property
+    def shortest_seconds(self) -> float | None:
+        """The least time left among the events that wait for a decision."""
+        times = [item.event.seconds_left for item in self.waiting if item.event.seconds_left is not None]
+        return min(times, default=None)
+
+    @property
+    def next_at(self) -> datetime | None:
+        """NotBefore of the event with the least time left."""
+        times = [item.event.not_before for item in self.waiting if item.event.not_before is not None]
+        return min(times, default=None)
+
+    @property
+    def items(self) -> tuple[QueueItem, ...]:
+        return self.waiting + self.under_way + self.far_ahead
+
+    @property
+    def set_ids(self) -> tuple[int, ...]:
+        """The sets concerned, the most urgent first."""
+        return tuple(dict.fromkeys(item.event.set.id for item in self.items))
+
+
+def decision_queue(*, now: datetime) -> DecisionQueue:
+    """All open events in three parts. Four queries."""
+    events = list(
+        ScheduledEvent.objects.filter(status__in=OPEN)
+        .select_related("availability_set")
+        .order_by("not_before", "pk")[: LIMIT + 1]
+    )
+    more = len(events) > LIMIT
+    events = events[:LIMIT]
+    blasts = blast_radii(events, now=now)
+    items = [QueueItem(event=row, blast=blasts[row.id]) for row in event_rows(events, now=now)]
+    far = [item for item in items if item.event.needs_decision and item.event.far_ahead]
+    waiting = [item for item in items if item.event.needs_decision and not item.event.far_ahead]
+    under_way = [item for item in items if not item.event.needs_decision]
+    return DecisionQueue(
+        waiting=tuple(waiting), under_way=tuple(under_way), far_ahead=tuple(far), more=more, server_time=now
+    )

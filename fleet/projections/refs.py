@@ -1,0 +1,76 @@
+"""The short forms in which rows name each other."""
+
+from dataclasses import dataclass
+
+from fleet.domain.states import Presence
+from fleet.models import AvailabilitySet, Machine
+
+KIND_LABELS = {
+    "availability_set": "availability set",
+    "scale_set": "scale set",
+    "cloud_service": "cloud service",
+    "standalone": "standalone",
+    "provisional": "provisional",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SetRef:
+    id: int
+    kind: str
+    name: str
+
+    @property
+    def kind_label(self) -> str:
+        return KIND_LABELS[self.kind]
+
+    @property
+    def provisional(self) -> bool:
+        return self.kind == "provisional"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRef:
+    id: int
+    resource_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceCounts:
+    """How many machines are how present. `total` counts those that are not gone."""
+
+    live: int = 0
+    late: int = 0
+    silent: int = 0
+    gone: int = 0
+    expected: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.live + self.late + self.silent + self.expected
+
+    @property
+    def all(self) -> int:
+        return self.total + self.gone
+
+    def parts(self) -> tuple[tuple[Presence, int], ...]:
+        """The counts that are not zero, in the order of the states."""
+        counted = tuple((presence, getattr(self, presence.value)) for presence in Presence)
+        return tuple((presence, count) for presence, count in counted if count)
+
+
+def count_presence(presences: list[Presence]) -> PresenceCounts:
+    return PresenceCounts(**{presence.value: presences.count(presence) for presence in Presence})
+
+
+def set_ref(row: AvailabilitySet) -> SetRef:
+    return SetRef(id=row.pk, kind=row.kind, name=row.name)
+
+
+def machine_ref(row: Machine) -> MachineRef:
+    return MachineRef(id=row.pk, resource_name=row.resource_name)
+
+
+def plain_name(name: str) -> str:
+    """Resource names are compared without case."""
+    return name.casefold()

@@ -1,0 +1,199 @@
+"""Availability sets, as people see them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Case, IntegerField, QuerySet, Value, When
+
+from fleet.domain.states import Presence
+from fleet.models import AvailabilitySet, Machine, ScheduledEvent
+from fleet.models.facts import presence_limits
+from fleet.projections.events import OPEN, EventRow, event_rows
+from fleet.projections.machines import MachineRow, OpenEventBrief, event_brief, machine_rows, with_presence
+from fleet.projections.paging import Page, Segment, read_page
+from fleet.projections.refs import KIND_LABELS, PresenceCounts, SetRef, count_presence, plain_name
+
+
+@dataclass(frozen=True, slots=True)
+class GridMachine:
+    """One machine in the grid. `hit_by` is the soonest open event that names it."""
+
+    machine: MachineRow
+    hit_by: OpenEventBrief | None
+
+
+@dataclass(frozen=True, slots=True)
+class GridRow:
+    """One fault domain; `cells` holds the machines of each update domain, in the grid's order of columns."""
+
+    fault_domain: int | None
+    cells: tuple[tuple[GridMachine, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Fault domains by update domains. None stands for "not stated", last."""
+
+    update_domains: tuple[int | None, ...]
+    rows: tuple[GridRow, ...]
+
+    @property
+    def stated(self) -> bool:
+        """Whether any machine says where it stands."""
+        return any(row.fault_domain is not None for row in self.rows) or any(
+            domain is not None for domain in self.update_domains
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SetRow:
+    """One set with its machines by name. `warnings` are sentences."""
+
+    id: int
+    kind: str
+    name: str
+    service: str
+    subscription: str
+    resource_group: str
+    machines: tuple[MachineRow, ...]
+    presence: PresenceCounts
+    open_events: tuple[OpenEventBrief, ...]
+    warnings: tuple[str, ...]
+    grid: Grid
+
+    @property
+    def ref(self) -> SetRef:
+        return SetRef(id=self.id, kind=self.kind, name=self.name)
+
+    @property
+    def kind_label(self) -> str:
+        return KIND_LABELS[self.kind]
+
+    @property
+    def provisional(self) -> bool:
+        return self.kind == "provisional"
+
+
+@dataclass(frozen=True, slots=True)
+class SetDetail:
+    set: SetRow
+    events: tuple[EventRow, ...]
+    server_time: datetime
+
+
+def _grid(machines: Sequence[MachineRow], events: Sequence[OpenEventBrief]) -> Grid:
+    def rank(domain: int | None) -> tuple[bool, int]:
+        return (domain is None, domain or 0)
+
+    hits: dict[str, OpenEventBrief] = {}
+    for event in events:
+        for name in event.resources:
+            hits.setdefault(plain_name(name), event)
+    present = [machine for machine in machines if machine.presence is not Presence.GONE]
+    update_domains = tuple(sorted({machine.update_domain for machine in present}, key=rank))
+    fault_domains = sorted({machine.fault_domain for machine in present}, key=rank)
+    cells: dict[tuple[int | None, int | None], list[GridMachine]] = defaultdict(list)
+    for machine in present:
+        place = (machine.fault_domain, machine.update_domain)
+        cells[place].append(GridMachine(machine=machine, hit_by=hits.get(plain_name(machine.resource_name))))
+    rows = tuple(
+        GridRow(fault_domain=fault, cells=tuple(tuple(cells[fault, update]) for update in update_domains))
+        for fault in fault_domains
+    )
+    return Grid(update_domains=update_domains, rows=rows)
+
+
+def _warnings(row: AvailabilitySet, machines: Sequence[MachineRow], counts: PresenceCounts) -> tuple[str, ...]:
+    found = []
+    if row.kind == "provisional":
+        found.append("Nobody has stated this set's name yet, so it is provisional.")
+    silent = [machine.resource_name for machine in machines if machine.presence is Presence.SILENT]
+    if silent:
+        found.append("No word from " + ", ".join(silent[:5]) + (" and others" if len(silent) > 5 else "") + ".")
+    if counts.expected:
+        found.append(f"Enrolled but never heard: {counts.expected}.")
+    if counts.total and not counts.live:
+        found.append("No live agent: nothing that Azure announces here would be seen.")
+    names = [plain_name(machine.resource_name) for machine in machines if machine.presence is not Presence.GONE]
+    if len(set(names)) < len(names):
+        found.append("Two machines have one resource name.")
+    found += [f"{machine.resource_name}: {warning}" for machine in machines for warning in machine.warnings]
+    return tuple(found)
+
+
+def _shape(sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *, now: datetime) -> tuple[SetRow, ...]:
+    limits = presence_limits()
+    machines: dict[int, list[Machine]] = defaultdict(list)
+    rows = with_presence().filter(availability_set__in=[row.pk for row in sets]).order_by("resource_name", "pk")
+    for machine in rows:
+        machines[machine.availability_set_id].append(machine)
+    open_events: dict[int, list[OpenEventBrief]] = defaultdict(list)
+    for event in events:
+        open_events[event.availability_set_id].append(event_brief(event))
+    shaped = []
+    for row in sets:
+        inside = machine_rows(machines[row.pk], now=now, limits=limits)
+        counts = count_presence([machine.presence for machine in inside])
+        shaped.append(
+            SetRow(
+                id=row.pk,
+                kind=row.kind,
+                name=row.name,
+                service=row.service,
+                subscription=row.subscription,
+                resource_group=row.resource_group,
+                machines=inside,
+                presence=counts,
+                open_events=tuple(open_events[row.pk]),
+                warnings=_warnings(row, inside, counts),
+                grid=_grid(inside, open_events[row.pk]),
+            )
+        )
+    return tuple(shaped)
+
+
+def _open_events(sets: Sequence[AvailabilitySet]) -> list[ScheduledEvent]:
+    return list(
+        ScheduledEvent.objects.filter(availability_set__in=[row.pk for row in sets], status__in=OPEN)
+        .select_related("availability_set")
+        .order_by("not_before", "pk")
+    )
+
+
+def listing(
+    *,
+    now: datetime,
+    sets: QuerySet[AvailabilitySet] | None = None,
+    cursor: str | None = None,
+    size: int | None = None,
+) -> Page[SetRow]:
+    """Sets by name, without those that were merged into another. Three queries."""
+    rows = AvailabilitySet.objects.all() if sets is None else sets
+    page = read_page([Segment(rows.filter(merged_into=None), "name")], cursor=cursor, size=size)
+    return page.map(lambda found: _shape(found, _open_events(found), now=now))
+
+
+def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple[SetRow, ...]:
+    """The front page's sets: those in `first` (ids, in this order), then others by name. Three queries."""
+    rank = Case(
+        *[When(pk=pk, then=Value(number)) for number, pk in enumerate(first[:limit])],
+        default=Value(limit),
+        output_field=IntegerField(),
+    )
+    sets = list(
+        AvailabilitySet.objects.filter(merged_into=None).annotate(rank=rank).order_by("rank", "name", "pk")[:limit]
+    )
+    return _shape(sets, _open_events(sets), now=now)
+
+
+def detail(*, set_id: int, now: datetime) -> SetDetail | None:
+    """One set with its open events. Five queries; a merged set answers with the one it went into, for one more."""
+    row = AvailabilitySet.objects.select_related("merged_into").filter(pk=set_id).first()
+    if row is None:
+        return None
+    if row.merged_into is not None:
+        row = row.merged_into
+    events = _open_events([row])
+    return SetDetail(set=_shape([row], events, now=now)[0], events=event_rows(events, now=now), server_time=now)

@@ -1,0 +1,88 @@
+"""Timelines: entries of an event, a set, a machine, or the fleet."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+
+from fleet.domain.entries import ENTRY_LOOKS, EntryKind
+from fleet.domain.states import Look
+from fleet.models import Entry
+from fleet.projections.paging import Page, Segment, read_page
+from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRow:
+    """One entry: when it happened, when it was written, what, by whom and through what."""
+
+    id: int
+    at: datetime
+    recorded_at: datetime
+    kind: EntryKind
+    event_id: str | None
+    event_type: str | None
+    set: SetRef | None
+    machine: MachineRef | None
+    approval_id: int | None
+    actor: str
+    via: str
+    text: str
+    data: dict[str, Any]
+
+    @property
+    def look(self) -> Look:
+        return ENTRY_LOOKS[self.kind]
+
+
+def _rows(entries: Sequence[Entry]) -> tuple[TimelineRow, ...]:
+    return tuple(
+        TimelineRow(
+            id=entry.pk,
+            at=entry.at,
+            recorded_at=entry.recorded_at,
+            kind=EntryKind(entry.kind),
+            event_id=entry.event.event_id if entry.event else None,
+            event_type=entry.event.event_type if entry.event else None,
+            set=set_ref(entry.availability_set) if entry.availability_set else None,
+            machine=machine_ref(entry.machine) if entry.machine else None,
+            approval_id=entry.approval_id,
+            actor=entry.actor,
+            via=entry.via,
+            text=entry.text,
+            data=entry.data,
+        )
+        for entry in entries
+    )
+
+
+def _page(
+    entries: QuerySet[Entry], *, cursor: str | None, size: int | None, newest_first: bool = True
+) -> Page[TimelineRow]:
+    rows = entries.select_related("event", "availability_set", "machine").defer("machine__compute")
+    page = read_page([Segment(rows, "at", descending=newest_first)], cursor=cursor, size=size)
+    return page.map(_rows)
+
+
+def for_event(*, event_id: str, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
+    """Oldest first: an event is read as a story. One query."""
+    return _page(Entry.objects.filter(event__event_id=event_id.upper()), cursor=cursor, size=size, newest_first=False)
+
+
+def for_set(*, set_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
+    """Newest first. One query."""
+    return _page(Entry.objects.filter(availability_set_id=set_id), cursor=cursor, size=size)
+
+
+def for_machine(*, machine_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
+    """Newest first. One query."""
+    return _page(Entry.objects.filter(machine_id=machine_id), cursor=cursor, size=size)
+
+
+def fleet(
+    *, entries: QuerySet[Entry] | None = None, cursor: str | None = None, size: int | None = None
+) -> Page[TimelineRow]:
+    """Newest first; `entries` is a filtered queryset (see `filters.EntryFilter`). One query."""
+    return _page(Entry.objects.all() if entries is None else entries, cursor=cursor, size=size)
