@@ -1,0 +1,91 @@
+"""`python -m azure_simulator`: serve a fleet until interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import os
+import signal
+import sys
+from pathlib import Path
+
+from azure_simulator import fleet, server
+
+DEMO_FLEET = Path(__file__).with_name("demo_fleet.json")
+_PARENT_LOOK_SECONDS = 0.5
+
+
+def main() -> int:
+    arguments = _arguments()
+    try:
+        loaded = _with_redis(fleet.load(arguments.fleet), arguments.redis_url)
+        asyncio.run(_serve(loaded, arguments))
+    except fleet.FleetError as error:
+        print(f"azure_simulator: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"azure_simulator: cannot listen on {arguments.listen}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+async def _serve(loaded: fleet.Fleet, arguments: argparse.Namespace) -> None:
+    host, port = _address(arguments.listen)
+    stopped = asyncio.Event()
+    if os.name == "posix":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with server.start(loaded, host, port, as_vm=arguments.as_vm) as running:
+        print(f"listening on {running.url}", flush=True)
+        if arguments.story:
+            running.control.player.begin({"story": "all", "speed": arguments.story})
+        if arguments.parent:
+            await _parent_gone(arguments.parent, stopped)
+        else:
+            await stopped.wait()
+
+
+async def _parent_gone(parent: int, stopped: asyncio.Event) -> None:
+    """Wait for a signal, or until `parent` is no longer the process that started this one."""
+    while not stopped.is_set() and os.getppid() == parent:
+        try:
+            await asyncio.wait_for(stopped.wait(), _PARENT_LOOK_SECONDS)
+        except TimeoutError:
+            continue
+
+
+def _with_redis(loaded: fleet.Fleet, url: str) -> fleet.Fleet:
+    caches = tuple(cache if cache.server else dataclasses.replace(cache, server=url) for cache in loaded.caches)
+    return dataclasses.replace(loaded, caches=caches)
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise fleet.FleetError(f"--listen takes HOST:PORT, not {listen!r}")
+    return host.strip("[]"), int(port)
+
+
+def _speed(value: str) -> float:
+    speed = float(value)
+    if not 0 < speed <= 1000:
+        raise argparse.ArgumentTypeError("must be above 0 and at most 1000")
+    return speed
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m azure_simulator", description="A pretend Azure for Drydock.")
+    parser.add_argument("--listen", default="127.0.0.1:8169", metavar="HOST:PORT", help="port 0 picks a free one")
+    parser.add_argument("--fleet", type=Path, default=DEMO_FLEET, metavar="FILE", help="default: the demo's fleet")
+    parser.add_argument("--as-vm", default="", metavar="ID", help="serve this machine at the root as well")
+    parser.add_argument("--story", type=_speed, default=0.0, metavar="SPEED", help="play by itself; 1 is real time")
+    parser.add_argument("--redis-url", default="", metavar="URL", help="server of the caches that name none")
+    parser.add_argument("--parent", type=int, default=0, metavar="PID", help="end when this parent process is gone")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+"""What Azure knows: the events of each set and how they move, and each machine's incarnation. No input or output.
+
+Time is an argument. What has become due since the last call (an event reached NotBefore, a started one is over) is
+brought about by `settle`, at the time at which it was due, so the outcome does not depend on who looks when.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from azure_simulator.fleet import Fleet, Machine, MachineSet
+
+SCHEDULED = "Scheduled"
+STARTED = "Started"
+# Never shown to a machine: an event that is over is simply no longer listed.
+ENDED = "Ended"
+
+EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
+SOURCES = ("Platform", "User")
+
+# "Scheduled Events is disabled for your service if it doesn't make a request to the endpoint for 24 hours."
+SWITCHED_OFF_AFTER = timedelta(hours=24)
+# Ended events that are kept for `GET /control/events`.
+KEPT_ENDED = 10_000
+
+
+class NotPossibleError(Exception):
+    """The event is not in a state from which this move exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """One `StartRequests` that named the event: which machine sent it, and when."""
+
+    vm: str
+    at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Event:
+    """One scheduled event. `due` is when it moves by itself; `not_before` is in whole seconds, as Azure writes it.
+
+    `ended_as` is `completed` or `cancelled`. `started_by` is `approval`, `not_before`, `control`, or `azure` for an
+    event that began at Started.
+    """
+
+    event_id: str
+    set: MachineSet
+    event_type: str
+    resources: tuple[str, ...]
+    source: str
+    description: str
+    duration_seconds: int
+    started_seconds: float
+    not_before: datetime
+    due: datetime
+    created_at: datetime
+    status: str = SCHEDULED
+    scheduled_at: datetime | None = None
+    started_at: datetime | None = None
+    started_by: str = ""
+    ended_at: datetime | None = None
+    ended_as: str = ""
+    approvals: list[Approval] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _MachineState:
+    """Where a machine's incarnation began: at 1 with its first call, so machines of one set need not agree."""
+
+    first_change: int
+    shift: int
+    last_call: datetime
+
+
+class Azure:
+    """The state of the whole fleet. Every time is an aware datetime in UTC."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.machines: dict[str, tuple[MachineSet, Machine]] = {m.id: (s, m) for s in fleet.sets for m in s.machines}
+        self._events: dict[str, Event] = {}
+        self._open: dict[str, list[Event]] = {s.key: [] for s in fleet.sets}
+        self._changes: dict[str, int] = {s.key: 0 for s in fleet.sets}
+        self._machine_states: dict[str, _MachineState] = {}
+        self._ended_ids: list[str] = []
+        # (due, order of entry, EventId): entries whose event has moved meanwhile are passed over.
+        self._due: list[tuple[datetime, int, str]] = []
+        self._order = itertools.count()
+
+    def settle(self, now: datetime) -> None:
+        """Bring about everything that is due by `now`, in order of time."""
+        while self._due and self._due[0][0] <= now:
+            due, _, event_id = heapq.heappop(self._due)
+            event = self._events.get(event_id)
+            if event is None or event.due != due:
+                continue
+            if event.status == SCHEDULED:
+                self._begin(event, due, "approval" if event.approvals else "not_before")
+            elif event.status == STARTED:
+                self._end(event, due, "completed")
+
+    def create(
+        self,
+        *,
+        now: datetime,
+        in_set: MachineSet,
+        event_type: str,
+        resources: tuple[str, ...],
+        notice_seconds: float,
+        duration_seconds: int,
+        started_seconds: float,
+        source: str,
+        description: str,
+        starts_as: str = SCHEDULED,
+        event_id: str = "",
+    ) -> Event:
+        """Announce an event to every machine of `set`. It lists as Started at once if `starts_as` says so."""
+        self.settle(now)
+        # Never before NotBefore, which has no fractions of a second: round up.
+        not_before = datetime.fromtimestamp(math.ceil((now + timedelta(seconds=notice_seconds)).timestamp()), UTC)
+        event = Event(
+            event_id=(event_id or str(uuid.uuid4())).upper(),
+            set=in_set,
+            event_type=event_type,
+            resources=resources,
+            source=source,
+            description=description,
+            duration_seconds=duration_seconds,
+            started_seconds=started_seconds,
+            not_before=not_before,
+            due=not_before,
+            created_at=now,
+        )
+        self._events[event.event_id] = event
+        self._open[in_set.key].append(event)
+        if starts_as == STARTED:
+            self._begin(event, now, "azure")
+        else:
+            event.scheduled_at = now
+            self._changes[in_set.key] += 1
+            self._wait_until(event, not_before)
+        return event
+
+    def approve(self, event: Event, *, vm: str, now: datetime, delay_seconds: float = 0) -> None:
+        """A machine's `StartRequests`. Repeats are noted and change nothing.
+
+        With a delay the other tenants of the host are waited for, if need be beyond NotBefore.
+        """
+        first = not event.approvals
+        event.approvals.append(Approval(vm=vm, at=now))
+        if event.status != SCHEDULED or not first:
+            return
+        if delay_seconds > 0:
+            self._wait_until(event, now + timedelta(seconds=delay_seconds))
+        else:
+            self._begin(event, now, "approval")
+
+    def start(self, event: Event, now: datetime) -> None:
+        """Azure starts it now. Raises NotPossibleError when it is over."""
+        if event.status == ENDED:
+            raise NotPossibleError("the event is over")
+        if event.status == SCHEDULED:
+            self._begin(event, now, "control")
+
+    def complete(self, event: Event, now: datetime) -> None:
+        """It is over. From Scheduled, start and end fall between two polls. Raises NotPossibleError if it was over."""
+        self.start(event, now)
+        self._end(event, now, "completed")
+
+    def cancel(self, event: Event, now: datetime) -> None:
+        """Azure thinks better of it. Raises NotPossibleError unless it is Scheduled."""
+        if event.status != SCHEDULED:
+            raise NotPossibleError("only an event that is still Scheduled can be cancelled")
+        self._end(event, now, "cancelled")
+
+    def find(self, event_id: str) -> Event | None:
+        """The event with this id in any case, open or ended."""
+        return self._events.get(event_id.upper())
+
+    def events(self) -> list[Event]:
+        """All events, oldest first, ended ones included."""
+        return list(self._events.values())
+
+    def open_events(self, in_set: MachineSet) -> list[Event]:
+        """What the set's machines are told, oldest first."""
+        return self._open[in_set.key]
+
+    def changes(self, in_set: MachineSet) -> int:
+        """A number that moves with every change of the set's events."""
+        return self._changes[in_set.key]
+
+    def incarnation(self, in_set: MachineSet, machine: Machine, now: datetime) -> int:
+        """The machine's own incarnation, for an answer at `now`. A call after a day's silence begins anew at 1."""
+        state = self._machine_states.get(machine.id)
+        if state is None or now - state.last_call > SWITCHED_OFF_AFTER:
+            state = _MachineState(first_change=self._changes[in_set.key], shift=1, last_call=now)
+            self._machine_states[machine.id] = state
+        state.last_call = now
+        return self._changes[in_set.key] - state.first_change + state.shift
+
+    def jump_incarnation(self, machine: Machine, by: int) -> None:
+        """Let numbers be left out, as when changes fell between two polls."""
+        if machine.id in self._machine_states:
+            self._machine_states[machine.id].shift += by
+
+    def forget_machine(self, machine: Machine) -> None:
+        """As after a day without a call: the next one begins anew."""
+        self._machine_states.pop(machine.id, None)
+
+    def _wait_until(self, event: Event, due: datetime) -> None:
+        event.due = due
+        heapq.heappush(self._due, (due, next(self._order), event.event_id))
+
+    def _begin(self, event: Event, at: datetime, started_by: str) -> None:
+        event.status = STARTED
+        event.started_at = at
+        event.started_by = started_by
+        self._changes[event.set.key] += 1
+        self._wait_until(event, at + timedelta(seconds=event.started_seconds))
+
+    def _end(self, event: Event, at: datetime, ended_as: str) -> None:
+        event.status = ENDED
+        event.ended_at = at
+        event.ended_as = ended_as
+        self._open[event.set.key].remove(event)
+        self._changes[event.set.key] += 1
+        self._ended_ids.append(event.event_id)
+        if len(self._ended_ids) > KEPT_ENDED:
+            del self._events[self._ended_ids.pop(0)]

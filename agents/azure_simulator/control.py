@@ -1,0 +1,193 @@
+"""The control calls: who makes them plays Azure. Each answers JSON; what cannot be done is said in `error`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from azure_simulator import announcing, redis_events
+from azure_simulator.announcing import RefusedError, one_of, only, optional_number, text
+from azure_simulator.azure import Azure, Event, NotPossibleError
+from azure_simulator.clock import Clock, rfc3339
+from azure_simulator.documents import encoded
+from azure_simulator.faults import STAGES, Faults
+from azure_simulator.fleet import FleetError
+from azure_simulator.http import Answer, Request, Response
+from azure_simulator.log import Log
+from azure_simulator.stories import Player
+
+Body = Mapping[str, Any]
+
+
+class Control:
+    """The calls as functions (the stories use them too), and the table that maps requests to them."""
+
+    def __init__(self, azure: Azure, faults: Faults, log: Log, clock: Clock) -> None:
+        self._azure = azure
+        self._faults = faults
+        self._log = log
+        self._clock = clock
+        self.player = Player(self)
+        self._calls: dict[tuple[str, str], Callable[[Request], Any]] = {
+            ("GET", "/control/events"): lambda request: self.events(),
+            ("POST", "/control/events"): lambda request: self.create_event(_body(request)),
+            ("GET", "/control/faults"): lambda request: [fault.shown() for fault in self._faults.waiting()],
+            ("POST", "/control/faults"): lambda request: self.add_fault(_body(request)),
+            ("DELETE", "/control/faults"): lambda request: self._faults.clear(self._azure.machines),
+            ("GET", "/control/log"): self._shown_log,
+            ("GET", "/control/clock"): lambda request: self._shown_clock(),
+            ("POST", "/control/clock"): lambda request: self.move_clock(_body(request)),
+            ("GET", "/control/stories"): lambda request: self.player.shown(),
+            ("POST", "/control/stories"): lambda request: self.player.begin(_body(request)),
+            ("DELETE", "/control/stories"): lambda request: self.player.stop(),
+        }
+
+    def answer(self, request: Request) -> Answer:
+        path = request.path.rstrip("/")
+        if (request.method, path) == ("POST", "/control/redis"):
+            return self._redis(request)
+        try:
+            call = self._calls.get((request.method, path))
+            result = call(request) if call is not None else self._about_one_event(request.method, path)
+        except RefusedError as refusal:
+            return _refusal(refusal)
+        return Response(200, encoded({} if result is None else result))
+
+    @property
+    def azure(self) -> Azure:
+        return self._azure
+
+    def create_event(self, body: Body) -> dict[str, str]:
+        """Announce an event; the answer is its `EventId`. Raises RefusedError."""
+        return {"EventId": announcing.announce(self._azure, body, self._clock.now()).event_id}
+
+    def events(self) -> list[dict[str, Any]]:
+        """All events, oldest first, with their times."""
+        self._azure.settle(self._clock.now())
+        return [announcing.shown(event) for event in self._azure.events()]
+
+    def event(self, event_id: str) -> dict[str, Any]:
+        """One event with its times. Raises RefusedError."""
+        self._azure.settle(self._clock.now())
+        return announcing.shown(self._find(event_id))
+
+    def move_event(self, event_id: str, move: str) -> dict[str, Any]:
+        """`start`, `complete` or `cancel`. Raises RefusedError."""
+        now = self._clock.now()
+        self._azure.settle(now)
+        event = self._find(event_id)
+        moves = {"start": self._azure.start, "complete": self._azure.complete, "cancel": self._azure.cancel}
+        if move not in moves:
+            raise RefusedError(404, f"an event can be moved by {', '.join(moves)}")
+        try:
+            moves[move](event, now)
+        except NotPossibleError as error:
+            raise RefusedError(409, str(error)) from error
+        return announcing.shown(event)
+
+    def add_fault(self, body: Body) -> list[dict[str, Any]]:
+        """Lay a fault on one machine or on all (`*`). Raises RefusedError."""
+        only(body, {"vm", "fault", "count", "seconds", "delay_seconds", "method"})
+        vm = text(body, "vm")
+        if vm != "*" and vm not in self._azure.machines:
+            raise RefusedError(400, f"vm: the fleet has no machine {vm!r}")
+        count = optional_number(body, "count", least=1)
+        if count is not None and count != int(count):
+            raise RefusedError(400, "count: must be a whole number")
+        added = self._faults.add(
+            one_of(body, "fault", tuple(STAGES)),
+            self._azure.machines if vm == "*" else [vm],
+            now=self._clock.now(),
+            count=None if count is None else int(count),
+            seconds=optional_number(body, "seconds", least=0),
+            delay_seconds=optional_number(body, "delay_seconds", least=0),
+            method=one_of(body, "method", ("GET", "POST")) if "method" in body else "",
+        )
+        return [fault.shown() for fault in added]
+
+    def move_clock(self, body: Body) -> dict[str, Any]:
+        """Move the simulator's time by `advance_seconds`, or `at` a time in RFC 3339. Raises RefusedError."""
+        only(body, {"advance_seconds", "at"})
+        seconds = optional_number(body, "advance_seconds")
+        if ("at" in body) == (seconds is not None):
+            raise RefusedError(400, "say either advance_seconds or at")
+        if seconds is not None:
+            self._clock.advance(seconds)
+        else:
+            self._clock.set(_time(text(body, "at")))
+        self._azure.settle(self._clock.now())
+        return self._shown_clock()
+
+    def _about_one_event(self, method: str, path: str) -> Any:
+        steps = path.split("/")
+        if steps[:3] == ["", "control", "events"] and len(steps) == 4 and method == "GET":
+            return self.event(steps[3])
+        if steps[:3] == ["", "control", "events"] and len(steps) == 5 and method == "POST":
+            return self.move_event(steps[3], steps[4])
+        raise RefusedError(404, f"there is no control call {method} {path}")
+
+    def _find(self, event_id: str) -> Event:
+        event = self._azure.find(event_id)
+        if event is None:
+            raise RefusedError(404, f"there is no event {event_id}")
+        return event
+
+    def _shown_log(self, request: Request) -> list[dict[str, Any]]:
+        asked = dict(request.query)
+        only(asked, {"since", "method", "vm", "limit"})
+        for key in ("since", "limit"):
+            if not asked.get(key, "0").isdecimal():
+                raise RefusedError(400, f"{key}: expected a number")
+        return self._log.entries(
+            since=int(asked.get("since", "0")),
+            method=asked.get("method", "").upper(),
+            vm=asked.get("vm", ""),
+            limit=int(asked.get("limit", "0")),
+        )
+
+    def _shown_clock(self) -> dict[str, Any]:
+        return {"now": rfc3339(self._clock.now())}
+
+    async def _redis(self, request: Request) -> Response:
+        try:
+            body = _body(request)
+            only(body, {"cache", "raw", "play"})
+            if "play" in body:
+                raise RefusedError(501, "the simulator cannot play a whole maintenance yet; publish its lines with raw")
+            cache = self._azure.fleet.find_cache(text(body, "cache"))
+            if not cache.server:
+                raise RefusedError(
+                    409, f"cache {cache.host} has no server: name one in the fleet file or with --redis-url"
+                )
+            heard_by = await redis_events.publish(cache.server, text(body, "raw"))
+        except FleetError as error:
+            return _refusal(RefusedError(400, f"cache: {error}"))
+        except redis_events.NotPublishedError as error:
+            return _refusal(RefusedError(502, str(error)))
+        except RefusedError as refusal:
+            return _refusal(refusal)
+        return Response(200, encoded({"subscribers": heard_by}))
+
+
+def _refusal(refusal: RefusedError) -> Response:
+    return Response(refusal.status, encoded({"error": str(refusal)}))
+
+
+def _body(request: Request) -> Body:
+    try:
+        body = json.loads(request.body)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise RefusedError(400, "the body must be an object")
+    return body
+
+
+def _time(value: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise RefusedError(400, f"at: {error}") from error
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

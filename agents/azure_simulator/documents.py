@@ -1,0 +1,72 @@
+"""How a set's events look to a machine, by api-version.
+
+Source: "Scheduled Events for Linux VMs in Azure" (Microsoft, 01/25/2023), its table of versions, and for the underscore
+the same page for Windows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from azure_simulator.azure import STARTED, Event
+from azure_simulator.clock import rfc1123
+
+_ALWAYS = ("Freeze", "Reboot", "Redeploy")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What one api-version of `/metadata/scheduledevents` shows and demands."""
+
+    event_types: tuple[str, ...]
+    extra_fields: tuple[str, ...] = ()
+    underscored: bool = False
+    header_enforced: bool = True
+
+
+VERSIONS: dict[str, Version] = {
+    "2017-03-01": Version(_ALWAYS, underscored=True, header_enforced=False),
+    "2017-08-01": Version(_ALWAYS),
+    "2017-11-01": Version((*_ALWAYS, "Preempt")),
+    "2019-01-01": Version((*_ALWAYS, "Preempt", "Terminate")),
+    "2019-04-01": Version((*_ALWAYS, "Preempt", "Terminate"), ("Description",)),
+    "2019-08-01": Version((*_ALWAYS, "Preempt", "Terminate"), ("Description", "EventSource")),
+    "2020-07-01": Version((*_ALWAYS, "Preempt", "Terminate"), ("Description", "EventSource", "DurationInSeconds")),
+}
+
+
+def rendered_events(events: Iterable[Event], version: Version) -> list[dict[str, Any]]:
+    """The `Events` array; events of a type that the version does not know are left out."""
+    return [_rendered(event, version) for event in events if event.event_type in version.event_types]
+
+
+def document(incarnation: int, events: list[dict[str, Any]]) -> bytes:
+    """The whole answer, as UTF-8 JSON."""
+    return encoded({"DocumentIncarnation": incarnation, "Events": events})
+
+
+def encoded(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _rendered(event: Event, version: Version) -> dict[str, Any]:
+    # The underscore stood before the names of IaaS VMs; role instances of a cloud service never had one.
+    prefix = "_" if version.underscored and event.set.kind != "cloud_service" else ""
+    rendered: dict[str, Any] = {
+        "EventId": event.event_id,
+        "EventStatus": event.status,
+        "EventType": event.event_type,
+        "ResourceType": "VirtualMachine",
+        "Resources": [prefix + name for name in event.resources],
+        "NotBefore": "" if event.status == STARTED else rfc1123(event.not_before),
+    }
+    extra = {
+        "Description": event.description,
+        "EventSource": event.source,
+        "DurationInSeconds": event.duration_seconds,
+    }
+    rendered.update((name, extra[name]) for name in version.extra_fields)
+    return rendered

@@ -1,0 +1,147 @@
+"""What can go wrong between a machine and the metadata service, as data.
+
+A fault waits for the requests of one machine: it is spent after `count` of them, or when its `seconds` are over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+# Where in the course of a request a fault bites. At most one of the first stage applies; it takes the place of the
+# answer or delays it.
+TRANSPORT = "transport"
+INCARNATION = "incarnation"
+DOCUMENT = "document"
+APPROVAL = "approval"
+
+STAGES = {
+    "empty": TRANSPORT,
+    "garbage": TRANSPORT,
+    "cut-short": TRANSPORT,
+    "status-404": TRANSPORT,
+    "status-410": TRANSPORT,
+    "status-429": TRANSPORT,
+    "status-500": TRANSPORT,
+    "status-503": TRANSPORT,
+    "hang": TRANSPORT,
+    "reset": TRANSPORT,
+    "slow": TRANSPORT,
+    "incarnation-jump": INCARNATION,
+    "incarnation-reset": INCARNATION,
+    "raw-newline": DOCUMENT,
+    "wrong-weekday": DOCUMENT,
+    "no-not-before": DOCUMENT,
+    "tenants-delay": APPROVAL,
+}
+
+# Seconds, unless the fault says otherwise with `delay_seconds`.
+DEFAULT_DELAYS = {"slow": 3.0, "hang": 300.0, "tenants-delay": 30.0}
+
+
+@dataclass(slots=True)
+class Fault:
+    """One fault on one machine. `remaining` None: any number of requests. `until` None: no end."""
+
+    name: str
+    vm: str
+    remaining: int | None
+    until: datetime | None
+    delay_seconds: float
+    method: str
+
+    def shown(self) -> dict[str, Any]:
+        return {"fault": self.name, "vm": self.vm, "remaining": self.remaining, "delay_seconds": self.delay_seconds}
+
+
+class Faults:
+    """The faults that wait, by machine."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Fault]] = {}
+
+    def add(
+        self,
+        name: str,
+        vms: Iterable[str],
+        *,
+        now: datetime,
+        count: int | None = None,
+        seconds: float | None = None,
+        delay_seconds: float | None = None,
+        method: str = "",
+    ) -> list[Fault]:
+        """Lay a fault on each machine. With neither `count` nor `seconds` it bites once."""
+        if count is None and seconds is None:
+            count = 1
+        until = None if seconds is None else now + timedelta(seconds=seconds)
+        delay = DEFAULT_DELAYS.get(name, 0.0) if delay_seconds is None else delay_seconds
+        added = [Fault(name, vm, count, until, delay, method) for vm in vms]
+        for fault in added:
+            self._waiting.setdefault(fault.vm, []).append(fault)
+        return added
+
+    def clear(self, vms: Iterable[str]) -> None:
+        for vm in vms:
+            self._waiting.pop(vm, None)
+
+    def waiting(self) -> list[Fault]:
+        return [fault for faults in self._waiting.values() for fault in faults]
+
+    def take(self, vm: str, stage: str, method: str, now: datetime) -> list[Fault]:
+        """The faults that bite this request at this stage, each spent by one."""
+        waiting = self._waiting.get(vm)
+        if not waiting:
+            return []
+        alive = [fault for fault in waiting if fault.until is None or now < fault.until]
+        bite = [fault for fault in alive if STAGES[fault.name] == stage and fault.method in ("", method)]
+        if stage == TRANSPORT:
+            bite = bite[:1]
+        for fault in bite:
+            if fault.remaining is not None:
+                fault.remaining -= 1
+        left = [fault for fault in alive if fault.remaining != 0]
+        if left:
+            self._waiting[vm] = left
+        else:
+            del self._waiting[vm]
+        return bite
+
+
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+Rendered = list[dict[str, Any]]
+
+
+def _newline_in_description(events: Rendered) -> None:
+    for event in events:
+        if "Description" in event:
+            event["Description"] += "\n"
+
+
+def _next_weekday(events: Rendered) -> None:
+    for event in events:
+        match = re.match(r"(\w{3}), ", event.get("NotBefore", ""))
+        if match:
+            wrong = _WEEKDAYS[(_WEEKDAYS.index(match[1]) + 1) % 7]
+            event["NotBefore"] = wrong + event["NotBefore"][3:]
+
+
+def _without_not_before(events: Rendered) -> None:
+    for event in events:
+        event.pop("NotBefore", None)
+
+
+DOCUMENT_FAULTS: dict[str, Callable[[Rendered], None]] = {
+    "raw-newline": _newline_in_description,
+    "wrong-weekday": _next_weekday,
+    "no-not-before": _without_not_before,
+}
+
+
+def with_raw_newlines(body: bytes) -> bytes:
+    """JSON with its newlines no longer escaped, as Azure has been seen to send it."""
+    return body.replace(b"\\n", b"\n")

@@ -1,0 +1,250 @@
+"""The metadata service of every machine: `/metadata/scheduledevents`, `/metadata/instance`, `/metadata/versions`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import uuid
+import zlib
+from collections.abc import Coroutine
+from datetime import datetime
+from typing import Any
+
+from azure_simulator import documents, faults, instance
+from azure_simulator.azure import Azure
+from azure_simulator.clock import Clock, rfc1123
+from azure_simulator.documents import Version, encoded
+from azure_simulator.fleet import Machine, MachineSet
+from azure_simulator.http import Answer, Hangup, Request, Reset, Response
+from azure_simulator.log import Entry, Log
+
+# Both bodies as Azure sends them, byte for byte.
+NO_HEADER = b'{ "error": "Bad request: . Required metadata header not specified" }'
+BAD_VERSION = (
+    b'{"error":"Bad request. api-version is invalid or was not specified in the request. For more information refer to '
+    b'aka.ms/azureimds","newest-versions":["2020-10-01","2020-09-01","2020-07-15"]}'
+)
+
+SCHEDULED_EVENTS = "/metadata/scheduledevents"
+INSTANCE = "/metadata/instance"
+VERSIONS = "/metadata/versions"
+
+_GUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_INCARNATION_JUMP = 3
+
+
+class Metadata:
+    """Answers as Azure would answer the machine that asks."""
+
+    def __init__(self, azure: Azure, waiting_faults: faults.Faults, log: Log, clock: Clock) -> None:
+        self._azure = azure
+        self._faults = waiting_faults
+        self._log = log
+        self._clock = clock
+        # (set, version) -> (changes, JSON of `Events`): a set's machines are told the same, so it is written once.
+        self._written: dict[tuple[str, str], tuple[int, bytes]] = {}
+
+    def answer(self, vm: str, path: str, request: Request) -> Answer:
+        """`path` is that of the metadata service, whatever stands before it in the request's own."""
+        now = self._clock.now()
+        entry = self._log.add(vm, now, request)
+        answer = self._answer(vm, path.rstrip("/").lower(), request, now)
+        if isinstance(answer, Response):
+            return self._finished(answer, entry)
+        return self._finished_later(answer, entry)
+
+    def _answer(self, vm: str, path: str, request: Request, now: datetime) -> Answer:
+        found = self._azure.machines.get(vm)
+        if found is None:
+            return _error(404, f"the fleet has no machine {vm!r}")
+        if path == SCHEDULED_EVENTS:
+            return self._scheduled_events(*found, request, now)
+        refusal = _refused(request, enforce_header=True)
+        if refusal is not None:
+            return refusal
+        if request.method != "GET":
+            return _error(405, "Method not allowed")
+        if path == VERSIONS:
+            return Response(200, encoded({"apiVersions": list(instance.VERSIONS)}))
+        if path == INSTANCE or path.startswith(INSTANCE + "/"):
+            return _instance(*found, path, dict(_parameters(request)))
+        return _error(404, "Not found")
+
+    def _scheduled_events(self, in_set: MachineSet, machine: Machine, request: Request, now: datetime) -> Answer:
+        for fault in self._faults.take(machine.id, faults.TRANSPORT, request.method, now):
+            return self._faulty(fault, in_set, machine, request, now)
+        return self._sound(in_set, machine, request, now)
+
+    def _sound(self, in_set: MachineSet, machine: Machine, request: Request, now: datetime) -> Response:
+        name = dict(_parameters(request)).get("api-version", "")
+        version = documents.VERSIONS.get(name)
+        refusal = _refused(request, enforce_header=version is None or version.header_enforced)
+        if refusal is not None:
+            return refusal
+        if version is None:
+            return Response(400, BAD_VERSION)
+        self._azure.settle(now)
+        if request.method == "GET":
+            return self._document(in_set, machine, name, version, request, now)
+        if request.method == "POST":
+            return self._start_requests(in_set, machine, request, now)
+        return _error(405, "Method not allowed")
+
+    def _document(
+        self, in_set: MachineSet, machine: Machine, name: str, version: Version, request: Request, now: datetime
+    ) -> Response:
+        for fault in self._faults.take(machine.id, faults.INCARNATION, "GET", now):
+            if fault.name == "incarnation-reset":
+                self._azure.forget_machine(machine)
+            else:
+                self._azure.jump_incarnation(machine, _INCARNATION_JUMP)
+        incarnation = self._azure.incarnation(in_set, machine, now)
+        spoiling = self._faults.take(machine.id, faults.DOCUMENT, "GET", now)
+        if spoiling:
+            body = self._spoilt(spoiling, in_set, version, incarnation)
+        else:
+            body = b'{"DocumentIncarnation":%d,"Events":%b}' % (incarnation, self._events_json(in_set, name, version))
+        # The incarnation alone would do for Azure; after a reset it would call two different documents the same.
+        etag = f'"{incarnation}-{zlib.crc32(body):08x}"'
+        if _names(request.headers.get("if-none-match", ""), etag):
+            return Response(304, headers=(("ETag", etag),))
+        return Response(200, body, headers=(("ETag", etag),))
+
+    def _events_json(self, in_set: MachineSet, name: str, version: Version) -> bytes:
+        changes = self._azure.changes(in_set)
+        written = self._written.get((in_set.key, name))
+        if written is None or written[0] != changes:
+            text = encoded(documents.rendered_events(self._azure.open_events(in_set), version))
+            written = self._written[in_set.key, name] = (changes, text)
+        return written[1]
+
+    def _spoilt(self, spoiling: list[faults.Fault], in_set: MachineSet, version: Version, incarnation: int) -> bytes:
+        events = documents.rendered_events(self._azure.open_events(in_set), version)
+        for fault in spoiling:
+            faults.DOCUMENT_FAULTS[fault.name](events)
+        body = documents.document(incarnation, events)
+        return faults.with_raw_newlines(body) if any(f.name == "raw-newline" for f in spoiling) else body
+
+    def _start_requests(self, in_set: MachineSet, machine: Machine, request: Request, now: datetime) -> Response:
+        ids = _requested_ids(request.body)
+        if ids is None:
+            return _error(400, "Bad request. The payload is malformed")
+        listed = {event.event_id: event for event in self._azure.open_events(in_set)}
+        events = [listed.get(event_id.upper()) for event_id in ids]
+        known = [event for event in events if event is not None]
+        if len(known) < len(events):
+            # Microsoft promises 200 "if it is passed a valid event ID" and says nothing about others. An id that this
+            # machine is not told of, or no longer, is not valid here. The request is then refused as a whole.
+            return _error(400, "Bad request. An EventId is not known")
+        for event in known:
+            delays = self._faults.take(machine.id, faults.APPROVAL, "POST", now)
+            delay = max((fault.delay_seconds for fault in delays), default=0.0)
+            self._azure.approve(event, vm=machine.id, now=now, delay_seconds=delay)
+        return Response(200)
+
+    def _faulty(
+        self, fault: faults.Fault, in_set: MachineSet, machine: Machine, request: Request, now: datetime
+    ) -> Answer:
+        if fault.name == "slow":
+            return self._slow(fault.delay_seconds, in_set, machine, request)
+        if fault.name == "hang":
+            return _hang(fault.delay_seconds)
+        if fault.name == "reset":
+            return Reset()
+        if fault.name == "empty":
+            return Response(200)
+        if fault.name == "garbage":
+            return Response(200, b"<html><body>The service is unavailable</body></html>", "text/html")
+        if fault.name == "cut-short":
+            whole = self._sound(in_set, machine, request, now)
+            return Response(whole.status, whole.body[: len(whole.body) // 2], length=len(whole.body) or 1)
+        status = int(fault.name.removeprefix("status-"))
+        retry = (("Retry-After", "1"),) if status in (429, 503) else ()
+        return Response(status, encoded({"error": _LATER[status]}), headers=retry)
+
+    async def _slow(self, seconds: float, in_set: MachineSet, machine: Machine, request: Request) -> Response:
+        await asyncio.sleep(seconds)
+        return self._sound(in_set, machine, request, self._clock.now())
+
+    async def _finished_later(self, answer: Coroutine[Any, Any, Response], entry: Entry) -> Response:
+        return self._finished(await answer, entry)
+
+    def _finished(self, answer: Response, entry: Entry) -> Response:
+        entry.status = answer.status
+        answer.headers = (
+            *answer.headers,
+            ("Server", "IMDS/150.870.65.1354"),
+            ("x-ms-request-id", str(uuid.uuid4())),
+            ("Date", rfc1123(self._clock.now())),
+        )
+        return answer
+
+
+_LATER = {
+    404: "Not found",
+    410: "Gone. The service is moving; try again",
+    429: "Too many requests",
+    500: "Internal server error",
+    503: "Service unavailable",
+}
+
+
+async def _hang(seconds: float) -> Response:
+    await asyncio.sleep(seconds)
+    return Hangup()
+
+
+def _error(status: int, text: str) -> Response:
+    return Response(status, encoded({"error": text}))
+
+
+def _parameters(request: Request) -> list[tuple[str, str]]:
+    return [(name.lower(), value) for name, value in request.query]
+
+
+def _refused(request: Request, *, enforce_header: bool) -> Response | None:
+    """What is wrong with a request to any of the paths, or None."""
+    if "x-forwarded-for" in request.headers:
+        return _error(400, "Bad request. X-Forwarded-For header is not allowed")
+    if enforce_header and request.headers.get("metadata", "").lower() != "true":
+        return Response(400, NO_HEADER)
+    names = [name for name, _ in _parameters(request)]
+    if len(names) != len(set(names)):
+        return _error(400, "Bad request. A query parameter was given more than once")
+    return None
+
+
+def _requested_ids(body: bytes) -> list[str] | None:
+    """The ids of a `StartRequests` payload; None where it is malformed."""
+    try:
+        payload = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    requests = payload.get("StartRequests") if isinstance(payload, dict) else None
+    if not isinstance(requests, list) or not requests:
+        return None
+    ids = [item.get("EventId") if isinstance(item, dict) else None for item in requests]
+    texts = [value for value in ids if isinstance(value, str) and _GUID.fullmatch(value)]
+    return texts if len(texts) == len(ids) else None
+
+
+def _names(if_none_match: str, etag: str) -> bool:
+    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return etag in tags or tags == ["*"]
+
+
+def _instance(in_set: MachineSet, machine: Machine, path: str, parameters: dict[str, str]) -> Response:
+    if parameters.get("api-version", "") not in instance.VERSIONS:
+        return Response(400, BAD_VERSION)
+    steps = [step for step in path.removeprefix(INSTANCE).split("/") if step]
+    try:
+        part = instance.leaf(instance.instance(in_set, machine), steps)
+    except KeyError:
+        return _error(404, "Not found")
+    wanted = parameters.get("format", "json").lower()
+    if wanted == "text":
+        return Response(200, instance.as_text(part).encode(), "text/plain; charset=utf-8")
+    if wanted != "json" or isinstance(part, str):
+        return _error(400, "Bad request. A leaf is to be had as text only: say format=text")
+    return Response(200, encoded(part))

@@ -1,0 +1,183 @@
+"""What happens to a fleet in the course of a day, in minutes: single stories, and all of them in turn without end."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from azure_simulator.announcing import RefusedError, number, one_of
+from azure_simulator.azure import SCHEDULED, STARTED, Azure
+from azure_simulator.fleet import MachineSet
+
+# The times of a story are divided by its speed. The first event comes at once; then one every while, up to so many.
+FIRST_SECONDS = 2.0
+GAP_SECONDS = 25.0
+MOST_OPEN = 4
+_LOOK_SECONDS = 0.5
+_DAY = 86_400.0
+
+
+class Controls(Protocol):
+    """The control calls that a story makes."""
+
+    @property
+    def azure(self) -> Azure: ...
+    def create_event(self, body: Mapping[str, Any]) -> dict[str, str]: ...
+    def event(self, event_id: str) -> dict[str, Any]: ...
+    def events(self) -> list[dict[str, Any]]: ...
+    def move_event(self, event_id: str, move: str) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One event and, where nobody approves it before, its withdrawal. Kinds of sets in order of preference."""
+
+    kinds: tuple[str, ...]
+    says: Mapping[str, Any]
+    notice_seconds: float
+    started_seconds: float
+    machines: int = 1
+    cancelled_after_seconds: float | None = None
+
+
+STORIES: dict[str, Story] = {
+    # Microsoft's own sample: two machines of one host, paused for five seconds.
+    "live-migration": Story(
+        ("availability_set", "cloud_service", "scale_set"),
+        {"type": "Freeze", "source": "Platform", "duration_seconds": 5},
+        notice_seconds=300,
+        started_seconds=40,
+        machines=2,
+    ),
+    "user-restart": Story(
+        ("standalone", "availability_set"),
+        {"type": "Reboot", "source": "User"},
+        notice_seconds=480,
+        started_seconds=45,
+    ),
+    "preempt": Story(
+        ("scale_set",),
+        {"type": "Preempt", "source": "Platform"},
+        notice_seconds=45,
+        started_seconds=20,
+    ),
+    "cancellation": Story(
+        ("cloud_service", "availability_set"),
+        {"type": "Reboot", "source": "Platform", "duration_seconds": 30},
+        notice_seconds=600,
+        started_seconds=45,
+        cancelled_after_seconds=100,
+    ),
+    "hardware-failure": Story(
+        ("availability_set", "cloud_service"),
+        {"type": "Reboot", "source": "Platform", "starts_as": STARTED},
+        notice_seconds=0,
+        started_seconds=75,
+    ),
+    "terminate": Story(
+        ("scale_set",),
+        {"type": "Terminate", "source": "Platform"},
+        notice_seconds=300,
+        started_seconds=30,
+    ),
+    # Days ahead; withdrawn in the end, as when somebody has moved the machine to sound hardware meanwhile.
+    "degraded-host": Story(
+        ("availability_set", "standalone"),
+        {"type": "Redeploy", "source": "Platform"},
+        notice_seconds=3 * _DAY,
+        started_seconds=60,
+        cancelled_after_seconds=900,
+    ),
+}
+
+
+@dataclass(slots=True)
+class Player:
+    """Plays stories over the control calls. Needs a running event loop."""
+
+    control: Controls
+    _tasks: dict[asyncio.Task[None], str] = field(default_factory=dict)
+    _turn: itertools.count[int] = field(default_factory=itertools.count)
+
+    def begin(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Play `story`, or `all` in turn for ever; fields other than `speed` go into the event. Raises RefusedError."""
+        name = one_of(body, "story", (*STORIES, "all"))
+        speed = number(body, "speed", default=1.0, least=0.001)
+        if name != "all":
+            changes = {key: value for key, value in body.items() if key not in ("story", "speed")}
+            return {"story": name, "EventId": self._announce(name, speed, changes)}
+        if "all" in self._tasks.values():
+            raise RefusedError(409, "all stories are being played already")
+        self._spawn(self._play_all(speed), name)
+        return {"story": name}
+
+    def shown(self) -> dict[str, Any]:
+        """The stories there are, and those that still have something to come."""
+        return {"stories": [*STORIES, "all"], "playing": list(self._tasks.values())}
+
+    def stop(self) -> None:
+        """Stop playing; the events that were announced remain."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _play_all(self, speed: float) -> None:
+        await asyncio.sleep(FIRST_SECONDS / speed)
+        loop = asyncio.get_running_loop()
+        next_at = loop.time()
+        for name in itertools.cycle(STORIES):
+            # An empty board is filled at once; a full one is left alone.
+            # Looked at, not waited for: time and approvals move the events, not this player.
+            while (count := self._open_count()) >= MOST_OPEN or (count and loop.time() < next_at):  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_SECONDS / max(1.0, speed))
+            self._announce(name, speed, {})
+            next_at = loop.time() + GAP_SECONDS / speed
+            await asyncio.sleep(0)
+
+    def _open_count(self) -> int:
+        return sum(event["status"] in (SCHEDULED, STARTED) for event in self.control.events())
+
+    def _announce(self, name: str, speed: float, changes: Mapping[str, Any]) -> str:
+        story = STORIES[name]
+        body: dict[str, Any] = {
+            **story.says,
+            "notice_seconds": story.notice_seconds / speed,
+            "started_seconds": story.started_seconds / speed,
+        }
+        if "set" not in changes:
+            in_set = self._choose(story.kinds)
+            body["set"] = in_set.key
+            body["resources"] = self._free_machines(in_set, story.machines)
+        event_id = self.control.create_event({**body, **changes})["EventId"]
+        if story.cancelled_after_seconds is not None:
+            self._spawn(self._cancel_later(event_id, story.cancelled_after_seconds / speed), name)
+        return event_id
+
+    async def _cancel_later(self, event_id: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if self.control.event(event_id)["status"] == SCHEDULED:
+            self.control.move_event(event_id, "cancel")
+
+    def _spawn(self, playing: Any, name: str) -> None:
+        task = asyncio.create_task(playing)
+        self._tasks[task] = name
+        task.add_done_callback(self._tasks.pop)
+
+    def _choose(self, kinds: tuple[str, ...]) -> MachineSet:
+        sets = self.control.azure.fleet.sets
+        for kind in kinds:
+            of_kind = [each for each in sets if each.kind == kind]
+            if of_kind:
+                return of_kind[next(self._turn) % len(of_kind)]
+        return sets[next(self._turn) % len(sets)]
+
+    def _free_machines(self, in_set: MachineSet, wanted: int) -> list[str]:
+        """Up to `wanted` machines of one update domain, such as have no open event where there are any."""
+        busy = {name for event in self.control.azure.open_events(in_set) for name in event.resources}
+        free = [machine for machine in in_set.machines if machine.name not in busy] or list(in_set.machines)
+        # Not always the same ones.
+        first = free[next(self._turn) % len(free)]
+        others = [m for m in free if m is not first and m.update_domain == first.update_domain]
+        return [machine.name for machine in [first, *others][:wanted]]
