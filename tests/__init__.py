@@ -1,0 +1,1 @@
+"""Drydock's tests: real Postgres, real Valkey, real processes and our own simulator; no mocks."""

@@ -1,0 +1,86 @@
+"""The servers that come along: real Postgres and real Valkey from wheels, for the demo and the tests.
+
+They are children of the process that asks for them and end with it, however it ends. Where `DATABASE_URL` or
+`REDIS_URL` is set, the server behind it is used and nothing is started for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import redis
+
+from fleet.configuration import Reader
+from fleet.embedded.folder import ServerProblem, held
+from fleet.embedded.postgres import postgres
+from fleet.embedded.valkey import valkey
+
+__all__ = ["ServerProblem", "Urls", "postgres", "servers", "valkey"]
+
+
+@dataclass(frozen=True, slots=True)
+class Urls:
+    """Where the servers are, as the settings of the same names take them."""
+
+    database: str
+    redis: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What to add to a child's environment; empty `_FILE` variables, so that these values are the ones taken."""
+        return {
+            "DATABASE_URL": self.database,
+            "REDIS_URL": self.redis,
+            "DATABASE_URL_FILE": "",
+            "REDIS_URL_FILE": "",
+        }
+
+
+@contextmanager
+def servers(folder: Path, environment: dict[str, str], *, durable: bool = True) -> Iterator[Urls]:
+    """Yields the servers to use: those named in the environment, else our own with their data in the folder.
+
+    `durable`: see `postgres`. Raises ServerProblem. To be called from the main thread.
+    """
+    read = Reader(environment)
+    database_url, redis_url = read.text("DATABASE_URL"), read.text("REDIS_URL")
+    with ExitStack() as stack:
+        if not database_url or not redis_url:
+            folder = stack.enter_context(held(folder))
+        if database_url:
+            expect_postgres(database_url)
+        else:
+            database_url = stack.enter_context(postgres(folder, durable=durable))
+        if redis_url:
+            expect_redis(redis_url)
+        else:
+            redis_url = stack.enter_context(valkey(folder))
+        yield Urls(database=database_url, redis=redis_url)
+
+
+def without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def expect_postgres(url: str) -> None:
+    """Raises ServerProblem if nobody answers at DATABASE_URL."""
+    try:
+        psycopg.connect(url, connect_timeout=5).close()
+    except psycopg.OperationalError as error:
+        said = " ".join(str(error).split())
+        raise ServerProblem(f"DATABASE_URL names {without_password(url)}, which does not let us in: {said}") from error
+
+
+def expect_redis(url: str) -> None:
+    """Raises ServerProblem if nobody answers at REDIS_URL."""
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
+            client.ping()
+    except (redis.RedisError, ValueError) as error:
+        raise ServerProblem(f"REDIS_URL names {without_password(url)}, which does not let us in: {error}") from error

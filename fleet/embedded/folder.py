@@ -1,0 +1,101 @@
+"""The folder that holds the data of embedded servers: one user at a time, short paths to sockets, leftovers found."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+class ServerProblem(Exception):
+    """Why the servers cannot be had, as one sentence for the person who started them."""
+
+
+# A socket's whole path fits into 107 bytes on Linux and 103 elsewhere; this leaves room for the file's name.
+LONGEST_FOLDER = 80
+PLAIN_PATH = re.compile(r"[A-Za-z0-9._/-]+")
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[Path]:
+    """Makes the folder and keeps others out of it; yields its absolute path. Raises ServerProblem."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder.resolve()
+        descriptor = os.open(path / "in-use-by", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ServerProblem(f"Cannot write to the folder {folder}: {error.strerror}.") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(descriptor, 20).decode(errors="replace").strip()
+            raise ServerProblem(
+                f"The folder {path} is in use by process {owner or 'unknown'}; stop it first."
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield path
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def short_path(folder: Path) -> Iterator[Path]:
+    """The folder itself, or a link to it where its path is too long or too odd for a socket or a URL."""
+    if len(os.fsencode(folder)) <= LONGEST_FOLDER and PLAIN_PATH.fullmatch(str(folder)):
+        yield folder
+        return
+    home = Path(tempfile.mkdtemp(prefix="drydock-"))
+    link = home / "s"
+    link.symlink_to(folder)
+    try:
+        yield link
+    finally:
+        link.unlink(missing_ok=True)
+        home.rmdir()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    # A child of ours that ended but was not waited for is not running.
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return True
+
+
+def stop_leftover(pid_file: Path, program: str, *, first: signal.Signals, seconds: float = 10) -> None:
+    """Ends the server that an earlier, killed owner of the folder left behind; only if it really is that program."""
+    try:
+        pid = int(pid_file.read_text().split("\n", 1)[0])
+    except (OSError, ValueError):
+        return
+    if not is_running(pid) or not runs(pid, program):
+        return
+    with suppress(ProcessLookupError):
+        os.kill(pid, first)
+        deadline = time.monotonic() + seconds
+        while is_running(pid):
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+                deadline += seconds
+            time.sleep(0.02)
+
+
+def runs(pid: int, program: str) -> bool:
+    """Whether the process is that program. Its number may belong to another by now, so without proof: no."""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name.startswith(program)
+    except OSError:
+        return False

@@ -1,0 +1,53 @@
+"""Starts a program that ends with its parent, even when the parent is killed and can clean up nothing.
+
+Run as a script (`leashed` builds the command): it drops to another user if told to, asks the kernel for a signal at its
+parent's death, and becomes the program. The wish outlives `exec`, and nothing of it runs between `fork` and `exec` of a
+process with threads. It is bound to the *thread* that starts it: start long-lived programs from the main thread.
+
+Only Linux knows this wish. Elsewhere the program is started all the same, and what is left over after a kill is
+stopped at the next start on the same folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+PR_SET_PDEATHSIG = 1
+
+
+def leashed(
+    command: Sequence[str], *, farewell: signal.Signals = signal.SIGKILL, user: tuple[int, int] | None = None
+) -> list[str]:
+    """The command that runs `command` on a leash.
+
+    `farewell` is the signal at the parent's death; `user` is (uid, gid) to become, for root only. To be started by
+    this very process, since it is the parent meant.
+    """
+    uid, gid = user or (-1, -1)
+    # Isolated and without site: nothing of the environment or of the installation slows or bends the start.
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(int(farewell)), str(uid), str(gid), *command]
+
+
+def become(parent: int, farewell: int, uid: int, gid: int, command: list[str]) -> None:
+    """Replaces this process; returns only by raising OSError."""
+    if uid >= 0:
+        os.setgroups([])
+        os.setgid(gid)
+        os.setuid(uid)
+    if sys.platform == "linux":
+        # After the change of user, which would take the wish away.
+        if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, farewell, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl")
+        # The parent may have died before the wish was made.
+        if os.getppid() != parent:
+            raise SystemExit(1)
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    parent, farewell, uid, gid = (int(word) for word in sys.argv[1:5])
+    become(parent, farewell, uid, gid, sys.argv[5:])

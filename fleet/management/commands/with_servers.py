@@ -1,0 +1,61 @@
+"""`manage.py with_servers -- COMMAND...`: any command, with the servers that come along where none are set."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from fleet.embedded import ServerProblem, servers
+from fleet.embedded.leash import leashed
+
+
+class Command(BaseCommand):
+    help = "Runs a command with DATABASE_URL, REDIS_URL and SECRET_KEY set; starts servers where they are not."
+    # The settings may be incomplete here: that is what this command is for.
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--data", type=Path, help="Where the servers keep their data. Without it: nowhere for long."
+        )
+        parser.add_argument("command", nargs="+", metavar="COMMAND", help="The command and its arguments, after `--`.")
+
+    def handle(self, *args: Any, data: Path | None, command: list[str], **options: Any) -> None:
+        # SIGTERM ends the block below like Ctrl-C does, so that the servers stop orderly.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        folder = data or Path(tempfile.mkdtemp(prefix="drydock-"))
+        try:
+            with servers(folder, dict(os.environ), durable=data is not None) as urls:
+                environment = {"SECRET_KEY": "for one command only, thrown away afterwards", **os.environ}
+                child = subprocess.Popen(leashed(command), env={**environment, **urls.environment})
+                status = wait(child)
+        except ServerProblem as problem:
+            raise CommandError(str(problem)) from problem
+        except OSError as error:
+            raise CommandError(f"Cannot run {command[0]}: {error.strerror}.") from error
+        finally:
+            if data is None:
+                shutil.rmtree(folder, ignore_errors=True)
+        sys.exit(status)
+
+
+def wait(child: subprocess.Popen[bytes]) -> int:
+    """The child's exit status, as a shell gives it; when we are told to end, it is told first."""
+    try:
+        status = child.wait()
+    except KeyboardInterrupt:
+        child.terminate()
+        try:
+            status = child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            status = child.wait()
+    return status if status >= 0 else 128 - status

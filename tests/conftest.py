@@ -1,0 +1,119 @@
+"""Fixtures that every test may use, and what the marked groups need.
+
+The servers themselves are started by `tests.servers`, before this file is read. `db` and `transactional_db` come from
+pytest-django.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+import redis
+from psycopg import sql
+
+from fleet.embedded import Urls, valkey
+from tests.processes import manage
+
+# In CI these must run; a skip there means that nobody looked.
+NEVER_SKIPPED_IN_CI = ("browser", "flow", "fault")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if shutil.which("chromium"):
+        return
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.skip(reason="no chromium here; `make browser` installs it on Debian"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
+        for mark in NEVER_SKIPPED_IN_CI:
+            if item.get_closest_marker(mark):
+                reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+                report.outcome = "failed"
+                report.longrepr = f"A test marked `{mark}` must not be skipped in CI. {reason}"
+                break
+    return report
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    """Debian's own chromium: quiet, and without its sandbox only where root leaves no choice."""
+    quiet = ["--disable-background-networking", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    return {**browser_type_launch_args, "executable_path": shutil.which("chromium"), "args": quiet}
+
+
+@pytest.fixture
+def redis_url() -> str:
+    """The Redis of the test run, emptied."""
+    url = os.environ["REDIS_URL"]
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    return url
+
+
+@pytest.fixture
+def redis_client(redis_url: str) -> Iterator[redis.Redis]:
+    """A client of the emptied Redis."""
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+def database_named(name: str) -> str:
+    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}").geturl()
+
+
+def execute(statement: str, *names: str) -> None:
+    """Runs one statement outside any transaction; each `{}` becomes a quoted name."""
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+@pytest.fixture(scope="session")
+def migrated_template() -> Iterator[str]:
+    """The name of a database with all migrations and no rows, to copy from; nobody may stay connected to it."""
+    name = f"drydock_template_{secrets.token_hex(4)}"
+    execute("CREATE DATABASE {}", name)
+    try:
+        manage("migrate", "--verbosity=0", "--skip-checks", environment={"DATABASE_URL": database_named(name)})
+        yield name
+    finally:
+        execute("DROP DATABASE {} WITH (FORCE)", name)
+
+
+@pytest.fixture
+def new_database() -> Iterator[Callable[..., str]]:
+    """A function that makes a database and returns its URL: empty, or a copy of the one that it is given by name."""
+    with ExitStack() as stack:
+
+        def make(template: str = "template1") -> str:
+            name = f"drydock_test_{secrets.token_hex(6)}"
+            execute("CREATE DATABASE {} TEMPLATE {}", name, template)
+            stack.callback(execute, "DROP DATABASE {} WITH (FORCE)", name)
+            return database_named(name)
+
+        yield make
+
+
+@pytest.fixture
+def own_urls(tmp_path: Path, migrated_template: str, new_database: Callable[..., str]) -> Iterator[Urls]:
+    """A migrated database and a Valkey process that belong to this test alone; for tests with real processes.
+
+    `own_urls.environment` is what its processes need.
+    """
+    with valkey(tmp_path) as redis_url:
+        yield Urls(database=new_database(migrated_template), redis=redis_url)
