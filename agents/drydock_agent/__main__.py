@@ -1,0 +1,106 @@
+"""`python -m drydock_agent run | check | once`."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+
+from . import loop
+from .check import check
+from .clock import Clock
+from .config import ConfigError, Settings, load
+from .identity import Unknown
+from .spool import SpoolBusy, SpoolError
+from .state import StateError
+
+USAGE = """usage: drydock-agent run | check | once
+
+  run    watch and forward until stopped
+  check  say what can be reached, in plain words
+  once   one poll, one delivery, one look for orders
+
+Settings come from DRYDOCK_* variables, then from the TOML file that DRYDOCK_CONFIG names."""
+
+
+class Stopped(BaseException):
+    """Raised in the main thread by SIGTERM or SIGINT."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit status: 0 well, 1 something is wrong, 2 wrong usage or settings."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments in (["-h"], ["--help"]):
+        print(USAGE)
+        return 0
+    if len(arguments) != 1 or arguments[0] not in ("run", "check", "once"):
+        print(USAGE, file=sys.stderr)
+        return 2
+    try:
+        settings = load()
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    _log_to_stderr(settings.log_level)
+    try:
+        return _COMMANDS[arguments[0]](settings)
+    except SpoolBusy:
+        print(f"Another agent uses the state folder {settings.state_dir}.", file=sys.stderr)
+    except SpoolError as error:
+        print(f"The spool in {settings.state_dir} cannot be used: {error}.", file=sys.stderr)
+    except StateError as error:
+        print(error, file=sys.stderr)
+    return 1
+
+
+def _run(settings: Settings) -> int:
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)
+    try:
+        loop.run(settings, clock=Clock(), stop=threading.Event())
+    except Stopped:
+        logging.getLogger("drydock_agent").info("Stopped.")
+    return 0
+
+
+def _once(settings: Settings) -> int:
+    try:
+        wrong = loop.once(settings, clock=Clock())
+    except Unknown as error:
+        wrong = [f"Who this machine is cannot be said: {error}."]
+    for sentence in wrong:
+        print(sentence, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def _check(settings: Settings) -> int:
+    findings = check(settings, clock=Clock())
+    for finding in findings:
+        print(f"{'ok  ' if finding.good else 'BAD '} {finding.sentence}")
+    return 0 if all(finding.good for finding in findings) else 1
+
+
+_COMMANDS = {"run": _run, "check": _check, "once": _once}
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    # A second signal must not cut the tidying up short; it takes less than a second anyway.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise Stopped
+
+
+def _log_to_stderr(level: str) -> None:
+    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = time.gmtime
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.getLogger("urllib3").setLevel(logging.WARNING)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

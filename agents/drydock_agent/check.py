@@ -1,0 +1,100 @@
+"""`check`: what this machine can reach, each in one plain sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import identity as who
+from .clock import Clock, ServerClock
+from .config import Settings
+from .connections import NoAnswer
+from .document import read
+from .fleet import Fleet, Refused
+from .imds import Imds, NotNow
+from .loop import agent_version
+from .state import StateError, StateFolder
+
+# Beyond this many seconds the backend corrects a machine's times.
+OFFSET_SECONDS = 2.0
+
+
+@dataclass(slots=True, frozen=True)
+class Finding:
+    """One thing looked at."""
+
+    good: bool
+    sentence: str
+
+
+def check(settings: Settings, *, clock: Clock) -> list[Finding]:
+    """Look at everything once. Changes nothing, neither here nor at the backend, and takes no order."""
+    user_agent = f"drydock-agent/{agent_version()}"
+    state = StateFolder(settings.state_dir, clock)
+    return [
+        _state(state),
+        *_metadata(Imds(settings.imds_url, user_agent=user_agent), settings),
+        *_fleet(settings, state, clock, user_agent),
+    ]
+
+
+def _state(state: StateFolder) -> Finding:
+    try:
+        state.prepare()
+    except StateError as error:
+        return Finding(False, str(error))
+    return Finding(True, f"The state folder {state.root} can be written.")
+
+
+def _metadata(imds: Imds, settings: Settings) -> list[Finding]:
+    findings = []
+    try:
+        compute = imds.instance()
+        found = who.vm_id(compute)
+        name = who.resource_name(settings, compute) or "no name"
+        text = f"This is machine {found} ({name})." if found else "The instance metadata has no vmId."
+        findings.append(Finding(bool(found or settings.machine_id), text))
+    except NotNow as error:
+        findings.append(Finding(False, f"The instance metadata cannot be read: {error}."))
+    try:
+        document = read(imds.scheduled_events(patient=True))
+    except NotNow as error:
+        findings.append(Finding(False, f"Scheduled events cannot be read at {settings.imds_url}: {error}."))
+    else:
+        count = len(document.listed)
+        text = f"The metadata service lists {count} scheduled event{'' if count == 1 else 's'}."
+        good = document.readable
+        findings.append(Finding(good, text if good else "The metadata service answers, but not with a document."))
+    imds.interrupt()
+    return findings
+
+
+def _fleet(settings: Settings, state: StateFolder, clock: Clock, user_agent: str) -> list[Finding]:
+    server_clock = ServerClock(clock)
+    fleet = Fleet(
+        settings.fleet_url, user_agent=user_agent, ca_file=settings.ca_file, clock=clock, server_clock=server_clock
+    )
+    credential = state.credential()
+    try:
+        fleet.orders(credential.secret if credential else "", wait=0, last_poll_at=None, held=[])
+    except NoAnswer as error:
+        return [Finding(False, f"The backend {settings.fleet_url} cannot be reached: {error}.")]
+    except Refused as error:
+        if error.status != 401:
+            return [Finding(False, f"The backend {settings.fleet_url} can be reached, but {error}.")]
+        findings = [Finding(True, f"The backend {settings.fleet_url} can be reached.")]
+        word = "refuses this machine's credential" if credential else "does not know this machine yet"
+        if settings.join_token:
+            findings.append(Finding(True, f"The backend {word}; `run` will enrol with the join token."))
+        else:
+            findings.append(Finding(False, f"The backend {word}, and DRYDOCK_JOIN_TOKEN is not set."))
+        return findings
+    finally:
+        fleet.interrupt()
+    offset = server_clock.offset() or 0.0
+    direction = "behind" if offset > 0 else "ahead of"
+    return [
+        Finding(True, f"The backend {settings.fleet_url} can be reached and takes this machine's credential."),
+        Finding(
+            abs(offset) <= OFFSET_SECONDS, f"This machine's clock is {abs(offset):.1f} s {direction} the backend's."
+        ),
+    ]

@@ -1,0 +1,159 @@
+"""HTTP for the agent: small answers, kept-alive connections, and a way to cut them from another thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+import requests.adapters
+import urllib3
+import urllib3.connection
+import urllib3.connectionpool
+
+
+class NoAnswer(Exception):
+    """No usable answer came. `timed_out` tells a silent peer from one that refused or cut the connection."""
+
+    def __init__(self, sentence: str, *, timed_out: bool = False) -> None:
+        super().__init__(sentence)
+        self.timed_out = timed_out
+
+
+@dataclass(slots=True, frozen=True)
+class Answer:
+    """Status, headers (looked up without case) and the whole body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Connections:
+    """One session, for one thread. Proxies come only from `proxies`, never from the environment; no redirects.
+
+    `interrupt()` may be called from any thread: it shuts every open socket, so that a held call ends at once, and no
+    further call is made.
+    """
+
+    def __init__(
+        self, *, headers: Mapping[str, str], proxies: Mapping[str, str] | None = None, ca_file: str = ""
+    ) -> None:
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.headers.clear()
+        self._session.headers.update(headers)
+        self._adapter = _CuttableAdapter(pool_connections=1, pool_maxsize=1)
+        self._session.mount("http://", self._adapter)
+        self._session.mount("https://", self._adapter)
+        self._proxies = dict(proxies or {})
+        self._verify: bool | str = ca_file or True
+        self._interrupted = threading.Event()
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        timeout: tuple[float, float],
+        limit: int,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Answer:
+        """One call. `timeout` is (connect, read) in seconds, `limit` the most bytes of a body. Raises `NoAnswer`."""
+        if self._interrupted.is_set():
+            raise NoAnswer("the agent is stopping")
+        try:
+            # The adapter is called directly: it skips cookies, hooks and redirects, half the time of a call.
+            prepared = self._session.prepare_request(requests.Request(method, url, headers=headers, data=body))
+            response = self._adapter.send(
+                prepared, stream=True, timeout=timeout, verify=self._verify, proxies=self._proxies
+            )
+            with response:
+                content = response.raw.read(limit + 1, decode_content=True)
+                if len(content) > limit:
+                    raise NoAnswer(f"the answer is longer than {limit} bytes")
+                return Answer(response.status_code, response.headers, content)
+        except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
+            raise NoAnswer(_sentence(error), timed_out=True) from error
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise NoAnswer(_sentence(error)) from error
+
+    def interrupt(self) -> None:
+        """End the call in progress and refuse every further one."""
+        self._interrupted.set()
+        self._adapter.cut()
+
+
+class _CuttableAdapter(requests.adapters.HTTPAdapter):
+    """Knows the connections that its pools made."""
+
+    def __init__(self, **options: Any) -> None:
+        self._made: weakref.WeakSet[urllib3.connection.HTTPConnection] = weakref.WeakSet()
+        super().__init__(**options)
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
+        self._watch(self.poolmanager)
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **kwargs)
+        self._watch(manager)
+        return manager
+
+    def cut(self) -> None:
+        for connection in list(self._made):
+            sock = connection.sock
+            if sock is not None:
+                # Below TLS, whose own shutdown would wait for the peer or for the thread that reads.
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def _watch(self, manager: Any) -> None:
+        made = self._made
+
+        class Plain(urllib3.connection.HTTPConnection):
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                made.add(self)
+
+        class Secure(urllib3.connection.HTTPSConnection):
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                made.add(self)
+
+        class PlainPool(urllib3.connectionpool.HTTPConnectionPool):
+            ConnectionCls = Plain
+
+        class SecurePool(urllib3.connectionpool.HTTPSConnectionPool):
+            ConnectionCls = Secure
+
+        manager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
+
+
+def proxies_from_environment(url: str) -> dict[str, str]:
+    """The proxies that the environment names for `url`, read once; `NO_PROXY` is honoured."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return {}
+    return dict(requests.utils.get_environ_proxies(url))
+
+
+def _sentence(error: BaseException) -> str:
+    """The innermost reason in few words: the outer ones repeat addresses and pool objects."""
+    cause: BaseException = error
+    while True:
+        inner = getattr(cause, "reason", None) or (cause.args[0] if cause.args else None)
+        if not isinstance(inner, BaseException):
+            break
+        cause = inner
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    text = str(cause)
+    # urllib3 puts the pool in front: "HTTPConnection(host=..., port=80): Read timed out. (read timeout=10)".
+    return text.split(": ", 1)[-1] if text.startswith("HTTP") else text or type(cause).__name__

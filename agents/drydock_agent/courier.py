@@ -1,0 +1,159 @@
+"""Carries the spool to the backend: in order, one batch in flight, and a heartbeat when there is nothing to carry."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from random import Random
+
+from . import wire
+from .backoff import Backoff
+from .clock import Clock
+from .connections import NoAnswer
+from .enrolment import Enrolment
+from .fleet import Acknowledgement, Fleet, Refused
+from .orders import Orders
+from .quiet import Quiet
+from .spool import Spool, SpoolError, Stored
+from .state import StateError
+
+HEARTBEAT_SECONDS = 15.0
+FRESH_SECONDS = 300.0
+ENROL_AGAIN_SECONDS = 30.0
+# Room for the envelope; a single report always fits, because a document is at most a quarter of a request.
+BATCH_BYTES = wire.MAX_REQUEST_BYTES - 64 * 1024
+
+log = logging.getLogger("drydock_agent")
+
+
+class Courier:
+    """Enrols, sends, deletes what was acknowledged, and hands on the orders that an answer brings."""
+
+    name = "courier"
+
+    def __init__(
+        self,
+        *,
+        wake: threading.Event,
+        fleet: Fleet,
+        enrolment: Enrolment,
+        spool: Spool,
+        orders: Orders,
+        clock: Clock,
+        quiet: Quiet,
+        random: Random,
+        agent_version: str,
+        last_poll_at: Callable[[], datetime | None],
+    ) -> None:
+        self.wake = wake
+        self._fleet = fleet
+        self._enrolment = enrolment
+        self._spool = spool
+        self._orders = orders
+        self._clock = clock
+        self._quiet = quiet
+        self._backoff = Backoff(random)
+        self._agent_version = agent_version
+        self._last_poll_at = last_poll_at
+        self._not_before = 0.0
+        self._next_heartbeat = 0.0
+        self._most = wire.MAX_REPORTS
+        self._enrolled_at = float("-inf")
+        self._trouble: set[str] = set()
+        # The first contact carries nothing: its answer tells whether the state folder was put back to an older state.
+        self._greeted = False
+
+    @property
+    def failing(self) -> bool:
+        """True while the backend takes nothing."""
+        return self._backoff.failing
+
+    def step(self) -> float:
+        """One batch. 0 when there may be more, else the seconds until the next heartbeat or the next try."""
+        now = self._clock.monotonic()
+        if now < self._not_before:
+            return self._not_before - now
+        try:
+            return self._deliver()
+        except NoAnswer as error:
+            return self._retreat("courier", f"The backend cannot be reached: {error}.", None)
+        except Refused as error:
+            return self._retreat(f"courier {error.status}", f"Nothing was delivered: {error}.", self._patience(error))
+        except (SpoolError, StateError) as error:
+            return self._retreat("courier spool", f"The state folder cannot be used: {error}", None)
+
+    def interrupt(self) -> None:
+        """End the call in progress."""
+        self._fleet.interrupt()
+
+    def _retreat(self, key: str, message: str, retry_after: float | None) -> float:
+        self._trouble.add(key)
+        self._quiet.warn(key, message)
+        wait = self._backoff.failed(retry_after)
+        self._not_before = self._clock.monotonic() + wait
+        return wait
+
+    def _patience(self, error: Refused) -> float | None:
+        # Two machines that were given one id revoke each other: a fresh credential refused is no reason to hurry.
+        fresh = self._clock.monotonic() < self._enrolled_at + FRESH_SECONDS
+        return ENROL_AGAIN_SECONDS if error.status == 401 and fresh else error.retry_after
+
+    def _deliver(self) -> float:
+        secret = self._enrolment.secret
+        if secret is None:
+            if not self._enrolment.possible:
+                raise Refused(401, "this machine has no credential and DRYDOCK_JOIN_TOKEN is not set", None)
+            self._enrolment.enrol(self._fleet)
+            self._enrolled_at = self._clock.monotonic()
+            log.info("This machine is enrolled.")
+            return 0.0
+        batch = self._spool.batch(self._most, BATCH_BYTES) if self._greeted else []
+        if not batch and self._clock.monotonic() < self._next_heartbeat:
+            return self._next_heartbeat - self._clock.monotonic()
+        try:
+            answer = self._send(secret, batch)
+        except Refused as error:
+            if error.status == 401:
+                self._enrolment.refused(secret)
+            if error.status in (413, 422) and batch:
+                return self._make_smaller(secret, batch, error)
+            raise
+        greeted, self._greeted = self._greeted, True
+        if batch and answer.acknowledged < batch[0].seq and not answer.refused:
+            raise NoAnswer("it answered without acknowledging anything")
+        self._most = min(self._most * 2, wire.MAX_REPORTS)
+        self._backoff.succeeded()
+        while self._trouble:
+            self._quiet.recovered(self._trouble.pop(), "The backend takes reports again.")
+        return 0.0 if batch or not greeted else self._next_heartbeat - self._clock.monotonic()
+
+    def _send(self, secret: str, batch: list[Stored]) -> Acknowledgement:
+        request = wire.ReportsRequest(
+            spool=self._spool.id,
+            sent_at=self._clock.now(),
+            last_poll_at=self._last_poll_at(),
+            agent_version=self._agent_version,
+            held=self._orders.held(),
+        )
+        answer = self._fleet.report(secret, request, batch)
+        # Orders first: they are in a hurry, and nothing about them depends on the spool's tidying up.
+        self._orders.take(answer.orders, answer.unreadable)
+        if not self._spool.acknowledge(answer.acknowledged, answer.refused):
+            log.warning("The backend knows reports that this state folder lost: it was put back. A new spool begins.")
+            self._orders.reload()
+        for seq, reason in answer.refused.items():
+            self._quiet.warn("refused", f"The backend refused report {seq}: {reason}. It is kept apart in the spool.")
+        self._next_heartbeat = self._clock.monotonic() + HEARTBEAT_SECONDS
+        return answer
+
+    def _make_smaller(self, secret: str, batch: list[Stored], error: Refused) -> float:
+        if len(batch) > 1:
+            self._most = len(batch) // 2
+            return 0.0
+        # Is it this report, or would anything be refused? Only a backend that takes an empty batch condemns a report.
+        self._send(secret, [])
+        self._spool.keep_apart(batch[0].seq, str(error))
+        self._quiet.warn("refused", f"Report {batch[0].seq} cannot be delivered: {error}. It is kept apart.")
+        return 0.0

@@ -1,0 +1,72 @@
+"""The credential of this machine: kept, refused, and asked for anew with a join token."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from . import wire
+from .config import Settings
+from .fleet import Fleet
+from .identity import Identity, resource_name
+from .state import Credential, StateFolder
+
+
+class Enrolment:
+    """Shared by the courier, which enrols, and the listener, which only uses the credential."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        identity: Identity,
+        state: StateFolder,
+        agent_version: str,
+        enrolled: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._state = state
+        self._agent_version = agent_version
+        self._enrolled = enrolled
+        self._lock = threading.Lock()
+        stored = state.credential()
+        # A disk that was cloned brings another machine's credential along.
+        ours = stored is not None and stored.machine_id == identity.machine_id
+        self._secret = stored.secret if stored is not None and ours else None
+
+    @property
+    def secret(self) -> str | None:
+        """The credential, or None while there is none that the backend takes."""
+        with self._lock:
+            return self._secret
+
+    @property
+    def possible(self) -> bool:
+        """Whether there is a join token to enrol with."""
+        return bool(self._settings.join_token)
+
+    def refused(self, secret: str) -> None:
+        """The backend answered 401 to `secret`. It stays on disk until there is another one."""
+        with self._lock:
+            if self._secret == secret and self.possible:
+                self._secret = None
+
+    def enrol(self, fleet: Fleet) -> None:
+        """Ask for a credential and store it. Raises what `fleet` raises, and `StateError`."""
+        secret = fleet.enrol(
+            wire.EnrolRequest(
+                join_token=self._settings.join_token,
+                machine_id=self._identity.machine_id,
+                machine_id_source=self._identity.source,
+                resource_name=resource_name(self._settings, self._identity.compute),
+                availability_set=self._settings.availability_set,
+                instance=self._identity.compute,
+                agent_version=self._agent_version,
+            )
+        )
+        # Used even where it cannot be stored: the spool is full of news, and enrolling again costs only a warning.
+        with self._lock:
+            self._secret = secret
+        self._enrolled()
+        self._state.keep_credential(Credential(self._identity.machine_id, self._identity.source, secret))

@@ -1,0 +1,181 @@
+"""The agent's calls to the backend: writing and reading the wire, nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from . import wire
+from .clock import Clock, ServerClock, from_text, to_text
+from .connections import Answer, Connections, NoAnswer, proxies_from_environment
+from .spool import Stored
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 15.0
+_LIMIT = 8 * 1024 * 1024
+
+
+class Refused(Exception):
+    """The backend answered with an error status; `retry_after` is in seconds, None where it was not stated."""
+
+    def __init__(self, status: int, sentence: str, retry_after: float | None) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.retry_after = retry_after
+
+
+@dataclass(slots=True, frozen=True)
+class Acknowledgement:
+    """The answer to a batch. `unreadable` counts orders without an id, which cannot even be refused."""
+
+    acknowledged: int
+    refused: dict[int, str]
+    orders: list[wire.Order]
+    unreadable: int
+
+
+class Fleet:
+    """One connection to the backend, for one thread. Calls raise `NoAnswer` and `Refused`, and set the server clock."""
+
+    def __init__(self, url: str, *, user_agent: str, ca_file: str, clock: Clock, server_clock: ServerClock) -> None:
+        self._url = url
+        self._clock = clock
+        self._server_clock = server_clock
+        self._connections = Connections(
+            headers={"User-Agent": user_agent, "Accept": "application/json", "Connection": "keep-alive"},
+            proxies=proxies_from_environment(url),
+            ca_file=ca_file,
+        )
+
+    def enrol(self, request: wire.EnrolRequest) -> str:
+        """The credential."""
+        content = self._call("POST", wire.ENROL_PATH, "", body=json.dumps(asdict(request)).encode())
+        credential = content.get("credential")
+        # It goes into a header, where nothing but printable ASCII may stand.
+        if not isinstance(credential, str) or not (credential and credential.isascii() and credential.isprintable()):
+            raise NoAnswer("the answer to enrolling holds no credential")
+        return credential
+
+    def report(self, secret: str, request: wire.ReportsRequest, reports: Iterable[Stored]) -> Acknowledgement:
+        """Send one batch; `reports` stand in for `request.reports`."""
+        head = {name: _plain(value) for name, value in asdict(request).items() if name != "reports"}
+        # The stored data is JSON already: it is put in as it is.
+        lines = ",".join(
+            f'{{"seq":{report.seq},"kind":{json.dumps(report.kind)},"at":"{report.at}","data":{report.data}}}'
+            for report in reports
+        )
+        body = f'{json.dumps(head)[:-1]},"reports":[{lines}]}}'.encode()
+        content = self._call("POST", wire.REPORTS_PATH, secret, body=body)
+        acknowledged = content.get("acknowledged")
+        if not isinstance(acknowledged, int) or isinstance(acknowledged, bool):
+            raise NoAnswer("the answer to a batch holds no acknowledgement")
+        refused = {}
+        for item in _dicts(content.get("refused")):
+            if isinstance(item.get("seq"), int):
+                refused[item["seq"]] = str(item.get("reason", ""))
+        orders, unreadable = read_orders(content.get("orders"))
+        return Acknowledgement(acknowledged, refused, orders, unreadable)
+
+    def orders(self, secret: str, *, wait: int, last_poll_at: datetime | None, held: list[str]) -> Acknowledgement:
+        """A held call: ends when an order comes, or with none after `wait` seconds."""
+        query = {"wait": str(wait), "sent_at": to_text(self._clock.now())}
+        if last_poll_at is not None:
+            query["last_poll_at"] = to_text(last_poll_at)
+        if held:
+            query["held"] = ",".join(held)
+        path = f"{wire.ORDERS_PATH}?{urlencode(query, safe=':,')}"
+        content = self._call("GET", path, secret, wait=wait)
+        orders, unreadable = read_orders(content.get("orders"))
+        return Acknowledgement(0, {}, orders, unreadable)
+
+    def interrupt(self) -> None:
+        """End the call in progress, from another thread."""
+        self._connections.interrupt()
+
+    def _call(self, method: str, path: str, secret: str, *, body: bytes | None = None, wait: int = 0) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        sent = self._clock.monotonic()
+        answer = self._connections.send(
+            method,
+            self._url + path,
+            timeout=(CONNECT_SECONDS, READ_SECONDS + wait),
+            limit=_LIMIT,
+            headers=headers,
+            body=body,
+        )
+        received = self._clock.monotonic()
+        content = _content(answer)
+        if answer.status != 200 and answer.status != 201:
+            detail = content.get("detail") or content.get("title") or "no reason given"
+            sentence = f"the backend answered {answer.status}: {detail}"
+            raise Refused(answer.status, sentence, _retry_after(answer, self._clock.now()))
+        server_time = from_text(content.get("server_time"))
+        if server_time is None:
+            # Some other server stands at this address: a good status without our time is no word of the backend.
+            raise NoAnswer("the answer is not the backend's: it holds no server_time")
+        # A held call is answered long after it was sent: then only the way back counts.
+        self._server_clock.contact(server_time, received if wait else (sent + received) / 2)
+        return content
+
+
+def read_orders(value: object) -> tuple[list[wire.Order], int]:
+    """The orders of an answer, and how many had no id. An order without an event or machine keeps an empty one."""
+    orders, unreadable = [], 0
+    for item in _dicts(value):
+        order_id = item.get("id")
+        if not isinstance(order_id, str) or not order_id:
+            unreadable += 1
+            continue
+        expires = item.get("expires_at")
+        expires_at = from_text(expires)
+        legible = expires is None or expires_at is not None
+        orders.append(
+            wire.Order(
+                id=order_id,
+                machine_id=str(item.get("machine_id") or ""),
+                # An expiry that cannot be read makes the order unreadable: it must not run for ever.
+                event_id=str(item.get("event_id") or "") if legible else "",
+                issued_at=from_text(item.get("issued_at")) or datetime.fromtimestamp(0, UTC),
+                expires_at=expires_at,
+                via=str(item.get("via") or ""),
+            )
+        )
+    return orders, unreadable
+
+
+def order_to_text(order: wire.Order) -> str:
+    """An order as the spool keeps it."""
+    return json.dumps({name: _plain(value) for name, value in asdict(order).items()})
+
+
+def _plain(value: Any) -> Any:
+    return to_text(value) if isinstance(value, datetime) else value
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _content(answer: Answer) -> dict[str, Any]:
+    try:
+        content = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        content = None
+    return content if isinstance(content, dict) else {}
+
+
+def _retry_after(answer: Answer, now: datetime) -> float | None:
+    text = answer.headers.get("Retry-After", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(min(int(text[:9]), 3600))
+    try:
+        return min(max((parsedate_to_datetime(text) - now).total_seconds(), 0.0), 3600.0)
+    except (TypeError, ValueError):
+        return None

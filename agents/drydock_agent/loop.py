@@ -1,0 +1,233 @@
+"""Puts the parts together, gives each its thread, and stops them in well under a second."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from importlib.metadata import PackageNotFoundError, version
+from random import Random
+from typing import Protocol
+
+from . import identity as who
+from . import wire
+from .clock import Clock, ServerClock
+from .config import Settings
+from .courier import Courier
+from .enrolment import Enrolment
+from .fleet import Fleet
+from .imds import Imds
+from .instance import Instance
+from .listener import Listener
+from .orders import Orders
+from .quiet import Quiet
+from .scheduled_events import ScheduledEvents
+from .state import StateFolder
+
+# A thread that sits in a connect cannot be cut; it is a daemon and is left behind.
+JOIN_SECONDS = 0.5
+SURVIVAL_PAUSE_SECONDS = 5.0
+
+log = logging.getLogger("drydock_agent")
+
+
+class Part(Protocol):
+    """One concern with a thread of its own.
+
+    `step` does one piece of work and returns the seconds until the next; 0 when it found some. `wake` ends that wait
+    early. `interrupt` cuts a call short, from another thread, for good.
+    """
+
+    name: str
+    wake: threading.Event
+
+    def step(self) -> float: ...
+
+    def interrupt(self) -> None: ...
+
+
+def agent_version() -> str:
+    """The version of the installed distribution; `0` where the agent runs from a bare source tree."""
+    try:
+        return version("drydock-agent")
+    except PackageNotFoundError:
+        return "0"
+
+
+class Crew:
+    """All parts for one identity. `finished` is set when the machine turned out to be another one."""
+
+    def __init__(
+        self, settings: Settings, identity: who.Identity, state: StateFolder, clock: Clock, quiet: Quiet, wait: int
+    ) -> None:
+        release = agent_version()
+        user_agent = f"drydock-agent/{release}"
+        server_clock = ServerClock(clock)
+        # Spreads a fleet's tries; nothing here is a secret.
+        random = Random()  # noqa: S311
+        to_courier = threading.Event()
+        self.finished = threading.Event()
+        self.stopping = threading.Event()
+        self.quiet = quiet
+        self.spool = state.open_spool(identity.machine_id)
+        self.scheduled_events = ScheduledEvents(
+            imds=Imds(settings.imds_url, user_agent=user_agent),
+            spool=self.spool,
+            clock=clock,
+            quiet=quiet,
+            poll_seconds=settings.poll_seconds,
+            reminder_seconds=settings.reminder_seconds,
+            forwarded=to_courier.set,
+        )
+        self.orders = Orders(
+            machine_id=identity.machine_id,
+            imds=Imds(settings.imds_url, user_agent=user_agent),
+            spool=self.spool,
+            scheduled_events=self.scheduled_events,
+            clock=clock,
+            server_clock=server_clock,
+            quiet=quiet,
+            receipt_written=to_courier.set,
+        )
+        enrolment = Enrolment(
+            settings=settings, identity=identity, state=state, agent_version=release, enrolled=self._enrolled
+        )
+
+        def fleet() -> Fleet:
+            return Fleet(
+                settings.fleet_url,
+                user_agent=user_agent,
+                ca_file=settings.ca_file,
+                clock=clock,
+                server_clock=server_clock,
+            )
+
+        self.courier = Courier(
+            wake=to_courier,
+            fleet=fleet(),
+            enrolment=enrolment,
+            spool=self.spool,
+            orders=self.orders,
+            clock=clock,
+            quiet=quiet,
+            random=random,
+            agent_version=release,
+            last_poll_at=lambda: self.scheduled_events.last_poll_at,
+        )
+        self.listener = Listener(
+            fleet=fleet(),
+            enrolment=enrolment,
+            orders=self.orders,
+            clock=clock,
+            quiet=quiet,
+            random=random,
+            last_poll_at=lambda: self.scheduled_events.last_poll_at,
+            refused=to_courier.set,
+            wait=wait,
+        )
+        self.instance = Instance(
+            settings=settings,
+            identity=identity,
+            imds=Imds(settings.imds_url, user_agent=user_agent),
+            spool=self.spool,
+            clock=clock,
+            quiet=quiet,
+            reported=to_courier.set,
+            changed=self.finished.set,
+        )
+        self.parts: tuple[Part, ...] = (self.scheduled_events, self.orders, self.courier, self.listener, self.instance)
+        self._threads = [
+            threading.Thread(target=self._work, args=(part,), name=part.name, daemon=True) for part in self.parts
+        ]
+
+    def start(self) -> None:
+        """Start every part."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Cut every call, wait a moment for the threads, and close the spool."""
+        self.stopping.set()
+        for part in self.parts:
+            part.interrupt()
+            part.wake.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(JOIN_SECONDS / len(self._threads))
+        self.spool.close()
+
+    def _work(self, part: Part) -> None:
+        while not self.stopping.is_set():
+            # Cleared before the work: a wake during the work is work to come, and must not be slept over.
+            part.wake.clear()
+            try:
+                pause = part.step()
+            except Exception:  # noqa: BLE001 - see below
+                # The one place that catches everything: a mistake in one part must not end it, nor the others.
+                if self.stopping.is_set():
+                    return
+                self.quiet.warn(f"bug {part.name}", f"Something unexpected happened in {part.name}.", exc_info=True)
+                pause = SURVIVAL_PAUSE_SECONDS
+            if pause > 0 and not self.stopping.is_set():
+                part.wake.wait(pause)
+
+    def _enrolled(self) -> None:
+        # A backend that gave a new credential may not have what an earlier one of this spool had acknowledged.
+        if self.spool.acknowledged:
+            self.scheduled_events.forget()
+        self.listener.wake.set()
+
+
+def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:
+    """Run until `stop` is set. Raises `StateError` and `SpoolError` where the state folder cannot be used."""
+    state = StateFolder(settings.state_dir, clock)
+    state.prepare()
+    quiet = Quiet(clock)
+    while not stop.is_set():
+        imds = Imds(settings.imds_url, user_agent=f"drydock-agent/{agent_version()}")
+        identity = who.resolve(settings, imds, state, clock, quiet, stop.wait)
+        log.info("This is machine %s (%s).", identity.machine_id, identity.source)
+        crew = Crew(settings, identity, state, clock, quiet, wire.MAX_WAIT_SECONDS)
+        crew.start()
+        try:
+            _wait_for(crew.finished)
+        finally:
+            crew.stop()
+
+
+def once(settings: Settings, *, clock: Clock) -> list[str]:
+    """One poll, one delivery, one look for orders. Returns what went wrong, in sentences."""
+    state = StateFolder(settings.state_dir, clock)
+    state.prepare()
+    quiet = Quiet(clock)
+    imds = Imds(settings.imds_url, user_agent=f"drydock-agent/{agent_version()}")
+    identity = who.resolve(settings, imds, state, clock, quiet, threading.Event().wait, patience=0.0, for_ever=False)
+    crew = Crew(settings, identity, state, clock, quiet, 0)
+    try:
+        crew.scheduled_events.step()
+        crew.instance.step()
+        _until_idle(crew.courier)
+        crew.listener.step()
+        _until_idle(crew.orders)
+        _until_idle(crew.courier)
+        wrong = []
+        if crew.scheduled_events.last_poll_at is None:
+            wrong.append("The metadata service gave no document.")
+        if crew.courier.failing or crew.spool.pending():
+            wrong.append(f"{crew.spool.pending()} reports wait for the backend.")
+        if crew.listener.failing:
+            wrong.append("The backend could not be asked for orders.")
+        return wrong
+    finally:
+        crew.stop()
+
+
+def _until_idle(part: Part) -> None:
+    while part.step() == 0.0:
+        pass
+
+
+def _wait_for(event: threading.Event) -> None:
+    # A wait without end cannot be interrupted by Ctrl-C on Windows.
+    while not event.wait(0.5 if sys.platform == "win32" else 3600.0):
+        pass

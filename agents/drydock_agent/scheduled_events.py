@@ -1,0 +1,176 @@
+"""The poller: one look a second at what Azure announces, and every change of it into the spool."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from . import wire
+from .clock import Clock, from_text, to_text
+from .document import Document, read, to_data
+from .imds import Imds, NotNow
+from .quiet import Quiet
+from .spool import Spool, SpoolError
+
+# A path that answers with another unreadable page each second must not fill the disk.
+UNREADABLE_SECONDS = 60.0
+# Changes kept in memory while the disk cannot be written.
+UNWRITTEN = 1000
+# The service switches itself off after a day without a call; the next call may then take two minutes.
+SWITCHED_OFF_SECONDS = 24 * 3600.0
+
+
+@dataclass(slots=True, frozen=True)
+class _Unwritten:
+    kind: str
+    at: datetime
+    data: dict[str, Any]
+    remember: dict[str, str]
+
+
+class ScheduledEvents:
+    """Forwards a document when its content or incarnation differs from the last one, else a reminder now and then."""
+
+    name = "scheduled events"
+
+    def __init__(
+        self,
+        *,
+        imds: Imds,
+        spool: Spool,
+        clock: Clock,
+        quiet: Quiet,
+        poll_seconds: float,
+        reminder_seconds: float,
+        forwarded: Callable[[], None],
+    ) -> None:
+        self.wake = threading.Event()
+        # Set by the first good answer of this run: from then on `listed` speaks of now.
+        self.seen = threading.Event()
+        self.last_poll_at: datetime | None = None
+        self._imds = imds
+        self._spool = spool
+        self._clock = clock
+        self._quiet = quiet
+        self._poll_seconds = poll_seconds
+        self._reminder_seconds = reminder_seconds
+        self._forwarded = forwarded
+        self._unwritten: deque[_Unwritten] = deque(maxlen=UNWRITTEN)
+        self._forget = threading.Event()
+        self._trouble: set[str] = set()
+        self._last_body: bytes | None = None
+        self._last_unreadable = ""
+        self._unreadable_after = 0.0
+        self._next_reminder = 0.0
+        self._due = 0.0
+        remembered = _remembered(spool)
+        self._sameness: str = remembered.get("sameness", "")
+        self._hash: str = remembered.get("hash", "")
+        self._incarnation: int | None = remembered.get("incarnation")
+        self._listed: dict[str, str] = remembered.get("listed", {})
+        polled = from_text(remembered.get("at"))
+        self._patient = polled is None or (clock.now() - polled).total_seconds() > SWITCHED_OFF_SECONDS
+
+    def listed(self, event_id: str) -> str | None:
+        """The event's id as the newest document spells it; None where the document does not list it."""
+        return self._listed.get(event_id.lower())
+
+    def forget(self) -> None:
+        """Forward the next document whole, whatever was forwarded before: the backend may not know it."""
+        self._forget.set()
+
+    def step(self) -> float:
+        """One poll when it is due. Returns the seconds until the next."""
+        now = self._clock.monotonic()
+        if now < self._due:
+            return self._due - now
+        self._due = now + self._poll_seconds
+        try:
+            body = self._imds.scheduled_events(patient=self._patient)
+        except NotNow as error:
+            self._trouble.add(f"poll {error.status}")
+            self._quiet.warn(f"poll {error.status}", f"No document: {error}.")
+            if error.status == 429:
+                self._due += 4 * self._poll_seconds
+        else:
+            self._take(body, self._clock.now())
+        self._write()
+        # A slow answer moves the next poll; it never makes two polls follow each other at once.
+        self._due = max(self._due, self._clock.monotonic() + self._poll_seconds / 2)
+        return self._due - self._clock.monotonic()
+
+    def interrupt(self) -> None:
+        """End the call in progress."""
+        self._imds.interrupt()
+
+    def _take(self, body: bytes, at: datetime) -> None:
+        forget = self._forget.is_set()
+        self._forget.clear()
+        if body != self._last_body or forget:
+            document = read(body)
+            if not document.readable:
+                self._take_unreadable(document, at)
+                return
+            self._last_body = body
+            if forget or document.sameness != self._sameness:
+                self._forward(document, at)
+            self._listed = document.listed
+        self.last_poll_at = at
+        self._patient = False
+        self.seen.set()
+        while self._trouble:
+            self._quiet.recovered(self._trouble.pop(), "The metadata service answers again.")
+        if self._clock.monotonic() >= self._next_reminder:
+            self._remind(at)
+
+    def _forward(self, document: Document, at: datetime) -> None:
+        self._sameness, self._hash, self._incarnation = document.sameness, document.hash, document.incarnation
+        self._next_reminder = self._clock.monotonic() + self._reminder_seconds
+        remember = {
+            "sameness": document.sameness,
+            "hash": document.hash,
+            "incarnation": document.incarnation,
+            "listed": document.listed,
+            "at": to_text(at),
+        }
+        data = to_data(document, api_version=self._imds.events_version)
+        self._unwritten.append(_Unwritten(wire.DOCUMENT, at, data, {"newest": json.dumps(remember)}))
+
+    def _take_unreadable(self, document: Document, at: datetime) -> None:
+        self._quiet.warn("unreadable", "The metadata service answered with something that is no document.")
+        now = self._clock.monotonic()
+        if document.hash != self._last_unreadable and now >= self._unreadable_after:
+            self._last_unreadable = document.hash
+            self._unreadable_after = now + UNREADABLE_SECONDS
+            data = to_data(document, api_version=self._imds.events_version)
+            self._unwritten.append(_Unwritten(wire.DOCUMENT, at, data, {}))
+
+    def _remind(self, at: datetime) -> None:
+        self._next_reminder = self._clock.monotonic() + self._reminder_seconds
+        data = {"hash": self._hash, "incarnation": self._incarnation}
+        self._unwritten.append(_Unwritten(wire.REMINDER, at, data, {}))
+
+    def _write(self) -> None:
+        wrote = False
+        while self._unwritten:
+            one = self._unwritten[0]
+            try:
+                self._spool.add(one.kind, one.at, one.data, remember=one.remember)
+            except SpoolError as error:
+                self._quiet.warn("spool", f"The spool cannot be written: {error}.")
+                break
+            self._unwritten.popleft()
+            wrote = True
+        if wrote:
+            self._quiet.recovered("spool", "The spool is written again.")
+            self._forwarded()
+
+
+def _remembered(spool: Spool) -> dict[str, Any]:
+    content = json.loads(spool.get("newest") or "{}")
+    return content if isinstance(content, dict) else {}
