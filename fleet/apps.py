@@ -1,14 +1,11 @@
-"""The one Django app. It is the place where the Celery app and the system checks become known to every process."""
+"""The one app. Loading it loads the Celery app, so that every process knows the broker."""
 
 from django.apps import AppConfig
 
-from fleet import celery, checks
-
-__all__ = ["FleetConfig", "celery", "checks"]
+from fleet.celery import app as celery_app
 
 
 class FleetConfig(AppConfig):
     name = "fleet"
-    label = "fleet"
     verbose_name = "Drydock"
-    default_auto_field = "django.db.models.BigAutoField"
+    celery = celery_app

@@ -6,6 +6,7 @@ from fleet.models.entries import Entry
 from fleet.models.events import ScheduledEvent, Sighting
 from fleet.models.machines import AvailabilitySet, Head, JoinToken, Machine, PresenceRow, Spool
 from fleet.models.people import ApiToken, StoredAnswer
+from fleet.models.sweeps import Sweep
 
 __all__ = [
     "ApiToken",
@@ -23,4 +24,5 @@ __all__ = [
     "Sighting",
     "Spool",
     "StoredAnswer",
+    "Sweep",
 ]

@@ -2,19 +2,18 @@
 
 from django.db import models
 from django.db.models import Func
-from django.db.models.functions import Now
+from django.db.models.functions import Cast, Now
 
 from fleet.models.approvals import Approval
 from fleet.models.events import ScheduledEvent
 from fleet.models.machines import AvailabilitySet, Machine
 
 
-class CurrentTransaction(Func):
-    """The number of the writing transaction, as a bigint."""
-
-    template = "(pg_current_xact_id()::text::bigint)"
-    arity = 0
-    output_field = models.BigIntegerField()
+# The number of the writing transaction: xid8 goes to bigint by way of text.
+CURRENT_TRANSACTION = Cast(
+    Cast(Func(function="pg_current_xact_id", output_field=models.TextField()), models.TextField()),
+    models.BigIntegerField(),
+)
 
 
 class Entry(models.Model):
@@ -24,7 +23,7 @@ class Entry(models.Model):
     `at` is when it happened (corrected), `recorded_at` when it was written. `kind` stands in `fleet.domain.entries`.
     """
 
-    xid = models.BigIntegerField(db_default=CurrentTransaction(), editable=False)
+    xid = models.BigIntegerField(db_default=CURRENT_TRANSACTION, editable=False)
     at = models.DateTimeField()
     recorded_at = models.DateTimeField(db_default=Now())
     kind = models.TextField()

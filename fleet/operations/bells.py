@@ -7,11 +7,15 @@ from datetime import datetime, timedelta
 
 import redis
 import structlog
+from celery import current_app
 from django.conf import settings
+from kombu.exceptions import OperationalError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 CHANNEL = "drydock:bells"
+# By name: operations know nothing of the edges.
+RELAY_TASK = "fleet.relay.tasks.relay_approval"
 
 log = structlog.get_logger(__name__)
 
@@ -68,3 +72,19 @@ def ring_entries() -> bool:
 def ring_revoked(machine_ids: Iterable[int]) -> bool:
     """Tell the gateways to forget the cached credentials of these machines."""
     return _ring({"revoked": sorted(set(machine_ids))})
+
+
+def hint_relay(approval_id: int) -> bool:
+    """Ask Celery to relay this approval now; False when the broker did not take it. Beat finds it anyway."""
+    rests_until = getattr(_local, "broker_rests_until", None)
+    now = datetime.now().astimezone()
+    if rests_until is not None and now < rests_until:
+        return False
+    try:
+        current_app.send_task(RELAY_TASK, args=[approval_id], retry=False, ignore_result=True)
+    except (OperationalError, redis.RedisError, OSError) as error:
+        _local.broker_rests_until = now + timedelta(seconds=2)
+        log.warning("the broker is away: the relay goes on without hints", error=str(error))
+        return False
+    _local.broker_rests_until = None
+    return True

@@ -55,16 +55,18 @@ def join_for_event(
     written: list[Entry] = []
     foreign: set[int] = set()
     home = event.availability_set
+    joined: set[int] = set()
     for machine in sorted(reporters, key=lambda m: m.pk):
         other = machine.availability_set
-        if other.pk == home.pk:
+        if other.pk == home.pk or other.pk in joined:
             continue
         if other.kind == "provisional" and (home.kind != "provisional" or home.pk < other.pk):
             written.append(_merge(other, home, event, now))
+            joined.add(other.pk)
         elif home.kind == "provisional":
             written.append(_merge(home, other, event, now))
+            joined.add(home.pk)
             home = other
-            event.availability_set = other
         else:
             foreign.add(machine.pk)
     return written, foreign

@@ -1,0 +1,168 @@
+"""What agents say of orders: that they have them, and what Azure answered."""
+
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from drydock_agent import wire
+
+from fleet.domain.entries import EntryKind
+from fleet.domain.states import OPEN_ORDERS, ApprovalState, OrderState, order_sources
+from fleet.models import Approval, Entry, Order
+from fleet.operations import folding
+from fleet.operations.entries import entry, write
+from fleet.operations.relaying import end_open_order, move
+
+VIAS = ("celery", "beat", "ticker", "look", "report")
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A receipt of one machine (row id)."""
+
+    machine_id: int
+    data: wire.ReceiptData
+
+
+def order_id_of(text: str) -> uuid.UUID | None:
+    """The id of an order as agents spell it; None when it is none."""
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
+
+
+def events_of(receipts: Collection[Receipt]) -> set[int]:
+    """The row ids of the events whose orders these receipts answer."""
+    ids = [order_id for order_id in (order_id_of(receipt.data.order_id) for receipt in receipts) if order_id]
+    if not ids:
+        return set()
+    return set(Order.objects.filter(pk__in=ids).values_list("approval__event_id", flat=True))
+
+
+@transaction.atomic
+def note_held(*, held: Sequence[tuple[int, uuid.UUID, str]], now: datetime) -> int:
+    """(machine row id, order id, via): offered orders that their machine has are DELIVERED; how many moved."""
+    by_id = {order_id: (machine_id, via if via in VIAS else "") for machine_id, order_id, via in held}
+    offered = Order.objects.filter(pk__in=by_id, state=OrderState.OFFERED.value)
+    waiting = [order for order in offered.select_related("approval") if by_id[order.pk][0] == order.machine_id]
+    if not waiting:
+        return 0
+    folding.lock(order.approval.event_id for order in waiting)
+    return sum(_delivered(order, via=by_id[order.pk][1], now=now) for order in waiting)
+
+
+def _delivered(order: Order, *, via: str, now: datetime) -> bool:
+    moved = Order.objects.filter(pk=order.pk, state__in=order_sources(OrderState.DELIVERED)).update(
+        state=OrderState.DELIVERED.value, delivered_at=now, delivered_by=via
+    )
+    if not moved:
+        return False
+    move(order.approval, ApprovalState.RELAYING)
+    by = f" by {PATHS[via]}" if via else ""
+    write([_about(EntryKind.ORDER_DELIVERED, f"{order.machine.resource_name} has the order{by}.", order, now, path=via)])
+    return True
+
+
+PATHS = {
+    "celery": "Celery's task",
+    "beat": "Celery's sweep",
+    "ticker": "the gateway's ticker",
+    "look": "the gateway's look",
+    "report": "the answer to a report",
+    "": "",
+}
+
+
+def _about(kind: EntryKind, text: str, order: Order, now: datetime, **data: object) -> Entry:
+    return entry(
+        kind,
+        text,
+        at=now,
+        event_id=order.approval.event_id,
+        set_id=order.approval.event.availability_set_id,
+        machine_id=order.machine_id,
+        approval_id=order.approval_id,
+        actor=order.machine.resource_name,
+        via="agent",
+        order=str(order.pk),
+        **data,
+    )
+
+
+def take(receipts: Sequence[Receipt], *, now: datetime) -> list[Entry]:
+    """Take receipts; the events of their orders are locked by the caller. Returns entries for receipts of unknown orders."""
+    strange: list[Entry] = []
+    for receipt in receipts:
+        order_id = order_id_of(receipt.data.order_id)
+        order = (
+            Order.objects.select_related("approval__event", "machine")
+            .filter(pk=order_id, machine_id=receipt.machine_id)
+            .first()
+            if order_id
+            else None
+        )
+        if order is None:
+            text = "A receipt came for an order that this machine was never given."
+            strange.append(
+                entry(EntryKind.LATE_RECEIPT, text, at=now, machine_id=receipt.machine_id, via="agent", order=receipt.data.order_id)
+            )
+        elif order.answered_at is None:
+            _take_one(order, receipt.data, now)
+    return strange
+
+
+def _take_one(order: Order, data: wire.ReceiptData, now: datetime) -> None:
+    was_open = order.state in [state.value for state in OPEN_ORDERS]
+    if order.state == OrderState.OFFERED.value:
+        # The receipt was faster than the word that the order is there.
+        _delivered(order, via=data.via if data.via in VIAS else "", now=now)
+    answer = {
+        "answered_at": now,
+        "outcome": data.outcome,
+        "azure_status": data.azure_status,
+        "azure_body": data.azure_body[:2000].replace("\x00", ""),
+        "reason": data.reason[:500].replace("\x00", ""),
+    }
+    if was_open:
+        sources = order_sources(OrderState.ANSWERED)
+        Order.objects.filter(pk=order.pk, state__in=sources).update(
+            state=OrderState.ANSWERED.value, closed_at=now, **answer
+        )
+    else:
+        Order.objects.filter(pk=order.pk, answered_at__isnull=True).update(**answer)
+    kind = EntryKind.ORDER_ANSWERED if was_open else EntryKind.LATE_RECEIPT
+    write([_about(kind, _sentence(order, data), order, now, azure_status=data.azure_status, outcome=data.outcome)])
+    if data.outcome == wire.ANSWERED and data.azure_status == 200:
+        _accepted(order, now)
+
+
+def _accepted(order: Order, now: datetime) -> None:
+    approval = order.approval
+    if move(approval, ApprovalState.ACCEPTED, accepted_at=now, accepted_by=order.machine):
+        # Another machine may have been asked in the meantime: one answer of Azure is enough.
+        end_open_order(
+            approval,
+            OrderState.CANCELLED,
+            set_id=approval.event.availability_set_id,
+            now=now,
+            reason=f"Azure has accepted the approval from {order.machine.resource_name}.",
+        )
+        text = f"Azure answered 200 to {order.machine.resource_name}: the approval is accepted."
+        write([_about(EntryKind.APPROVAL_ACCEPTED, text, order, now)])
+    else:
+        # It was concluded before that Azure had taken it; now there is proof of it.
+        Approval.objects.filter(pk=approval.pk, state=ApprovalState.CONFIRMED.value, accepted_at__isnull=True).update(
+            accepted_at=now, accepted_by=order.machine
+        )
+
+
+def _sentence(order: Order, data: wire.ReceiptData) -> str:
+    name = order.machine.resource_name
+    if data.outcome == wire.ANSWERED:
+        return f"Azure answered {data.azure_status} to {name}."
+    if data.outcome == wire.REFUSED:
+        return f"{name} did not ask Azure: {data.reason or 'no reason given'}."
+    return f"{name} asked Azure and got no answer: {data.reason or 'no reason given'}."

@@ -1,0 +1,181 @@
+"""What documents say, merged into heads and sightings.
+
+A machine's newest word by its own sequence counts. A document behind its head adds history (its observation) and nothing
+else, so that repeats and replays change nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+
+from fleet.domain.documents import Document, Listing
+from fleet.models import Head, ScheduledEvent, Sighting
+from fleet.models.machines import Machine
+
+Position = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One readable document (or a reminder of it) of one machine, with its place in the machine's own sequence."""
+
+    machine_id: int
+    position: Position
+    at: datetime
+    document_hash: str
+    incarnation: int | None
+    document: Document
+
+
+@dataclass(slots=True)
+class Merged:
+    """What a batch changed: row ids of events to fold, new sightings by event, and who of another set listed it."""
+
+    touched: set[int]
+    new_sightings: dict[int, list[int]]
+    new_events: list[int]
+    reporters: dict[int, set[int]]
+
+
+def ahead_of_heads(said: Iterable[Said]) -> list[Said]:
+    """Lock the heads of these machines, keep what is newer than each, in order, and move the heads."""
+    by_machine: dict[int, list[Said]] = defaultdict(list)
+    for one in said:
+        by_machine[one.machine_id].append(one)
+    heads: dict[int, Position] = {}
+    rows = Head.objects.select_for_update().filter(machine_id__in=by_machine).order_by("machine_id")
+    for machine_id, epoch, seq in rows.values_list("machine_id", "epoch", "seq"):
+        heads[machine_id] = (epoch, seq)
+    ahead: list[Said] = []
+    newest: list[Said] = []
+    for machine_id in sorted(by_machine):
+        fresh = [one for one in by_machine[machine_id] if one.position > heads.get(machine_id, (0, 0))]
+        fresh.sort(key=lambda one: one.position)
+        if fresh:
+            ahead += fresh
+            newest.append(fresh[-1])
+    _move_heads(newest)
+    return ahead
+
+
+def _move_heads(newest: list[Said]) -> None:
+    if not newest:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            INSERT INTO {Head._meta.db_table} AS head (machine_id, epoch, seq, document_hash, incarnation, at)
+            SELECT * FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::text[], %s::bigint[], %s::timestamptz[])
+            ON CONFLICT (machine_id) DO UPDATE SET
+                epoch = EXCLUDED.epoch, seq = EXCLUDED.seq, document_hash = EXCLUDED.document_hash,
+                incarnation = EXCLUDED.incarnation, at = EXCLUDED.at
+            WHERE (head.epoch, head.seq) < (EXCLUDED.epoch, EXCLUDED.seq)
+            """,
+            [
+                [one.machine_id for one in newest],
+                [one.position[0] for one in newest],
+                [one.position[1] for one in newest],
+                [one.document_hash for one in newest],
+                [one.incarnation for one in newest],
+                [one.at for one in newest],
+            ],
+        )
+
+
+def merge(ahead: list[Said], *, now: datetime) -> Merged:
+    """Merge documents that are ahead of their machines' heads into sightings. Two reads, two writes at most."""
+    merged = Merged(touched=set(), new_sightings=defaultdict(list), new_events=[], reporters=defaultdict(set))
+    machine_ids = sorted({one.machine_id for one in ahead})
+    spelled_ids = sorted({listing.event_id for one in ahead for listing in one.document.listings})
+    events = _ensure_events(ahead, spelled_ids, merged, now) if spelled_ids else {}
+    standing = Sighting.objects.filter(machine_id__in=machine_ids)
+    listed = standing.filter(gone_at__isnull=True)
+    rows = list(listed | standing.filter(event_id__in=list(events.values())) if events else listed)
+    sightings = {(row.machine_id, row.event_id): row for row in rows}
+    if not sightings and not events:
+        return merged
+    changed: dict[tuple[int, int], Sighting] = {}
+    for one in ahead:
+        named: set[int] = set()
+        for listing in one.document.listings:
+            event_pk = events[listing.event_id]
+            named.add(event_pk)
+            key = (one.machine_id, event_pk)
+            known = sightings.get(key)
+            if known is None:
+                known = sightings[key] = Sighting(
+                    event_id=event_pk, machine_id=one.machine_id, first_at=one.at, first_received_at=now
+                )
+                merged.new_sightings[event_pk].append(one.machine_id)
+            _listed(known, one, listing)
+            changed[key] = known
+            merged.reporters[event_pk].add(one.machine_id)
+        for key, row in sightings.items():
+            if key[0] == one.machine_id and key[1] not in named and row.gone_at is None:
+                row.gone_epoch, row.gone_seq = one.position
+                row.gone_at, row.gone_incarnation = one.at, one.incarnation
+                changed[key] = row
+    _store([changed[key] for key in sorted(changed, key=lambda key: (key[1], key[0]))])
+    merged.touched = {event_pk for _, event_pk in changed}
+    return merged
+
+
+def _listed(row: Sighting, one: Said, listing: Listing) -> None:
+    row.first_at = min(row.first_at, one.at)
+    if listing.started and (row.started_at is None or one.at < row.started_at):
+        row.started_at = one.at
+    row.listed_epoch, row.listed_seq = one.position
+    row.listed_at, row.listed_incarnation = one.at, one.incarnation
+    row.spelled, row.status = listing.spelled, listing.status
+    row.event_type, row.resource_type = listing.event_type, listing.resource_type
+    row.source, row.description = listing.source, listing.description
+    row.duration_seconds = listing.duration_seconds
+    # Azure empties NotBefore once the event has started; what this machine was told before still stands.
+    row.not_before = listing.not_before or (row.not_before if listing.started else None)
+    row.resources = list(listing.resources)
+    row.gone_epoch = row.gone_seq = row.gone_at = row.gone_incarnation = None
+
+
+def _store(rows: list[Sighting]) -> None:
+    fields = [field.name for field in Sighting._meta.concrete_fields if field.name not in ("id", "event", "machine")]
+    new = [row for row in rows if row.pk is None]
+    old = [row for row in rows if row.pk is not None]
+    if new:
+        Sighting.objects.bulk_create(
+            new, update_conflicts=True, unique_fields=["event", "machine"], update_fields=fields
+        )
+    if old:
+        Sighting.objects.bulk_update(old, fields)
+
+
+def _ensure_events(ahead: list[Said], event_ids: list[str], merged: Merged, now: datetime) -> dict[str, int]:
+    known = dict(ScheduledEvent.objects.filter(event_id__in=event_ids).values_list("event_id", "pk"))
+    missing = [event_id for event_id in event_ids if event_id not in known]
+    if not missing:
+        return known
+    homes = dict(
+        Machine.objects.filter(pk__in={one.machine_id for one in ahead}).values_list("pk", "availability_set_id")
+    )
+    first: dict[str, Said] = {}
+    for one in sorted(ahead, key=lambda one: (one.at, one.machine_id)):
+        for listing in one.document.listings:
+            first.setdefault(listing.event_id, one)
+    # Sorted by key, like every write here, so that two processes never wait for each other in a circle.
+    ScheduledEvent.objects.bulk_create(
+        [
+            ScheduledEvent(
+                event_id=event_id,
+                availability_set_id=homes[first[event_id].machine_id],
+                created_at=now,
+                first_seen_at=first[event_id].at,
+            )
+            for event_id in missing
+        ],
+        ignore_conflicts=True,
+    )
+    added = dict(ScheduledEvent.objects.filter(event_id__in=missing).values_list("event_id", "pk"))
+    merged.new_events = sorted(added.values())
+    return known | added

@@ -1,0 +1,18 @@
+"""Celery's tasks. Each calls one operation; what a lost task would have done, the next sweep does."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from fleet.operations import relaying
+
+
+@shared_task(name="fleet.relay.tasks.relay_approval", ignore_result=True)
+def relay_approval(approval_id: int) -> None:
+    """Take a fresh approval on its way: sent when its transaction has committed."""
+    relaying.advance_approval(approval_id=approval_id, now=timezone.now(), via="celery")
+
+
+@shared_task(name="fleet.relay.tasks.advance", ignore_result=True)
+def advance() -> None:
+    """Advance whatever is due: sent by beat."""
+    relaying.advance(now=timezone.now(), via="beat")
