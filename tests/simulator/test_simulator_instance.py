@@ -1,0 +1,91 @@
+"""`/metadata/instance` and `/metadata/versions`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.simulator.asking import Answer, Simulated, simulated, west_norway
+
+VERSION = "api-version=2021-02-01"
+
+
+def instance(azure: Simulated, vm: str, path: str = "", query: str = "") -> Answer:
+    return azure.get(vm, f"/metadata/instance{path}?{VERSION}{query}")
+
+
+def test_a_machine_is_told_who_and_where_it_is(azure: Simulated) -> None:
+    compute = instance(azure, "WestNO_1").json["compute"]
+    wanted = {
+        "name": "WestNO_1",
+        "vmId": "WestNO_1-vm-id",
+        "location": "norwaywest",
+        "zone": "",
+        "resourceGroupName": "west",
+        "subscriptionId": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90",
+        "platformFaultDomain": "1",
+        "platformUpdateDomain": "0",
+        "placementGroupId": "",
+        "vmScaleSetName": "",
+        "tagsList": [{"name": "drydock:service", "value": "west"}],
+        "vmSize": "Standard_D2s_v5",
+        "osType": "Linux",
+    }
+    assert {name: compute[name] for name in wanted} == wanted
+    assert compute["osProfile"]["computerName"] == "WestNO_1"
+
+
+def test_all_values_are_text(azure: Simulated) -> None:
+    def texts(part: Any) -> bool:
+        if isinstance(part, dict | list):
+            return all(texts(item) for item in (part.values() if isinstance(part, dict) else part))
+        return isinstance(part, str)
+
+    assert texts(instance(azure, "workers_0").json)
+
+
+def test_a_scale_set_machine_knows_its_scale_set_and_has_another_host_name(azure: Simulated) -> None:
+    compute = instance(azure, "workers_0", "/compute").json
+    assert compute["vmScaleSetName"] == "workers"
+    assert compute["placementGroupId"]
+    assert compute["name"] == "workers_0"
+    assert compute["osProfile"]["computerName"] == "workers000000"
+
+
+def test_the_availability_set_is_not_in_it(azure: Simulated) -> None:
+    whole = west_norway()
+    whole["sets"][0]["name"] = "a-name-that-stands-nowhere-else"
+    with simulated(whole) as renamed:
+        assert b"a-name-that-stands-nowhere-else" not in instance(renamed, "WestNO_0").body
+
+
+def test_a_leaf_is_to_be_had_as_text_only(azure: Simulated) -> None:
+    leaf = instance(azure, "workers_0", "/compute/name", "&format=text")
+    assert (leaf.status, leaf.body, leaf.headers["content-type"]) == (200, b"workers_0", "text/plain; charset=utf-8")
+    assert instance(azure, "workers_0", "/compute/name").status == 400
+    assert instance(azure, "workers_0", "/compute/tagsList/0/value", "&format=text").body == b"west"
+
+
+def test_a_branch_as_text_lists_its_names(azure: Simulated) -> None:
+    assert instance(azure, "workers_0", "", "&format=text").body == b"compute/\nnetwork/"
+    assert b"osProfile/\nosType\n" in instance(azure, "workers_0", "/compute", "&format=text").body
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/compute/nothing", "/compute/name/deeper", "/compute/tagsList/9"])
+def test_what_is_not_there_is_404(azure: Simulated, path: str) -> None:
+    assert instance(azure, "workers_0", path, "&format=text").status == 404
+
+
+def test_a_classic_machine_has_no_compute_metadata() -> None:
+    whole = west_norway()
+    del whole["sets"][1]["machines"][0]["vm_id"]
+    with simulated(whole) as azure:
+        assert list(instance(azure, "FrontEnd_IN_0").json) == ["network"]
+        assert instance(azure, "FrontEnd_IN_0", "/compute").status == 404
+
+
+def test_the_versions_are_listed(azure: Simulated) -> None:
+    versions = azure.get("WestNO_0", "/metadata/versions").json["apiVersions"]
+    assert versions == sorted(versions)
+    assert "2021-02-01" in versions

@@ -1,0 +1,63 @@
+"""The stories that the demo plays."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import azure_simulator
+import pytest
+from azure_simulator.stories import STORIES
+from azure_simulator.testing import RunningSimulator
+
+from tests.simulator.asking import Simulated
+
+DEMO_FLEET = Path(azure_simulator.__file__).with_name("demo_fleet.json")
+
+
+@pytest.mark.parametrize("story", sorted(STORIES))
+def test_every_story_announces_an_event_to_one_update_domain(azure: Simulated, story: str) -> None:
+    event_id = azure.control("POST", "stories", {"story": story}).json["EventId"]
+    event = azure.event(event_id)
+    assert event["status"] == STORIES[story].says.get("starts_as", "Scheduled")
+    assert event["type"] == STORIES[story].says["type"]
+
+
+def test_a_story_can_be_told_of_a_certain_set_and_time(azure: Simulated) -> None:
+    body = {"story": "terminate", "set": "legacy", "notice_seconds": 5}
+    event = azure.event(azure.control("POST", "stories", body).json["EventId"])
+    assert (event["set"], event["not_before"]) == ("legacy", "Mon, 11 Apr 2022 22:12:03 GMT")
+
+
+def test_a_cancellation_ends_without_having_started(azure: Simulated) -> None:
+    event_id = azure.control("POST", "stories", {"story": "cancellation", "speed": 1000}).json["EventId"]
+    deadline = time.monotonic() + 5
+    while azure.event(event_id)["status"] != "Ended" and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert azure.event(event_id)["ended_as"] == "cancelled"
+
+
+def test_an_unknown_story_is_refused_with_the_names_of_the_others(azure: Simulated) -> None:
+    answer = azure.control("POST", "stories", {"story": "fairy-tale"})
+    assert answer.status == 400
+    assert all(name in answer.json["error"] for name in STORIES)
+
+
+def test_the_demo_plays_all_stories_and_keeps_one_to_four_events_open() -> None:
+    counts: list[int] = []
+    with RunningSimulator(DEMO_FLEET, story=100) as simulator:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            events = simulator.events.all()
+            counts += [sum(event["status"] != "Ended" for event in events)] if events else []
+            if len(events) > 2 * len(STORIES):
+                break
+            time.sleep(0.05)
+    told = {(event["type"], event["source"], event["ended_as"]) for event in events}
+    assert {kind for kind, _, _ in told} == {"Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"}
+    assert ("Reboot", "User", "completed") in told
+    assert any(event["started_by"] == "azure" for event in events)
+    assert any(event["ended_as"] == "cancelled" for event in events)
+    assert max(counts) <= 4
+    # A board may be bare for the moment that lies between two looks, never for long.
+    assert counts.count(0) <= len(counts) // 5
