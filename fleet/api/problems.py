@@ -38,6 +38,8 @@ PROBLEMS: dict[str, ProblemType] = {
     ),
     "not-found": ProblemType(404, "There is no such thing", "Check the address; paths end with a slash."),
     "unknown-event": ProblemType(404, "Nobody has reported this EventId", "Look it up in the list of events."),
+    "unknown-machine": ProblemType(404, "No machine has this id", "Look it up in the list of machines."),
+    "unknown-approval": ProblemType(404, "No approval has this id", "Look it up at its event."),
     "method-not-allowed": ProblemType(405, "This address has no such method", "Use one of the methods in `Allow`."),
     "already-decided": ProblemType(
         409, "Somebody was first", "Look at the approval that is there; `by` and `at` say who decided and when."

@@ -1,0 +1,209 @@
+"""What every call has in common: who may make it, how its body is read, how often it may be made, and how lists go."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import IO, Any
+
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication
+from rest_framework.exceptions import ParseError
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.permissions import BasePermission
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import Serializer
+from rest_framework.throttling import BaseThrottle
+from rest_framework.views import APIView
+
+from fleet.api.authentication import Allowed, TokenAuthentication
+from fleet.api.problems import CONTENT_TYPE, Problem
+from fleet.api.shapes.base import ProblemSerializer
+from fleet.projections.paging import MAX_PAGE_SIZE, BadCursorError, Page
+
+MAX_BODY_BYTES = 64 * 1024
+PAGE_PARAMETERS = [
+    OpenApiParameter("cursor", str, description="Where the page begins; taken from `next` or `previous`."),
+    OpenApiParameter("page_size", int, description=f"At most {MAX_PAGE_SIZE}; 50 if nothing is said."),
+]
+
+
+class AlwaysJson(BaseContentNegotiation):
+    """There is one representation. A caller that asks for another is better served with it than with a refusal."""
+
+    def select_parser(self, request: Request, parsers: Any) -> BaseParser | None:
+        kind = (request.content_type or "").partition(";")[0].strip().lower()
+        readable = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+        return parsers[0] if readable else None
+
+    def select_renderer(
+        self, request: Request, renderers: Any, format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        return renderers[0], renderers[0].media_type
+
+
+class SmallJson(BaseParser):
+    """One JSON object of limited size. Raises ParseError, and Problem `too-large`."""
+
+    media_type = "application/json"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        raw = stream.read(MAX_BODY_BYTES + 1)
+        if len(raw) > MAX_BODY_BYTES:
+            raise Problem("too-large")
+        try:
+            found = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise ParseError from error
+        if not isinstance(found, dict):
+            raise ParseError
+        return found
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+class PerPerson(BaseThrottle):
+    """So many calls a minute and person in this process. It protects the others, so it is generous."""
+
+    per_minute = 6000
+    _lock = threading.Lock()
+    _counts: dict[Any, tuple[int, int]] = {}
+
+    def allow_request(self, request: Request, view: APIView) -> bool:
+        minute = int(time.monotonic() // 60)
+        with self._lock:
+            counted_in, count = self._counts.get(request.user.pk, (minute, 0))
+            count = count + 1 if counted_in == minute else 1
+            self._counts[request.user.pk] = (minute, count)
+        return count <= self.per_minute
+
+    def wait(self) -> float:
+        return 60 - time.monotonic() % 60
+
+
+class Call(APIView):
+    """The base of all calls. `needs` names the scope of each method that is not plain reading.
+
+    `self.now` is the time of the request, and the only clock that a call may use.
+    """
+
+    authentication_classes: list[type[BaseAuthentication]] = [TokenAuthentication, SessionAuthentication]
+    permission_classes: list[type[BasePermission]] = [Allowed]
+    parser_classes = [SmallJson]
+    renderer_classes = [JSONRenderer]
+    content_negotiation_class = AlwaysJson
+    throttle_classes: list[type[BaseThrottle]] = [PerPerson]
+    metadata_class = None
+    needs: Mapping[str, str] = {}
+    # Query parameters that this call knows; another one is a mistake of the caller that would pass unseen.
+    knows: frozenset[str] = frozenset()
+    now: datetime
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        self.now = timezone.now()
+        super().initial(request, *args, **kwargs)
+        if any("\x00" in str(value) for value in kwargs.values()):
+            raise Problem("not-found")
+        unknown = sorted(set(request.query_params) - self.knows)
+        if unknown:
+            raise Problem(
+                "validation",
+                f"There is no parameter `{unknown[0]}` here.",
+                errors=[{"field": name, "message": "There is no such parameter."} for name in unknown],
+            )
+
+    def shown(self, shape: type[Serializer[Any]], row: Any, *, status: int = 200) -> Response:
+        """One thing, as its shape says."""
+        return Response(shape(row, context={"now": self.now}).data, status=status)
+
+    def read(self, shape: type[Serializer[Any]], request: Request) -> dict[str, Any]:
+        """What the caller sent, as the shape wants it. Raises ValidationError."""
+        serializer = shape(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        found: dict[str, Any] = serializer.validated_data
+        return found
+
+    def paged(self, request: Request, shape: type[Serializer[Any]], read: Callable[..., Page[Any]]) -> Response:
+        """One page: `read` is called with `cursor` and `size`. `next` and `previous` are whole addresses."""
+        try:
+            page = read(cursor=request.query_params.get("cursor") or None, size=_page_size(request))
+        except (BadCursorError, ValidationError) as error:
+            raise _wrong("cursor", "The cursor cannot be read: take it from `next` or `previous`.") from error
+        rows = shape(page.results, many=True, context={"now": self.now}).data
+        return Response(
+            {
+                "next": _address(request, page.next),
+                "previous": _address(request, page.previous),
+                "results": rows,
+            }
+        )
+
+
+def filtered(request: Request, found: Any) -> Any:
+    """The queryset of a FilterSet. Raises Problem `validation` where a value makes no sense."""
+    wrong = [
+        {"field": name, "message": str(message)}
+        for name, messages in (found.errors or {}).items()
+        for message in messages
+    ]
+    # A yes-or-no question takes what it cannot read for no answer at all; here that is a mistake.
+    wrong += [
+        {"field": name, "message": "Say `true` or `false`."}
+        for name, field in found.form.fields.items()
+        if type(field).__name__ == "NullBooleanField" and request.query_params.get(name)
+        if found.form.cleaned_data.get(name) is None and name not in found.errors
+    ]
+    if wrong:
+        raise Problem("validation", "A filter makes no sense.", errors=wrong)
+    return found.qs
+
+
+def query_parameters(*known: tuple[str, Any, str], repeated: tuple[str, ...] = ()) -> list[OpenApiParameter]:
+    """Filters for the schema as (name, type, description), with those of every list."""
+    named = [
+        OpenApiParameter(name, kind, description=description, many=name in repeated)
+        for name, kind, description in known
+    ]
+    return [*named, *PAGE_PARAMETERS]
+
+
+def names_of(parameters: list[OpenApiParameter]) -> frozenset[str]:
+    return frozenset(parameter.name for parameter in parameters)
+
+
+def problem_answers(*statuses: int) -> dict[Any, Any]:
+    """The problems that a call may answer with, for the schema."""
+    return {(status, CONTENT_TYPE): ProblemSerializer for status in (401, 403, *statuses, 429)}
+
+
+def _page_size(request: Request) -> int | None:
+    text = request.query_params.get("page_size")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text)):
+        raise _wrong("page_size", f"Say a number from 1 to {MAX_PAGE_SIZE}.")
+    return min(int(text), MAX_PAGE_SIZE)
+
+
+def _wrong(field: str, message: str) -> Problem:
+    return Problem("validation", errors=[{"field": field, "message": message}])
+
+
+def _address(request: Request, cursor: str | None) -> str | None:
+    if cursor is None:
+        return None
+    query = request.query_params.copy()
+    query["cursor"] = cursor
+    return request.build_absolute_uri(f"{request.path}?{query.urlencode()}")

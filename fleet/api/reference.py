@@ -1,0 +1,96 @@
+"""The parts of the documentation that are printed from the schema: the calls, and what their answers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fleet.api.documentation import schema
+from fleet.api.routes import CALLS
+
+# In the order in which a reader meets them.
+SHOWN = (
+    "Set",
+    "Machine",
+    "MachineDetail",
+    "OpenEvent",
+    "Event",
+    "EventDetail",
+    "Sighting",
+    "Guard",
+    "HitMachine",
+    "BlastRadius",
+    "Entry",
+    "Documents",
+    "Document",
+    "Reading",
+    "Approve",
+    "Approval",
+    "Order",
+    "Step",
+    "JoinTokenRequest",
+    "JoinToken",
+)
+
+
+def needs() -> dict[tuple[str, str], str]:
+    """The scope that each call needs, by (method, route)."""
+    found = {}
+    for route in CALLS:
+        view = route.callback.view_class  # type: ignore[attr-defined]
+        for method in ("get", "post", "patch", "delete"):
+            if hasattr(view, method):
+                found[method, f"/api/{route.pattern}"] = view.needs.get(method.upper(), "read")
+    return found
+
+
+def calls_table() -> str:
+    """Every call: method, address, scope, what it does."""
+    by_operation = {(method, plain_route(route)): scope for (method, route), scope in needs().items()}
+    lines = ["| Call | Scope | What it does |", "|---|---|---|"]
+    for address, methods in schema()["paths"].items():
+        for method, operation in methods.items():
+            scope = by_operation.get((method, address), "read")
+            shown = address.removeprefix("/api/v1/")
+            lines.append(f"| `{method.upper()} {shown}` | {scope} | {operation['summary']} |")
+    return "\n".join(lines)
+
+
+def plain_route(route: str) -> str:
+    """`events/<str:event_id>/` as the schema writes it: `events/{event_id}/`."""
+    out = []
+    for part in route.split("/"):
+        out.append("{" + part[1:-1].partition(":")[2] + "}" if part.startswith("<") else part)
+    return "/".join(out)
+
+
+def fields_tables() -> str:
+    """One table for each shape: its fields, their types, what they mean."""
+    return "\n\n".join("\n".join(_table(name)) for name in SHOWN)
+
+
+def _table(name: str) -> Iterator[str]:
+    shape = schema()["components"]["schemas"][name]
+    yield f"### {name}"
+    yield ""
+    yield "| Field | Type | Meaning |"
+    yield "|---|---|---|"
+    for field, value in shape["properties"].items():
+        yield f"| `{field}` | {_type(value)} | {value.get('description', '')} |"
+
+
+def _type(value: dict[str, Any]) -> str:
+    if "$ref" in value:
+        return value["$ref"].rpartition("/")[2]
+    for combined in ("allOf", "oneOf", "anyOf"):
+        if combined in value:
+            return " or ".join(_type(part) for part in value[combined])
+    if "enum" in value:
+        return " or ".join("null" if word is None else f"`{word}`" for word in value["enum"])
+    kind = value.get("type", "any")
+    kinds = kind if isinstance(kind, list) else [kind]
+    named = {"date-time": "time", "uuid": "UUID", "uri": "address"}
+    shown = [named.get(value.get("format", ""), each) if each == "string" else each for each in kinds]
+    if "array" in kinds:
+        return f"list of {_type(value['items'])}"
+    return " or ".join(shown)

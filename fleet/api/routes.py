@@ -1,0 +1,20 @@
+"""The calls and their addresses below `/api/`."""
+
+from django.urls import path
+
+from fleet.api.views import approvals, events, machines
+
+CALLS = [
+    path("v1/sets/", machines.Sets.as_view(), name="api-sets"),
+    path("v1/sets/<int:set_id>/", machines.Set.as_view(), name="api-set"),
+    path("v1/machines/", machines.Machines.as_view(), name="api-machines"),
+    path("v1/machines/<int:machine_id>/", machines.Machine.as_view(), name="api-machine"),
+    path("v1/machines/<int:machine_id>/revoke/", machines.RevokeMachine.as_view(), name="api-machine-revoke"),
+    path("v1/join-tokens/", machines.JoinTokens.as_view(), name="api-join-tokens"),
+    path("v1/events/", events.Events.as_view(), name="api-events"),
+    path("v1/events/<str:event_id>/", events.Event.as_view(), name="api-event"),
+    path("v1/events/<str:event_id>/timeline/", events.EventTimeline.as_view(), name="api-event-timeline"),
+    path("v1/events/<str:event_id>/documents/", events.EventDocuments.as_view(), name="api-event-documents"),
+    path("v1/events/<str:event_id>/approvals/", approvals.EventApprovals.as_view(), name="api-event-approvals"),
+    path("v1/approvals/<int:approval_id>/", approvals.Approval.as_view(), name="api-approval"),
+]

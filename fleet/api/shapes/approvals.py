@@ -1,0 +1,64 @@
+"""Approvals and how far they got."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from fleet.api.shapes.base import (
+    MachineRefSerializer,
+    SecondsUntil,
+    ServerTime,
+    SetRefSerializer,
+    Time,
+    word,
+)
+from fleet.domain.states import OPEN_ORDERS, ApprovalState, EventStatus, OrderState
+
+
+class OrderSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    machine = MachineRefSerializer()
+    state = word(OrderState)
+    offered_at = Time()
+    expires_at = Time(allow_null=True)
+    seconds_left = SecondsUntil("expires_at", states=OPEN_ORDERS, help_text="Until it expires; null once it is closed.")
+    delivered_at = Time(allow_null=True)
+    delivered_by = serializers.CharField(
+        help_text="Which path brought it: `celery`, `beat`, `ticker`, `look` or `report`."
+    )
+    answered_at = Time(allow_null=True)
+    outcome = serializers.CharField(help_text="`answered`, `refused`, `failed`, or empty.")
+    azure_status = serializers.IntegerField(allow_null=True, help_text="The HTTP status of Azure's answer.")
+    azure_body = serializers.CharField()
+    reason = serializers.CharField()
+
+
+class StepSerializer(serializers.Serializer[Any]):
+    label = serializers.CharField()
+    state = serializers.ChoiceField(choices=["done", "now", "overdue", "failed", "ahead"])
+    at = Time(allow_null=True)
+    detail = serializers.CharField()
+
+
+class ApprovalSerializer(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    event_id = serializers.CharField()
+    event_type = serializers.CharField()
+    event_status = word(EventStatus)
+    set = SetRefSerializer()
+    state = word(ApprovalState)
+    by = serializers.CharField(help_text="Who decided.")
+    via = serializers.CharField(help_text="Through what: `page` or `api`.")
+    token_name = serializers.CharField(help_text="The token's name; empty where there was none.")
+    comment = serializers.CharField()
+    event_version = serializers.IntegerField(help_text="The event's version when it was decided.")
+    granted_at = Time(allow_null=True)
+    accepted_at = Time(allow_null=True, help_text="When Azure answered 200.")
+    accepted_by = MachineRefSerializer(allow_null=True, help_text="The machine that asked Azure.")
+    closed_at = Time(allow_null=True)
+    inferred = serializers.BooleanField(help_text="Its end was concluded, not answered.")
+    reason = serializers.CharField(help_text="One sentence about how it ended.")
+    orders = OrderSerializer(many=True, help_text="Oldest first.")
+    steps = StepSerializer(many=True, help_text="Decided, sent, answered, started, gone.")
+    may_be_withdrawn = serializers.BooleanField()
+    server_time = ServerTime()

@@ -1,0 +1,67 @@
+"""What callers send."""
+
+from typing import Any
+
+from django.conf import settings
+from rest_framework import serializers
+
+
+class RequestSerializer(serializers.Serializer[Any]):
+    """Refuses fields that it does not know: a misspelt one must not be passed over in silence."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, dict):
+            unknown = {str(name): ["There is no such field."] for name in data if name not in self.fields}
+            if unknown:
+                raise serializers.ValidationError(unknown)
+        return super().to_internal_value(data)
+
+
+def comment_field(**kwargs: Any) -> serializers.CharField:
+    return serializers.CharField(max_length=2000, allow_blank=True, **kwargs)
+
+
+class ApproveSerializer(RequestSerializer):
+    comment = comment_field(help_text="Why; it stands in the timeline.")
+    expected_version = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        default=None,
+        min_value=0,
+        max_value=2**31 - 1,
+        help_text="The event's `version` that you looked at; another one refuses the approval.",
+    )
+    when = serializers.CharField(required=False, default="now", help_text="`now`, which is also the default.")
+    override = serializers.ListField(required=False, default=list, help_text="Has to be empty.")
+
+    def validate_when(self, value: str) -> str:
+        if value != "now":
+            raise serializers.ValidationError("An event can be approved for now only: say `now`, or leave `when` out.")
+        return value
+
+    def validate_override(self, value: list[Any]) -> list[Any]:
+        if value:
+            raise serializers.ValidationError("A guard that blocks cannot be overridden: leave `override` out.")
+        return value
+
+
+class WithdrawSerializer(RequestSerializer):
+    comment = comment_field(required=False, default="", help_text="Why; it stands in the timeline.")
+
+
+class JoinTokenRequestSerializer(RequestSerializer):
+    comment = comment_field(help_text="What it is for.")
+    expires_in_seconds = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=366 * 86400,
+        default=lambda: settings.JOIN_TOKEN_SECONDS,
+        help_text="Default: the setting JOIN_TOKEN_SECONDS.",
+    )
+    set = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        max_length=300,
+        default="",
+        help_text="As `kind:name`: the set of machines that name none themselves.",
+    )

@@ -1,0 +1,14 @@
+"""Addresses below `/api/`. `v1/stream` is not among them: the gateway answers it beside Django."""
+
+from django.urls import path, re_path
+
+from fleet.api import documentation
+from fleet.api.routes import CALLS
+from fleet.api.views import elsewhere
+
+urlpatterns = [
+    *CALLS,
+    path("schema/", documentation.schema_document, name="api-schema"),
+    path("docs/", documentation.docs_page, name="api-docs"),
+    re_path(r"^v1/.*$", elsewhere.Elsewhere.as_view()),
+]

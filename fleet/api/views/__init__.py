@@ -1,0 +1,1 @@
+"""The calls: each parses, makes one call, and answers."""

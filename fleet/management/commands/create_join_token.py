@@ -1,0 +1,44 @@
+"""`manage.py create_join_token`: a token that lets new agents enrol."""
+
+from argparse import ArgumentParser
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from fleet.management.durations import duration
+from fleet.operations import enrolment
+from fleet.operations.errors import Refused
+
+
+class Command(BaseCommand):
+    help = "Make a join token for new agents and print it. It is shown this once."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--comment", default="", help="what the token is for")
+        parser.add_argument(
+            "--expires-in",
+            type=duration,
+            default=timedelta(seconds=settings.JOIN_TOKEN_SECONDS),
+            metavar="SPAN",
+            help="how long it admits agents: 12h, 7d, 2w (default: JOIN_TOKEN_SECONDS)",
+        )
+        parser.add_argument(
+            "--set",
+            default="",
+            dest="set_name",
+            metavar="KIND:NAME",
+            help="the availability set of machines that name none themselves",
+        )
+
+    def handle(self, *args: Any, comment: str, expires_in: timedelta, set_name: str, **options: Any) -> None:
+        try:
+            token, plain = enrolment.create_join_token(
+                comment=comment, expires_in=expires_in, set_name=set_name, now=timezone.now()
+            )
+        except Refused as refused:
+            raise CommandError(refused.sentence) from refused
+        self.stdout.write(plain)
+        self.stderr.write(f"Admits agents until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC. It is shown this once.")

@@ -1,0 +1,33 @@
+"""`manage.py print_docs`: renews the generated parts of the documentation, or says which are stale."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from fleet.management import documentation
+
+
+class Command(BaseCommand):
+    help = "Print the generated parts of docs/ from the code. With --check, change nothing and fail if one is stale."
+    # The documentation depends on no server.
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--check", action="store_true", help="compare only")
+
+    def handle(self, *args: Any, check: bool, **options: Any) -> None:
+        docs = Path(settings.BASE_DIR) / "docs"
+        try:
+            stale = documentation.stale(docs)
+            names = ", ".join(f"docs/{path.name}" for path in stale)
+            if check and stale:
+                raise CommandError(f"Stale: {names}. Run `manage.py print_docs`.")
+            if not check:
+                for path, text in documentation.pages(docs).items():
+                    path.write_text(text, encoding="utf-8")
+        except (documentation.MarksMissingError, OSError) as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"Renewed: {names}." if stale else "The documentation is up to date.")

@@ -1,0 +1,131 @@
+"""The generated parts of the documentation. Each stands in its page between two marks; the words around it are written.
+
+A part is printed from the tables that the code itself works by, so that the two cannot differ.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from fleet import configuration
+from fleet.api.problems import PROBLEMS
+from fleet.api.reference import calls_table, fields_tables
+from fleet.domain.entries import ENTRY_LOOKS, EntryKind
+from fleet.domain.states import (
+    APPROVAL_MOVES,
+    EVENT_MOVES,
+    LOOKS,
+    ORDER_MOVES,
+    ApprovalState,
+    EndedAs,
+    EventStatus,
+    OrderState,
+    Presence,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`name` stands in the marks, `page` is the file's name below `docs/`."""
+
+    name: str
+    page: str
+    text: Callable[[], str]
+
+
+class MarksMissingError(Exception):
+    """The page does not hold both marks of a part exactly once."""
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(head)]
+    lines.append(["---"] * len(lines[0]))
+    lines += [list(row) for row in rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def diagram(moves: Mapping[StrEnum, tuple[StrEnum, ...]], starts: Iterable[StrEnum]) -> str:
+    """A mermaid diagram of a table of moves."""
+    lines = ["```mermaid", "stateDiagram-v2"]
+    lines += [f"    [*] --> {state.value}" for state in starts]
+    lines += [f"    {state.value} --> {target.value}" for state, targets in moves.items() for target in targets]
+    lines += [f"    {state.value} --> [*]" for state, targets in moves.items() if not targets]
+    return "\n".join([*lines, "```"])
+
+
+def looks(kind: type[StrEnum]) -> str:
+    rows = [(f"`{state.value}`", LOOKS[state].label, LOOKS[state].tone, LOOKS[state].icon) for state in kind]
+    return table(("State", "Shown as", "Tone", "Icon"), rows)
+
+
+def event_moves() -> str:
+    picture = diagram(EVENT_MOVES, (EventStatus.SCHEDULED, EventStatus.STARTED))
+    return f"{picture}\n\n{looks(EventStatus)}\n\nHow it ended:\n\n{looks(EndedAs)}"
+
+
+def approval_moves() -> str:
+    starts = (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED)
+    return f"{diagram(APPROVAL_MOVES, starts)}\n\n{looks(ApprovalState)}"
+
+
+def order_moves() -> str:
+    return f"{diagram(ORDER_MOVES, (OrderState.OFFERED,))}\n\n{looks(OrderState)}"
+
+
+def presences() -> str:
+    return looks(Presence)
+
+
+def entries() -> str:
+    rows = [
+        (f"`{kind.value}`", ENTRY_LOOKS[kind].label, ENTRY_LOOKS[kind].tone, ENTRY_LOOKS[kind].icon)
+        for kind in EntryKind
+    ]
+    return table(("Kind", "Shown as", "Tone", "Icon"), rows)
+
+
+def problems() -> str:
+    rows = [(f"`{name}`", str(problem.status), problem.title, problem.advice) for name, problem in PROBLEMS.items()]
+    return table(("Type", "Status", "What it is", "What to do"), rows)
+
+
+PARTS: tuple[Part, ...] = (
+    Part("event", "states.md", event_moves),
+    Part("approval", "states.md", approval_moves),
+    Part("order", "states.md", order_moves),
+    Part("presence", "states.md", presences),
+    Part("entries", "entries.md", entries),
+    Part("problems", "problems.md", problems),
+    Part("calls", "api.md", calls_table),
+    Part("fields", "api.md", fields_tables),
+    Part("settings", "settings.md", configuration.markdown),
+)
+
+
+def marks(name: str) -> tuple[str, str]:
+    return f"<!-- begin generated: {name} -->", f"<!-- end generated: {name} -->"
+
+
+def renewed(page: str, part: Part) -> str:
+    """The page's text with this part as the code has it now. Raises MarksMissingError."""
+    begin, end = marks(part.name)
+    pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
+    if page.count(begin) != 1 or not pattern.search(page):
+        raise MarksMissingError(f"docs/{part.page} has to hold `{begin}` and `{end}`, once and in this order.")
+    return pattern.sub(lambda _: f"{begin}\n{part.text().strip()}\n{end}", page)
+
+
+def pages(docs: Path) -> dict[Path, str]:
+    """Every page with a generated part, as it should be. Raises MarksMissingError, and OSError if a page is missing."""
+    found: dict[Path, str] = {}
+    for part in PARTS:
+        path = docs / part.page
+        found[path] = renewed(found.get(path) or path.read_text(encoding="utf-8"), part)
+    return found
+
+
+def stale(docs: Path) -> list[Path]:
+    """Pages whose generated parts differ from the code."""
+    return [path for path, text in pages(docs).items() if path.read_text(encoding="utf-8") != text]
