@@ -1,0 +1,19 @@
+"""The one ASGI application: `granian --interface asgi fleet.asgi:application`.
+
+Agents, streams and probes are answered right here; everything else is Django's, as WSGI in threads of this process.
+"""
+
+import os
+
+from django.core.wsgi import get_wsgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
+# This loads Django's apps; the gateway's own modules import models, so they come after it.
+django = get_wsgi_application()
+
+from fleet.gateway.app import Gateway  # noqa: E402
+from fleet.gateway.django_pages import Pages  # noqa: E402
+from fleet.gateway.limits import Limits  # noqa: E402
+
+limits = Limits.from_settings()
+application = Gateway(pages=Pages(django, threads=limits.django_threads, queue=limits.django_queue), limits=limits)

@@ -1,0 +1,197 @@
+"""The three calls of agents: enrol, reports, orders. Each parses, makes its call, and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+from drydock_agent import wire
+
+from fleet.gateway import metrics
+from fleet.gateway.clocks import Clock
+from fleet.gateway.committing import Committer
+from fleet.gateway.credentials import Credentials
+from fleet.gateway.decoding import clean, read_batch
+from fleet.gateway.http import Problem, Request, Send, answer
+from fleet.gateway.limits import Buckets, Limits
+from fleet.gateway.looking import Looker
+from fleet.gateway.presence import Contacts
+from fleet.gateway.threads import Threads
+from fleet.gateway.waiters import Waiter, Waiters
+from fleet.operations import enrolment
+from fleet.operations.enrolment import MachineIdentity
+from fleet.operations.errors import Refused
+from fleet.operations.reporting import Delivery
+
+ENROL_BYTES = 256 * 1024
+# Orders that one call may say the agent holds.
+MOST_HELD = 100
+
+
+class Agents:
+    """The agents' calls on this process, and what they need."""
+
+    def __init__(self, *, limits: Limits, threads: Threads, events: asyncio.AbstractEventLoop) -> None:
+        self.limits = limits
+        self.threads = threads
+        self.credentials = Credentials(limits.credential)
+        self.contacts = Contacts()
+        self.committer = Committer(limits, events)
+        self.waiters = Waiters(limits.held_per_machine)
+        self.looker = Looker(self.waiters, events)
+        self.calls = Buckets(limits.agent_calls)
+        self.enrolments = Buckets(limits.enrolments)
+        self.stopping = False
+
+    async def enrol(self, request: Request, send: Send) -> None:
+        """A join token for a credential: 200 with EnrolAnswer. Problems 403, 413, 422, 429, 503."""
+        _throttle(self.enrolments, "", "Too many machines enrol at once: try again in a moment.")
+        raw = await request.body(ENROL_BYTES)
+        try:
+            wanted = msgspec.convert(clean(msgspec.json.decode(raw)), wire.EnrolRequest)
+        except (ValueError, RecursionError) as error:
+            raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
+        try:
+            granted = await self.threads.run(enrolment.enrol, request=wanted, now=datetime.now(UTC))
+        except Refused as refused:
+            status = 403 if refused.code == "join-token-refused" else 422
+            raise Problem(status, refused.code, refused.sentence) from None
+        await answer(send, 200, msgspec.json.encode(granted))
+
+    async def reports(self, request: Request, send: Send) -> None:
+        """A batch of reports: 200 with ReportsAnswer, after the commit. Problems 401, 413, 422, 429, 503."""
+        machine = await self._authenticate(request)
+        raw = await request.body(self.limits.request_bytes)
+        now = datetime.now(UTC)
+        batch = read_batch(raw, received_at=now, limits=self.limits)
+        wanted = batch.request
+        self._note(machine, batch.clock, wanted.last_poll_at, wanted.held, now)
+        delivery = Delivery(
+            machine_id=machine.machine_id,
+            spool=wanted.spool,
+            agent_version=wanted.agent_version,
+            reports=batch.reports,
+            refused=batch.refused,
+        )
+        written = await self.committer.commit(delivery, batch.size)
+        refused = [*batch.refused, *written.refused]
+        metrics.REPORTS.inc(len(batch.reports) - len(written.refused))
+        metrics.REFUSED.inc(len(refused))
+        has = {order_id.partition(":")[0] for order_id in wanted.held}
+        orders = [order for order in written.orders if order.id not in has]
+        _count(orders)
+        said = wire.ReportsAnswer(
+            acknowledged=written.acknowledged,
+            server_time=datetime.now(UTC),
+            refused=[wire.Refusal(seq=seq, reason=reason) for seq, reason in sorted(refused)],
+            orders=orders,
+        )
+        await answer(send, 200, msgspec.json.encode(said))
+
+    async def orders(self, request: Request, send: Send) -> None:
+        """Wait for orders: 200 with OrdersAnswer, empty when the wait ran out. Problems 401, 422, 429, 503."""
+        machine = await self._authenticate(request)
+        await request.body(0)
+        query, now = request.query, datetime.now(UTC)
+        wait = _seconds(query.get("wait", "0"), self.limits.wait)
+        held = [part for part in query.get("held", "").split(",") if part]
+        sent_at = _moment("sent_at", query.get("sent_at", "")) or now
+        clock = Clock.measured(sent_at=sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
+        self._note(machine, clock, _moment("last_poll_at", query.get("last_poll_at", "")), held, now)
+        # Register, then look, then wait: an order written in between is found by the look.
+        waiter = Waiter(machine.machine_id, frozenset(item.partition(":")[0] for item in held), once=wait == 0)
+        self.waiters.register(waiter)
+        ends = asyncio.get_running_loop().call_later(wait or self.limits.commit_wait, waiter.end, [])
+        gone = asyncio.ensure_future(_end_when_gone(request, waiter))
+        try:
+            if self.stopping:
+                waiter.end([])
+            else:
+                self.looker.ask(machine.machine_id)
+            orders = await waiter.answer
+        finally:
+            ends.cancel()
+            self.waiters.release(waiter)
+        if gone.done() and not gone.cancelled():
+            return
+        gone.cancel()
+        _count(orders)
+        await answer(send, 200, msgspec.json.encode(wire.OrdersAnswer(server_time=datetime.now(UTC), orders=orders)))
+
+    def stop(self) -> None:
+        """Answer what is held; later calls do not wait."""
+        self.stopping = True
+        self.waiters.end_all()
+
+    async def _authenticate(self, request: Request) -> MachineIdentity:
+        credential = request.bearer
+        found = self.credentials.cached(credential) if credential else False
+        if found is True:
+            found = await self.threads.run(self.credentials.look_up, credential) or False
+        if not isinstance(found, MachineIdentity):
+            raise Problem(401, "not-permitted", "This credential is unknown or was revoked: enrol anew.")
+        _throttle(self.calls, found.machine_id, "This machine calls too often: wait before the next call.")
+        return found
+
+    def _note(
+        self, machine: MachineIdentity, clock: Clock, last_poll_at: datetime | None, held: list[str], now: datetime
+    ) -> None:
+        """Keep what every contact says: that the machine is there, its clock, its last good poll, its orders."""
+        self.contacts.note(
+            machine.machine_id,
+            heard_at=now,
+            poll_at=clock.not_after(last_poll_at, now),
+            clock_offset=clock.offset,
+        )
+        noted = []
+        for item in held[:MOST_HELD]:
+            order_id, _, via = item.partition(":")
+            try:
+                noted.append((machine.machine_id, UUID(order_id), clean(via)[:50]))
+            except ValueError:
+                raise Problem(422, "validation", "held has to list orders as <order id>:<via>.") from None
+        if noted:
+            self.looker.note_held(noted)
+
+
+async def _end_when_gone(request: Request, waiter: Waiter) -> None:
+    """A client that went away holds nothing: its next call looks for itself."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    waiter.end([])
+
+
+def _throttle(buckets: Buckets, key: int | str, sentence: str) -> None:
+    seconds = buckets.take(key, time.monotonic())
+    if seconds:
+        metrics.SHED.labels("rate").inc()
+        raise Problem(429, "throttled", sentence, retry_after=math.ceil(seconds))
+
+
+def _count(orders: list[wire.Order]) -> None:
+    for order in orders:
+        metrics.DELIVERED.labels(order.via).inc()
+
+
+def _seconds(text: str, most: float) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise Problem(422, "validation", "wait has to be a number of seconds.")
+    return min(seconds, most)
+
+
+def _moment(name: str, text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        # A plus sign that was not escaped arrives as a space.
+        return msgspec.convert(text.replace(" ", "+"), datetime)
+    except msgspec.ValidationError:
+        raise Problem(422, "validation", f"{name} has to be a time as RFC 3339 has it.") from None

@@ -1,0 +1,165 @@
+"""The gateway as an ASGI application: agents, streams and probes here, everything else to Django."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from drydock_agent import wire
+
+from fleet.gateway.agents import Agents
+from fleet.gateway.bells import Bells
+from fleet.gateway.feed import Feed
+from fleet.gateway.http import (
+    Application,
+    Disconnected,
+    Problem,
+    Receive,
+    Request,
+    Scope,
+    Send,
+    answer_problem,
+)
+from fleet.gateway.limits import Limits
+from fleet.gateway.looking import Ticker
+from fleet.gateway.loops import Loop
+from fleet.gateway.probes import Probes
+from fleet.gateway.streams import Streams
+from fleet.gateway.threads import Threads
+
+log = structlog.get_logger(__name__)
+
+Handler = Callable[[Request, Send], Awaitable[None]]
+
+# How long a thread may take to end, once told to.
+STOP_SECONDS = 3.0
+PARENT_SECONDS = 1.0
+
+
+class Gateway:
+    """The one ASGI application of the backend. `pages` is Django; it gets what is not the gateway's own."""
+
+    def __init__(self, *, pages: Application, limits: Limits | None = None) -> None:
+        self.pages = pages
+        self.limits = limits or Limits.from_settings()
+        self.routes: dict[str, dict[str, Handler]] = {}
+        self.loops: list[Loop] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        methods = self.routes.get(scope["path"])
+        if methods is None:
+            if scope["path"].startswith("/agent/"):
+                await answer_problem(send, Problem(404, "not-found", "There is no such call: see the protocol."))
+                return
+            await self.pages(scope, receive, send)
+            return
+        handler = methods.get(scope["method"])
+        try:
+            if handler is None:
+                raise Problem(405, "validation", f"This call takes {' or '.join(methods)} only.")
+            await handler(Request(scope, receive), send)
+        except Problem as problem:
+            await answer_problem(send, problem)
+        except Disconnected:
+            return
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        self._start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _start(self) -> None:
+        events = asyncio.get_running_loop()
+        self.threads = Threads(threads=self.limits.threads, queue=self.limits.thread_queue)
+        self.agents = Agents(limits=self.limits, threads=self.threads, events=events)
+        self.feed = Feed(events, queue=self.limits.stream_queue)
+        self.streams = Streams(self.feed, self.threads, self.limits)
+        self.ticker = Ticker(self.agents.looker, seconds=self.limits.ticker)
+        self.bells = Bells(self._on_bell)
+        self.parent = Loop("parent", _parent_watch(), pause=PARENT_SECONDS)
+        # In the order in which they stop: what brings work first, what writes last.
+        self.loops = [
+            self.parent,
+            self.bells.loop,
+            self.ticker.loop,
+            self.agents.looker.loop,
+            self.feed.loop,
+            self.agents.committer.loop,
+            self.agents.contacts.loop,
+        ]
+        probes = Probes(
+            agents=self.agents, streams=self.streams, bells=self.bells, loops=self.loops, threads=self.threads
+        )
+        self.routes = {
+            wire.ENROL_PATH: {"POST": self.agents.enrol},
+            wire.REPORTS_PATH: {"POST": self.agents.reports},
+            wire.ORDERS_PATH: {"GET": self.agents.orders},
+            "/api/v1/stream": {"GET": self.streams.serve},
+            "/stream": {"GET": self.streams.serve},
+            "/healthz": {"GET": probes.healthz, "HEAD": probes.healthz},
+            "/readyz": {"GET": probes.readyz, "HEAD": probes.readyz},
+            "/metrics": {"GET": probes.metrics},
+        }
+        for loop in self.loops:
+            loop.start()
+        self._watch_signals(events)
+
+    def _watch_signals(self, events: asyncio.AbstractEventLoop) -> None:
+        """End held calls and streams as soon as the signal comes: the server waits for them before it tells us to stop.
+
+        The server's own handling goes on beside this: it hangs on the event loop's wake-up, which stays as it is.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: events.call_soon_threadsafe(self.wind_down))
+            signal.siginterrupt(number, False)
+
+    def wind_down(self) -> None:
+        """Answer held calls, end streams, and keep nobody waiting from here on."""
+        self.agents.stop()
+        self.streams.stop()
+
+    async def _stop(self) -> None:
+        self.wind_down()
+        for loop in self.loops:
+            loop.stop()
+        for loop in self.loops:
+            await asyncio.to_thread(loop.join, STOP_SECONDS)
+        # What was noted or asked for since the last round.
+        with suppress(Problem):
+            await self.threads.run(self.agents.contacts.flush)
+        await asyncio.to_thread(self.threads.stop)
+
+    def _on_bell(self, bell: dict[str, Any]) -> None:
+        """A message of another process, in the thread that listens: ids only, so a strange one does no harm."""
+        orders, revoked = bell.get("orders"), bell.get("revoked")
+        if isinstance(orders, list):
+            self.agents.looker.ring(
+                [item for item in orders if isinstance(item, int)], str(bell.get("via", "")) or "bell"
+            )
+        if isinstance(revoked, list):
+            self.agents.credentials.forget({item for item in revoked if isinstance(item, int)})
+        if bell.get("entries"):
+            self.feed.ring()
+
+
+def _parent_watch() -> Callable[[], None]:
+    """A step that ends this process when the server that started it is gone, as after kill -9."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        if os.getppid() != parent:
+            log.warning("gateway.parent_gone")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return watch

@@ -1,0 +1,47 @@
+"""Times of machines, corrected by how far their clocks are off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+
+def utc(moment: datetime) -> datetime:
+    """The moment in UTC; one without a zone is taken as UTC. Raises ValueError when it has no UTC form."""
+    if moment.tzinfo is UTC:
+        return moment
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("the time is out of range") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How many seconds a machine's clock is ahead of ours, as measured at one contact."""
+
+    offset: float
+    tolerance: float
+
+    @classmethod
+    def measured(cls, *, sent_at: datetime, received_at: datetime, tolerance: float) -> Clock:
+        return cls((utc(sent_at) - received_at).total_seconds(), tolerance)
+
+    def corrected(self, moment: datetime) -> datetime:
+        """The machine's time as our clock would have shown it. Raises ValueError when it has none."""
+        moment = utc(moment)
+        if abs(self.offset) <= self.tolerance:
+            return moment
+        try:
+            return moment - timedelta(seconds=self.offset)
+        except OverflowError:
+            raise ValueError("the time is out of range") from None
+
+    def not_after(self, moment: datetime | None, now: datetime) -> datetime | None:
+        """The corrected time, at most `now`; None for none, or for one out of range."""
+        if moment is None:
+            return None
+        try:
+            return min(self.corrected(moment), now)
+        except ValueError:
+            return None

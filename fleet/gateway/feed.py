@@ -1,0 +1,148 @@
+"""What is new on the timelines, read once per process and handed to every stream of it.
+
+Entries are told in the order of their transactions, below the horizon under which nothing can appear any more, so a
+stream that resumes at its cursor misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import msgspec
+
+from fleet.gateway.loops import Loop
+from fleet.operations import feed
+from fleet.operations.feed import Cursor, FeedEntry
+
+PAUSE_SECONDS = 1.0
+# Bells come in bursts; one look serves all that rang within this time.
+BURST_SECONDS = 0.05
+PAGE = 500
+# Entries kept for streams that resume after a short break.
+RECENT = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One entry as it goes out, encoded once for all streams."""
+
+    cursor: Cursor
+    frame: bytes
+
+
+def told(entry: FeedEntry) -> Told:
+    """The entry as a server-sent event `changed` whose id is the cursor `<xid>.<id>`."""
+    data = msgspec.json.encode(
+        {
+            "kind": entry.kind,
+            "event_id": entry.event_id,
+            "set": entry.set_id,
+            "machine": entry.machine_id,
+            "approval": entry.approval_id,
+            "at": entry.at,
+            "text": entry.text,
+        }
+    )
+    return Told(entry.cursor, b"id: %d.%d\nevent: changed\ndata: %b\n\n" % (entry.xid, entry.id, data))
+
+
+class Subscription:
+    """One stream's bounded queue. `overrun` once it could not keep up."""
+
+    __slots__ = ("news", "overrun", "queue")
+
+    def __init__(self, size: int) -> None:
+        self.queue: deque[Told] = deque(maxlen=size)
+        self.news = asyncio.Event()
+        self.overrun = False
+
+    def put(self, entries: list[Told]) -> None:
+        limit = self.queue.maxlen or 0
+        if len(self.queue) + len(entries) > limit:
+            self.end()
+        else:
+            self.queue.extend(entries)
+        self.news.set()
+
+    def end(self) -> None:
+        """The stream has to resume by its cursor."""
+        self.overrun = True
+        self.news.set()
+
+
+class Feed:
+    """The reader thread and its subscriptions. Subscriptions live in the event loop's thread."""
+
+    def __init__(self, events: asyncio.AbstractEventLoop, *, queue: int) -> None:
+        self.events = events
+        self.queue = queue
+        self.loop = Loop("feed", self.read, pause=PAUSE_SECONDS)
+        self.subscriptions: set[Subscription] = set()
+        # Where the event loop's thread is, and what it told last: entries after `floor` up to `position`.
+        self.position: Cursor | None = None
+        self.floor: Cursor | None = None
+        self.recent: deque[Told] = deque(maxlen=RECENT)
+        self._cursor: Cursor | None = None
+        self._last_read = 0.0
+        self._started = threading.Event()
+
+    def ring(self) -> None:
+        """A bell rang for new entries."""
+        if self.subscriptions:
+            self.loop.wake()
+
+    def read(self) -> None:
+        """Read what is new, page by page, and hand it over."""
+        wait = self._last_read + BURST_SECONDS - time.monotonic()
+        if wait > 0:
+            self.loop.sleep(wait)
+        self._last_read = time.monotonic()
+        if self._cursor is None or not self.subscriptions:
+            self._cursor = feed.newest_cursor()
+            self.events.call_soon_threadsafe(self._jump, self._cursor)
+            return
+        while not self.loop.stopped:
+            entries = feed.entries_after(cursor=self._cursor, limit=PAGE)
+            if entries:
+                self._cursor = entries[-1].cursor
+                self.events.call_soon_threadsafe(self._tell, [told(entry) for entry in entries])
+            if len(entries) < PAGE:
+                return
+
+    def subscribe(self) -> Subscription:
+        subscription = Subscription(self.queue)
+        self.subscriptions.add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        self.subscriptions.discard(subscription)
+
+    def since(self, cursor: Cursor) -> list[Told] | None:
+        """What was told after the cursor, from memory; None when memory does not reach back that far."""
+        if self.floor is None or cursor < self.floor:
+            return None
+        return [entry for entry in self.recent if entry.cursor > cursor]
+
+    def end_all(self) -> None:
+        for subscription in self.subscriptions:
+            subscription.end()
+
+    def _jump(self, cursor: Cursor) -> None:
+        # Nobody listened when the reader skipped ahead; who subscribed in the meantime has to resume.
+        if self.position is not None:
+            self.end_all()
+        self.recent.clear()
+        self.position = self.floor = cursor
+
+    def _tell(self, entries: list[Told]) -> None:
+        if len(self.recent) + len(entries) > RECENT:
+            gone = len(self.recent) + len(entries) - RECENT
+            self.floor = [*self.recent, *entries][gone - 1].cursor
+        self.recent.extend(entries)
+        self.position = entries[-1].cursor
+        for subscription in self.subscriptions:
+            subscription.put(entries)

@@ -1,0 +1,142 @@
+"""The little of HTTP that the gateway needs: requests, bodies within limits, answers and problems."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+JSON = b"application/json"
+PROBLEM = b"application/problem+json"
+
+# A client that sends a few bytes a minute must not keep a place for ever.
+BODY_SECONDS = 30.0
+
+
+class Problem(Exception):
+    """An answer that refuses: status, problem type, and one sentence that says what to do (RFC 9457).
+
+    `retry_after` is in whole seconds; with it the answer carries `Retry-After`.
+    """
+
+    def __init__(self, status: int, code: str, sentence: str, *, retry_after: int | None = None) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.code = code
+        self.sentence = sentence
+        self.retry_after = retry_after
+
+
+def busy(sentence: str) -> Problem:
+    """503 with a jittered `Retry-After`, so that those who were sent away do not come back all at once."""
+    return Problem(503, "busy", sentence, retry_after=random.randint(1, 5))  # noqa: S311 - no secret
+
+
+class Disconnected(Exception):
+    """The client went away before its request was complete; nobody waits for an answer."""
+
+
+class Request:
+    """One HTTP request: ASGI's scope and the ways to read it. Header names are lower case."""
+
+    __slots__ = ("_headers", "receive", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.receive = receive
+        self._headers: dict[bytes, bytes] | None = None
+
+    def header(self, name: bytes) -> bytes:
+        if self._headers is None:
+            self._headers = dict(self.scope["headers"])
+        return self._headers.get(name, b"")
+
+    @property
+    def query(self) -> dict[str, str]:
+        return dict(parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+
+    @property
+    def client(self) -> str:
+        """The peer's address, without its port."""
+        client = self.scope.get("client")
+        return str(client[0]) if client else ""
+
+    @property
+    def bearer(self) -> str:
+        """The token of `Authorization: Bearer …`, or empty."""
+        scheme, _, token = self.header(b"authorization").partition(b" ")
+        return token.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body. Raises Problem 413 above `limit` bytes, 408 if it comes too slowly, Disconnected."""
+        too_large = Problem(413, "too-large", f"A request may have up to {limit} bytes: send fewer reports at once.")
+        stated = self.header(b"content-length")
+        if stated.isdigit() and int(stated) > limit:
+            raise too_large
+        message = await self.receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            first: bytes = message.get("body", b"")
+            if len(first) > limit:
+                raise too_large
+            return first
+        parts = bytearray()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                while True:
+                    if message["type"] == "http.disconnect":
+                        raise Disconnected
+                    parts += message.get("body", b"")
+                    if len(parts) > limit:
+                        raise too_large
+                    if not message.get("more_body"):
+                        return bytes(parts)
+                    message = await self.receive()
+        except TimeoutError:
+            sentence = f"The request took more than {BODY_SECONDS:.0f} seconds to arrive: send it again."
+            raise Problem(408, "too-slow", sentence) from None
+
+
+async def answer(
+    send: Send, status: int, body: bytes, *, kind: bytes = JSON, headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
+    """One whole answer, never cached."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [
+                (b"content-type", kind),
+                (b"content-length", str(len(body)).encode()),
+                (b"cache-control", b"no-store"),
+                *headers,
+            ],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+async def answer_problem(send: Send, problem: Problem) -> None:
+    """The problem as `application/problem+json`."""
+    document = {
+        "type": problem.code,
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": problem.sentence,
+    }
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    if problem.retry_after is not None:
+        headers += ((b"retry-after", str(problem.retry_after).encode()),)
+    if problem.status == 401:
+        headers += ((b"www-authenticate", b"Bearer"),)
+    await answer(send, problem.status, msgspec.json.encode(document), kind=PROBLEM, headers=headers)

@@ -1,0 +1,115 @@
+"""How waiting orders find the calls that are held for them.
+
+One thread asks Postgres: at once for machines that just called or whose bell rang, and once a second for all machines
+held here, in one query. So a bell makes it fast and the look makes it true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+from django.db import InterfaceError, OperationalError
+
+from fleet.gateway.loops import Loop
+from fleet.gateway.waiters import Waiters
+from fleet.operations import receipts, relaying
+
+LOOK = "look"
+PAUSE_SECONDS = 1.0
+# How long after a bell a call that comes in counts as brought by it.
+BELL_SECONDS = 1.0
+# From here on, asking for all open orders is cheaper than naming machines.
+NAMED = 10_000
+
+Held = tuple[int, UUID, str]
+
+
+class Looker:
+    """Finds orders for the held calls, and notes which orders agents say they have."""
+
+    def __init__(self, waiters: Waiters, events: asyncio.AbstractEventLoop) -> None:
+        self.waiters = waiters
+        self.events = events
+        self.loop = Loop("look", self.look, pause=PAUSE_SECONDS)
+        self._lock = threading.Lock()
+        self._asked: set[int] = set()
+        self._rung: dict[int, tuple[str, float]] = {}
+        self._held: set[Held] = set()
+        self._next_full = 0.0
+
+    def ask(self, machine_id: int) -> None:
+        """A call of this machine is registered: look for it now."""
+        with self._lock:
+            self._asked.add(machine_id)
+        self.loop.wake()
+
+    def ring(self, machine_ids: Iterable[int], via: str) -> None:
+        """A bell named these machines."""
+        until = time.monotonic() + BELL_SECONDS
+        with self._lock:
+            self._rung = {key: value for key, value in self._rung.items() if value[1] > until - BELL_SECONDS}
+            for machine_id in machine_ids:
+                self._rung[machine_id] = (via, until)
+                if self.waiters.holds(machine_id):
+                    self._asked.add(machine_id)
+            wake = bool(self._asked)
+        if wake:
+            self.loop.wake()
+
+    def note_held(self, held: Iterable[Held]) -> None:
+        """An agent says that it has these orders: (machine, order, via)."""
+        with self._lock:
+            self._held.update(held)
+        self.loop.wake()
+
+    def look(self) -> None:
+        """Write what agents hold, ask for orders, hand them over. While Postgres is away, all of it is kept."""
+        with self._lock:
+            asked, self._asked = self._asked, set()
+            held, self._held = self._held, set()
+        try:
+            if held:
+                receipts.note_held(held=sorted(held), now=datetime.now(UTC))
+                held = set()
+            now = time.monotonic()
+            if now >= self._next_full:
+                asked |= self.waiters.machine_ids()
+                self._next_full = now + PAUSE_SECONDS
+            if asked:
+                self._hand_over(asked, now)
+        except (OperationalError, InterfaceError):
+            with self._lock:
+                self._asked |= {machine_id for machine_id in asked if self.waiters.holds(machine_id)}
+                self._held |= held
+            raise
+
+    def _hand_over(self, asked: set[int], now: float) -> None:
+        found = relaying.waiting_orders(machine_ids=None if len(asked) > NAMED else sorted(asked))
+        with self._lock:
+            vias = {key: via for key in found if (via := self._via(key, now))}
+        orders = {key: [replace(order, via=vias[key]) for order in found[key]] for key in found}
+        self.events.call_soon_threadsafe(self.waiters.deliver, asked, orders)
+
+    def _via(self, machine_id: int, now: float) -> str:
+        via, until = self._rung.get(machine_id, (LOOK, now))
+        return via if until >= now else LOOK
+
+
+class Ticker:
+    """Advances what is due when Celery has been quiet for a while, so that no decision depends on Celery or Redis."""
+
+    def __init__(self, looker: Looker, *, seconds: float) -> None:
+        self.looker = looker
+        self.seconds = seconds
+        self.loop = Loop("ticker", self.tick, pause=PAUSE_SECONDS)
+
+    def tick(self) -> None:
+        advanced = relaying.advance_if_quiet(now=datetime.now(UTC), quiet_seconds=self.seconds, via="ticker")
+        if advanced.rung:
+            self.looker.ring(advanced.rung, "ticker")

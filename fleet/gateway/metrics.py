@@ -1,0 +1,16 @@
+"""What one process counts of itself, for Prometheus. Numbers of the fleet come from the database when scraped."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+REPORTS = Counter("drydock_reports", "Reports committed, those that were repeats included.")
+REFUSED = Counter("drydock_reports_refused", "Reports that were refused for good.")
+COMMITS = Histogram(
+    "drydock_commit_seconds", "Time of one group commit.", buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
+)
+COMMIT_REPORTS = Histogram(
+    "drydock_commit_reports", "Reports in one group commit.", buckets=(1, 3, 10, 30, 100, 300, 1000, 3000)
+)
+SHED = Counter("drydock_shed", "Requests sent away, by why.", ["why"])
+DELIVERED = Counter("drydock_orders_handed_out", "Orders put into an answer, by the path that brought them.", ["via"])
+HELD = Gauge("drydock_held_calls", "Calls for orders that are held open.")
+STREAMS = Gauge("drydock_streams", "Streams to browsers.")

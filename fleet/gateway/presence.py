@@ -1,0 +1,46 @@
+"""When machines were heard: kept in memory, written in one statement every two seconds."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+
+from fleet.gateway.loops import Loop
+from fleet.operations import presence
+from fleet.operations.presence import Contact
+
+PAUSE_SECONDS = 2.0
+
+
+class Contacts:
+    """The contacts since the last flush, the newest of each machine. `note` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self.loop = Loop("presence", self.flush, pause=PAUSE_SECONDS)
+        self._lock = threading.Lock()
+        self._noted: dict[int, Contact] = {}
+
+    def note(
+        self, machine_id: int, *, heard_at: datetime, poll_at: datetime | None, clock_offset: float | None
+    ) -> None:
+        with self._lock:
+            known = self._noted.get(machine_id)
+            if known is not None:
+                # Calls of one machine overlap: the newest word on each of the three counts.
+                heard_at = max(heard_at, known.heard_at)
+                poll_at = max(poll_at, known.poll_at) if poll_at and known.poll_at else poll_at or known.poll_at
+                clock_offset = known.clock_offset if clock_offset is None else clock_offset
+            self._noted[machine_id] = Contact(machine_id, heard_at, poll_at, clock_offset)
+
+    def flush(self) -> None:
+        """Write what was noted; what could not be written is noted again."""
+        with self._lock:
+            noted, self._noted = self._noted, {}
+        if not noted:
+            return
+        try:
+            presence.flush(contacts=noted.values())
+        except BaseException:
+            with self._lock:
+                self._noted = {**noted, **self._noted}
+            raise

@@ -1,0 +1,64 @@
+"""Whether this process is well, whether it can serve, and its numbers."""
+
+from __future__ import annotations
+
+import msgspec
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from fleet.gateway import metrics
+from fleet.gateway.agents import Agents
+from fleet.gateway.bells import Bells
+from fleet.gateway.http import Request, Send, answer
+from fleet.gateway.loops import Loop
+from fleet.gateway.streams import Streams
+from fleet.gateway.threads import Threads
+
+
+class Probes:
+    """`/healthz`, `/readyz` and `/metrics`."""
+
+    def __init__(self, *, agents: Agents, streams: Streams, bells: Bells, loops: list[Loop], threads: Threads) -> None:
+        self.agents = agents
+        self.streams = streams
+        self.bells = bells
+        self.loops = loops
+        self.threads = threads
+        self.migrated = False
+
+    async def healthz(self, request: Request, send: Send) -> None:
+        """The process itself: 200, or 500 when one of its threads has ended."""
+        ended = [loop.name for loop in self.loops if not loop.is_alive()]
+        said = {"status": "failed", "ended": ended} if ended else {"status": "ok"}
+        await answer(send, 500 if ended else 200, msgspec.json.encode(said))
+
+    async def readyz(self, request: Request, send: Send) -> None:
+        """200 when reports can be taken ("degraded" without Redis); 503 without the database or its migrations."""
+        database = await self.threads.run(self._database)
+        redis = "ok" if self.bells.heard else "away"
+        ready = database == "ok" and not self.agents.stopping
+        status = "unavailable" if not ready else "ok" if redis == "ok" else "degraded"
+        said = {"status": status, "database": database, "redis": redis}
+        await answer(send, 200 if ready else 503, msgspec.json.encode(said))
+
+    async def metrics(self, request: Request, send: Send) -> None:
+        """Prometheus' text format."""
+        metrics.HELD.set(self.agents.waiters.count)
+        metrics.STREAMS.set(self.streams.count)
+        body = await self.threads.run(generate_latest)
+        await answer(send, 200, body, kind=CONTENT_TYPE_LATEST.encode())
+
+    def _database(self) -> str:
+        try:
+            connection.ensure_connection()
+            if self.migrated:
+                with connection.cursor() as cursor:
+                    cursor.execute("SELECT 1")
+                return "ok"
+            executor = MigrationExecutor(connection)
+            self.migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
+        except DatabaseError:
+            connection.close()
+            return "away"
+        return "ok" if self.migrated else "migrations are missing"

@@ -1,0 +1,159 @@
+"""Server-sent events for browsers and scripts: what changed, with ids, resumed by `Last-Event-ID` without a gap."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from http.cookies import CookieError, SimpleCookie
+
+import msgspec
+from django.conf import settings
+
+from fleet.gateway import metrics
+from fleet.gateway.feed import PAGE, Feed, Subscription, told
+from fleet.gateway.http import Problem, Request, Send, busy
+from fleet.gateway.limits import Limits
+from fleet.gateway.threads import Threads
+from fleet.operations import feed as feed_operations
+from fleet.operations import people, rights
+from fleet.operations.feed import Cursor
+
+PING = b": ping\n\n"
+
+
+def may_read(*, token: str, session_key: str, now: datetime) -> bool:
+    """Whether the token or else the session belongs to a person who may read. Raises Problem 403 when they may not."""
+    if token:
+        found = people.person_of_token(token=token, now=now)
+        if found is None:
+            return False
+        person, row = found
+        if "read" not in row.scopes and "admin" not in row.scopes:
+            raise Problem(403, "not-permitted", "This token may not read: make one with the scope read.")
+    else:
+        session = people.person_of_session(session_key=session_key) if session_key else None
+        if session is None:
+            return False
+        person = session
+    if not rights.can_read(person):
+        raise Problem(403, "not-permitted", "Reading needs the right of a viewer. Ask an admin of your installation.")
+    return True
+
+
+def session_key(request: Request) -> str:
+    try:
+        morsel = SimpleCookie(request.header(b"cookie").decode("latin-1")).get(settings.SESSION_COOKIE_NAME)
+    except CookieError:
+        return ""
+    return morsel.value if morsel else ""
+
+
+def read_cursor(text: str) -> Cursor | None:
+    """`<xid>.<id>`; None for anything else."""
+    xid, _, number = text.strip().partition(".")
+    if not (xid.isascii() and xid.isdigit() and number.isascii() and number.isdigit()):
+        return None
+    cursor = int(xid), int(number)
+    return cursor if max(cursor) < 2**63 else None
+
+
+class Streams:
+    """The open streams of this process."""
+
+    def __init__(self, feed: Feed, threads: Threads, limits: Limits) -> None:
+        self.feed = feed
+        self.threads = threads
+        self.limits = limits
+        self.count = 0
+        self.stopping = False
+
+    async def serve(self, request: Request, send: Send) -> None:
+        """Answer one call with a stream. Raises Problem 401, 403 or 503 before anything was sent."""
+        allowed = await self.threads.run(
+            may_read, token=request.bearer, session_key=session_key(request), now=datetime.now(UTC)
+        )
+        if not allowed:
+            raise Problem(401, "not-permitted", "Log in, or send a valid token as `Authorization: Bearer …`.")
+        if self.count >= self.limits.streams or self.stopping:
+            metrics.SHED.labels("streams").inc()
+            raise busy("This process has as many streams as it takes: try again in a moment.")
+        position = self.feed.position
+        if position is None:
+            raise busy("The timelines cannot be read yet: try again in a moment.")
+        cursor = read_cursor(request.header(b"last-event-id").decode("latin-1")) or position
+        # An id from beyond the newest is of another database, as after a restore: such a stream begins anew.
+        if cursor > position and cursor > await self.threads.run(feed_operations.newest_cursor):
+            cursor = position
+        self.count += 1
+        subscription = self.feed.subscribe()
+        gone = asyncio.ensure_future(_disconnected(request))
+        gone.add_done_callback(lambda _: subscription.end())
+        end = asyncio.get_running_loop().call_later(self.limits.stream, subscription.end)
+        try:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [
+                        (b"content-type", b"text/event-stream; charset=utf-8"),
+                        (b"cache-control", b"no-cache, no-transform"),
+                        # Proxies that gather answers would hold events back.
+                        (b"x-accel-buffering", b"no"),
+                    ],
+                }
+            )
+            with suppress(Problem):
+                async for part in self._parts(subscription, cursor):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            if not gone.done():
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            end.cancel()
+            gone.cancel()
+            self.feed.unsubscribe(subscription)
+            self.count -= 1
+
+    def stop(self) -> None:
+        self.stopping = True
+        self.feed.end_all()
+
+    async def _parts(self, subscription: Subscription, cursor: Cursor) -> AsyncIterator[bytes]:
+        """The stream's bytes, until it has to end. What comes while it catches up waits in the subscription.
+
+        Raises Problem when the database is away in the meantime: then the stream ends and is resumed.
+        """
+        position = max(self.feed.position or cursor, cursor)
+        clock = msgspec.json.encode({"server_time": datetime.now(UTC)})
+        yield b"retry: 2000\nid: %d.%d\nevent: clock\ndata: %b\n\n" % (*cursor, clock)
+        while cursor < position:
+            recent = self.feed.since(cursor)
+            if recent is None:
+                page = await self.threads.run(feed_operations.entries_after, cursor=cursor, limit=PAGE)
+                recent = [told(entry) for entry in page]
+                if len(recent) < PAGE:
+                    position = cursor
+            else:
+                position = cursor
+            if recent:
+                yield b"".join(entry.frame for entry in recent)
+                cursor = recent[-1].cursor
+        while not subscription.overrun:
+            try:
+                async with asyncio.timeout(self.limits.ping):
+                    await subscription.news.wait()
+            except TimeoutError:
+                yield PING
+                continue
+            subscription.news.clear()
+            fresh = [entry for entry in subscription.queue if entry.cursor > cursor]
+            subscription.queue.clear()
+            if fresh:
+                cursor = fresh[-1].cursor
+                yield b"".join(entry.frame for entry in fresh)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

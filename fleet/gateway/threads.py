@@ -1,0 +1,60 @@
+"""Questions to the database before an answer, in a few threads, with a bound on how many wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from django.db import InterfaceError, OperationalError, connections
+
+from fleet.gateway.http import busy
+
+T = TypeVar("T")
+
+
+def with_connection(call: Callable[[], T]) -> T:
+    """The call's result; once more on a new connection if the old one had died, as after a restart of Postgres.
+
+    The call has to be one that may be repeated.
+    """
+    try:
+        return call()
+    except (OperationalError, InterfaceError):
+        connections.close_all()
+    try:
+        return call()
+    except (OperationalError, InterfaceError):
+        connections.close_all()
+        raise
+
+
+class Threads:
+    """A small pool; each thread keeps its own database connection."""
+
+    def __init__(self, *, threads: int, queue: int) -> None:
+        self.queue = queue
+        self.waiting = 0
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="gateway")
+
+    async def run(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Raises Problem 503 when too many wait already, or when the database is away."""
+        if self.waiting >= self.queue:
+            raise busy("The gateway has too much to do right now: try again in a moment.")
+        self.waiting += 1
+        try:
+            work = partial(with_connection, partial(call, *args, **kwargs))
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        except (OperationalError, InterfaceError):
+            raise busy("The database cannot be reached right now: try again in a moment.") from None
+        finally:
+            self.waiting -= 1
+
+    def stop(self) -> None:
+        """Finish what runs, and close the connections."""
+        for _ in range(self._threads):
+            self._pool.submit(connections.close_all)
+        self._pool.shutdown(wait=True)
