@@ -1,0 +1,281 @@
+"""Walkers: they reach a state the way the product does, through enrolment, reports and decisions.
+
+`Fleet` keeps the sequence of each machine. Times are arguments everywhere; `NOW` is where a story begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+from uuid import uuid4
+
+from django.contrib.auth.models import User
+from drydock_agent import wire
+
+from fleet.models import Approval, AvailabilitySet, Machine, Order, ScheduledEvent
+from fleet.operations import deciding, enrolment, people, presence, receipts, relaying, reporting
+
+NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
+EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
+
+
+def seconds(count: float) -> timedelta:
+    return timedelta(seconds=count)
+
+
+def listing(
+    event_id: str = EVENT,
+    *,
+    status: str = "Scheduled",
+    event_type: str = "Freeze",
+    resources: Sequence[str] = ("vm1",),
+    not_before: datetime | None = NOW + seconds(900),
+    **fields: Any,
+) -> dict[str, Any]:
+    """One element of `Events` as the metadata service words it; `None` as a field leaves it out."""
+    stated = not_before is not None and status != "Started"
+    whole = {
+        "EventId": event_id,
+        "EventStatus": status,
+        "EventType": event_type,
+        "ResourceType": "VirtualMachine",
+        "Resources": list(resources),
+        "NotBefore": format_datetime(not_before, usegmt=True) if stated and not_before else "",
+        "Description": "Host server is undergoing maintenance.",
+        "EventSource": "Platform",
+        "DurationInSeconds": 5,
+        **fields,
+    }
+    return {name: value for name, value in whole.items() if value is not None}
+
+
+def document(events: Iterable[dict[str, Any]] = (), *, incarnation: int | None = 1) -> bytes:
+    """One answer of the metadata service."""
+    return json.dumps({"DocumentIncarnation": incarnation, "Events": list(events)}).encode()
+
+
+def document_data(body: bytes, *, incarnation: int | None = None) -> wire.DocumentData:
+    """The report's data of one body, as an agent sends it."""
+    return wire.DocumentData(
+        body=body.decode(), hash=hashlib.sha256(body).hexdigest(), incarnation=incarnation, api_version="2020-07-01"
+    )
+
+
+@dataclass
+class Agent:
+    """One machine's side: its spool and where its numbering stands."""
+
+    machine: Machine
+    credential: str
+    spool: str = field(default_factory=lambda: str(uuid4()))
+    seq: int = 0
+    incarnation: int = 0
+
+    def report(self, data: reporting.Data, *, kind: str, at: datetime) -> reporting.ParsedReport:
+        """The next numbered report."""
+        self.seq += 1
+        return reporting.ParsedReport(seq=self.seq, kind=kind, at=at, machine_at=at, data=data)
+
+    def delivery(self, *reports: reporting.ParsedReport) -> reporting.Delivery:
+        return reporting.Delivery(machine_id=self.machine.pk, spool=self.spool, agent_version="0.1.0", reports=reports)
+
+    def document(self, *events: dict[str, Any], at: datetime) -> reporting.ParsedReport:
+        """A report of a document with these events; the incarnation goes up by one."""
+        self.incarnation += 1
+        body = document(events, incarnation=self.incarnation)
+        return self.report(document_data(body, incarnation=self.incarnation), kind=wire.DOCUMENT, at=at)
+
+
+class Fleet:
+    """A fleet that is walked step by step. Agents are known by their resource name."""
+
+    def __init__(self, now: datetime = NOW) -> None:
+        self.now = now
+        self.agents: dict[str, Agent] = {}
+        _, self.join_token = enrolment.create_join_token(comment="tests", expires_in=timedelta(days=30), now=now)
+
+    def enrol(
+        self,
+        name: str,
+        *,
+        availability_set: str = "web",
+        fault_domain: int = 0,
+        update_domain: int = 0,
+        vm_id: str | None = None,
+        heard: bool = True,
+        **compute: Any,
+    ) -> Agent:
+        """Enrol one machine; unless `heard` is False it is live at `self.now`. An empty set name makes it provisional."""
+        instance = {
+            "name": name,
+            "subscriptionId": "11111111-2222-3333-4444-555555555555",
+            "resourceGroupName": "shop",
+            "location": "westeurope",
+            "vmSize": "Standard_D2s_v5",
+            "platformFaultDomain": str(fault_domain),
+            "platformUpdateDomain": str(update_domain),
+            **compute,
+        }
+        request = wire.EnrolRequest(
+            join_token=self.join_token,
+            machine_id=vm_id or str(uuid4()),
+            resource_name=name,
+            availability_set=availability_set,
+            instance=instance,
+            agent_version="0.1.0",
+        )
+        answer = enrolment.enrol(request=request, now=self.now)
+        agent = Agent(machine=Machine.objects.get(vm_id=answer.machine_id), credential=answer.credential)
+        self.agents[name] = agent
+        if heard:
+            self.heard(name)
+        return agent
+
+    def enrol_set(self, count: int = 6, *, prefix: str = "vm", availability_set: str = "web") -> list[Agent]:
+        """`count` machines over three fault and two update domains, all live, each having read an empty document."""
+        agents = [
+            self.enrol(
+                f"{prefix}{number}",
+                availability_set=availability_set,
+                fault_domain=(number - 1) % 3,
+                update_domain=(number - 1) % 2,
+            )
+            for number in range(1, count + 1)
+        ]
+        for agent in agents:
+            self.say(agent.machine.resource_name)
+        return agents
+
+    def later(self, count: float) -> datetime:
+        """Move the story on by some seconds."""
+        self.now += seconds(count)
+        return self.now
+
+    def heard(self, *names: str, poll_at: datetime | None = None) -> None:
+        """These machines were heard now, with a good poll; without names all of them."""
+        presence.flush(
+            contacts=[
+                presence.Contact(self.agents[name].machine.pk, self.now, poll_at or self.now)
+                for name in names or self.agents
+            ]
+        )
+
+    def record(self, *deliveries: reporting.Delivery) -> dict[tuple[int, str], int]:
+        return reporting.record(deliveries=deliveries, now=self.now)
+
+    def say(self, name: str, *events: dict[str, Any], at: datetime | None = None) -> None:
+        """One machine reports a document with these events, read now (or at `at`)."""
+        agent = self.agents[name]
+        self.record(agent.delivery(agent.document(*events, at=at or self.now)))
+
+    def all_say(self, *events: dict[str, Any], names: Iterable[str] = ()) -> None:
+        """Every machine (or these) reports the same events, and is heard."""
+        chosen = list(names) or list(self.agents)
+        self.heard(*chosen)
+        for name in chosen:
+            self.say(name, *events)
+
+    def receipt(self, order: Order, *, outcome: str = wire.ANSWERED, status: int | None = 200, reason: str = "") -> None:
+        """The order's machine answers it."""
+        agent = next(agent for agent in self.agents.values() if agent.machine.pk == order.machine_id)
+        data = wire.ReceiptData(
+            order_id=str(order.pk),
+            event_id=order.spelled,
+            outcome=outcome,
+            azure_status=status,
+            reason=reason,
+            attempted_at=self.now,
+            via="celery",
+        )
+        self.record(agent.delivery(agent.report(data, kind=wire.RECEIPT, at=self.now)))
+
+    def delivered(self, order: Order, *, via: str = "celery") -> None:
+        """The order's machine says that it has it."""
+        receipts.note_held(held=[(order.machine_id, order.pk, via)], now=self.now)
+
+    def advance(self, *, via: str = "beat") -> relaying.Advanced:
+        return relaying.advance(now=self.now, via=via)
+
+    def approve(self, event_id: str = EVENT, *, by: User | None = None, comment: str = "go", **fields: Any) -> Approval:
+        """An operator approves."""
+        return deciding.grant(
+            event_id=event_id, by=by or operator(), via="page", comment=comment, now=self.now, **fields
+        )
+
+
+def person(username: str, group: str) -> User:
+    """A person in this group; the password is `harbour-` and the name."""
+    return people.ensure_person(username=username, group=group, password=f"harbour-{username}")
+
+
+def viewer(username: str = "vera") -> User:
+    return person(username, "viewer")
+
+
+def operator(username: str = "otto") -> User:
+    return person(username, "operator")
+
+
+def admin(username: str = "ada") -> User:
+    return person(username, "admin")
+
+
+def the_event(event_id: str = EVENT) -> ScheduledEvent:
+    return ScheduledEvent.objects.get(event_id=event_id)
+
+
+def the_set(name: str = "web") -> AvailabilitySet:
+    return AvailabilitySet.objects.get(name=name)
+
+
+def open_order(approval: Approval) -> Order:
+    """The approval's one open order."""
+    return approval.orders.get(state__in=("OFFERED", "DELIVERED"))
+
+
+def announced(fleet: Fleet, **fields: Any) -> ScheduledEvent:
+    """A set of six machines, all of which list one scheduled event that hits vm1 and vm2."""
+    if not fleet.agents:
+        fleet.enrol_set()
+    fields.setdefault("resources", ("vm1", "vm2"))
+    fields.setdefault("not_before", fleet.now + seconds(900))
+    fleet.later(1)
+    fleet.all_say(listing(**fields))
+    return the_event(fields.get("event_id", EVENT))
+
+
+def accepted(fleet: Fleet, **fields: Any) -> Approval:
+    """`announced`, approved, and answered by Azure with 200."""
+    event = announced(fleet, **fields)
+    approval = fleet.approve(event.event_id)
+    relaying.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    order = open_order(approval)
+    fleet.delivered(order)
+    fleet.receipt(order)
+    approval.refresh_from_db()
+    return approval
+
+
+def freeze_completed(fleet: Fleet, **fields: Any) -> ScheduledEvent:
+    """`accepted`, then Started, then gone: a whole round."""
+    approval = accepted(fleet, **fields)
+    fields.setdefault("resources", ("vm1", "vm2"))
+    fleet.later(10)
+    fleet.all_say(listing(**{**fields, "status": "Started"}))
+    fleet.later(60)
+    fleet.all_say()
+    return ScheduledEvent.objects.get(pk=approval.event_id)
+
+
+def freeze_cancelled(fleet: Fleet, **fields: Any) -> ScheduledEvent:
+    """`announced`, then gone without Started."""
+    event = announced(fleet, **fields)
+    fleet.later(60)
+    fleet.all_say()
+    event.refresh_from_db()
+    return event
