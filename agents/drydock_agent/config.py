@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import sys
+import tomllib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -82,9 +83,6 @@ def is_loopback(host: str) -> bool:
 def _toml(path: str) -> dict[str, Any]:
     if not path:
         return {}
-    # Imported here because an agent that is configured by its environment alone need not pay for it.
-    import tomllib  # noqa: PLC0415
-
     try:
         with Path(path).open("rb") as file:
             return tomllib.load(file)

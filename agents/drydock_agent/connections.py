@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import requests
-import requests.adapters
+from .lean import requests  # isort: skip - before urllib3, so that nothing else imports it first
 import urllib3
 import urllib3.connection
 import urllib3.connectionpool
@@ -24,6 +23,10 @@ class NoAnswer(Exception):
     def __init__(self, sentence: str, *, timed_out: bool = False) -> None:
         super().__init__(sentence)
         self.timed_out = timed_out
+
+
+class Interrupted(Exception):
+    """The call was ended, or not begun, because the agent stops. Only the loop catches it."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,6 +57,7 @@ class Connections:
         self._session.mount("https://", self._adapter)
         self._proxies = dict(proxies or {})
         self._verify: bool | str = ca_file or True
+        self._prepared: requests.PreparedRequest | None = None
         self._interrupted = threading.Event()
 
     def send(
@@ -66,12 +70,13 @@ class Connections:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Answer:
-        """One call. `timeout` is (connect, read) in seconds, `limit` the most bytes of a body. Raises `NoAnswer`."""
+        """One call. `timeout` is (connect, read) in seconds, `limit` the most bytes of a body. Raises `NoAnswer`
+        and, after `interrupt()`, `Interrupted`."""
         if self._interrupted.is_set():
-            raise NoAnswer("the agent is stopping")
+            raise Interrupted("the agent is stopping")
         try:
             # The adapter is called directly: it skips cookies, hooks and redirects, half the time of a call.
-            prepared = self._session.prepare_request(requests.Request(method, url, headers=headers, data=body))
+            prepared = self._prepare(method, url, headers, body)
             response = self._adapter.send(
                 prepared, stream=True, timeout=timeout, verify=self._verify, proxies=self._proxies
             )
@@ -80,10 +85,22 @@ class Connections:
                 if len(content) > limit:
                     raise NoAnswer(f"the answer is longer than {limit} bytes")
                 return Answer(response.status_code, response.headers, content)
-        except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
-            raise NoAnswer(_sentence(error), timed_out=True) from error
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            raise NoAnswer(_sentence(error)) from error
+            if self._interrupted.is_set():
+                raise Interrupted("the agent is stopping") from error
+            late = isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError)
+            raise NoAnswer(_sentence(error), timed_out=late) from error
+
+    def _prepare(
+        self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None
+    ) -> requests.PreparedRequest:
+        # The poll is the same request each second: preparing it is a quarter of what it costs.
+        last = self._prepared
+        if last is not None and headers is None and body is None and (last.method, last.url) == (method, url):
+            return last
+        prepared = self._session.prepare_request(requests.Request(method, url, headers=headers, data=body))
+        self._prepared = prepared if headers is None and body is None else None
+        return prepared
 
     def interrupt(self) -> None:
         """End the call in progress and refuse every further one."""
@@ -148,10 +165,12 @@ def _sentence(error: BaseException) -> str:
     """The innermost reason in few words: the outer ones repeat addresses and pool objects."""
     cause: BaseException = error
     while True:
-        inner = getattr(cause, "reason", None) or (cause.args[0] if cause.args else None)
-        if not isinstance(inner, BaseException):
+        # urllib3 keeps the reason in a field, among its arguments, or in a tuple of words and reason.
+        among = cause.args[0] if cause.args and isinstance(cause.args[0], tuple) else cause.args
+        inner = [one for one in (getattr(cause, "reason", None), *among) if isinstance(one, BaseException)]
+        if not inner:
             break
-        cause = inner
+        cause = inner[0]
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror
     text = str(cause)

@@ -13,6 +13,7 @@ from . import identity as who
 from . import wire
 from .clock import Clock, ServerClock
 from .config import Settings
+from .connections import Interrupted
 from .courier import Courier
 from .enrolment import Enrolment
 from .fleet import Fleet
@@ -162,10 +163,9 @@ class Crew:
             part.wake.clear()
             try:
                 pause = part.step()
-            except Exception:  # noqa: BLE001 - see below
-                # The one place that catches everything: a mistake in one part must not end it, nor the others.
-                if self.stopping.is_set():
-                    return
+            except Interrupted:
+                return
+            except Exception:  # noqa: BLE001 - the one loop that must survive: a mistake in one part ends nothing
                 self.quiet.warn(f"bug {part.name}", f"Something unexpected happened in {part.name}.", exc_info=True)
                 pause = SURVIVAL_PAUSE_SECONDS
             if pause > 0 and not self.stopping.is_set():

@@ -145,11 +145,8 @@ class Orders:
 
     def _handle(self, known: _Known) -> None:
         if known.receipt is None:
+            # Cut off by our own stop, it raises: the attempt stays without a receipt, and the next run repeats it.
             known.receipt = self._carry_out(known)
-            if self._stopping.is_set() and known.receipt["outcome"] == wire.FAILED:
-                # Cut off by our own stop: the attempt stays without a receipt, and the next run repeats it.
-                known.receipt = None
-                return
             log.info("Order %s: %s.", known.order.id, _in_words(known.receipt))
         known.receipt_seq = self._spool.receipt(
             known.order.id, order_to_text(known.order), wire.RECEIPT, self._clock.now(), known.receipt
@@ -189,12 +186,17 @@ class Orders:
             try:
                 started = self._imds.start(event_id)
             except NoAnswer as error:
-                if error.timed_out or self._stopping.wait(pause) or self._judge(order)[0]:
+                if error.timed_out or self._over(pause, order):
                     raise
             else:
-                if started.status not in LATER or self._stopping.wait(pause) or self._judge(order)[0]:
+                if started.status not in LATER or self._over(pause, order):
                     return started
         return self._imds.start(event_id)
+
+    def _over(self, pause: float, order: wire.Order) -> bool:
+        # After a stop the next call raises; that is for the caller's caller.
+        self._stopping.wait(pause)
+        return bool(self._judge(order)[0])
 
     def _shrink(self) -> None:
         answered = [key for key, known in self._known.items() if known.receipt_seq is not None and not known.queued]

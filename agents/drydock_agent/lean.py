@@ -1,0 +1,29 @@
+"""`requests`, imported without the guesser of text encodings that it looks for.
+
+The guesser costs 3 MB on every machine, and nothing here asks for a guess: all bodies are read as bytes. Where somebody
+has imported it already, or `requests` itself, this changes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from types import ModuleType
+from typing import cast
+
+_GUESSERS = [name for name in ("chardet", "charset_normalizer") if name not in sys.modules]
+
+with warnings.catch_warnings():
+    # It warns that it found none.
+    warnings.simplefilter("ignore")
+    for _name in _GUESSERS:
+        # None is how Python itself marks a module that must not be imported.
+        sys.modules[_name] = cast(ModuleType, None)
+    try:
+        import requests
+        import requests.adapters
+    finally:
+        for _name in _GUESSERS:
+            del sys.modules[_name]
+
+__all__ = ["requests"]
