@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import socket
 import struct
 import urllib.parse
@@ -18,8 +17,6 @@ from typing import Any, cast
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 4 * 1024 * 1024
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -128,17 +125,18 @@ class Connection(asyncio.Protocol):
                 self._later = asyncio.create_task(self._write_later(answer, request))
 
     async def _write_later(self, answer: Coroutine[Any, Any, Response], request: Request) -> None:
+        response: Response = Reset()
         try:
             response = await answer
-        except Exception:
-            # The one loop that must survive: a bug in one answer must not leave the client hanging.
-            logger.exception("no answer for %s %s", request.method, request.target)
-            response = Response(500, b'{"error":"the simulator failed; see its output"}')
-        self._later = None
-        self._write(response, keep=_keeps(request), head_only=request.method == "HEAD")
+        finally:
+            # Where the answer fails too: asyncio reports it, and the client must not wait for ever.
+            self._later = None
+            self._write(response, keep=_keeps(request), head_only=request.method == "HEAD")
         self._work()
 
     def _write(self, response: Response, *, keep: bool, head_only: bool = False) -> None:
+        if self._transport.is_closing():
+            return
         if isinstance(response, Reset):
             # With no time to linger, closing sends RST instead of FIN.
             linger = struct.pack("ii", 1, 0)
