@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from rest_framework import exceptions
@@ -15,6 +17,8 @@ from rest_framework.response import Response
 
 from fleet.operations.errors import Refused
 from fleet.operations.idempotency import KeyReused
+
+logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
 
@@ -101,7 +105,7 @@ def answer(body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Re
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Every exception that has a meaning becomes a problem; any other is left to Django, which logs it."""
+    """Every exception becomes a problem; one that nobody expected is logged, or shown by Django where DEBUG is on."""
     headers: dict[str, str] = {}
     match error:
         case Refused():
@@ -133,7 +137,10 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
         case exceptions.Throttled():
             headers["Retry-After"] = str(max(1, math.ceil(error.wait or 1)))
             return answer(document("throttled"), headers)
-    return None
+    if settings.DEBUG:
+        return None
+    logger.exception("a call failed")
+    return answer(document("failed"))
 
 
 def plain(value: Any) -> Any:

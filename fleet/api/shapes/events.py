@@ -58,7 +58,6 @@ class SightingSerializer(serializers.Serializer[Any]):
     first_at = Time()
     started_at = Time(allow_null=True)
     listed_at = Time()
-    confirmed_at = Time()
     gone_at = Time(allow_null=True)
     incarnation = serializers.IntegerField(allow_null=True)
     differs = texts("In what this machine's word differs from the event as computed.")

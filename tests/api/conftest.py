@@ -1,0 +1,96 @@
+"""Callers of the API, and a fleet whose story happens now, for the API goes by the real clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from fleet.operations import people
+from tests import factories
+
+BASE = "/api/v1/"
+
+
+class Caller:
+    """Speaks JSON with a bearer token, or without one. Addresses are below `/api/v1/`."""
+
+    def __init__(self, token: str = "", user: User | None = None) -> None:
+        self.client = Client()
+        self.user = user
+        self.headers = {"authorization": f"Bearer {token}"} if token else {}
+
+    def __call__(self, method: str, address: str, body: Any = None, **headers: str) -> Any:
+        full = address if address.startswith(("/", "http")) else f"{BASE}{address}"
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        data = {} if body is None else {"data": body, "content_type": "application/json"}
+        return self.client.generic(method, full, headers={**self.headers, **named}, **_encoded(data))
+
+    def get(self, address: str, **headers: str) -> Any:
+        return self("GET", address, **headers)
+
+    def post(self, address: str, body: Any = None, **headers: str) -> Any:
+        return self("POST", address, body, **headers)
+
+    def delete(self, address: str, body: Any = None, **headers: str) -> Any:
+        return self("DELETE", address, body, **headers)
+
+
+def _encoded(data: dict[str, Any]) -> dict[str, Any]:
+    if data and not isinstance(data["data"], bytes | str):
+        data["data"] = Client()._encode_json(data["data"], data["content_type"])  # type: ignore[attr-defined]
+    return data
+
+
+MakeCaller = Callable[..., Caller]
+
+
+def caller(user: User, *scopes: str, expires_in: timedelta = timedelta(days=1)) -> Caller:
+    """A caller with a new token of this person: all scopes unless some are named."""
+    now = datetime.now(UTC)
+    _, plain = people.issue_token(
+        user=user, name="tests", scopes=list(scopes or people.SCOPES), now=now, expires_at=now + expires_in
+    )
+    return Caller(plain, user)
+
+
+@pytest.fixture
+def fleet(db: None) -> factories.Fleet:
+    return factories.Fleet(now=datetime.now(UTC))
+
+
+@pytest.fixture
+def viewer(db: None) -> Caller:
+    return caller(factories.viewer())
+
+
+@pytest.fixture
+def operator(db: None) -> Caller:
+    return caller(factories.operator())
+
+
+@pytest.fixture
+def admin(db: None) -> Caller:
+    return caller(factories.admin())
+
+
+def problem(response: Any, status: int, type: str) -> dict[str, Any]:
+    """The answer's problem document; it has to be this one, whole, and to say what to do."""
+    assert response.status_code == status, response.content
+    assert response["Content-Type"] == "application/problem+json"
+    body: dict[str, Any] = response.json()
+    assert body["type"] == type
+    assert body["status"] == status
+    assert body["title"]
+    assert body["detail"].endswith((".", "!"))
+    return body
+
+
+@pytest.fixture(autouse=True)
+def quick_passwords(settings: Any) -> None:
+    """Nobody's password is guessed here; the slow hash of the product costs a second a person."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -1,0 +1,193 @@
+"""What the API shows of a fleet."""
+
+from typing import Any
+
+import pytest
+
+from tests import factories
+from tests.api.conftest import Caller, problem
+
+SET_FIELDS = {
+    "id", "kind", "name", "service", "subscription", "resource_group", "machines", "presence", "open_events", "warnings",
+    "server_time",
+}  # fmt: skip
+MACHINE_FIELDS = {
+    "id", "vm_id", "resource_name", "set", "fault_domain", "update_domain", "zone", "region", "size", "presence",
+    "last_heard_at", "last_poll_at", "agent_version", "clock_offset_seconds",
+}  # fmt: skip
+EVENT_FIELDS = {
+    "event_id", "event_type", "resource_type", "status", "ended_as", "certainty", "approved_elsewhere", "source",
+    "description", "duration_seconds", "not_before", "resources", "set", "first_seen_at", "notice_seconds", "started_at",
+    "ended_at", "approval", "if_nobody_acts", "version", "seconds_left", "server_time", "needs_decision",
+}  # fmt: skip
+DETAIL_FIELDS = EVENT_FIELDS | {"sightings", "guards", "approvals", "hit", "blast", "asked"}
+APPROVAL_FIELDS = {"id", "event_id", "state", "inferred", "orders", "by", "comment", "granted_at", "server_time"}
+ORDER_FIELDS = {
+    "machine", "state", "offered_at", "delivered_at", "delivered_by", "answered_at", "azure_status", "seconds_left",
+}  # fmt: skip
+
+
+def results(response: Any) -> list[dict[str, Any]]:
+    assert response.status_code == 200, response.content
+    found: list[dict[str, Any]] = response.json()["results"]
+    return found
+
+
+def test_a_set_shows_its_machines_their_presence_and_its_open_events(
+    fleet: factories.Fleet, viewer: Caller
+) -> None:
+    event = factories.announced(fleet)
+    (shown,) = results(viewer.get("sets/"))
+    assert SET_FIELDS <= set(shown)
+    assert (shown["kind"], shown["name"]) == ("availability_set", "web")
+    assert shown["presence"] == {"live": 6, "late": 0, "silent": 0, "gone": 0, "expected": 0}
+    assert [machine["resource_name"] for machine in shown["machines"]] == [f"vm{number}" for number in range(1, 7)]
+    assert [brief["event_id"] for brief in shown["open_events"]] == [event.event_id]
+    assert 0 < shown["open_events"][0]["seconds_left"] <= 900
+    one = viewer.get(f"sets/{shown['id']}/").json()
+    assert {**one, "server_time": "", "open_events": []} == {**shown, "server_time": "", "open_events": []}
+
+
+def test_a_machine_shows_where_it_stands_and_what_hits_it(fleet: factories.Fleet, viewer: Caller) -> None:
+    event = factories.announced(fleet)
+    shown = results(viewer.get("machines/"))
+    assert all(MACHINE_FIELDS <= set(machine) for machine in shown)
+    first, last = shown[0], shown[-1]
+    assert (first["fault_domain"], first["update_domain"], first["region"]) == (0, 0, "westeurope")
+    assert first["presence"] == "live"
+    hit = viewer.get(f"machines/{first['id']}/").json()
+    assert [brief["event_id"] for brief in hit["hit_by"]] == [event.event_id]
+    spared = viewer.get(f"machines/{last['id']}/").json()
+    assert spared["hit_by"] == []
+    assert [brief["event_id"] for brief in spared["other_events"]] == [event.event_id]
+
+
+def test_machines_are_filtered_by_set_and_name(fleet: factories.Fleet, viewer: Caller) -> None:
+    fleet.enrol_set(2)
+    fleet.enrol_set(1, prefix="worker", availability_set="scale_set:workers")
+    workers = factories.the_set("workers")
+    assert [m["resource_name"] for m in results(viewer.get(f"machines/?set={workers.pk}"))] == ["worker1"]
+    assert [m["resource_name"] for m in results(viewer.get("machines/?q=vm2"))] == ["vm2"]
+    assert [s["name"] for s in results(viewer.get("sets/?kind=scale_set"))] == ["workers"]
+
+
+def test_an_event_shows_everything_that_a_decision_needs(fleet: factories.Fleet, viewer: Caller) -> None:
+    event = factories.announced(fleet)
+    shown = viewer.get(f"events/{event.event_id}/").json()
+    assert DETAIL_FIELDS <= set(shown)
+    assert shown["status"] == "SCHEDULED"
+    assert shown["resources"] == ["vm1", "vm2"]
+    assert shown["needs_decision"] is True
+    assert shown["approval"] is None
+    assert 0 < shown["seconds_left"] <= 900
+    assert len(shown["sightings"]) == 6
+    assert {sighting["says"] for sighting in shown["sightings"]} == {"Scheduled"}
+    assert [machine["resource_name"] for machine in shown["asked"]][:2] == ["vm1", "vm2"]
+    assert shown["blast"]["summary"] == "4 of 6 stay up"
+    assert shown["if_nobody_acts"].startswith("Approved by itself at ")
+
+
+def test_an_event_is_found_whatever_the_case_of_its_id(fleet: factories.Fleet, viewer: Caller) -> None:
+    event = factories.announced(fleet)
+    assert viewer.get(f"events/{event.event_id.lower()}/").json()["event_id"] == event.event_id
+
+
+def test_times_are_utc_with_z(fleet: factories.Fleet, viewer: Caller) -> None:
+    event = factories.announced(fleet)
+    shown = viewer.get(f"events/{event.event_id}/").json()
+    for name in ("not_before", "first_seen_at", "server_time"):
+        assert shown[name].endswith("Z"), name
+    assert shown["sightings"][0]["first_at"].endswith("Z")
+
+
+def test_an_approval_shows_how_far_it_got(fleet: factories.Fleet, viewer: Caller) -> None:
+    approval = factories.accepted(fleet)
+    shown = viewer.get(f"approvals/{approval.pk}/").json()
+    assert APPROVAL_FIELDS <= set(shown)
+    assert (shown["state"], shown["by"], shown["via"]) == ("ACCEPTED", "otto", "page")
+    (order,) = shown["orders"]
+    assert ORDER_FIELDS <= set(order)
+    assert order["machine"]["resource_name"] == "vm1"
+    assert (order["state"], order["delivered_by"], order["azure_status"]) == ("ANSWERED", "celery", 200)
+    assert order["seconds_left"] is None
+    assert viewer.get(f"events/{approval.event.event_id}/").json()["approval"]["id"] == approval.pk
+
+
+def test_events_stand_by_time_left_and_ended_ones_behind_newest_first(
+    fleet: factories.Fleet, viewer: Caller
+) -> None:
+    fleet.enrol_set(2)
+    soon, later = factories.seconds(300), factories.seconds(600)
+    begun = fleet.now
+    fleet.all_say(factories.listing("OLD", not_before=begun + soon))
+    fleet.later(1)
+    fleet.all_say(factories.listing("NEWER", not_before=begun + soon))
+    fleet.later(1)
+    far = factories.listing("LATER", not_before=begun + later)
+    near = factories.listing("SOON", not_before=begun + soon)
+    fleet.all_say(far, near)
+    order = [event["event_id"] for event in results(viewer.get("events/"))]
+    assert order == ["SOON", "LATER", "NEWER", "OLD"]
+
+
+def test_events_are_filtered(fleet: factories.Fleet, viewer: Caller) -> None:
+    fleet.enrol_set(2)
+    fleet.enrol_set(1, prefix="worker", availability_set="scale_set:workers")
+    due = fleet.now + factories.seconds(900)
+    fleet.all_say(
+        factories.listing("A", event_type="Reboot", resources=["vm1"], not_before=due), names=["vm1", "vm2"]
+    )
+    fleet.all_say(
+        factories.listing("B", event_type="Freeze", resources=["worker1"], not_before=due, EventSource="User"),
+        names=["worker1"],
+    )
+    machine = fleet.agents["worker1"].machine
+    fleet.approve("A")
+
+    def ids(query: str) -> set[str]:
+        return {event["event_id"] for event in results(viewer.get(f"events/?{query}"))}
+
+    assert ids("type=reboot") == {"A"}
+    assert ids("source=user") == {"B"}
+    assert ids(f"set={factories.the_set('workers').pk}") == {"B"}
+    assert ids(f"machine={machine.pk}") == {"B"}
+    assert ids("needs_decision=true") == {"B"}
+    assert ids("needs_decision=false") == {"A"}
+    assert ids("status=SCHEDULED&status=STARTED") == {"A", "B"}
+    assert ids("status=ENDED") == set()
+    assert ids("since=2100-01-01T00:00:00Z") == set()
+    assert ids("until=2100-01-01T00:00:00Z") == {"A", "B"}
+
+
+def test_a_timeline_tells_the_whole_story_oldest_first(fleet: factories.Fleet, viewer: Caller) -> None:
+    event = factories.freeze_completed(fleet)
+    entries = results(viewer.get(f"events/{event.event_id}/timeline/"))
+    kinds = [entry["kind"] for entry in entries]
+    assert kinds[0] == "event_seen"
+    story = [kind for kind in kinds if kind in ("approval_granted", "approval_accepted", "event_started", "event_ended")]
+    assert story == ["approval_granted", "approval_accepted", "event_started", "event_ended"]
+    assert all(entry["text"] and entry["at"].endswith("Z") for entry in entries)
+
+
+def test_documents_come_as_received(fleet: factories.Fleet, viewer: Caller) -> None:
+    event = factories.freeze_completed(fleet)
+    answer = viewer.get(f"events/{event.event_id}/documents/").json()
+    assert answer["next"] is None
+    documents = answer["results"]
+    assert [document["lists_event"] for document in documents] == [True, True, False]
+    assert '"EventStatus": "Scheduled"' in documents[0]["body"]
+    assert len(documents[0]["readings"]) == 6
+    assert documents[1]["compared_with"] == documents[0]["hash"]
+
+
+@pytest.mark.parametrize("address", ["sets/", "machines/", "events/"])
+def test_an_empty_fleet_is_an_empty_list(viewer: Caller, address: str) -> None:
+    assert viewer.get(address).json() == {"next": None, "previous": None, "results": []}
+
+
+def test_unknown_things_are_problems(viewer: Caller) -> None:
+    problem(viewer.get("sets/1/"), 404, "not-found")
+    problem(viewer.get("machines/1/"), 404, "unknown-machine")
+    problem(viewer.get("approvals/1/"), 404, "unknown-approval")
+    for address in ("", "timeline/", "documents/"):
+        problem(viewer.get(f"events/nobody-saw-this/{address}"), 404, "unknown-event")
