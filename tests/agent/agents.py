@@ -1,0 +1,155 @@
+"""Agents for tests: as real processes, and single parts of one in this process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from azure_simulator.testing import RunningSimulator
+from drydock_agent.clock import Clock, ServerClock
+from drydock_agent.imds import Imds
+from drydock_agent.orders import Orders
+from drydock_agent.quiet import Quiet
+from drydock_agent.scheduled_events import ScheduledEvents
+from drydock_agent.spool import Spool
+
+from tests.agent.fleet_double import JOIN_TOKEN, FleetDouble, eventually
+from tests.processes import PYTHON, Process, start
+
+VM_IDS = {f"web-vm{number}": f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2)}
+
+FLEET: dict[str, Any] = {
+    "sets": [
+        {
+            "kind": "availability_set",
+            "name": "web",
+            "subscription": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90",
+            "resource_group": "shop",
+            "machines": [
+                {"id": name, "name": name, "vm_id": vm_id, "fault_domain": 0, "update_domain": 0}
+                for name, vm_id in VM_IDS.items()
+            ],
+        }
+    ],
+    "caches": [],
+}
+
+
+class SteppedClock(Clock):
+    """Time that passes only when a test says so."""
+
+    def __init__(self) -> None:
+        self.wall = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+        self.seconds = 1000.0
+
+    def now(self) -> datetime:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def advance(self, seconds: float) -> None:
+        self.wall += timedelta(seconds=seconds)
+        self.seconds += seconds
+
+
+class Agents:
+    """Starts agents, and ends them with the test."""
+
+    def __init__(self, folder: Path, simulator: RunningSimulator, fleet: FleetDouble) -> None:
+        self.folder = folder
+        self.simulator = simulator
+        self.fleet = fleet
+        self.started: list[Process] = []
+
+    def environment(self, vm: str = "web-vm1", **more: str) -> dict[str, str]:
+        return {
+            "DRYDOCK_FLEET_URL": self.fleet.url,
+            "DRYDOCK_JOIN_TOKEN": JOIN_TOKEN,
+            "DRYDOCK_STATE_DIR": str(self.folder / "state"),
+            "DRYDOCK_IMDS_URL": self.simulator.vm_url(vm),
+            "DRYDOCK_POLL_SECONDS": "0.5",
+            **more,
+        }
+
+    def run(self, vm: str = "web-vm1", **more: str) -> Process:
+        command = [PYTHON, "-m", "drydock_agent", "run"]
+        log = self.folder / f"agent-{len(self.started)}.log"
+        process = start(command, environment=self.environment(vm, **more), log=log)
+        self.started.append(process)
+        return process
+
+    def at_work(self, vm: str = "web-vm1", **more: str) -> Process:
+        """An agent that has delivered its first document and holds its call for orders."""
+        looks, process = len(self.fleet.looks), self.run(vm, **more)
+        known = len(self.fleet.reports())
+        eventually(lambda: len(self.fleet.reports()) > known and len(self.fleet.looks) > looks)
+        return process
+
+    def command(self, name: str, vm: str = "web-vm1", **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "drydock_agent", name],
+            env={"PATH": "", **self.environment(vm, **more)},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def end(self) -> None:
+        for process in self.started:
+            process.kill()
+
+
+class Parts:
+    """Poller and orders of one machine, stepped by hand against the simulator, with a real spool."""
+
+    def __init__(self, folder: Path, imds_url: str, machine_id: str, clock: Clock, **settings: float) -> None:
+        self.clock = clock
+        self.spool = Spool(folder / "spool.sqlite3")
+        self.quiet = Quiet(clock)
+        self.server_clock = ServerClock(clock)
+        self.imds = Imds(imds_url, user_agent="test")
+        self.poller = ScheduledEvents(
+            imds=self.imds,
+            spool=self.spool,
+            clock=clock,
+            quiet=self.quiet,
+            poll_seconds=settings.get("poll_seconds", 1.0),
+            reminder_seconds=settings.get("reminder_seconds", 300.0),
+            forwarded=lambda: None,
+        )
+        self.orders_imds = Imds(imds_url, user_agent="test")
+        self.orders = Orders(
+            machine_id=machine_id,
+            imds=self.orders_imds,
+            spool=self.spool,
+            scheduled_events=self.poller,
+            clock=clock,
+            server_clock=self.server_clock,
+            quiet=self.quiet,
+            receipt_written=lambda: None,
+        )
+
+    def waiting(self, kind: str = "") -> list[dict[str, Any]]:
+        """The data of the reports that wait in the spool."""
+        batch = self.spool.batch(200, 1 << 30)
+        return [json.loads(report.data) for report in batch if kind in ("", report.kind)]
+
+    def close(self) -> None:
+        self.spool.close()
+        self.imds.close()
+        self.orders_imds.close()
+
+    def carry_out(self) -> None:
+        while self.orders.step() == 0.0:
+            pass
+
+
+PartsFactory = Callable[..., Parts]
+Environment = Mapping[str, str]

@@ -1,0 +1,61 @@
+"""The simulator, the backend's double and the agents between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from azure_simulator.testing import RunningSimulator
+
+from tests.agent.agents import FLEET, VM_IDS, Agents, Parts, PartsFactory, SteppedClock
+from tests.agent.fleet_double import FleetDouble
+
+
+@pytest.fixture(scope="package")
+def one_simulator() -> Iterator[RunningSimulator]:
+    with RunningSimulator(FLEET) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def simulator(one_simulator: RunningSimulator) -> Iterator[RunningSimulator]:
+    """A simulator without events and faults."""
+    yield one_simulator
+    one_simulator.clear_faults()
+    for event in one_simulator.events.all():
+        if event["EventStatus"] in ("Scheduled", "Started"):
+            one_simulator.events.cancel(event["EventId"])
+
+
+@pytest.fixture
+def fleet() -> Iterator[FleetDouble]:
+    with FleetDouble() as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def agents(tmp_path: Path, simulator: RunningSimulator, fleet: FleetDouble) -> Iterator[Agents]:
+    agents = Agents(tmp_path, simulator, fleet)
+    yield agents
+    agents.end()
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    return SteppedClock()
+
+
+@pytest.fixture
+def parts(tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock) -> Iterator[PartsFactory]:
+    """Makes poller and orders of web-vm1; again, after a crash, on the same spool."""
+    with ExitStack() as stack:
+
+        def make(imds_url: str = "", **settings: float) -> Parts:
+            url = imds_url or simulator.vm_url("web-vm1")
+            made = Parts(tmp_path, url, VM_IDS["web-vm1"], clock, **settings)
+            stack.callback(made.close)
+            return made
+
+        yield make

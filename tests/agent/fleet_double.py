@@ -1,0 +1,240 @@
+"""A backend for the agent's tests: a real HTTP server that speaks the wire, and can be told to misbehave."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from drydock_agent import wire
+
+JOIN_TOKEN = "join-me"
+
+
+def text_of(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+class FleetDouble:
+    """Keeps what was committed, per spool, and acknowledges as the wire says.
+
+    `statuses` are answered first, one a call (`("/reports", 503)`); `lose_answers` commits and then cuts the connection;
+    `refuse` maps a report's kind to the reason for which it is refused; `clock_ahead` moves the server's clock.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self.lock = threading.Condition()
+        self.credentials: dict[str, str] = {}
+        self.enrolments: list[dict[str, Any]] = []
+        self.batches: list[dict[str, Any]] = []
+        self.looks: list[dict[str, Any]] = []
+        # Per spool: seq -> report, as committed.
+        self.committed: dict[str, dict[int, dict[str, Any]]] = {}
+        self.acknowledged: dict[str, int] = {}
+        self.statuses: list[tuple[str, int]] = []
+        self.retry_after = ""
+        self.lose_answers = 0
+        self.refuse: dict[str, str] = {}
+        self.too_large = 0
+        self.clock_ahead = timedelta()
+        self.delivered: set[str] = set()
+        self.waiting: list[dict[str, Any]] = []
+        self.stopping = False
+        double = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            # Headers and body leave in two packets; without this the second waits for the first one's acknowledgement.
+            disable_nagle_algorithm = True
+
+            def do_POST(self) -> None:
+                double._post(self)
+
+            def do_GET(self) -> None:
+                double._get(self)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            block_on_close = False
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                # Agents are killed in the middle of a call here; that is what the tests are about.
+                pass
+
+        self.server = Server(("127.0.0.1", port), Handler)
+        self.port = self.server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
+
+    def __enter__(self) -> FleetDouble:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.stopping = True
+            self.lock.notify_all()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.clock_ahead
+
+    def order(self, machine_id: str, event_id: str, *, id: str = "order-1", seconds: float = 60) -> dict[str, Any]:
+        """Offer an order; it is repeated on every look until the agent says that it holds it."""
+        order = {
+            "id": id,
+            "machine_id": machine_id,
+            "event_id": event_id,
+            "issued_at": text_of(self.now()),
+            "expires_at": text_of(self.now() + timedelta(seconds=seconds)),
+            "via": "celery",
+        }
+        with self.lock:
+            self.waiting.append(order)
+            self.lock.notify_all()
+        return order
+
+    def revoke(self) -> None:
+        with self.lock:
+            self.credentials.clear()
+
+    def reports(self, kind: str = "") -> list[dict[str, Any]]:
+        """Everything committed, all spools, in order."""
+        with self.lock:
+            return [
+                report
+                for spool in self.committed.values()
+                for _, report in sorted(spool.items())
+                if kind in ("", report["kind"])
+            ]
+
+    def documents(self) -> list[dict[str, Any]]:
+        return [json.loads(report["data"]["body"], strict=False) for report in self.reports(wire.DOCUMENT)]
+
+    def receipts(self) -> list[dict[str, Any]]:
+        return [report["data"] for report in self.reports(wire.RECEIPT)]
+
+    def _status(self, path: str) -> int:
+        with self.lock:
+            for index, (part, status) in enumerate(self.statuses):
+                if part in path:
+                    del self.statuses[index]
+                    return status
+        return 0
+
+    def _post(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers["Content-Length"]))
+        path = handler.path
+        if status := self._status(path):
+            self._problem(handler, status)
+            return
+        content = json.loads(body)
+        if path == wire.ENROL_PATH:
+            self._enrol(handler, content)
+        elif self._machine(handler) is None:
+            self._problem(handler, 401)
+        else:
+            self._take(handler, content)
+
+    def _enrol(self, handler: BaseHTTPRequestHandler, content: dict[str, Any]) -> None:
+        if content["join_token"] != JOIN_TOKEN:
+            self._problem(handler, 403)
+            return
+        with self.lock:
+            self.enrolments.append(content)
+            credential = f"credential-{len(self.enrolments)}"
+            self.credentials[credential] = content["machine_id"]
+        answer = {"credential": credential, "machine_id": content["machine_id"], "server_time": text_of(self.now())}
+        self._answer(handler, 200, answer)
+
+    def _take(self, handler: BaseHTTPRequestHandler, content: dict[str, Any]) -> None:
+        assert len(content["reports"]) <= wire.MAX_REPORTS
+        if self.too_large and len(content["reports"]) > self.too_large:
+            self._problem(handler, 413)
+            return
+        refused = []
+        with self.lock:
+            self.batches.append(content)
+            spool = self.committed.setdefault(content["spool"], {})
+            highest = self.acknowledged.setdefault(content["spool"], 0)
+            for report in content["reports"]:
+                if report["kind"] in self.refuse:
+                    refused.append({"seq": report["seq"], "reason": self.refuse[report["kind"]]})
+                else:
+                    spool.setdefault(report["seq"], report)
+                highest = max(highest, report["seq"])
+            self.acknowledged[content["spool"]] = highest
+            orders = self._orders(content.get("held", []))
+            lose = self.lose_answers > 0
+            self.lose_answers -= lose
+            self.lock.notify_all()
+        if lose:
+            handler.close_connection = True
+            handler.connection.close()
+            return
+        answer = {
+            "acknowledged": highest,
+            "server_time": text_of(self.now()),
+            "refused": refused,
+            "orders": orders,
+            "a_field_of_tomorrow": 1,
+        }
+        self._answer(handler, 200, answer)
+
+    def _get(self, handler: BaseHTTPRequestHandler) -> None:
+        parts = urlsplit(handler.path)
+        if status := self._status(parts.path):
+            self._problem(handler, status)
+            return
+        if self._machine(handler) is None:
+            self._problem(handler, 401)
+            return
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        held = query["held"].split(",") if "held" in query else []
+        deadline = time.monotonic() + float(query["wait"])
+        with self.lock:
+            self.looks.append(query)
+            self.lock.notify_all()
+            while not (orders := self._orders(held)) and not self.stopping and time.monotonic() < deadline:
+                self.lock.wait(deadline - time.monotonic())
+        self._answer(handler, 200, {"server_time": text_of(self.now()), "orders": orders})
+
+    def _orders(self, held: list[str]) -> list[dict[str, Any]]:
+        self.delivered.update(entry.split(":")[0] for entry in held)
+        return [order for order in self.waiting if order["id"] not in self.delivered]
+
+    def _machine(self, handler: BaseHTTPRequestHandler) -> str | None:
+        return self.credentials.get(handler.headers.get("Authorization", "").removeprefix("Bearer "))
+
+    def _problem(self, handler: BaseHTTPRequestHandler, status: int) -> None:
+        self._answer(handler, status, {"type": "about:blank", "title": "told to", "status": status, "detail": "told to"})
+
+    def _answer(self, handler: BaseHTTPRequestHandler, status: int, content: dict[str, Any]) -> None:
+        body = json.dumps(content).encode()
+        handler.send_response(status)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Content-Length", str(len(body)))
+        if status != 200 and self.retry_after:
+            handler.send_header("Retry-After", self.retry_after)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+
+def eventually(look: Callable[[], object], *, seconds: float = 10.0) -> Any:
+    """The first true value of `look`; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds:g} s")
