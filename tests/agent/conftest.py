@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,6 +11,12 @@ from azure_simulator.testing import RunningSimulator
 
 from tests.agent.agents import FLEET, VM_IDS, Agents, Parts, PartsFactory, SteppedClock
 from tests.agent.fleet_double import FleetDouble
+
+
+ENDING: dict[str, Callable[[RunningSimulator, str], object]] = {
+    "Scheduled": lambda simulator, event_id: simulator.events.cancel(event_id),
+    "Started": lambda simulator, event_id: simulator.events.complete(event_id),
+}
 
 
 @pytest.fixture(scope="package")
@@ -25,8 +31,8 @@ def simulator(one_simulator: RunningSimulator) -> Iterator[RunningSimulator]:
     yield one_simulator
     one_simulator.clear_faults()
     for event in one_simulator.events.all():
-        if event["EventStatus"] in ("Scheduled", "Started"):
-            one_simulator.events.cancel(event["EventId"])
+        if event["status"] in ENDING:
+            ENDING[event["status"]](one_simulator, event["EventId"])
 
 
 @pytest.fixture
