@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from fleet.models import ScheduledEvent
-from fleet.projections.events import OPEN, BlastRadius, EventRow, blast_radii, event_rows
+from django.db.models import Exists, OuterRef, Q
+
+from fleet.domain.states import LIVE_APPROVALS, EventStatus
+from fleet.models import Approval, ScheduledEvent
+from fleet.projections.events import FAR_AHEAD, OPEN, BlastRadius, EventRow, blast_radii, event_rows
 
 LIMIT = 200
 
@@ -67,3 +70,21 @@ def decision_queue(*, now: datetime) -> DecisionQueue:
     return DecisionQueue(
         waiting=tuple(waiting), under_way=tuple(under_way), far_ahead=tuple(far), more=more, server_time=now
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """How many events need a decision within 24 hours, and when the first of them is due."""
+
+    waiting: int
+    next_at: datetime | None
+
+
+def pulse(*, now: datetime) -> Pulse:
+    """What every page carries in its head. One query."""
+    live = [state.value for state in LIVE_APPROVALS]
+    decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=live))
+    in_time = Q(not_before=None) | Q(not_before__gt=now, not_before__lte=now + FAR_AHEAD)
+    waiting = ScheduledEvent.objects.filter(in_time & ~decided, status=EventStatus.SCHEDULED.value)
+    times = list(waiting.order_by("not_before", "pk").values_list("not_before", flat=True)[:LIMIT])
+    return Pulse(waiting=len(times), next_at=min((time for time in times if time is not None), default=None))

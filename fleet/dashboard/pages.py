@@ -1,0 +1,90 @@
+"""What all pages share: who may see them, and how a page or a part of it is answered."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render, resolve_url
+from django.utils import timezone
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import ensure_csrf_cookie
+
+from fleet.dashboard import words
+from fleet.operations.rights import can_administer, can_approve, can_read
+from fleet.projections.queue import pulse
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+
+
+def is_htmx(request: HttpRequest) -> bool:
+    return request.headers.get("HX-Request") == "true"
+
+
+def person(request: HttpRequest) -> User:
+    """The person behind a request that passed `reader`."""
+    assert isinstance(request.user, User)  # noqa: S101
+    return request.user
+
+
+def reader(view: View[P]) -> View[P]:
+    """Only people who may read. A part that is asked for after the login ended sends the browser to log in."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        if not request.user.is_authenticated:
+            login = resolve_url(settings.LOGIN_URL)
+            if is_htmx(request):
+                return HttpResponse(status=401, headers={"HX-Redirect": login})
+            answer = HttpResponse(status=302)
+            answer["Location"] = f"{login}?{urlencode({'next': request.get_full_path()})}"
+            return answer
+        if not can_read(request.user):
+            return render(request, "403.html", {"reason": "You are in none of the groups that may read."}, status=403)
+        return view(request, *args, **kwargs)
+
+    return never_cache(ensure_csrf_cookie(guarded))
+
+
+Parts = dict[str, Callable[[], dict[str, Any]]]
+
+
+def page(
+    request: HttpRequest, template: str, parts: Parts, *, now: datetime, status: int = 200, **context: Any
+) -> HttpResponse:
+    """A whole page, or with `?part=<name>` that part of it: the template `parts/<name>.html`.
+
+    `parts` names the parts that may be asked for, each with what makes its context; only what is shown is made.
+    """
+    context |= {"now": now, "may_approve": can_approve(request.user)}
+    asked = request.GET.get("part", "")
+    if is_htmx(request) and asked in parts:
+        return timed(render(request, f"parts/{asked}.html", context | parts[asked](), status=status))
+    for make in parts.values():
+        context |= make()
+    context |= {"may_administer": can_administer(request.user), "pulse": pulse(now=now)}
+    return timed(render(request, template, context, status=status))
+
+
+def part(request: HttpRequest, name: str, *, now: datetime, status: int = 200, **context: Any) -> HttpResponse:
+    """One part alone, as the answer to a form that the browser sent by itself."""
+    context |= {"now": now, "may_approve": can_approve(request.user)}
+    return timed(render(request, f"parts/{name}.html", context, status=status))
+
+
+def timed(answer: HttpResponse) -> HttpResponse:
+    """With the server's time, by which the browser counts down."""
+    patch_vary_headers(answer, ["HX-Request"])
+    answer["X-Drydock-Time"] = words.iso(timezone.now())
+    return answer
+
+
+def missing(request: HttpRequest, sentence: str) -> HttpResponse:
+    """404 with a sentence."""
+    return page(request, "404.html", {}, now=timezone.now(), status=404, reason=sentence)

@@ -1,0 +1,24 @@
+"""The pages."""
+
+from django.contrib.auth import views as auth
+from django.urls import path
+
+from fleet.dashboard import decisions, views
+
+urlpatterns = [
+    path("", views.decision_queue, name="queue"),
+    path("pulse/", views.pulse, name="pulse"),
+    path("sets/", views.set_list, name="sets"),
+    path("sets/<int:set_id>/", views.set_page, name="set"),
+    path("machines/", views.machine_list, name="machines"),
+    path("machines/<int:machine_id>/", views.machine_page, name="machine"),
+    path("events/", views.event_list, name="events"),
+    path("events/<str:event_id>/", views.event_page, name="event"),
+    path("events/<str:event_id>/documents/", views.event_documents, name="event-documents"),
+    path("events/<str:event_id>/export.json", views.event_export, name="event-export"),
+    path("events/<str:event_id>/approve/", decisions.approve, name="event-approve"),
+    path("approvals/<int:approval_id>/withdraw/", decisions.withdraw, name="approval-withdraw"),
+    path("timeline/", views.fleet_timeline, name="timeline"),
+    path("accounts/login/", auth.LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("accounts/logout/", auth.LogoutView.as_view(), name="logout"),
+]

@@ -1,0 +1,306 @@
+// What the pages do by themselves: clocks, the live stream, and parts that refresh without jumping under the cursor.
+// Every part is asked for by htmx at the address that it carries, so it keeps its own filter.
+
+import { ago, clockText, span } from "./words.js";
+
+const POLL_MS = 10_000;
+const STALE_MS = 40_000;
+// A page that nobody looks at for this long gives its connection back; it goes on asking now and then.
+const HIDDEN_MS = 600_000;
+const HIDDEN_POLL_MS = 60_000;
+
+// The server's clock
+
+let ahead = Date.parse(document.querySelector('meta[name="drydock-time"]').content) - Date.now();
+const serverNow = () => Date.now() + ahead;
+
+function setClock(text) {
+  const at = Date.parse(text);
+  if (!Number.isNaN(at)) ahead = at - Date.now();
+}
+
+// Times on the page
+
+const baseTitle = document.title;
+
+function tickTimes() {
+  const now = serverNow();
+  for (const node of document.querySelectorAll("[data-countdown]")) {
+    const left = (Date.parse(node.dataset.countdown) - now) / 1000;
+    const text = left > 0 ? span(left) : "due now";
+    if (node.textContent !== text) node.textContent = text;
+    node.classList.toggle("is-past", left <= 0);
+    node.classList.toggle("is-short", left > 0 && left < 120);
+    node.classList.toggle("is-near", left >= 120 && left < 600);
+  }
+  for (const node of document.querySelectorAll("[data-since]")) {
+    const text = ago((now - Date.parse(node.dataset.since)) / 1000);
+    if (node.textContent !== text) node.textContent = text;
+  }
+  const clock = document.getElementById("clock");
+  if (clock) clock.textContent = clockText(new Date(now));
+  const pulse = document.getElementById("pulse");
+  if (pulse) {
+    const waiting = Number(pulse.dataset.waiting);
+    const next = pulse.dataset.next ? (Date.parse(pulse.dataset.next) - now) / 1000 : null;
+    const shortest = next === null ? "" : ` ${next > 0 ? span(next) : "now"}`;
+    document.title = waiting ? `(${waiting})${shortest} · ${baseTitle}` : baseTitle;
+  }
+}
+
+// Parts
+
+const regions = () => [...document.querySelectorAll("[data-live]")];
+const lastAsked = new Map();
+let lastContact = Date.now();
+
+function refresh(region) {
+  if (region.hasAttribute("data-lazy") && !region.childElementCount) return;
+  lastAsked.set(region.id, Date.now());
+  htmx.trigger(region, "refresh");
+}
+
+const due = new Set();
+let flushing = 0;
+
+function refreshSoon(found) {
+  for (const region of found) due.add(region.id);
+  if (flushing || !due.size) return;
+  // Entries come in bursts: one request for all of them.
+  flushing = setTimeout(() => {
+    flushing = 0;
+    const ids = [...due];
+    due.clear();
+    for (const id of ids) {
+      const region = document.getElementById(id);
+      if (region) refresh(region);
+    }
+  }, 120);
+}
+
+function concerns(region, change) {
+  const scopes = new Set(["any", `event:${change.event_id}`, `set:${change.set}`, `machine:${change.machine}`]);
+  return region.dataset.live.split(" ").some((scope) => scopes.has(scope));
+}
+
+// A row or a form under the pointer or the keyboard stays where it is; a part whose form has text in it, too.
+function held(region) {
+  const here = "[data-key], form";
+  if ([...region.querySelectorAll(here)].some((node) => node.matches(":hover"))) return true;
+  const focused = document.activeElement;
+  if (focused && focused !== document.body && region.contains(focused) && focused.closest(here)) return true;
+  return [...region.querySelectorAll("input:not([type=hidden])")].some((input) => input.value !== input.defaultValue);
+}
+
+const keysOf = (node) => new Set([...node.querySelectorAll("[data-key]")].map((row) => row.dataset.key));
+
+// What a part says, without what changes by the second and what the browser added.
+function essence(node) {
+  const copy = node.cloneNode(true);
+  for (const pill of copy.querySelectorAll(".pill")) pill.remove();
+  for (const secret of copy.querySelectorAll("[name=csrfmiddlewaretoken]")) secret.remove();
+  for (const time of copy.querySelectorAll("[data-countdown], [data-since], .mark-now")) {
+    time.replaceWith(time.dataset.countdown ?? time.dataset.since ?? "");
+  }
+  for (const box of copy.querySelectorAll("details")) box.removeAttribute("open");
+  for (const any of [copy, ...copy.querySelectorAll("[class]")]) {
+    any.classList.remove("is-new", "htmx-request", "htmx-settling", "htmx-swapping", "htmx-added");
+  }
+  return copy.innerHTML.replace(/\s+/g, " ");
+}
+
+function pill(region, count) {
+  let button = region.querySelector(":scope > .pill");
+  if (!button) {
+    button = document.createElement("button");
+    button.type = "button";
+    button.className = "pill";
+    button.addEventListener("click", () => release(region, true));
+    region.prepend(button);
+  }
+  button.textContent = count ? `${count} new` : "Changed: show";
+}
+
+function release(region, forced = false) {
+  if (!region.querySelector(":scope > .pill")) return;
+  if (!forced && held(region)) return;
+  region.querySelector(":scope > .pill").remove();
+  if (forced) region.dataset.forced = "";
+  refresh(region);
+}
+
+const before = new Map();
+
+document.body.addEventListener("htmx:beforeSwap", (event) => {
+  const { elt, target, xhr } = event.detail;
+  const asked = elt.hasAttribute("data-live");
+  if (xhr.status < 400) setClock(xhr.getResponseHeader("X-Drydock-Time") ?? "");
+  if (!asked) {
+    // The answer to a form: show it, whatever is held.
+    before.set(target.id, { keys: keysOf(target), open: [] });
+    return;
+  }
+  if (xhr.status !== 200) {
+    event.detail.shouldSwap = false;
+    return;
+  }
+  const box = document.createElement("template");
+  box.innerHTML = xhr.responseText;
+  const lazy = elt.hasAttribute("data-lazy");
+  const fresh = lazy ? Object.assign(document.createElement("div"), { innerHTML: xhr.responseText }) : box.content.firstElementChild;
+  if (!fresh) return;
+  const same = essence(fresh) === essence(elt) && fresh.dataset.waiting === elt.dataset.waiting && fresh.dataset.next === elt.dataset.next;
+  if (same) {
+    event.detail.shouldSwap = false;
+    delete elt.dataset.forced;
+    return;
+  }
+  if (!("forced" in elt.dataset) && held(elt)) {
+    event.detail.shouldSwap = false;
+    const old = keysOf(elt);
+    pill(elt, [...keysOf(fresh)].filter((key) => !old.has(key)).length);
+    return;
+  }
+  const open = [...elt.querySelectorAll("details[data-key][open]")].map((node) => node.dataset.key);
+  before.set(elt.id, { keys: keysOf(elt), open });
+});
+
+document.body.addEventListener("htmx:load", (event) => {
+  const node = event.detail.elt;
+  const region = node.closest?.("[data-live]") ?? node;
+  const known = before.get(region.id);
+  if (!known) return;
+  before.delete(region.id);
+  for (const box of region.querySelectorAll("details[data-key]")) if (known.open.includes(box.dataset.key)) box.open = true;
+  if (known.keys.size) {
+    for (const row of region.querySelectorAll("[data-key]")) if (!known.keys.has(row.dataset.key)) row.classList.add("is-new");
+  }
+  tickTimes();
+});
+
+document.body.addEventListener("htmx:afterRequest", (event) => {
+  if (event.detail.successful) lastContact = Date.now();
+});
+
+const letGo = () => setTimeout(() => regions().forEach((region) => release(region)), 60);
+document.addEventListener("pointerout", letGo, { passive: true });
+document.addEventListener("focusout", letGo);
+
+// The stream
+
+const address = document.body.dataset.stream;
+let stream = null;
+let opened = false;
+let retryAt = 0;
+let hiddenSince = document.hidden ? Date.now() : 0;
+
+function connect() {
+  stream = new EventSource(address);
+  stream.addEventListener("open", () => {
+    lastContact = Date.now();
+    // What happened while nobody listened is not missed: everything is asked for once.
+    if (opened) refreshSoon(regions());
+    opened = true;
+  });
+  stream.addEventListener("clock", (event) => {
+    lastContact = Date.now();
+    try {
+      setClock(JSON.parse(event.data).server_time);
+    } catch {
+      setClock(event.data);
+    }
+  });
+  stream.addEventListener("changed", (event) => {
+    lastContact = Date.now();
+    const change = JSON.parse(event.data);
+    refreshSoon(regions().filter((region) => concerns(region, change)));
+  });
+  stream.addEventListener("error", () => {
+    if (stream && stream.readyState === EventSource.CLOSED) {
+      stream = null;
+      retryAt = Date.now() + 5000 + Math.random() * 5000;
+    }
+  });
+}
+
+function disconnect() {
+  stream?.close();
+  stream = null;
+}
+
+const streaming = () => stream !== null && stream.readyState === EventSource.OPEN;
+
+function showLive() {
+  const badge = document.getElementById("live");
+  if (!badge) return;
+  const silent = Date.now() - lastContact;
+  let state = "polling";
+  let word = "every 10 s";
+  if (silent > STALE_MS) [state, word] = ["stale", `stale for ${Math.round(silent / 1000)} s`];
+  else if (streaming()) [state, word] = ["live", "live"];
+  else if (!opened && silent < 3000) [state, word] = ["starting", "connecting"];
+  badge.dataset.state = state;
+  const shown = badge.querySelector(".live-word");
+  if (shown.textContent !== word) shown.textContent = word;
+}
+
+function keepUp() {
+  const now = Date.now();
+  const away = hiddenSince && now - hiddenSince > HIDDEN_MS;
+  if (away) disconnect();
+  else if (!stream && now >= retryAt) connect();
+  else if (streaming() && now - lastContact > STALE_MS) {
+    // Open and silent: a path that swallows everything looks like this.
+    disconnect();
+    retryAt = now + 1000;
+  }
+  for (const region of regions()) {
+    const every = streaming() ? Number(region.dataset.every ?? 0) * 1000 : away ? HIDDEN_POLL_MS : POLL_MS;
+    if (!lastAsked.has(region.id)) lastAsked.set(region.id, now);
+    if (every && now - lastAsked.get(region.id) >= every) refresh(region);
+  }
+}
+
+if (address) {
+  connect();
+  setInterval(() => {
+    keepUp();
+    showLive();
+  }, 1000);
+  document.addEventListener("visibilitychange", () => {
+    hiddenSince = document.hidden ? Date.now() : 0;
+    if (document.hidden) return;
+    retryAt = 0;
+    keepUp();
+    refreshSoon(regions());
+  });
+  addEventListener("pagehide", disconnect);
+}
+
+setInterval(tickTimes, 250);
+tickTimes();
+
+// Dark and light, and the person's menu
+
+const theme = document.getElementById("theme");
+if (theme) {
+  theme.hidden = false;
+  theme.addEventListener("click", () => {
+    const root = document.documentElement;
+    const chosen = root.dataset.bsTheme === "dark" ? "light" : "dark";
+    root.dataset.bsTheme = chosen;
+    root.setAttribute("data-theme-chosen", "");
+    document.cookie = `drydock_theme=${chosen}; path=/; max-age=31536000; samesite=lax`;
+  });
+}
+
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.who[open]")) if (!menu.contains(event.target)) menu.open = false;
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  for (const menu of document.querySelectorAll("details.who[open]")) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  }
+});

@@ -1,0 +1,21 @@
+// Times in words, the same as the server writes them (fleet/dashboard/words.py).
+
+const two = (number) => String(number).padStart(2, "0");
+
+export function span(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  if (whole < 3600) return `${Math.floor(whole / 60)}:${two(whole % 60)}`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;
+  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+}
+
+export function ago(seconds) {
+  const whole = Math.floor(seconds);
+  if (whole < 2) return "just now";
+  if (whole < 120) return `${whole} s ago`;
+  if (whole < 7200) return `${Math.floor(whole / 60)} min ago`;
+  if (whole < 172800) return `${Math.floor(whole / 3600)} h ago`;
+  return `${Math.floor(whole / 86400)} d ago`;
+}
+
+export const clockText = (at) => `${two(at.getUTCHours())}:${two(at.getUTCMinutes())}:${two(at.getUTCSeconds())} UTC`;
