@@ -33,10 +33,11 @@ STREAM: dict[str, Any] = {
     "operationId": "stream",
     "summary": "What changed, as server-sent events",
     "description": (
-        "Answered by the gateway. Begins with the event `clock` (`server_time`); then one event `changed` for each new"
-        " entry of a timeline, with the fields `kind`, `event_id`, `set`, `machine`, `approval`, `at` and `text`. A comment"
-        " keeps the line open every 15 seconds. The stream ends itself after about 200 seconds; with the last `id` in"
-        " `Last-Event-ID` the next one goes on without a gap. It says what changed: read the thing itself where it lives."
+        "Answered by the gateway. Begins with the event `clock` (`server_time`); then one event `changed` for each"
+        " new entry of a timeline, with the fields `kind`, `event_id`, `set`, `machine`, `approval`, `at` and `text`."
+        " A comment keeps the line open every 15 seconds. The stream ends itself after about 200 seconds; with the"
+        " last `id` in `Last-Event-ID` the next one goes on without a gap. It says what changed: read the thing"
+        " itself where it lives."
     ),
     "tags": ["stream"],
     "security": [{"token": []}, {"cookieAuth": []}],
@@ -81,7 +82,7 @@ WITHDRAWAL: dict[str, Any] = {
 def schema() -> dict[str, Any]:
     """The OpenAPI document. It depends on the code alone, so each process makes it once."""
     with patched_settings(SETTINGS):
-        generator = SchemaGenerator(patterns=[path("api/", include(CALLS))])
+        generator: Any = SchemaGenerator(patterns=[path("api/", include(CALLS))])  # type: ignore[no-untyped-call]
         found: dict[str, Any] = generator.get_schema(request=None, public=True)
     found["paths"]["/api/v1/stream"] = {"get": STREAM}
     found["paths"]["/api/v1/approvals/{approval_id}/"]["delete"]["requestBody"] = WITHDRAWAL

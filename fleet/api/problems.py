@@ -71,22 +71,22 @@ PROBLEMS: dict[str, ProblemType] = {
 
 
 class Problem(exceptions.APIException):
-    """Raised by this edge itself. `type` is a key of PROBLEMS, `detail` one sentence about this very case."""
+    """Raised by this edge itself. `name` is a key of PROBLEMS, `detail` one sentence about this very case."""
 
-    def __init__(self, type: str, detail: str = "", **more: Any) -> None:
-        super().__init__(detail or PROBLEMS[type].title)
-        self.type = type
+    def __init__(self, name: str, detail: str = "", **more: Any) -> None:
+        super().__init__(detail or PROBLEMS[name].title)
+        self.name = name
         self.sentence = detail
         self.more = more
-        self.status_code = PROBLEMS[type].status
+        self.status_code = PROBLEMS[name].status
 
 
-def document(type: str, *, detail: str = "", more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def document(name: str, *, detail: str = "", more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The problem document as JSON values. `detail` comes first, then what to do."""
-    known = PROBLEMS[type]
+    known = PROBLEMS[name]
     said = f"{detail} {known.advice}" if detail else known.advice
-    taken = {"type": type, "title": known.title, "status": known.status, "detail": said}
-    return taken | {name: value for name, value in plain(more or {}).items() if name not in taken}
+    taken = {"type": name, "title": known.title, "status": known.status, "detail": said}
+    return taken | {field: value for field, value in plain(more or {}).items() if field not in taken}
 
 
 def refusal(error: Refused) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
         case KeyReused():
             return answer(document("key-reused"))
         case Problem():
-            return answer(document(error.type, detail=error.sentence, more=error.more))
+            return answer(document(error.name, detail=error.sentence, more=error.more))
         case exceptions.ValidationError():
             return answer(document("validation", more={"errors": list(_flat(error.detail))}))
         case exceptions.ParseError():
@@ -135,7 +135,7 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
         case exceptions.UnsupportedMediaType():
             return answer(document("unsupported-media-type"))
         case exceptions.Throttled():
-            headers["Retry-After"] = str(max(1, math.ceil(error.wait or 1)))
+            headers["Retry-After"] = str(max(1, math.ceil(getattr(error, "wait", None) or 1)))
             return answer(document("throttled"), headers)
     if settings.DEBUG:
         return None

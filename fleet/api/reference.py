@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,7 +31,14 @@ SHOWN = (
     "Step",
     "JoinTokenRequest",
     "JoinToken",
+    "SetRef",
+    "MachineRef",
+    "PresenceCounts",
+    "Problem",
 )
+
+# Formats of texts that have a plain name.
+FORMATS = {"date-time": "time", "uuid": "UUID", "uri": "address"}
 
 
 def needs() -> dict[tuple[str, str], str]:
@@ -58,10 +66,7 @@ def calls_table() -> str:
 
 def plain_route(route: str) -> str:
     """`events/<str:event_id>/` as the schema writes it: `events/{event_id}/`."""
-    out = []
-    for part in route.split("/"):
-        out.append("{" + part[1:-1].partition(":")[2] + "}" if part.startswith("<") else part)
-    return "/".join(out)
+    return re.sub(r"<\w+:(\w+)>", r"{\1}", route)
 
 
 def fields_tables() -> str:
@@ -81,16 +86,16 @@ def _table(name: str) -> Iterator[str]:
 
 def _type(value: dict[str, Any]) -> str:
     if "$ref" in value:
-        return value["$ref"].rpartition("/")[2]
+        return str(value["$ref"]).rpartition("/")[2]
     for combined in ("allOf", "oneOf", "anyOf"):
         if combined in value:
             return " or ".join(_type(part) for part in value[combined])
     if "enum" in value:
         return " or ".join("null" if word is None else f"`{word}`" for word in value["enum"])
     kind = value.get("type", "any")
-    kinds = kind if isinstance(kind, list) else [kind]
-    named = {"date-time": "time", "uuid": "UUID", "uri": "address"}
-    shown = [named.get(value.get("format", ""), each) if each == "string" else each for each in kinds]
+    kinds: list[str] = kind if isinstance(kind, list) else [kind]
+    text = FORMATS.get(value.get("format", ""), "string")
+    shown = [text if each == "string" else each for each in kinds]
     if "array" in kinds:
         return f"list of {_type(value['items'])}"
     return " or ".join(shown)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from fleet import configuration
 from fleet.api.problems import PROBLEMS
@@ -24,6 +25,8 @@ from fleet.domain.states import (
     OrderState,
     Presence,
 )
+
+State = TypeVar("State", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def diagram(moves: Mapping[StrEnum, tuple[StrEnum, ...]], starts: Iterable[StrEnum]) -> str:
+def diagram(moves: Mapping[State, tuple[State, ...]], starts: Iterable[State]) -> str:
     """A mermaid diagram of a table of moves."""
     lines = ["```mermaid", "stateDiagram-v2"]
     lines += [f"    [*] --> {state.value}" for state in starts]

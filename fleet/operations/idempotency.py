@@ -51,7 +51,7 @@ def answer_once(*, user: User, key: str, request: str, now: datetime, act: Calla
         row = StoredAnswer.objects.select_for_update().get(user=user, key=key)
         if row.request_hash != request:
             raise KeyReused
-        if row.status is not None:
+        if row.status is not None and row.body is not None:
             return Answer(status=row.status, body=row.body, repeated=True)
         answer = act()
         StoredAnswer.objects.filter(pk=row.pk).update(status=answer.status, body=answer.body)

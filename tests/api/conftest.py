@@ -78,12 +78,12 @@ def admin(db: None) -> Caller:
     return caller(factories.admin())
 
 
-def problem(response: Any, status: int, type: str) -> dict[str, Any]:
+def problem(response: Any, status: int, name: str) -> dict[str, Any]:
     """The answer's problem document; it has to be this one, whole, and to say what to do."""
     assert response.status_code == status, response.content
     assert response["Content-Type"] == "application/problem+json"
     body: dict[str, Any] = response.json()
-    assert body["type"] == type
+    assert body["type"] == name
     assert body["status"] == status
     assert body["title"]
     assert body["detail"].endswith((".", "!"))

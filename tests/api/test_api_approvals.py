@@ -14,7 +14,9 @@ def approve(who: Caller, event_id: str, **body: object) -> object:
 
 def test_a_grant_answers_with_the_approval_and_its_first_order(fleet: factories.Fleet, operator: Caller) -> None:
     event = factories.announced(fleet)
-    answer = operator.post(f"events/{event.event_id}/approvals/", {"comment": "drained", "expected_version": event.version})
+    answer = operator.post(
+        f"events/{event.event_id}/approvals/", {"comment": "drained", "expected_version": event.version}
+    )
     assert answer.status_code == 201, answer.content
     shown = answer.json()
     assert shown["by"] == "otto"

@@ -8,8 +8,8 @@ from tests import factories
 from tests.api.conftest import Caller, problem
 
 SET_FIELDS = {
-    "id", "kind", "name", "service", "subscription", "resource_group", "machines", "presence", "open_events", "warnings",
-    "server_time",
+    "id", "kind", "name", "service", "subscription", "resource_group", "machines", "presence", "open_events",
+    "warnings", "server_time",
 }  # fmt: skip
 MACHINE_FIELDS = {
     "id", "vm_id", "resource_name", "set", "fault_domain", "update_domain", "zone", "region", "size", "presence",
@@ -17,13 +17,19 @@ MACHINE_FIELDS = {
 }  # fmt: skip
 EVENT_FIELDS = {
     "event_id", "event_type", "resource_type", "status", "ended_as", "certainty", "approved_elsewhere", "source",
-    "description", "duration_seconds", "not_before", "resources", "set", "first_seen_at", "notice_seconds", "started_at",
-    "ended_at", "approval", "if_nobody_acts", "version", "seconds_left", "server_time", "needs_decision",
+    "description", "duration_seconds", "not_before", "resources", "set", "first_seen_at", "notice_seconds",
+    "started_at", "ended_at", "approval", "if_nobody_acts", "version", "seconds_left", "server_time",
+    "needs_decision",
 }  # fmt: skip
-DETAIL_FIELDS = EVENT_FIELDS | {"sightings", "guards", "approvals", "hit", "blast", "asked"}
-APPROVAL_FIELDS = {"id", "event_id", "state", "inferred", "orders", "by", "comment", "granted_at", "server_time"}
+DETAIL_FIELDS = EVENT_FIELDS | {
+    "sightings", "guards", "approvals", "hit", "blast", "asked",
+}  # fmt: skip
+APPROVAL_FIELDS = {
+    "id", "event_id", "state", "inferred", "orders", "by", "comment", "granted_at", "server_time",
+}  # fmt: skip
 ORDER_FIELDS = {
-    "machine", "state", "offered_at", "delivered_at", "delivered_by", "answered_at", "azure_status", "seconds_left",
+    "machine", "state", "offered_at", "delivered_at", "delivered_by", "answered_at", "azure_status",
+    "seconds_left",
 }  # fmt: skip
 
 
@@ -33,12 +39,10 @@ def results(response: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_set_shows_its_machines_their_presence_and_its_open_events(
-    fleet: factories.Fleet, viewer: Caller
-) -> None:
+def test_a_set_shows_its_machines_their_presence_and_its_open_events(fleet: factories.Fleet, viewer: Caller) -> None:
     event = factories.announced(fleet)
     (shown,) = results(viewer.get("sets/"))
-    assert SET_FIELDS <= set(shown)
+    assert set(shown) >= SET_FIELDS
     assert (shown["kind"], shown["name"]) == ("availability_set", "web")
     assert shown["presence"] == {"live": 6, "late": 0, "silent": 0, "gone": 0, "expected": 0}
     assert [machine["resource_name"] for machine in shown["machines"]] == [f"vm{number}" for number in range(1, 7)]
@@ -51,7 +55,7 @@ def test_a_set_shows_its_machines_their_presence_and_its_open_events(
 def test_a_machine_shows_where_it_stands_and_what_hits_it(fleet: factories.Fleet, viewer: Caller) -> None:
     event = factories.announced(fleet)
     shown = results(viewer.get("machines/"))
-    assert all(MACHINE_FIELDS <= set(machine) for machine in shown)
+    assert all(set(machine) >= MACHINE_FIELDS for machine in shown)
     first, last = shown[0], shown[-1]
     assert (first["fault_domain"], first["update_domain"], first["region"]) == (0, 0, "westeurope")
     assert first["presence"] == "live"
@@ -74,7 +78,7 @@ def test_machines_are_filtered_by_set_and_name(fleet: factories.Fleet, viewer: C
 def test_an_event_shows_everything_that_a_decision_needs(fleet: factories.Fleet, viewer: Caller) -> None:
     event = factories.announced(fleet)
     shown = viewer.get(f"events/{event.event_id}/").json()
-    assert DETAIL_FIELDS <= set(shown)
+    assert set(shown) >= DETAIL_FIELDS
     assert shown["status"] == "SCHEDULED"
     assert shown["resources"] == ["vm1", "vm2"]
     assert shown["needs_decision"] is True
@@ -103,19 +107,17 @@ def test_times_are_utc_with_z(fleet: factories.Fleet, viewer: Caller) -> None:
 def test_an_approval_shows_how_far_it_got(fleet: factories.Fleet, viewer: Caller) -> None:
     approval = factories.accepted(fleet)
     shown = viewer.get(f"approvals/{approval.pk}/").json()
-    assert APPROVAL_FIELDS <= set(shown)
+    assert set(shown) >= APPROVAL_FIELDS
     assert (shown["state"], shown["by"], shown["via"]) == ("ACCEPTED", "otto", "page")
     (order,) = shown["orders"]
-    assert ORDER_FIELDS <= set(order)
+    assert set(order) >= ORDER_FIELDS
     assert order["machine"]["resource_name"] == "vm1"
     assert (order["state"], order["delivered_by"], order["azure_status"]) == ("ANSWERED", "celery", 200)
     assert order["seconds_left"] is None
     assert viewer.get(f"events/{approval.event.event_id}/").json()["approval"]["id"] == approval.pk
 
 
-def test_events_stand_by_time_left_and_ended_ones_behind_newest_first(
-    fleet: factories.Fleet, viewer: Caller
-) -> None:
+def test_events_stand_by_time_left_and_ended_ones_behind_newest_first(fleet: factories.Fleet, viewer: Caller) -> None:
     fleet.enrol_set(2)
     soon, later = factories.seconds(300), factories.seconds(600)
     begun = fleet.now
@@ -134,9 +136,7 @@ def test_events_are_filtered(fleet: factories.Fleet, viewer: Caller) -> None:
     fleet.enrol_set(2)
     fleet.enrol_set(1, prefix="worker", availability_set="scale_set:workers")
     due = fleet.now + factories.seconds(900)
-    fleet.all_say(
-        factories.listing("A", event_type="Reboot", resources=["vm1"], not_before=due), names=["vm1", "vm2"]
-    )
+    fleet.all_say(factories.listing("A", event_type="Reboot", resources=["vm1"], not_before=due), names=["vm1", "vm2"])
     fleet.all_say(
         factories.listing("B", event_type="Freeze", resources=["worker1"], not_before=due, EventSource="User"),
         names=["worker1"],
@@ -164,7 +164,9 @@ def test_a_timeline_tells_the_whole_story_oldest_first(fleet: factories.Fleet, v
     entries = results(viewer.get(f"events/{event.event_id}/timeline/"))
     kinds = [entry["kind"] for entry in entries]
     assert kinds[0] == "event_seen"
-    story = [kind for kind in kinds if kind in ("approval_granted", "approval_accepted", "event_started", "event_ended")]
+    story = [
+        kind for kind in kinds if kind in ("approval_granted", "approval_accepted", "event_started", "event_ended")
+    ]
     assert story == ["approval_granted", "approval_accepted", "event_started", "event_ended"]
     assert all(entry["text"] and entry["at"].endswith("Z") for entry in entries)
 

@@ -36,7 +36,7 @@ def is_ours(module: str) -> bool:
 
 
 def against(layer: str, found: list[Imported]) -> list[Imported]:
-    """The imports of ours that the layer may not have. `from fleet import api` shows itself as `fleet` and `fleet.api`."""
+    """The imports of ours that the layer may not have. `from fleet import api` counts as `fleet` and as `fleet.api`."""
     allowed = {layer} | ARROWS[layer]
     ours = [item for item in found if is_ours(item.module) and item.module not in ("fleet", "drydock_agent")]
     return [item for item in ours if not any(below(item.module, name) for name in allowed)]

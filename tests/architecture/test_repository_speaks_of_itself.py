@@ -18,8 +18,26 @@ REGISTRIES = [
     "un" + "pkg.com",
     "cdn" + "js.com",
 ]
-FOLDERS = re.compile("(?<![\\w.~:}$-])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me", "Us" + "ers"]) + ")/[\\w.]")
-READ = {".py", ".md", ".toml", ".txt", ".in", ".yml", ".yaml", ".html", ".js", ".css", ".svg", ".json", ".sh", ".cfg", ""}
+FOLDERS = re.compile(
+    "(?<![\\w.~:}$-])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me", "Us" + "ers"]) + ")/[\\w.]"
+)
+READ = {
+    ".py",
+    ".md",
+    ".toml",
+    ".txt",
+    ".in",
+    ".yml",
+    ".yaml",
+    ".html",
+    ".js",
+    ".css",
+    ".svg",
+    ".json",
+    ".sh",
+    ".cfg",
+    "",
+}
 
 
 def texts() -> list[tuple[str, int, str]]:

@@ -34,7 +34,8 @@ class OrderSerializer(serializers.Serializer[Any]):
 
 
 class StepSerializer(serializers.Serializer[Any]):
-    label = serializers.CharField()
+    # A field of a shape that is named like an attribute of all fields; the metaclass keeps them apart.
+    label = serializers.CharField()  # type: ignore[assignment]
     state = serializers.ChoiceField(choices=["done", "now", "overdue", "failed", "ahead"])
     at = Time(allow_null=True)
     detail = serializers.CharField()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -47,11 +47,13 @@ class SecondsUntil(serializers.Field[float, Any, float | None, Any]):
         super().__init__(source="*", read_only=True, help_text=help_text)
 
     def to_representation(self, value: Any) -> float | None:
-        until: datetime | None = getattr(value, self.until)
-        state = getattr(value, "state", None) or getattr(value, "status", None)
+        known = value if isinstance(value, Mapping) else values_of(value)
+        until: datetime | None = known[self.until]
+        state = known.get("state") or known.get("status")
         if until is None or (self.states and str(state) not in self.states):
             return None
-        return round(max(0.0, (until - self.context["now"]).total_seconds()), 3)
+        now: datetime = self.context["now"]
+        return round(max(0.0, (until - now).total_seconds()), 3)
 
 
 def word(kind: type[StrEnum], *, help_text: str = "", empty: bool = False) -> serializers.ChoiceField:

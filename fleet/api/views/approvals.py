@@ -7,7 +7,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from fleet.api.authentication import token_name
+from fleet.api.authentication import person_of, token_name
 from fleet.api.calls import Call, problem_answers
 from fleet.api.problems import CONTENT_TYPE, Problem, refusal
 from fleet.api.shapes.approvals import ApprovalSerializer
@@ -42,7 +42,7 @@ class EventApprovals(Call):
         if key is None:
             return Response(self.granted(request, event_id, wanted), status=201)
         answer = answer_once(
-            user=request.user,
+            user=person_of(request),
             key=key,
             request=fingerprint(method="POST", path=request.path, body=request.data),
             now=self.now,
@@ -56,7 +56,7 @@ class EventApprovals(Call):
         """The approval as JSON values. Raises Refused."""
         approval = deciding.grant(
             event_id=event_id,
-            by=request.user,
+            by=person_of(request),
             via="api",
             comment=wanted["comment"],
             expected_version=wanted["expected_version"],
@@ -95,7 +95,7 @@ class Approval(Call):
         wanted = self.read(WithdrawSerializer, request)
         deciding.withdraw(
             approval_id=approval_id,
-            by=request.user,
+            by=person_of(request),
             via="api",
             comment=wanted["comment"],
             token_name=token_name(request),

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from fleet.api.authentication import person_of
 from fleet.api.calls import Call, filtered, names_of, problem_answers, query_parameters
 from fleet.api.problems import Problem
 from fleet.api.shapes.base import values_of
@@ -104,7 +105,7 @@ class RevokeMachine(Call):
         responses={200: MachineDetailSerializer, **problem_answers(404)},
     )
     def post(self, request: Request, machine_id: int) -> Response:
-        enrolment.revoke(machine_id=machine_id, by=request.user, via="api", now=self.now)
+        enrolment.revoke(machine_id=machine_id, by=person_of(request), via="api", now=self.now)
         return self.shown(MachineDetailSerializer, detail_of(machine_id, self.now))
 
 
@@ -123,8 +124,15 @@ class JoinTokens(Call):
             comment=wanted["comment"],
             expires_in=timedelta(seconds=wanted["expires_in_seconds"]),
             set_name=wanted["set"],
-            by=request.user,
+            by=person_of(request),
             now=self.now,
         )
-        token.token = plain
-        return self.shown(JoinTokenSerializer, token, status=201)
+        made = {
+            "token": plain,
+            "prefix": token.prefix,
+            "comment": token.comment,
+            "set_name": token.set_name,
+            "created_at": token.created_at,
+            "expires_at": token.expires_at,
+        }
+        return self.shown(JoinTokenSerializer, made, status=201)

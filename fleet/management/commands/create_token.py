@@ -50,5 +50,6 @@ class Command(BaseCommand):
             raise CommandError(refused.sentence) from refused
         self.stdout.write(plain)
         self.stderr.write(
-            f"Scopes {', '.join(token.scopes)}, valid until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC. It is shown this once."
+            f"Scopes {', '.join(token.scopes)}, valid until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC."
+            " It is shown this once."
         )

@@ -1,0 +1,113 @@
+"""Lists come in pages that stay true while rows arrive, for a fixed number of queries."""
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tests import factories
+from tests.api.conftest import Caller
+
+
+def walk(who: Caller, address: str | None, follow: str = "next") -> list[list[dict[str, Any]]]:
+    """The rows of every page from here on."""
+    pages = []
+    while address:
+        body = who.get(address).json()
+        pages.append(body["results"])
+        address = body[follow]
+    return pages
+
+
+def ids(pages: list[list[dict[str, Any]]], name: str = "id") -> list[Any]:
+    return [row[name] for page in pages for row in page]
+
+
+def test_a_list_is_walked_to_its_end_and_back(fleet: factories.Fleet, viewer: Caller) -> None:
+    fleet.enrol_set(5)
+    everything = ids(walk(viewer, "machines/"))
+    pages = walk(viewer, "machines/?page_size=2")
+    assert [len(page) for page in pages] == [2, 2, 1]
+    assert ids(pages) == everything
+    last = viewer.get(viewer.get(viewer.get("machines/?page_size=2").json()["next"]).json()["next"]).json()
+    assert last["next"] is None
+    back = walk(viewer, last["previous"], "previous")
+    assert [row["id"] for page in reversed(back) for row in page] == everything[:4]
+
+
+def test_addresses_of_pages_are_whole_and_keep_the_filter(fleet: factories.Fleet, viewer: Caller) -> None:
+    fleet.enrol_set(3)
+    address = viewer.get("machines/?page_size=1&region=WestEurope").json()["next"]
+    assert address.startswith("http://testserver/api/v1/machines/?")
+    assert "page_size=1" in address
+    assert "region=WestEurope" in address
+    assert "cursor=" in address
+
+
+def test_rows_that_arrive_between_two_pages_shift_nothing(fleet: factories.Fleet, viewer: Caller) -> None:
+    fleet.enrol_set(4)
+    first = viewer.get("machines/?page_size=2").json()
+    fleet.enrol("vm0")
+    fleet.enrol("vm9")
+    second = viewer.get(first["next"]).json()
+    assert [row["resource_name"] for row in [*first["results"], *second["results"]]] == ["vm1", "vm2", "vm3", "vm4"]
+    assert [row["resource_name"] for row in viewer.get(second["next"]).json()["results"]] == ["vm9"]
+
+
+def test_events_go_over_from_open_to_ended_ones(fleet: factories.Fleet, viewer: Caller) -> None:
+    fleet.enrol_set(2)
+    due = fleet.now + factories.seconds(900)
+    for number in range(3):
+        fleet.later(1)
+        fleet.all_say(factories.listing(f"ENDED{number}", not_before=due))
+    fleet.later(1)
+    fleet.all_say(*[factories.listing(f"OPEN{number}", not_before=due) for number in range(3)])
+    order = ["OPEN0", "OPEN1", "OPEN2", "ENDED2", "ENDED1", "ENDED0"]
+    for size in (1, 2, 4, 6):
+        assert ids(walk(viewer, f"events/?page_size={size}"), "event_id") == order
+
+
+def test_a_page_that_is_too_large_is_cut(fleet: factories.Fleet, viewer: Caller) -> None:
+    fleet.enrol_set(2)
+    assert len(viewer.get("machines/?page_size=100000").json()["results"]) == 2
+
+
+def test_a_timeline_has_pages_too(fleet: factories.Fleet, viewer: Caller) -> None:
+    event = factories.freeze_completed(fleet)
+    whole = ids(walk(viewer, f"events/{event.event_id}/timeline/?page_size=500"))
+    assert ids(walk(viewer, f"events/{event.event_id}/timeline/?page_size=3")) == whole
+
+
+# Two are the login: the token with its person, and the person's groups.
+@pytest.mark.parametrize(
+    ("address", "most"),
+    [
+        ("sets/", 5),
+        ("machines/", 3),
+        ("events/", 6),
+        ("events/{event}/", 14),
+        ("events/{event}/timeline/", 3),
+        ("events/{event}/documents/", 6),
+        ("approvals/{approval}/", 4),
+    ],
+)
+def test_the_number_of_queries_does_not_grow(viewer: Caller, address: str, most: int, db: None) -> None:
+    counts = []
+    for size in (2, 6):
+        fleet = factories.Fleet(now=factories.datetime.now(factories.UTC))
+        fleet.enrol_set(size, prefix=f"of{size}-", availability_set=f"set{size}")
+        event_id = f"EVENT{size}"
+        fleet.all_say(
+            factories.listing(event_id, resources=list(fleet.agents), not_before=fleet.now + factories.seconds(900))
+        )
+        approval = fleet.approve(event_id)
+        filled = address.format(event=event_id, approval=approval.pk)
+        viewer.get(filled)
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            assert viewer.get(filled).status_code == 200
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
+    assert counts[1] <= most

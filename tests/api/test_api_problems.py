@@ -1,0 +1,129 @@
+"""Every error is a problem document that says what to do."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from fleet.api import problems
+from fleet.api.calls import MAX_BODY_BYTES, PerPerson
+from fleet.projections import sets
+from tests import factories
+from tests.api.conftest import Caller, problem
+
+
+def test_without_a_login_it_says_how_to_log_in(db: None) -> None:
+    for method, address in (("GET", "events/"), ("POST", "join-tokens/"), ("DELETE", "approvals/1/")):
+        answer = Caller()(method, address)
+        problem(answer, 401, "not-authenticated")
+        assert answer["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_an_unknown_address_is_a_problem_and_no_page(db: None) -> None:
+    for address in ("", "nothing/", "events", "sets/one/", "events/a/b/c/", "sets/1/merge/"):
+        problem(Caller().get(address), 404, "not-found")
+    assert "paths end with a slash" in problem(Caller().post("join-tokens", {}), 404, "not-found")["detail"]
+
+
+def test_a_method_that_is_not_there_names_those_that_are(operator: Caller) -> None:
+    answer = operator.post("events/", {})
+    problem(answer, 405, "method-not-allowed")
+    assert "GET" in answer["Allow"]
+    problem(operator("OPTIONS", "events/"), 405, "method-not-allowed")
+
+
+@pytest.mark.parametrize("body", ["", "{", "[]", '"x"', '{"comment": NaN}', "[" * 30000, b"\xff\xfe{}"])
+def test_a_body_that_cannot_be_read_is_named(admin: Caller, body: Any) -> None:
+    answer = admin.post("join-tokens/", body)
+    # An empty body is an object without fields.
+    problem(answer, *((422, "validation") if body == "" else (400, "unreadable")))
+
+
+def test_a_body_that_is_too_large_is_refused(admin: Caller) -> None:
+    problem(admin.post("join-tokens/", {"comment": "x" * MAX_BODY_BYTES}), 413, "too-large")
+
+
+def test_a_form_is_refused(admin: Caller) -> None:
+    answer = admin.client.post("/api/v1/join-tokens/", {"comment": "x"}, headers=admin.headers)
+    problem(answer, 415, "unsupported-media-type")
+
+
+def test_whatever_representation_is_asked_for_it_is_json(operator: Caller) -> None:
+    answer = operator.get("events/", accept="text/html")
+    assert answer.status_code == 200
+    assert answer["Content-Type"] == "application/json"
+
+
+def test_too_many_calls_are_told_when_to_come_back(operator: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PerPerson, "per_minute", 0)
+    answer = operator.get("events/")
+    problem(answer, 429, "throttled")
+    assert 1 <= int(answer["Retry-After"]) <= 60
+
+
+def test_a_failure_of_ours_is_a_problem_and_stands_in_the_log(
+    fleet: factories.Fleet, operator: Caller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(**_: object) -> None:
+        raise RuntimeError("the cable was cut")
+
+    monkeypatch.setattr(sets, "listing", broken)
+    problem(operator.get("sets/"), 500, "failed")
+    assert "the cable was cut" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("events/?status=scheduled", "status"),
+        ("events/?needs_decision=maybe", "needs_decision"),
+        ("events/?set=web", "set"),
+        ("events/?set=NaN", "set"),
+        ("events/?since=yesterday", "since"),
+        ("events/?type=%00", "type"),
+        ("events/?sort=new", "sort"),
+        ("events/?page_size=0", "page_size"),
+        ("events/?page_size=-1", "page_size"),
+        ("events/?page_size=all", "page_size"),
+        ("events/?cursor=x", "cursor"),
+        ("sets/?kind=rack", "kind"),
+        ("sets/?cursor=WzAsMCx7InQiOiJ4In0sMV0", "cursor"),
+        ("events/x/timeline/?kind=event_seen", "kind"),
+    ],
+)
+def test_a_parameter_that_makes_no_sense_is_named(operator: Caller, query: str, field: str) -> None:
+    refused = problem(operator.get(query), 422, "validation")
+    assert [error["field"] for error in refused["errors"]] == [field]
+
+
+@pytest.mark.parametrize("address", ["events/%00/", "events/a%00b/timeline/", f"sets/{10**30}/", f"machines/{10**30}/"])
+def test_an_id_that_no_row_could_have_is_not_found(operator: Caller, address: str) -> None:
+    answer = operator.get(address)
+    assert answer.status_code == 404
+    assert answer["Content-Type"] == problems.CONTENT_TYPE
+
+
+def test_a_tampered_cursor_is_a_problem_whatever_stands_in_it(fleet: factories.Fleet, operator: Caller) -> None:
+    fleet.enrol_set(2)
+    machines = operator.get("machines/?page_size=1").json()["next"].rpartition("cursor=")[2].partition("&")[0]
+    # A cursor of another list holds a name where a time should be.
+    answer = operator.get(f"events/?cursor={machines}")
+    problem(answer, 422, "validation")
+
+
+def test_every_type_says_what_to_do_in_one_sentence() -> None:
+    for name, known in problems.PROBLEMS.items():
+        assert name == name.lower()
+        assert 400 <= known.status < 600
+        assert known.advice.endswith(".")
+        assert known.title[0].isupper()
+        assert not known.title.endswith(".")
+
+
+def test_detail_never_overwrites_what_every_problem_has() -> None:
+    body = problems.document("too-late", more={"status": 200, "by": "ann"})
+    assert (body["status"], body["by"]) == (409, "ann")
+
+
+def test_pages_are_not_problems(db: None) -> None:
+    assert Client().get("/nothing-here/")["Content-Type"].startswith("text/html")

@@ -1,0 +1,113 @@
+"""Tokens, rights, and the calls that are for admins."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from fleet.models import ApiToken, JoinToken, Machine
+from fleet.operations import enrolment, people
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+
+
+@pytest.mark.parametrize("token", ["x", "dd_", "dd_000000000000_nothing", "ü", "dd_a_b c", "a\u20acb"])
+def test_an_unknown_token_is_refused(db: None, token: str) -> None:
+    refused = problem(Caller(token).get("events/"), 401, "not-authenticated")
+    assert refused["detail"].startswith("The token is unknown, expired or revoked.")
+
+
+def test_an_expired_token_is_refused(db: None) -> None:
+    problem(caller(factories.operator(), expires_in=timedelta(seconds=-1)).get("events/"), 401, "not-authenticated")
+
+
+def test_a_revoked_token_is_refused(operator: Caller) -> None:
+    assert operator.user
+    token = ApiToken.objects.get(user=operator.user)
+    people.revoke_token(token_id=token.pk, by=operator.user, now=datetime.now(UTC))
+    problem(operator.get("events/"), 401, "not-authenticated")
+
+
+def test_the_token_of_somebody_who_left_is_refused(operator: Caller) -> None:
+    User.objects.filter(username="otto").update(is_active=False)
+    problem(operator.get("events/"), 401, "not-authenticated")
+
+
+def test_a_token_knows_when_it_was_last_used(operator: Caller) -> None:
+    operator.get("events/")
+    used = ApiToken.objects.get().last_used_at
+    assert used is not None
+    assert datetime.now(UTC) - used < timedelta(seconds=10)
+
+
+def test_a_broken_token_is_not_helped_by_a_session(db: None) -> None:
+    stranger = Caller("dd_000000000000_nothing")
+    stranger.client.force_login(factories.operator())
+    problem(stranger.get("events/"), 401, "not-authenticated")
+
+
+def test_a_session_reads(db: None) -> None:
+    client = Client()
+    client.force_login(factories.viewer())
+    assert client.get("/api/v1/events/").status_code == 200
+
+
+def test_somebody_in_no_group_reads_nothing(db: None) -> None:
+    nobody = User.objects.create_user("nobody")
+    problem(caller(nobody, "read").get("events/"), 403, "not-permitted")
+
+
+def test_a_token_reads_only_with_its_scope(db: None) -> None:
+    blind = caller(factories.operator(), "approve")
+    assert "`read`" in problem(blind.get("events/"), 403, "not-permitted")["detail"]
+
+
+def test_a_scope_gives_no_right_that_its_person_has_not_got(fleet: factories.Fleet, operator: Caller) -> None:
+    machine = fleet.enrol("vm1").machine
+    problem(operator.post("join-tokens/", {"comment": "x"}), 403, "not-permitted")
+    problem(operator.post(f"machines/{machine.pk}/revoke/"), 403, "not-permitted")
+    assert Machine.objects.get().revoked_at is None
+
+
+def test_an_admin_revokes_a_machine_at_once(fleet: factories.Fleet, admin: Caller) -> None:
+    agent = fleet.enrol("vm1")
+    answer = admin.post(f"machines/{agent.machine.pk}/revoke/")
+    assert answer.status_code == 200, answer.content
+    assert answer.json()["presence"] == "gone"
+    assert answer.json()["revoked_at"].endswith("Z")
+    assert enrolment.authenticate(credential=agent.credential) is None
+    assert admin.post(f"machines/{agent.machine.pk}/revoke/").status_code == 200
+    problem(admin.post("machines/77777/revoke/"), 404, "unknown-machine")
+
+
+def test_an_admin_makes_a_join_token_that_admits_agents(admin: Caller, settings: object) -> None:
+    answer = admin.post("join-tokens/", {"comment": "rack 7", "set": "scale_set:workers"})
+    assert answer.status_code == 201, answer.content
+    made = answer.json()
+    assert {"token", "prefix", "comment", "set", "created_at", "expires_at", "seconds_left", "server_time"} == set(made)
+    assert made["seconds_left"] == pytest.approx(86400, abs=5)
+    assert made["token"] not in JoinToken.objects.get().secret_hash
+    fleet = factories.Fleet(now=datetime.now(UTC))
+    fleet.join_token = made["token"]
+    assert fleet.enrol("w1", availability_set="").machine.availability_set.name == "workers"
+
+
+def test_a_join_token_lives_as_long_as_was_said(admin: Caller) -> None:
+    made = admin.post("join-tokens/", {"comment": "", "expires_in_seconds": 60}).json()
+    assert 50 < made["seconds_left"] <= 60
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"comment": "x", "expires_in_seconds": 0},
+        {"comment": "x", "expires_in_seconds": 10**9},
+        {"comment": "x", "set": "rack:7"},
+        {"comment": "x", "for": "ever"},
+    ],
+)
+def test_a_join_token_that_makes_no_sense_is_not_made(admin: Caller, body: dict[str, object]) -> None:
+    problem(admin.post("join-tokens/", body), 422, "validation")
+    assert not JoinToken.objects.exists()
