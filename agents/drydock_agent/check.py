@@ -64,7 +64,7 @@ def _metadata(imds: Imds, settings: Settings) -> list[Finding]:
         text = f"The metadata service lists {count} scheduled event{'' if count == 1 else 's'}."
         good = document.readable
         findings.append(Finding(good, text if good else "The metadata service answers, but not with a document."))
-    imds.interrupt()
+    imds.close()
     return findings
 
 
@@ -89,7 +89,7 @@ def _fleet(settings: Settings, state: StateFolder, clock: Clock, user_agent: str
             findings.append(Finding(False, f"The backend {word}, and DRYDOCK_JOIN_TOKEN is not set."))
         return findings
     finally:
-        fleet.interrupt()
+        fleet.close()
     offset = server_clock.offset() or 0.0
     direction = "behind" if offset > 0 else "ahead of"
     return [

@@ -107,6 +107,10 @@ class Connections:
         self._interrupted.set()
         self._adapter.cut()
 
+    def close(self) -> None:
+        """Let go of the connection, from the thread that uses it."""
+        self._session.close()
+
 
 class _CuttableAdapter(requests.adapters.HTTPAdapter):
     """Knows the connections that its pools made."""
@@ -165,9 +169,11 @@ def _sentence(error: BaseException) -> str:
     """The innermost reason in few words: the outer ones repeat addresses and pool objects."""
     cause: BaseException = error
     while True:
-        # urllib3 keeps the reason in a field, among its arguments, or in a tuple of words and reason.
+        # urllib3 keeps the reason in a field, among its arguments, in a tuple of words and reason, or as the cause.
         among = cause.args[0] if cause.args and isinstance(cause.args[0], tuple) else cause.args
-        inner = [one for one in (getattr(cause, "reason", None), *among) if isinstance(one, BaseException)]
+        inner = [
+            one for one in (getattr(cause, "reason", None), *among, cause.__cause__) if isinstance(one, BaseException)
+        ]
         if not inner:
             break
         cause = inner[0]

@@ -97,6 +97,10 @@ class Fleet:
         """End the call in progress, from another thread."""
         self._connections.interrupt()
 
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connections.close()
+
     def _call(self, method: str, path: str, secret: str, *, body: bytes | None = None, wait: int = 0) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         if body is not None:

@@ -98,6 +98,10 @@ class Imds:
         """End the call in progress, from another thread."""
         self._connections.interrupt()
 
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connections.close()
+
     def _get(self, what: str, versions: tuple[str, ...], read_seconds: float) -> Answer:
         while True:
             url = f"{self._url}/metadata/{what}?api-version={versions[self._step[what]]}"

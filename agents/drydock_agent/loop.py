@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import threading
@@ -184,8 +185,8 @@ def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:
     state.prepare()
     quiet = Quiet(clock)
     while not stop.is_set():
-        imds = Imds(settings.imds_url, user_agent=f"drydock-agent/{agent_version()}")
-        identity = who.resolve(settings, imds, state, clock, quiet, stop.wait)
+        with _asking(settings) as imds:
+            identity = who.resolve(settings, imds, state, clock, quiet, stop.wait)
         log.info("This is machine %s (%s).", identity.machine_id, identity.source)
         crew = Crew(settings, identity, state, clock, quiet, wire.MAX_WAIT_SECONDS)
         crew.start()
@@ -200,8 +201,10 @@ def once(settings: Settings, *, clock: Clock) -> list[str]:
     state = StateFolder(settings.state_dir, clock)
     state.prepare()
     quiet = Quiet(clock)
-    imds = Imds(settings.imds_url, user_agent=f"drydock-agent/{agent_version()}")
-    identity = who.resolve(settings, imds, state, clock, quiet, threading.Event().wait, patience=0.0, for_ever=False)
+    with _asking(settings) as imds:
+        identity = who.resolve(
+            settings, imds, state, clock, quiet, threading.Event().wait, patience=0.0, for_ever=False
+        )
     crew = Crew(settings, identity, state, clock, quiet, 0)
     try:
         crew.scheduled_events.step()
@@ -220,6 +223,10 @@ def once(settings: Settings, *, clock: Clock) -> list[str]:
         return wrong
     finally:
         crew.stop()
+
+
+def _asking(settings: Settings) -> contextlib.closing[Imds]:
+    return contextlib.closing(Imds(settings.imds_url, user_agent=f"drydock-agent/{agent_version()}"))
 
 
 def _until_idle(part: Part) -> None:

@@ -12,7 +12,6 @@ from azure_simulator.testing import RunningSimulator
 from tests.agent.agents import FLEET, VM_IDS, Agents, Parts, PartsFactory, SteppedClock
 from tests.agent.fleet_double import FleetDouble
 
-
 ENDING: dict[str, Callable[[RunningSimulator, str], object]] = {
     "Scheduled": lambda simulator, event_id: simulator.events.cancel(event_id),
     "Started": lambda simulator, event_id: simulator.events.complete(event_id),

@@ -217,7 +217,9 @@ class FleetDouble:
         return self.credentials.get(handler.headers.get("Authorization", "").removeprefix("Bearer "))
 
     def _problem(self, handler: BaseHTTPRequestHandler, status: int) -> None:
-        self._answer(handler, status, {"type": "about:blank", "title": "told to", "status": status, "detail": "told to"})
+        self._answer(
+            handler, status, {"type": "about:blank", "title": "told to", "status": status, "detail": "told to"}
+        )
 
     def _answer(self, handler: BaseHTTPRequestHandler, status: int, content: dict[str, Any]) -> None:
         body = json.dumps(content).encode()

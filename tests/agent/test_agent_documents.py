@@ -64,12 +64,22 @@ def test_text_that_json_blows_up_still_fits_into_a_request() -> None:
 
 
 def test_ids_are_found_without_case_and_kept_as_spelled() -> None:
-    assert read(document()).listed == {EVENT["EventId"].lower(): EVENT["EventId"]} 
+    assert read(document()).listed == {EVENT["EventId"].lower(): EVENT["EventId"]}
 
 
 @pytest.mark.parametrize(
     ("stated", "understood"),
-    [(208, 208), ("208", 208), (-1, -1), (True, None), (None, None), (1.5, None), ("x", None), (2**63, None), ("²", None)],
+    [
+        (208, 208),
+        ("208", 208),
+        (-1, -1),
+        (True, None),
+        (None, None),
+        (1.5, None),
+        ("x", None),
+        (2**63, None),
+        ("²", None),
+    ],
 )
 def test_the_incarnation_is_a_number_or_unknown(stated: object, understood: int | None) -> None:
     assert read(document(DocumentIncarnation=stated)).incarnation == understood

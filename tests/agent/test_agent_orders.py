@@ -24,7 +24,9 @@ def announced(simulator: RunningSimulator) -> str:
     return simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
 
 
-def order(parts: Parts, event_id: str, *, id: str = "order-1", machine: str = MACHINE, seconds: float = 60) -> wire.Order:
+def order(
+    parts: Parts, event_id: str, *, id: str = "order-1", machine: str = MACHINE, seconds: float = 60
+) -> wire.Order:
     now = parts.server_clock.now()
     return wire.Order(
         id=id,
@@ -226,7 +228,9 @@ def _objects(inner: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, ob
 
 
 orders_json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | _objects(inner), max_leaves=15
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | _objects(inner),
+    max_leaves=15,
 )
 
 

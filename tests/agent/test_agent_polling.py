@@ -188,9 +188,7 @@ def test_every_version_refused_is_an_error_and_begins_anew(
     imds.close()
 
 
-def test_no_proxy_is_used_and_the_header_is_right(
-    simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_proxy_is_used_and_the_header_is_right(simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     imds = Imds(simulator.vm_url("web-vm1"), user_agent="test")
