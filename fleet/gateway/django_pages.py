@@ -8,10 +8,19 @@ from a2wsgi import WSGIMiddleware
 from django.core.handlers.wsgi import WSGIHandler
 
 from fleet.gateway import metrics
-from fleet.gateway.http import Receive, Scope, Send, answer_problem, busy
+from fleet.gateway.http import Message, Receive, Scope, Send, answer_problem, busy
 
 # What may stand in a query string as it is.
 PLAIN = bytes(range(0x21, 0x7F))
+
+
+def _as_coroutine(receive: Receive) -> Receive:
+    """Granian's `receive` answers with a future, and a2wsgi hands it to asyncio, which wants a coroutine."""
+
+    async def received() -> Message:
+        return await receive()
+
+    return received
 
 
 class Pages:
@@ -33,6 +42,6 @@ class Pages:
         scope["query_string"] = quote_from_bytes(scope["query_string"], safe=PLAIN).encode()
         self.running += 1
         try:
-            await self._wsgi(scope, receive, send)
+            await self._wsgi(scope, _as_coroutine(receive), send)
         finally:
             self.running -= 1
