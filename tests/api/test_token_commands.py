@@ -1,0 +1,79 @@
+"""Tokens from the command line."""
+
+import argparse
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from fleet.management.durations import duration
+from fleet.models import ApiToken, JoinToken
+from tests import factories
+from tests.api.conftest import Caller, problem
+
+
+def run(*words: str) -> tuple[str, str]:
+    """What the command writes for scripts, and what for people."""
+    out, err = StringIO(), StringIO()
+    call_command(*words, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+def test_a_join_token_is_printed_alone_and_admits_agents(db: None) -> None:
+    out, err = run("create_join_token", "--comment", "rack 7", "--expires-in", "7d", "--set", "scale_set:workers")
+    plain = out.strip()
+    assert out == f"{plain}\n"
+    assert "shown this once" in err
+    row = JoinToken.objects.get()
+    assert row.comment == "rack 7"
+    assert row.expires_at - row.created_at == timedelta(days=7)
+    fleet = factories.Fleet(now=datetime.now(UTC))
+    fleet.join_token = plain
+    assert fleet.enrol("w1", availability_set="").machine.availability_set.name == "workers"
+
+
+def test_a_join_token_lives_for_a_day_if_nothing_is_said(db: None) -> None:
+    run("create_join_token")
+    row = JoinToken.objects.get()
+    assert row.expires_at - row.created_at == timedelta(days=1)
+
+
+def test_a_set_that_makes_no_sense_is_one_sentence(db: None) -> None:
+    with pytest.raises(CommandError, match="names no set"):
+        run("create_join_token", "--set", "rack:7")
+    assert not JoinToken.objects.exists()
+
+
+def test_an_api_token_reads_and_does_no_more_if_nothing_is_said(db: None) -> None:
+    factories.operator("ann")
+    plain = run("create_token", "ann")[0].strip()
+    assert Caller(plain).get("events/").status_code == 200
+    problem(Caller(plain).post("events/x/approvals/", {"comment": "x"}), 403, "not-permitted")
+
+
+def test_an_api_token_has_the_scopes_and_the_time_that_were_said(db: None) -> None:
+    factories.operator("ann")
+    run("create_token", "ann", "--name", "deploys", "--scope", "read", "--scope", "approve", "--expires-in", "30d")
+    row = ApiToken.objects.get()
+    assert (row.name, row.scopes) == ("deploys", ["approve", "read"])
+    assert row.expires_at is not None
+    assert row.expires_at - row.created_at == timedelta(days=30)
+
+
+def test_a_token_for_nobody_is_one_sentence(db: None) -> None:
+    with pytest.raises(CommandError, match="There is no person 'ann'"):
+        run("create_token", "ann")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("30m", 1800), ("12h", 43200), ("7d", 604800), ("2w", 1209600), (" 1D ", 86400)]
+)
+def test_a_span_of_time_is_read(text: str, seconds: int) -> None:
+    assert duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "0d", "1y", "1.5d", "9999999d"])
+def test_a_span_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is no span of time"):
+        duration(text)

@@ -1,0 +1,104 @@
+"""What the documentation says of states, entries, problems and calls is what the code does."""
+
+import re
+import shutil
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from fleet.api.problems import PROBLEMS
+from fleet.domain.entries import ENTRY_LOOKS, EntryKind
+from fleet.domain.states import (
+    APPROVAL_MOVES,
+    EVENT_MOVES,
+    LIVE_APPROVALS,
+    LOOKS,
+    OPEN_ORDERS,
+    ORDER_MOVES,
+    ApprovalState,
+    EventStatus,
+    OrderState,
+)
+from fleet.management import documentation
+from tests.architecture.sources import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def copy_of_docs(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(DOCS, tmp_path / "docs"))
+
+
+def test_the_generated_parts_are_up_to_date() -> None:
+    assert documentation.stale(DOCS) == []
+
+
+@pytest.mark.parametrize("part", documentation.PARTS, ids=lambda part: part.name)
+def test_a_part_that_somebody_changed_is_found_and_mended(tmp_path: Path, part: documentation.Part) -> None:
+    docs = copy_of_docs(tmp_path)
+    page = docs / part.page
+    begin, _ = documentation.marks(part.name)
+    page.write_text(page.read_text(encoding="utf-8").replace(begin, f"{begin}\nSomething else."), encoding="utf-8")
+    assert documentation.stale(docs) == [page]
+    assert documentation.pages(docs)[page] == (DOCS / part.page).read_text(encoding="utf-8")
+
+
+def test_a_page_without_its_marks_is_an_error(tmp_path: Path) -> None:
+    docs = copy_of_docs(tmp_path)
+    (docs / "states.md").write_text("# States\n", encoding="utf-8")
+    with pytest.raises(documentation.MarksMissingError, match=r"docs/states\.md"):
+        documentation.pages(docs)
+
+
+def test_the_command_compares_and_mends(tmp_path: Path, settings: object) -> None:
+    docs = copy_of_docs(tmp_path)
+    settings.BASE_DIR = tmp_path  # type: ignore[attr-defined]
+    said = StringIO()
+    call_command("print_docs", check=True, stdout=said)
+    assert "up to date" in said.getvalue()
+    page = docs / "problems.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("`too-late` | 409", "`too-late` | 410"), encoding="utf-8")
+    with pytest.raises(CommandError, match=r"Stale: docs/problems\.md"):
+        call_command("print_docs", check=True, stdout=said)
+    call_command("print_docs", stdout=said)
+    assert documentation.stale(docs) == []
+
+
+def test_the_diagrams_hold_every_move_and_no_other() -> None:
+    text = (DOCS / "states.md").read_text(encoding="utf-8")
+    drawn = set(re.findall(r"^    (\w+) --> (\w+)$", text, flags=re.MULTILINE))
+    moves = {
+        (source.value, target.value)
+        for table in (EVENT_MOVES, APPROVAL_MOVES, ORDER_MOVES)
+        for source, targets in table.items()
+        for target in targets
+    }
+    assert drawn == moves
+
+
+def test_every_state_has_its_moves() -> None:
+    assert set(EVENT_MOVES) == set(EventStatus)
+    assert set(APPROVAL_MOVES) == set(ApprovalState)
+    assert set(ORDER_MOVES) == set(OrderState)
+
+
+def test_a_live_state_leads_on_and_a_closed_one_leads_nowhere() -> None:
+    assert {state for state, targets in APPROVAL_MOVES.items() if targets} == set(LIVE_APPROVALS)
+    assert {state for state, targets in ORDER_MOVES.items() if targets} == set(OPEN_ORDERS)
+
+
+def test_every_state_and_every_kind_has_a_look() -> None:
+    for kind in (EventStatus, ApprovalState, OrderState):
+        assert set(kind) <= set(LOOKS)
+    assert set(EntryKind) == set(ENTRY_LOOKS)
+    tones = {"calm", "due", "busy", "good", "bad", "quiet"}
+    assert {look.tone for look in [*LOOKS.values(), *ENTRY_LOOKS.values()]} <= tones
+
+
+def test_every_problem_named_in_the_pages_exists() -> None:
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^- \d{3} `([a-z-]+)`", text, flags=re.MULTILINE))
+    assert named
+    assert named <= set(PROBLEMS)
