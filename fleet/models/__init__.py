@@ -4,6 +4,7 @@ from fleet.models.approvals import Approval, Order
 from fleet.models.documents import DocumentBody, Observation
 from fleet.models.entries import Entry
 from fleet.models.events import ScheduledEvent, Sighting
+from fleet.models.lookups import EqualsAny
 from fleet.models.machines import AvailabilitySet, Head, JoinToken, Machine, PresenceRow, Spool
 from fleet.models.people import ApiToken, StoredAnswer
 from fleet.models.sweeps import Sweep
@@ -14,6 +15,7 @@ __all__ = [
     "AvailabilitySet",
     "DocumentBody",
     "Entry",
+    "EqualsAny",
     "Head",
     "JoinToken",
     "Machine",

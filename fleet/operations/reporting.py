@@ -162,9 +162,9 @@ def _keep_bodies(deliveries: Sequence[Delivery], now: datetime) -> tuple[dict[st
             elif isinstance(report.data, wire.ReminderData):
                 wanted.add(report.data.hash)
     documents = {document_hash: _read(document_hash, body) for document_hash, body in bodies.items()}
-    kept = DocumentBody.objects.filter(pk__in=wanted - set(bodies)).values_list("hash", "body")
-    for document_hash, body in kept:
-        documents[document_hash] = _read(document_hash, bytes(body))
+    if wanted := wanted - set(bodies):
+        for document_hash, body in DocumentBody.objects.filter(pk__any=wanted).values_list("hash", "body"):
+            documents[document_hash] = _read(document_hash, bytes(body))
     new: set[str] = set()
     if bodies:
         keys = sorted(bodies)
@@ -300,17 +300,21 @@ def _oddities(
         if document is not None and not document.readable and row.document_hash in new_hashes - told:
             told.add(row.document_hash or "")
             text = f"A document could not be read ({', '.join(document.flags)}); it is kept as received."
-            found.append(entry(EntryKind.DOCUMENT_UNREADABLE, text, at=row.report.at, machine_id=row.machine_id, via="agent"))
+            found.append(
+                entry(EntryKind.DOCUMENT_UNREADABLE, text, at=row.report.at, machine_id=row.machine_id, via="agent")
+            )
         if row.report.flag:
             text = f"A report of kind “{row.report.kind}” was kept as received: {row.report.flag}."
-            found.append(entry(EntryKind.REPORT_UNKNOWN, text, at=row.report.at, machine_id=row.machine_id, via="agent"))
+            found.append(
+                entry(EntryKind.REPORT_UNKNOWN, text, at=row.report.at, machine_id=row.machine_id, via="agent")
+            )
     for delivery in deliveries:
         for seq, reason in delivery.refused:
             text = f"Report {seq} was refused: {reason}."
             found.append(entry(EntryKind.REPORT_REFUSED, text, at=now, machine_id=delivery.machine_id, via="agent"))
     if found:
         homes = dict(
-            Machine.objects.filter(pk__in={one.machine_id for one in found}).values_list("pk", "availability_set_id")
+            Machine.objects.filter(pk__any={one.machine_id for one in found}).values_list("pk", "availability_set_id")
         )
         for one in found:
             one.availability_set_id = homes.get(one.machine_id or 0)

@@ -46,7 +46,7 @@ def ahead_of_heads(said: Iterable[Said]) -> list[Said]:
     for one in said:
         by_machine[one.machine_id].append(one)
     heads: dict[int, Position] = {}
-    rows = Head.objects.select_for_update().filter(machine_id__in=by_machine).order_by("machine_id")
+    rows = Head.objects.select_for_update().filter(machine_id__any=by_machine).order_by("machine_id")
     for machine_id, epoch, seq in rows.values_list("machine_id", "epoch", "seq"):
         heads[machine_id] = (epoch, seq)
     ahead: list[Said] = []
@@ -91,33 +91,35 @@ def merge(ahead: list[Said], *, now: datetime) -> Merged:
     machine_ids = sorted({one.machine_id for one in ahead})
     spelled_ids = sorted({listing.event_id for one in ahead for listing in one.document.listings})
     events = _ensure_events(ahead, spelled_ids, merged, now) if spelled_ids else {}
-    standing = Sighting.objects.filter(machine_id__in=machine_ids)
+    standing = Sighting.objects.filter(machine_id__any=machine_ids)
     listed = standing.filter(gone_at__isnull=True)
-    rows = list(listed | standing.filter(event_id__in=list(events.values())) if events else listed)
-    sightings = {(row.machine_id, row.event_id): row for row in rows}
-    if not sightings and not events:
+    rows = list(listed | standing.filter(event_id__any=events.values()) if events else listed)
+    if not rows and not events:
         return merged
+    by_machine: dict[int, dict[int, Sighting]] = defaultdict(dict)
+    for row in rows:
+        by_machine[row.machine_id][row.event_id] = row
     changed: dict[tuple[int, int], Sighting] = {}
     for one in ahead:
+        sightings = by_machine[one.machine_id]
         named: set[int] = set()
         for listing in one.document.listings:
             event_pk = events[listing.event_id]
             named.add(event_pk)
-            key = (one.machine_id, event_pk)
-            known = sightings.get(key)
+            known = sightings.get(event_pk)
             if known is None:
-                known = sightings[key] = Sighting(
+                known = sightings[event_pk] = Sighting(
                     event_id=event_pk, machine_id=one.machine_id, first_at=one.at, first_received_at=now
                 )
                 merged.new_sightings[event_pk].append(one.machine_id)
             _listed(known, one, listing)
-            changed[key] = known
+            changed[one.machine_id, event_pk] = known
             merged.reporters[event_pk].add(one.machine_id)
-        for key, row in sightings.items():
-            if key[0] == one.machine_id and key[1] not in named and row.gone_at is None:
+        for event_pk, row in sightings.items():
+            if event_pk not in named and row.gone_at is None:
                 row.gone_epoch, row.gone_seq = one.position
                 row.gone_at, row.gone_incarnation = one.at, one.incarnation
-                changed[key] = row
+                changed[one.machine_id, event_pk] = row
     _store([changed[key] for key in sorted(changed, key=lambda key: (key[1], key[0]))])
     merged.touched = {event_pk for _, event_pk in changed}
     return merged
@@ -152,12 +154,12 @@ def _store(rows: list[Sighting]) -> None:
 
 
 def _ensure_events(ahead: list[Said], event_ids: list[str], merged: Merged, now: datetime) -> dict[str, int]:
-    known = dict(ScheduledEvent.objects.filter(event_id__in=event_ids).values_list("event_id", "pk"))
+    known = dict(ScheduledEvent.objects.filter(event_id__any=event_ids).values_list("event_id", "pk"))
     missing = [event_id for event_id in event_ids if event_id not in known]
     if not missing:
         return known
     homes = dict(
-        Machine.objects.filter(pk__in={one.machine_id for one in ahead}).values_list("pk", "availability_set_id")
+        Machine.objects.filter(pk__any={one.machine_id for one in ahead}).values_list("pk", "availability_set_id")
     )
     first: dict[str, Said] = {}
     for one in sorted(ahead, key=lambda one: (one.at, one.machine_id)):
@@ -176,6 +178,6 @@ def _ensure_events(ahead: list[Said], event_ids: list[str], merged: Merged, now:
         ],
         ignore_conflicts=True,
     )
-    added = dict(ScheduledEvent.objects.filter(event_id__in=missing).values_list("event_id", "pk"))
+    added = dict(ScheduledEvent.objects.filter(event_id__any=missing).values_list("event_id", "pk"))
     merged.new_events = sorted(added.values())
     return known | added
