@@ -35,7 +35,7 @@ def test_the_live_migration_goes_from_scheduled_to_started_to_completed() -> Non
 def test_it_ends_only_when_no_live_machine_lists_it_any_more() -> None:
     fleet = Fleet()
     announced(fleet)
-    fleet.later(60)
+    fleet.later(30)
     fleet.all_say(names=["vm1", "vm2", "vm3", "vm4", "vm5"])
     assert the_event().status == "SCHEDULED"
     fleet.heard()
@@ -96,7 +96,7 @@ def test_a_newer_document_that_lists_it_again_reopens_it_and_says_so() -> None:
     fleet.say("vm3", listing(resources=["vm1", "vm2"]))
     event.refresh_from_db()
     assert (event.status, event.ended_as, event.ended_at) == ("SCHEDULED", "", None)
-    assert kinds(event)[-1] == "event_reopened" or "event_reopened" in kinds(event)
+    assert "event_reopened" in kinds(event)
 
 
 def test_started_before_not_before_without_our_approval_is_approved_elsewhere() -> None:
@@ -156,3 +156,16 @@ def test_every_document_is_kept_as_received_and_its_body_once() -> None:
     assert Observation.objects.filter(kind="document").count() == 12
     bodies = {bytes(one.document.body) for one in Observation.objects.select_related("document") if one.document}
     assert len(bodies) == 2
+
+
+def test_a_machine_that_comes_back_and_still_lists_it_reopens_it() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    fleet.later(61)
+    fleet.all_say(names=["vm1", "vm2", "vm3", "vm4", "vm5"])
+    assert the_event().status == "ENDED"
+    # Its document has not changed, so it has nothing new to report: being heard is all there is.
+    fleet.later(5)
+    fleet.heard("vm6")
+    fleet.advance()
+    assert the_event().status == "SCHEDULED"
