@@ -60,7 +60,7 @@ class SmallJson(BaseParser):
     ) -> Any:
         raw = stream.read(MAX_BODY_BYTES + 1)
         if len(raw) > MAX_BODY_BYTES:
-            raise Problem("too-large")
+            raise Problem("too-large", f"A body may hold {MAX_BODY_BYTES // 1024} KiB.")
         try:
             found = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
         except (ValueError, RecursionError) as error:

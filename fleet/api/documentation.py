@@ -55,9 +55,12 @@ STREAM: dict[str, Any] = {
             "description": "Events until the stream ends itself.",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
-        "401": {
-            "description": "Nobody is logged in.",
-            "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        **{
+            status: {
+                "description": "",
+                "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            }
+            for status in ("401", "403", "503")
         },
     },
 }

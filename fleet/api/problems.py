@@ -1,4 +1,7 @@
-"""Every error of the API is a problem document (RFC 9457) of one of these types."""
+"""Every error of the API is a problem document (RFC 9457) of one of these types.
+
+The gateway answers agents and streams with types out of the same list, in sentences of its own.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +43,15 @@ PROBLEMS: dict[str, ProblemType] = {
     "not-permitted": ProblemType(
         403, "This person or token may not do that", "Ask an administrator for the right or the scope that is missing."
     ),
+    "join-token-refused": ProblemType(
+        403, "This join token admits no agent", "Make a new one and configure the agent with it."
+    ),
     "not-found": ProblemType(404, "There is no such thing", "Check the address; paths end with a slash."),
     "unknown-event": ProblemType(404, "Nobody has reported this EventId", "Look it up in the list of events."),
     "unknown-machine": ProblemType(404, "No machine has this id", "Look it up in the list of machines."),
     "unknown-approval": ProblemType(404, "No approval has this id", "Look it up at its event."),
     "method-not-allowed": ProblemType(405, "This address has no such method", "Use one of the methods in `Allow`."),
+    "too-slow": ProblemType(408, "The request did not come to its end in time", "Send it again, all at once."),
     "already-decided": ProblemType(
         409, "Somebody was first", "Look at the approval that is there; `by` and `at` say who decided and when."
     ),
@@ -55,9 +62,9 @@ PROBLEMS: dict[str, ProblemType] = {
         409, "It is too late for that", "Do nothing: what happens now is decided already; the event's page shows it."
     ),
     "version-changed": ProblemType(
-        409, "The event has changed since you looked", "Read the event again, then decide on its new version."
+        409, "The event has changed since you looked", "Send the `version` that you decide on as `expected_version`."
     ),
-    "too-large": ProblemType(413, "The body is too large", "Send at most 64 KiB."),
+    "too-large": ProblemType(413, "The body is too large", "Send less at once."),
     "unsupported-media-type": ProblemType(
         415, "The body is of a kind that is not understood", "Send `Content-Type: application/json`."
     ),
@@ -67,6 +74,7 @@ PROBLEMS: dict[str, ProblemType] = {
     ),
     "throttled": ProblemType(429, "Too many requests", "Wait for as many seconds as `Retry-After` says."),
     "failed": ProblemType(500, "Drydock failed", "Try again; if it happens again, tell the people who run Drydock."),
+    "busy": ProblemType(503, "Drydock has too much to do", "Wait for as many seconds as `Retry-After` says."),
 }
 
 
@@ -91,11 +99,9 @@ def document(name: str, *, detail: str = "", more: Mapping[str, Any] | None = No
 
 def refusal(error: Refused) -> dict[str, Any]:
     """The problem document of an operation's refusal."""
-    if error.code not in PROBLEMS:
-        return document("validation", detail=error.sentence, more={"errors": [], **error.details})
     more = dict(error.details)
     if error.code == "validation":
-        more.setdefault("errors", [])
+        more.setdefault("errors", [{"field": "", "message": error.sentence}])
     return document(error.code, detail=error.sentence, more=more)
 
 
