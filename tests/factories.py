@@ -24,6 +24,9 @@ NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
 
 
+DEFAULT_NOT_BEFORE = NOW + timedelta(seconds=900)
+
+
 def seconds(count: float) -> timedelta:
     return timedelta(seconds=count)
 
@@ -34,7 +37,7 @@ def listing(
     status: str = "Scheduled",
     event_type: str = "Freeze",
     resources: Sequence[str] = ("vm1",),
-    not_before: datetime | None = NOW + seconds(900),
+    not_before: datetime | None = DEFAULT_NOT_BEFORE,
     **fields: Any,
 ) -> dict[str, Any]:
     """One element of `Events` as the metadata service words it; `None` as a field leaves it out."""
@@ -110,7 +113,9 @@ class Fleet:
         heard: bool = True,
         **compute: Any,
     ) -> Agent:
-        """Enrol one machine; unless `heard` is False it is live at `self.now`. An empty set name makes it provisional."""
+        """Enrol one machine; unless `heard` is False it is live at `self.now`. An empty set name makes it
+        provisional.
+        """
         instance = {
             "name": name,
             "subscriptionId": "11111111-2222-3333-4444-555555555555",
@@ -180,7 +185,9 @@ class Fleet:
         for name in chosen:
             self.say(name, *events)
 
-    def receipt(self, order: Order, *, outcome: str = wire.ANSWERED, status: int | None = 200, reason: str = "") -> None:
+    def receipt(
+        self, order: Order, *, outcome: str = wire.ANSWERED, status: int | None = 200, reason: str = ""
+    ) -> None:
         """The order's machine answers it."""
         agent = next(agent for agent in self.agents.values() if agent.machine.pk == order.machine_id)
         data = wire.ReceiptData(

@@ -87,7 +87,7 @@ def _text(value: Any, limit: int) -> str:
 
 def _clean_name(name: str) -> str:
     # 2017-03-01 put an underscore before the names of machines.
-    return name[1:] if name.startswith("_") else name
+    return name.removeprefix("_")
 
 
 def read_listing(raw: Any) -> Listing | None:
@@ -165,6 +165,4 @@ def read_document(body: bytes) -> Document:
         else:
             listings[listing.event_id] = listing
             flags += [f"{listing.spelled}: {flag}" for flag in listing.flags]
-    return Document(
-        readable=True, incarnation=incarnation, listings=tuple(listings.values()), flags=tuple(flags)
-    )
+    return Document(readable=True, incarnation=incarnation, listings=tuple(listings.values()), flags=tuple(flags))

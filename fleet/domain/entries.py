@@ -38,7 +38,8 @@ class EntryKind(StrEnum):
     MACHINE_REVOKED = "machine_revoked"
     MACHINE_MOVED = "machine_moved"
     SET_MERGED = "set_merged"
-    TOKEN_CREATED = "token_created"
+    # A kind of entry, no password.
+    TOKEN_CREATED = "token_created"  # noqa: S105
 
 
 ENTRY_LOOKS: dict[EntryKind, Look] = {

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TypeFacts:
-    """`effect` is one sentence for operators; `lost` names what does not come back; `notice_seconds` is the documented minimum."""
+    """`effect` is one sentence for operators; `lost` names what does not come back; `notice_seconds` is the
+    documented minimum.
+    """
 
     effect: str
     lost: str

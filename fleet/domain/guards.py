@@ -85,7 +85,9 @@ def who_is_asked(facts: EventFacts) -> list[MachineFacts]:
     """Live machines whose newest document lists the event: those in `Resources` as listed, then the others by name."""
     hit = hit_machines(facts)
     named = {machine.machine_id for machine in hit}
-    others = sorted((m for m in facts.machines if m.machine_id not in named), key=lambda m: (m.name.lower(), m.machine_id))
+    others = sorted(
+        (m for m in facts.machines if m.machine_id not in named), key=lambda m: (m.name.lower(), m.machine_id)
+    )
     return [m for m in [*hit, *others] if m.live and m.lists_it]
 
 
@@ -117,7 +119,9 @@ def guards(facts: EventFacts, *, now: datetime, expected_version: int | None = N
 def _warnings(facts: EventFacts) -> list[Guard]:
     found = []
     if facts.event_type in LOSING_TYPES:
-        found.append(Guard("lost-for-good", f"What is lost does not come back: {facts_of(facts.event_type).lost}.", False))
+        found.append(
+            Guard("lost-for-good", f"What is lost does not come back: {facts_of(facts.event_type).lost}.", False)
+        )
     hit = {m.machine_id for m in hit_machines(facts)}
     live = [m for m in facts.machines if m.live]
     if hit and live and all(m.machine_id in hit for m in live):

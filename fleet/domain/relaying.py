@@ -66,8 +66,8 @@ def next_step(
 ) -> Step:
     """Decide the next step of an approval in GRANTED, RELAYING or ACCEPTED; any other state has none.
 
-    `patience` is how long an order may go unanswered before the next machine is asked, and how long the relay waits for a
-    receipt when the event moves while an order is out.
+    `patience` is how long an order may go unanswered before the next machine is asked, and how long the relay waits
+    for a receipt when the event moves while an order is out.
     """
     if state is ApprovalState.ACCEPTED:
         return _after_acceptance(facts)
@@ -82,7 +82,9 @@ def next_step(
         if fresh:
             return NOTHING
         if out:
-            return Step(Do.CONFIRM, reason="Started was seen while an order was out whose receipt never came.", inferred=True)
+            return Step(
+                Do.CONFIRM, reason="Started was seen while an order was out whose receipt never came.", inferred=True
+            )
         return Step(Do.VOID, reason="The event started without this approval.")
     if facts.status is EventStatus.ENDED:
         return NOTHING if fresh and out else Step(Do.VOID, reason="The event ended before the approval reached Azure.")
@@ -110,7 +112,8 @@ def _whom_to_ask(
     askable = who_is_asked(facts)
     candidates = [m for m in askable if m.machine_id not in refused]
     if open_order is not None:
-        machine = next((m for m in askable if m.machine_id == open_order.machine_id), None)
+        # A machine that has stopped listing the event is waited for like any other: most likely the event is ending.
+        machine = next((m for m in facts.machines if m.machine_id == open_order.machine_id and m.live), None)
         waited = now - (open_order.delivered_at or open_order.offered_at)
         if machine is not None and waited < patience:
             return Step(Do.RING, machine=machine) if open_order.delivered_at is None else NOTHING
@@ -127,7 +130,8 @@ def _whom_to_ask(
     fresh_ones = [m for m in candidates if m.machine_id not in last_asked]
     if fresh_ones:
         return Step(Do.OFFER, machine=fresh_ones[0], reason=reason)
-    # Everyone was asked and stayed silent: begin again with the one whose turn is longest ago, not faster than patience.
+    # Everyone was asked and stayed silent: begin again with the one whose turn is longest ago, not faster than
+    # patience.
     again = sorted(candidates, key=lambda m: last_asked[m.machine_id])
     if again and now - last_asked[again[0].machine_id] >= patience:
         return Step(Do.OFFER, machine=again[0], reason=reason)

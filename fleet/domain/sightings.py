@@ -112,8 +112,8 @@ def fold(witnesses: Iterable[Witness], *, now: datetime) -> Folded | None:
     """Compute the event's state; None when nobody of its set has a word about it.
 
     Ended needs: no live machine lists it, one that had listed it no longer does, and every live machine of the set had
-    a good poll since the last listing. Without a live witness nothing ends, save the machine that a Preempt or Terminate
-    deleted: that is inferred once all who list it are silent and NotBefore is past.
+    a good poll since the last listing. Without a live witness nothing ends, save the machine that a Preempt or
+    Terminate deleted: that is inferred once all who list it are silent and NotBefore is past.
     """
     everyone = list(witnesses)
     words = [(w.machine_id, w.word) for w in everyone if w.word is not None and not w.word.foreign]

@@ -58,7 +58,8 @@ class Approval(models.Model):
 class Order(models.Model):
     """An approval on its way to one machine.
 
-    `delivered_by` names the path that brought it there: `celery` (the task on commit), `beat` (Celery's sweep), `ticker`
+    `delivered_by` names the path that brought it there: `celery` (the task on commit), `beat` (Celery's sweep),
+    `ticker`
     (the gateway's, when Celery is gone), `look` (a gateway's look each second) or `report` (in an answer to reports).
     """
 

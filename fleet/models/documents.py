@@ -34,7 +34,12 @@ class Observation(models.Model):
     received_at = models.DateTimeField()
     # No constraint in the database: the body is written in the same transaction, and the check costs a lookup a row.
     document = models.ForeignKey(
-        DocumentBody, null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False, related_name="observations"
+        DocumentBody,
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        related_name="observations",
     )
     incarnation = models.BigIntegerField(null=True, blank=True)
     data = models.JSONField(null=True, blank=True)

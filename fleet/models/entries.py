@@ -8,7 +8,6 @@ from fleet.models.approvals import Approval
 from fleet.models.events import ScheduledEvent
 from fleet.models.machines import AvailabilitySet, Machine
 
-
 # The number of the writing transaction: xid8 goes to bigint by way of text.
 CURRENT_TRANSACTION = Cast(
     Cast(Func(function="pg_current_xact_id", output_field=models.TextField()), models.TextField()),

@@ -98,9 +98,7 @@ class Sighting(models.Model):
         ]
         indexes = [
             # Asked at every document: which events does this machine's newest word still list?
-            models.Index(
-                fields=["machine"], name="sighting_listed", condition=models.Q(gone_at__isnull=True)
-            ),
+            models.Index(fields=["machine"], name="sighting_listed", condition=models.Q(gone_at__isnull=True)),
         ]
 
     def __str__(self) -> str:

@@ -35,7 +35,9 @@ def machine_presence(machine: Machine, *, now: datetime, limits: Limits) -> Pres
 
 
 def contact_times(machine: Machine) -> tuple[datetime | None, datetime | None]:
-    """(last heard, last good poll). A document is a good poll, too, and may be here before the presence map is flushed."""
+    """(last heard, last good poll). A document is a good poll, too, and may be here before the presence map is
+    flushed.
+    """
     row = getattr(machine, "presence", None)
     head = getattr(machine, "head", None)
     polled = latest(row.last_poll_at if row else None, head.at if head else None)
@@ -103,8 +105,8 @@ def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventF
     machines = _machines_of(set_ids)
     listed: dict[int, dict[int, str]] = defaultdict(dict)
     standing = Sighting.objects.filter(event_id__in=event_ids, gone_at__isnull=True, foreign=False)
-    for event_id, machine_id, spelled in standing.values_list("event_id", "machine_id", "spelled"):
-        listed[event_id][machine_id] = spelled
+    for row_id, machine_id, spelled in standing.values_list("event_id", "machine_id", "spelled"):
+        listed[row_id][machine_id] = spelled
     decisions = {}
     live = [state.value for state in LIVE_APPROVALS]
     for approval in Approval.objects.filter(event_id__in=event_ids, state__in=live).select_related("decided_by"):

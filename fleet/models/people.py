@@ -5,7 +5,9 @@ from django.db import models
 
 
 class ApiToken(models.Model):
-    """A bearer token: a public prefix and the SHA-256 of a 256-bit secret. `scopes` out of `read`, `approve`, `admin`."""
+    """A bearer token: a public prefix and the SHA-256 of a 256-bit secret. `scopes` out of `read`, `approve`,
+    `admin`.
+    """
 
     prefix = models.TextField(unique=True)
     secret_hash = models.TextField()

@@ -37,8 +37,8 @@ def grant(
 ) -> Approval:
     """Decide that this event starts now. The approval and its first order are one transaction.
 
-    `via` is `page` or `api`. Raises Refused: `not-permitted`, `validation`, `unknown-event`, `already-decided` (details `by`,
-    `at`, `approval`), `too-late`, `version-changed` (details `version`), `guarded` (details `guards`).
+    `via` is `page` or `api`. Raises Refused: `not-permitted`, `validation`, `unknown-event`, `already-decided`
+    (details `by`, `at`, `approval`), `too-late`, `version-changed` (details `version`), `guarded` (details `guards`).
     """
     require_approve(by)
     comment = comment.replace("\x00", "").strip()
@@ -131,7 +131,9 @@ def withdraw(
     approval = Approval.objects.select_related("event").get(pk=approval_id)
     if Order.objects.filter(approval=approval).exists():
         look = LOOKS[ApprovalState(approval.state)]
-        raise Refused("too-late", f"It cannot be withdrawn: an order was offered to a machine. It stands at: {look.label}.")
+        raise Refused(
+            "too-late", f"It cannot be withdrawn: an order was offered to a machine. It stands at: {look.label}."
+        )
     facts = load_facts([event_pk], now=now)[event_pk]
     reason = f"{by.get_username()} withdrew it." + (f" “{comment}”" if comment else "")
     if not relaying.close(

@@ -32,8 +32,8 @@ def create_join_token(
 ) -> tuple[JoinToken, str]:
     """A token with which agents enrol until it expires. The plain text is returned this once.
 
-    `set_name` is `[kind:]name` for machines that name no set themselves. Raises Refused `validation` or `not-permitted`;
-    without `by` it is made on the command line.
+    `set_name` is `[kind:]name` for machines that name no set themselves. Raises Refused `validation` or
+    `not-permitted`; without `by` it is made on the command line.
     """
     if by is not None:
         require_administer(by)
@@ -109,13 +109,22 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
         warning = f"Enrolled again at {now:%Y-%m-%d %H:%M:%S} UTC: the credential before it was revoked."
         values["warnings"] = [*machine.warnings, warning][-5:]
         Machine.objects.filter(pk=machine.pk).update(**values)
-        kind, text = EntryKind.MACHINE_ENROLLED_AGAIN, f"{values['resource_name']} enrolled again; its old credential ended."
+        kind, text = (
+            EntryKind.MACHINE_ENROLLED_AGAIN,
+            f"{values['resource_name']} enrolled again; its old credential ended.",
+        )
         transaction.on_commit(lambda: bells.ring_revoked([machine.pk]))
     JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
     entries.write(
         [
             entries.entry(
-                kind, text, at=now, machine_id=machine.pk, set_id=home.pk, actor=str(values["resource_name"]), via="agent"
+                kind,
+                text,
+                at=now,
+                machine_id=machine.pk,
+                set_id=home.pk,
+                actor=str(values["resource_name"]),
+                via="agent",
             )
         ]
     )

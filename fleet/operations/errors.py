@@ -4,7 +4,9 @@ from typing import Any
 
 
 class Refused(Exception):
-    """Nothing was written. `code` is a problem type, `sentence` tells people what to do, `details` goes along as JSON."""
+    """Nothing was written. `code` is a problem type, `sentence` tells people what to do, `details` goes along as
+    JSON.
+    """
 
     def __init__(self, code: str, sentence: str, **details: Any) -> None:
         super().__init__(sentence)

@@ -47,7 +47,9 @@ def settle_sets(
         for machine in Machine.objects.filter(pk__in=fresh.values("machine_id")).order_by("pk"):
             text = f"{machine.resource_name} lists this event but belongs to another set: kept, without a vote."
             written.append(
-                entry(EntryKind.FOREIGN_SIGHTING, text, at=now, event_id=event.pk, machine_id=machine.pk, actor="Drydock")
+                entry(
+                    EntryKind.FOREIGN_SIGHTING, text, at=now, event_id=event.pk, machine_id=machine.pk, actor="Drydock"
+                )
             )
         fresh.update(foreign=True)
     write(written)
@@ -186,12 +188,16 @@ def _entries(
 
     names = ", ".join(folded.resources) or "no named machine"
     if is_new:
-        first = min((w for w in witnesses if w.word), key=lambda w: (w.word.first_at if w.word else folded.first_seen_at))
+        first = min((w for w in witnesses if w.word), key=lambda w: w.word.first_at if w.word else folded.first_seen_at)
         when = f", not before {folded.not_before:%Y-%m-%d %H:%M:%S} UTC" if folded.not_before else ""
         kind = folded.event_type or "An event of unknown type"
         add(EntryKind.EVENT_SEEN, f"{kind} for {names}{when}; first seen by {first.name}.", folded.first_seen_at)
     elif status == EventStatus.ENDED.value and folded.status is not EventStatus.ENDED:
-        add(EntryKind.EVENT_REOPENED, "A newer document lists the event again: it is open.", _last_listing(witnesses, folded))
+        add(
+            EntryKind.EVENT_REOPENED,
+            "A newer document lists the event again: it is open.",
+            _last_listing(witnesses, folded),
+        )
     elif folded.versioned[1:] != before[1:]:
         add(EntryKind.EVENT_CHANGED, f"Azure changed {_changes(folded, before)}.", _last_listing(witnesses, folded))
     if folded.started_at is not None and (is_new or status == EventStatus.SCHEDULED.value):

@@ -60,7 +60,9 @@ def issue_token(
         expires_at=expires_at,
     )
     text = f"An API token “{name}” of {user.get_username()} was made."
-    entries.write([entries.entry(EntryKind.TOKEN_CREATED, text, at=now, actor=user.get_username(), scopes=token.scopes)])
+    entries.write(
+        [entries.entry(EntryKind.TOKEN_CREATED, text, at=now, actor=user.get_username(), scopes=token.scopes)]
+    )
     return token, plain
 
 

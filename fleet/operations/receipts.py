@@ -39,7 +39,7 @@ def events_of(receipts: Collection[Receipt]) -> set[int]:
     ids = [order_id for order_id in (order_id_of(receipt.data.order_id) for receipt in receipts) if order_id]
     if not ids:
         return set()
-    return set(Order.objects.filter(pk__in=ids).values_list("approval__event_id", flat=True))
+    return set(Order.objects.filter(pk__in=ids).values_list("approval__event", flat=True))
 
 
 @transaction.atomic
@@ -62,7 +62,9 @@ def _delivered(order: Order, *, via: str, now: datetime) -> bool:
         return False
     move(order.approval, ApprovalState.RELAYING)
     by = f" by {PATHS[via]}" if via else ""
-    write([_about(EntryKind.ORDER_DELIVERED, f"{order.machine.resource_name} has the order{by}.", order, now, path=via)])
+    write(
+        [_about(EntryKind.ORDER_DELIVERED, f"{order.machine.resource_name} has the order{by}.", order, now, path=via)]
+    )
     return True
 
 
@@ -93,7 +95,9 @@ def _about(kind: EntryKind, text: str, order: Order, now: datetime, **data: obje
 
 
 def take(receipts: Sequence[Receipt], *, now: datetime) -> list[Entry]:
-    """Take receipts; the events of their orders are locked by the caller. Returns entries for receipts of unknown orders."""
+    """Take receipts; the events of their orders are locked by the caller. Returns entries for receipts of unknown
+    orders.
+    """
     strange: list[Entry] = []
     for receipt in receipts:
         order_id = order_id_of(receipt.data.order_id)
@@ -107,7 +111,14 @@ def take(receipts: Sequence[Receipt], *, now: datetime) -> list[Entry]:
         if order is None:
             text = "A receipt came for an order that this machine was never given."
             strange.append(
-                entry(EntryKind.LATE_RECEIPT, text, at=now, machine_id=receipt.machine_id, via="agent", order=receipt.data.order_id)
+                entry(
+                    EntryKind.LATE_RECEIPT,
+                    text,
+                    at=now,
+                    machine_id=receipt.machine_id,
+                    via="agent",
+                    order=receipt.data.order_id,
+                )
             )
         elif order.answered_at is None:
             _take_one(order, receipt.data, now)

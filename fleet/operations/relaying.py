@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Q
 from drydock_agent import wire
 
 from fleet.domain.entries import EntryKind
@@ -26,7 +27,7 @@ from fleet.domain.states import (
     approval_sources,
     order_sources,
 )
-from fleet.models import Approval, Order, ScheduledEvent, Sweep
+from fleet.models import Approval, Order, ScheduledEvent, Sighting, Sweep
 from fleet.models.facts import load_facts, load_witnesses
 from fleet.operations import bells, folding
 from fleet.operations.entries import entry, write
@@ -99,7 +100,9 @@ def _steps(event_pks: Collection[int], now: datetime) -> dict[int, tuple[Approva
 
 
 def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str) -> set[int]:
-    """Carry out the next step of each approval of these locked events; the machines (row ids) to ring after the commit."""
+    """Carry out the next step of each approval of these locked events; the machines (row ids) to ring after the
+    commit.
+    """
     ring: set[int] = set()
     for approval, facts, step in _steps([event.pk for event in events], now).values():
         if approval.state == ApprovalState.GRANTED.value and step.do in (Do.OFFER, Do.RING, Do.NOTHING):
@@ -249,8 +252,8 @@ def advance_approval(*, approval_id: int, now: datetime, via: str) -> set[int]:
 def advance(*, now: datetime, via: str) -> Advanced:
     """Advance whatever is due: fold what time has changed, ring, time out, ask the next machine, lapse.
 
-    Looks without locks first and locks only what has a step to take. An advisory lock keeps two sweeps apart; the one that
-    does not get it returns at once.
+    Looks without locks first and locks only what has a step to take. An advisory lock keeps two sweeps apart; the
+    one that does not get it returns at once.
     """
     with transaction.atomic():
         with connection.cursor() as cursor:
@@ -281,7 +284,14 @@ def _due(now: datetime) -> list[int]:
     states = [state.value for state in RELAYED_APPROVALS]
     approved = list(Approval.objects.filter(state__in=states).values_list("event_id", flat=True))
     due = {pk for pk, (_, _, step) in _steps(approved, now).items() if step.do is not Do.NOTHING}
-    events = list(ScheduledEvent.objects.exclude(status=EventStatus.ENDED.value))
+    is_open = ~Q(status=EventStatus.ENDED.value)
+    # Over, as it seemed while a machine was silent that is back and still lists it.
+    back = Sighting.objects.filter(
+        gone_at__isnull=True,
+        foreign=False,
+        machine__presence__last_heard_at__gt=now - timedelta(seconds=settings.LIVE_SECONDS),
+    )
+    events = list(ScheduledEvent.objects.filter(is_open | Q(pk__in=back.values("event_id"))))
     witnesses = load_witnesses(events, now=now)
     for event in events:
         folded = fold(witnesses[event.pk], now=now)
@@ -294,7 +304,7 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
     """Open orders by machine (row ids), for these machines or for all. `via` is left to who delivers."""
     rows = Order.objects.filter(state__in=[state.value for state in OPEN_ORDERS]).select_related("machine")
     if machine_ids is not None:
-        rows = rows.filter(machine_id__in=machine_ids)
+        rows = rows.filter(machine_id__any=machine_ids)
     found: dict[int, list[wire.Order]] = defaultdict(list)
     for order in rows.defer("machine__compute").order_by("offered_at", "id"):
         found[order.machine_id].append(

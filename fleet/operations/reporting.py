@@ -1,7 +1,7 @@
 """Taking reports: one transaction for a whole batch of deliveries, and every row in the order of its key.
 
-Phases: number the spools, keep the bodies, keep the observations, merge documents that are news, take receipts, fold the
-events concerned, relay what follows from that.
+Phases: number the spools, keep the bodies, keep the observations, merge documents that are news, take receipts, fold
+the events concerned, relay what follows from that.
 """
 
 import base64
@@ -27,7 +27,9 @@ Data = wire.DocumentData | wire.ReminderData | wire.ReceiptData | wire.InstanceD
 
 @dataclass(frozen=True, slots=True)
 class ParsedReport:
-    """One report with its data decoded. `at` is corrected, `machine_at` as sent; `flag` says what was not understood."""
+    """One report with its data decoded. `at` is corrected, `machine_at` as sent; `flag` says what was not
+    understood.
+    """
 
     seq: int
     kind: str

@@ -37,15 +37,15 @@ def read_tags(compute: dict[str, Any]) -> dict[str, str]:
 
 
 def resolve(*, stated: str, compute: dict[str, Any], vm_id: str, now: datetime) -> tuple[AvailabilitySet, Place]:
-    """The set and place that a machine's configuration and instance metadata state. Raises ValueError for a bad name."""
+    """The set and place that a machine's configuration and instance metadata state. Raises ValueError for a bad
+    name.
+    """
     service = read_tags(compute).get("drydock:service", "").strip()
     key = set_of(stated=stated, compute=compute, machine_id=vm_id)
     return ensure_set(key, now=now, service=service), place_of(compute)
 
 
-def join_for_event(
-    *, event: ScheduledEvent, reporters: list[Machine], now: datetime
-) -> tuple[list[Entry], set[int]]:
+def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: datetime) -> tuple[list[Entry], set[int]]:
     """Machines of other sets list this event: join what is provisional, and name the machines that stay foreign.
 
     Machines that list one EventId are in one set. A provisional set gives way to the other one; of two provisional sets

@@ -1,7 +1,7 @@
 """What documents say, merged into heads and sightings.
 
-A machine's newest word by its own sequence counts. A document behind its head adds history (its observation) and nothing
-else, so that repeats and replays change nothing.
+A machine's newest word by its own sequence counts. A document behind its head adds history (its observation) and
+nothing else, so that repeats and replays change nothing.
 """
 
 from collections import defaultdict
