@@ -105,7 +105,7 @@ class Call(APIView):
     renderer_classes = [JSONRenderer]
     content_negotiation_class = AlwaysJson
     throttle_classes: list[type[BaseThrottle]] = [PerPerson]
-    metadata_class = None
+    http_method_names = ["get", "head", "post", "patch", "delete"]
     needs: Mapping[str, str] = {}
     # Query parameters that this call knows; another one is a mistake of the caller that would pass unseen.
     knows: frozenset[str] = frozenset()
@@ -123,6 +123,12 @@ class Call(APIView):
                 f"There is no parameter `{unknown[0]}` here.",
                 errors=[{"field": name, "message": "There is no such parameter."} for name in unknown],
             )
+
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+        """What is true for seconds is not to be kept by anybody on the way."""
+        final = super().finalize_response(request, response, *args, **kwargs)
+        final["Cache-Control"] = "no-store"
+        return final
 
     def shown(self, shape: type[Serializer[Any]], row: Any, *, status: int = 200) -> Response:
         """One thing, as its shape says."""

@@ -28,7 +28,7 @@ def test_an_unknown_address_is_a_problem_and_no_page(db: None) -> None:
 def test_a_method_that_is_not_there_names_those_that_are(operator: Caller) -> None:
     answer = operator.post("events/", {})
     problem(answer, 405, "method-not-allowed")
-    assert "GET" in answer["Allow"]
+    assert answer["Allow"] == "GET, HEAD"
     problem(operator("OPTIONS", "events/"), 405, "method-not-allowed")
 
 
@@ -46,6 +46,11 @@ def test_a_body_that_is_too_large_is_refused(admin: Caller) -> None:
 def test_a_form_is_refused(admin: Caller) -> None:
     answer = admin.client.post("/api/v1/join-tokens/", {"comment": "x"}, headers=admin.headers)
     problem(answer, 415, "unsupported-media-type")
+
+
+def test_nobody_on_the_way_keeps_an_answer(operator: Caller) -> None:
+    for address in ("events/", "events/nobody/", "nothing/"):
+        assert operator.get(address)["Cache-Control"] == "no-store"
 
 
 def test_whatever_representation_is_asked_for_it_is_json(operator: Caller) -> None:
