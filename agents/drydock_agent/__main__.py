@@ -47,6 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
     _log_to_stderr(settings.log_level)
     try:
         return _COMMANDS[arguments[0]](settings)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
     except SpoolBusy:
         print(f"Another agent uses the state folder {settings.state_dir}.", file=sys.stderr)
     except SpoolError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from . import identity as who
 from .clock import Clock, ServerClock
 from .config import Settings
-from .connections import NoAnswer
+from .connections import NoAnswer, trust
 from .document import read
 from .fleet import Fleet, Refused
 from .imds import Imds, NotNow
@@ -71,7 +71,7 @@ def _metadata(imds: Imds, settings: Settings) -> list[Finding]:
 def _fleet(settings: Settings, state: StateFolder, clock: Clock, user_agent: str) -> list[Finding]:
     server_clock = ServerClock(clock)
     fleet = Fleet(
-        settings.fleet_url, user_agent=user_agent, ca_file=settings.ca_file, clock=clock, server_clock=server_clock
+        settings.fleet_url, user_agent=user_agent, tls=trust(settings.ca_file), clock=clock, server_clock=server_clock
     )
     credential = state.credential()
     try:

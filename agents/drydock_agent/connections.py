@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import ssl
 import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from .config import ConfigError
 
 from .lean import requests  # isort: skip - before urllib3, so that nothing else imports it first
 import urllib3
@@ -46,17 +49,16 @@ class Connections:
     """
 
     def __init__(
-        self, *, headers: Mapping[str, str], proxies: Mapping[str, str] | None = None, ca_file: str = ""
+        self, *, headers: Mapping[str, str], proxies: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None
     ) -> None:
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.headers.clear()
         self._session.headers.update(headers)
-        self._adapter = _CuttableAdapter(pool_connections=1, pool_maxsize=1)
+        self._adapter = _CuttableAdapter(tls)
         self._session.mount("http://", self._adapter)
         self._session.mount("https://", self._adapter)
         self._proxies = dict(proxies or {})
-        self._verify: bool | str = ca_file or True
         self._prepared: requests.PreparedRequest | None = None
         self._interrupted = threading.Event()
 
@@ -77,9 +79,7 @@ class Connections:
         try:
             # The adapter is called directly: it skips cookies, hooks and redirects, half the time of a call.
             prepared = self._prepare(method, url, headers, body)
-            response = self._adapter.send(
-                prepared, stream=True, timeout=timeout, verify=self._verify, proxies=self._proxies
-            )
+            response = self._adapter.send(prepared, stream=True, timeout=timeout, proxies=self._proxies)
             with response:
                 content = response.raw.read(limit + 1, decode_content=True)
                 if len(content) > limit:
@@ -113,20 +113,25 @@ class Connections:
 
 
 class _CuttableAdapter(requests.adapters.HTTPAdapter):
-    """Knows the connections that its pools made."""
+    """Knows the connections that its pools made, and gives them all one TLS context."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._made: weakref.WeakSet[urllib3.connection.HTTPConnection] = weakref.WeakSet()
-        super().__init__(**options)
+        self._tls = tls
+        super().__init__(pool_connections=1, pool_maxsize=1)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
+        super().init_poolmanager(*args, **kwargs, ssl_context=self._tls)
         self._watch(self.poolmanager)
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
-        manager = super().proxy_manager_for(proxy, **kwargs)
+        manager = super().proxy_manager_for(proxy, **kwargs, ssl_context=self._tls)
         self._watch(manager)
         return manager
+
+    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
+        # The shared context has the certificates; requests would have each connection read them again.
+        conn.cert_reqs = "CERT_REQUIRED"
 
     def cut(self) -> None:
         for connection in list(self._made):
@@ -156,6 +161,14 @@ class _CuttableAdapter(requests.adapters.HTTPAdapter):
             ConnectionCls = Secure
 
         manager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
+
+
+def trust(ca_file: str) -> ssl.SSLContext:
+    """A context that trusts the certificates in `ca_file`, else those that `requests` brings. Raises `ConfigError`."""
+    try:
+        return ssl.create_default_context(cafile=ca_file or requests.adapters.DEFAULT_CA_BUNDLE_PATH)
+    except (ssl.SSLError, OSError):
+        raise ConfigError(f"DRYDOCK_CA_FILE names {ca_file}, which holds no certificates.") from None
 
 
 def proxies_from_environment(url: str) -> dict[str, str]:

@@ -46,6 +46,7 @@ class Courier:
         random: Random,
         agent_version: str,
         last_poll_at: Callable[[], datetime | None],
+        renewed: Callable[[], None],
     ) -> None:
         self.wake = wake
         self._fleet = fleet
@@ -57,6 +58,7 @@ class Courier:
         self._backoff = Backoff(random)
         self._agent_version = agent_version
         self._last_poll_at = last_poll_at
+        self._renewed = renewed
         self._not_before = 0.0
         self._next_heartbeat = 0.0
         self._most = wire.MAX_REPORTS
@@ -142,7 +144,7 @@ class Courier:
         self._orders.take(answer.orders, answer.unreadable)
         if not self._spool.acknowledge(answer.acknowledged, answer.refused):
             log.warning("The backend knows reports that this state folder lost: it was put back. A new spool begins.")
-            self._orders.reload()
+            self._renewed()
         for seq, reason in answer.refused.items():
             self._quiet.warn("refused", f"The backend refused report {seq}: {reason}. It is kept apart in the spool.")
         self._next_heartbeat = self._clock.monotonic() + HEARTBEAT_SECONDS

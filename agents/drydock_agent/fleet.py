@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -42,14 +43,16 @@ class Acknowledgement:
 class Fleet:
     """One connection to the backend, for one thread. Calls raise `NoAnswer` and `Refused`, and set the server clock."""
 
-    def __init__(self, url: str, *, user_agent: str, ca_file: str, clock: Clock, server_clock: ServerClock) -> None:
+    def __init__(
+        self, url: str, *, user_agent: str, tls: ssl.SSLContext, clock: Clock, server_clock: ServerClock
+    ) -> None:
         self._url = url
         self._clock = clock
         self._server_clock = server_clock
         self._connections = Connections(
             headers={"User-Agent": user_agent, "Accept": "application/json", "Connection": "keep-alive"},
             proxies=proxies_from_environment(url),
-            ca_file=ca_file,
+            tls=tls,
         )
 
     def enrol(self, request: wire.EnrolRequest) -> str:

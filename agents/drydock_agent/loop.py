@@ -14,7 +14,7 @@ from . import identity as who
 from . import wire
 from .clock import Clock, ServerClock
 from .config import Settings
-from .connections import Interrupted
+from .connections import Interrupted, trust
 from .courier import Courier
 from .enrolment import Enrolment
 from .fleet import Fleet
@@ -65,6 +65,7 @@ class Crew:
         release = agent_version()
         user_agent = f"drydock-agent/{release}"
         server_clock = ServerClock(clock)
+        tls = trust(settings.ca_file)
         # Spreads a fleet's tries; nothing here is a secret.
         random = Random()  # noqa: S311
         to_courier = threading.Event()
@@ -99,7 +100,7 @@ class Crew:
             return Fleet(
                 settings.fleet_url,
                 user_agent=user_agent,
-                ca_file=settings.ca_file,
+                tls=tls,
                 clock=clock,
                 server_clock=server_clock,
             )
@@ -115,6 +116,7 @@ class Crew:
             random=random,
             agent_version=release,
             last_poll_at=lambda: self.scheduled_events.last_poll_at,
+            renewed=self._renewed,
         )
         self.listener = Listener(
             fleet=fleet(),
@@ -171,6 +173,11 @@ class Crew:
                 pause = SURVIVAL_PAUSE_SECONDS
             if pause > 0 and not self.stopping.is_set():
                 part.wake.wait(pause)
+
+    def _renewed(self) -> None:
+        # What the old state remembers of numbers and documents may be behind what the backend has.
+        self.orders.reload()
+        self.scheduled_events.forget()
 
     def _enrolled(self) -> None:
         # A backend that gave a new credential may not have what an earlier one of this spool had acknowledged.

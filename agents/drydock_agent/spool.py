@@ -19,24 +19,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
+from . import spool_tables as tables
 from .clock import to_text
 
 T = TypeVar("T")
 
-KEPT_APART = 1000
 ORDERS_REMEMBERED = 1000
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS reports (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, at TEXT NOT NULL, data TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS kept_apart (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL, kind TEXT NOT NULL, at TEXT NOT NULL,
-    data TEXT NOT NULL, reason TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS orders (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, body TEXT NOT NULL, attempted_at TEXT,
-    receipt TEXT, receipt_seq INTEGER);
-"""
 
 
 class SpoolError(Exception):
@@ -102,7 +90,7 @@ class Spool:
         text = json.dumps(data)
 
         def work(db: sqlite3.Connection) -> int:
-            seq = _insert(db, kind, to_text(at), text)
+            seq = tables.insert(db, kind, to_text(at), text)
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", (remember or {}).items())
             return seq
 
@@ -133,16 +121,16 @@ class Spool:
         """
         if acknowledged > self._sent:
             new = str(uuid.uuid4())
-            self._call(lambda db: _renew(db, new))
+            self._call(lambda db: tables.renew(db, new))
             self._id, self._acknowledged, self._sent = new, 0, 0
             return False
         highest = max(self._acknowledged, acknowledged)
 
         def work(db: sqlite3.Connection) -> None:
             for seq, reason in refused.items():
-                _keep_apart(db, seq, reason)
+                tables.keep_apart(db, seq, reason)
             db.execute("DELETE FROM reports WHERE seq <= ?", (acknowledged,))
-            _set(db, "acknowledged", str(highest))
+            tables.put(db, "acknowledged", str(highest))
 
         # An idle heartbeat changes nothing, and then the disk is left alone.
         if refused or highest > self._acknowledged:
@@ -152,14 +140,14 @@ class Spool:
 
     def keep_apart(self, seq: int, reason: str) -> None:
         """Move one report out of the way without an acknowledgement."""
-        self._call(lambda db: _keep_apart(db, seq, reason))
+        self._call(lambda db: tables.keep_apart(db, seq, reason))
 
     def pending(self) -> int:
         """How many reports wait."""
         return self._call(lambda db: int(db.execute("SELECT count(*) FROM reports").fetchone()[0]))
 
     def kept_apart(self) -> list[tuple[Stored, str]]:
-        """The refused reports with their reasons, oldest first; at most `KEPT_APART`."""
+        """The refused reports with their reasons, oldest first; at most `spool_tables.KEPT_APART`."""
 
         def work(db: sqlite3.Connection) -> list[tuple[Stored, str]]:
             rows = db.execute("SELECT seq, kind, at, data, reason FROM kept_apart ORDER BY id")
@@ -169,11 +157,11 @@ class Spool:
 
     def get(self, key: str) -> str | None:
         """A remembered value."""
-        return self._call(lambda db: _get(db, key))
+        return self._call(lambda db: tables.get(db, key))
 
     def set(self, key: str, value: str) -> None:
         """Remember a value."""
-        self._call(lambda db: _set(db, key, value))
+        self._call(lambda db: tables.put(db, key, value))
 
     def orders(self) -> list[StoredOrder]:
         """The orders this machine took, oldest first; at most `ORDERS_REMEMBERED`."""
@@ -201,7 +189,7 @@ class Spool:
         text = json.dumps(data)
 
         def work(db: sqlite3.Connection) -> int:
-            seq = _insert(db, kind, to_text(at), text)
+            seq = tables.insert(db, kind, to_text(at), text)
             db.execute(
                 "INSERT INTO orders (id, body, receipt, receipt_seq) VALUES (?, ?, ?, ?)"
                 " ON CONFLICT (id) DO UPDATE SET receipt = excluded.receipt, receipt_seq = excluded.receipt_seq",
@@ -250,14 +238,14 @@ class Spool:
                 job.run(db)
 
     def _open(self, db: sqlite3.Connection) -> None:
-        for statement in _SCHEMA.split(";"):
+        for statement in tables.SCHEMA.split(";"):
             db.execute(statement)
-        self._id = _get(db, "spool") or str(uuid.uuid4())
-        _set(db, "spool", self._id)
+        self._id = tables.get(db, "spool") or str(uuid.uuid4())
+        tables.put(db, "spool", self._id)
         # Numbers up to here may have been sent by an earlier run.
         row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'reports'").fetchone()
         self._sent = int(row[0]) if row else 0
-        self._acknowledged = int(_get(db, "acknowledged") or 0)
+        self._acknowledged = int(tables.get(db, "acknowledged") or 0)
 
 
 class _Job(Generic[T]):
@@ -302,40 +290,3 @@ _ERRORS: dict[int | None, type[SpoolError]] = {
     sqlite3.SQLITE_CORRUPT: SpoolDamaged,
     sqlite3.SQLITE_NOTADB: SpoolDamaged,
 }
-
-
-def _insert(db: sqlite3.Connection, kind: str, at: str, data: str) -> int:
-    seq = db.execute("INSERT INTO reports (kind, at, data) VALUES (?, ?, ?)", (kind, at, data)).lastrowid
-    # SQLite always has one after an INSERT; the type only allows for other statements.
-    return cast(int, seq)
-
-
-def _keep_apart(db: sqlite3.Connection, seq: int, reason: str) -> None:
-    db.execute(
-        "INSERT INTO kept_apart (seq, kind, at, data, reason) SELECT seq, kind, at, data, ? FROM reports WHERE seq = ?",
-        (reason, seq),
-    )
-    db.execute("DELETE FROM reports WHERE seq = ?", (seq,))
-    db.execute("DELETE FROM kept_apart WHERE id <= (SELECT max(id) FROM kept_apart) - ?", (KEPT_APART,))
-
-
-def _get(db: sqlite3.Connection, key: str) -> str | None:
-    row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-    return None if row is None else str(row[0])
-
-
-def _set(db: sqlite3.Connection, key: str, value: str) -> None:
-    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-
-
-def _renew(db: sqlite3.Connection, new: str) -> None:
-    waiting = db.execute("SELECT kind, at, data FROM reports ORDER BY seq").fetchall()
-    db.execute("DELETE FROM reports")
-    db.execute("DELETE FROM sqlite_sequence WHERE name = 'reports'")
-    # A receipt that was acknowledged under the old numbers stays so: number 0 is behind every acknowledgement.
-    db.execute("UPDATE orders SET receipt_seq = 0 WHERE receipt_seq IS NOT NULL")
-    for kind, at, data in waiting:
-        seq = _insert(db, kind, at, data)
-        db.execute("UPDATE orders SET receipt_seq = ? WHERE receipt = ?", (seq, data))
-    _set(db, "spool", new)
-    _set(db, "acknowledged", "0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -23,11 +24,12 @@ def text_of(at: datetime) -> str:
 class FleetDouble:
     """Keeps what was committed, per spool, and acknowledges as the wire says.
 
-    `statuses` are answered first, one a call (`("/reports", 503)`); `lose_answers` commits and then cuts the connection;
-    `refuse` maps a report's kind to the reason for which it is refused; `clock_ahead` moves the server's clock.
+    `statuses` are answered first, one a call (`("/reports", 503)`); `lose_answers` commits and then cuts the
+    connection; `refuse` maps a report's kind to the reason for which it is refused; `clock_ahead` moves the server's
+    clock.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.lock = threading.Condition()
         self.credentials: dict[str, str] = {}
         self.enrolments: list[dict[str, Any]] = []
@@ -58,7 +60,7 @@ class FleetDouble:
             def do_GET(self) -> None:
                 double._get(self)
 
-            def log_message(self, format: str, *args: Any) -> None:
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
                 pass
 
         class Server(ThreadingHTTPServer):
@@ -70,6 +72,8 @@ class FleetDouble:
                 pass
 
         self.server = Server(("127.0.0.1", port), Handler)
+        if tls is not None:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
@@ -89,10 +93,12 @@ class FleetDouble:
     def now(self) -> datetime:
         return datetime.now(UTC) + self.clock_ahead
 
-    def order(self, machine_id: str, event_id: str, *, id: str = "order-1", seconds: float = 60) -> dict[str, Any]:
+    def order(
+        self, machine_id: str, event_id: str, *, order_id: str = "order-1", seconds: float = 60
+    ) -> dict[str, Any]:
         """Offer an order; it is repeated on every look until the agent says that it holds it."""
         order = {
-            "id": id,
+            "id": order_id,
             "machine_id": machine_id,
             "event_id": event_id,
             "issued_at": text_of(self.now()),

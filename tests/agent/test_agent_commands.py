@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from azure_simulator.testing import RunningSimulator
+from drydock_agent import wire
 from drydock_agent.clock import Clock
 from drydock_agent.config import load
-from drydock_agent.identity import Unknown, resolve
+from drydock_agent.identity import Identity, Unknown, resolve
 from drydock_agent.imds import Imds
+from drydock_agent.instance import Instance
 from drydock_agent.quiet import Quiet
 from drydock_agent.state import Credential, StateFolder
 
-from tests.agent.agents import VM_IDS, Agents, SteppedClock
+from tests.agent.agents import VM_IDS, Agents, PartsFactory, SteppedClock
 from tests.agent.fleet_double import FleetDouble, eventually
 from tests.processes import free_port
 
@@ -177,3 +182,56 @@ def test_without_any_answer_a_machine_goes_by_what_it_remembers_and_does_not_gue
         who(tmp_path, clock, nowhere)
     StateFolder(tmp_path, clock).keep_credential(Credential(VM_IDS["web-vm2"], "imds", "secret"))
     assert who(tmp_path, clock, nowhere) == (VM_IDS["web-vm2"], "imds")
+
+
+def test_a_machine_that_became_another_one_says_so(parts: PartsFactory, simulator: RunningSimulator) -> None:
+    made, changed, reported = parts(), threading.Event(), threading.Event()
+    imds = Imds(simulator.vm_url("web-vm2"), user_agent="test")
+
+    def look(machine_id: str) -> float:
+        instance = Instance(
+            settings=load({"DRYDOCK_FLEET_URL": "https://drydock.example"}),
+            identity=Identity(machine_id, "imds"),
+            imds=imds,
+            spool=made.spool,
+            clock=made.clock,
+            quiet=made.quiet,
+            reported=reported.set,
+            changed=changed.set,
+        )
+        return instance.step()
+
+    assert look(VM_IDS["web-vm2"]) == 3600.0
+    assert reported.is_set() and not changed.is_set()
+    reported.clear()
+    look(VM_IDS["web-vm2"])
+    assert not reported.is_set(), "unchanged, so not reported again"
+    look(VM_IDS["web-vm1"])
+    assert changed.is_set() and len(made.waiting(wire.INSTANCE)) == 1
+    imds.close()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here to make a certificate with")
+def test_the_backends_certificate_is_checked(agents: Agents, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        + ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with FleetDouble(tls=context) as fleet:
+        url = f"https://localhost:{fleet.port}"
+        unknown = agents.command("once", DRYDOCK_FLEET_URL=url)
+        assert unknown.returncode == 1 and "certificate verify failed" in unknown.stderr
+        assert fleet.enrolments == []
+        trusted = agents.command("once", DRYDOCK_FLEET_URL=url, DRYDOCK_CA_FILE=str(certificate))
+        assert trusted.returncode == 0, trusted.stderr
+        agents.fleet = fleet
+        process = agents.at_work(DRYDOCK_FLEET_URL=url, DRYDOCK_CA_FILE=str(certificate))
+        assert stopped_after(process.child, signal.SIGTERM) < 1.0
+    ended = agents.command("once", DRYDOCK_CA_FILE=str(key))
+    assert ended.returncode == 2
+    assert ended.stderr == f"DRYDOCK_CA_FILE names {key}, which holds no certificates.\n"

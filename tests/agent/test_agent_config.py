@@ -111,4 +111,4 @@ def test_the_documentation_lists_every_setting_with_its_default() -> None:
     assert set(rows) == {f"DRYDOCK_{name.upper()}" for name in SPEC} | {"DRYDOCK_CONFIG"}
     for name, (default, _) in SPEC.items():
         if isinstance(default, str):
-            assert rows[f"DRYDOCK_{name.upper()}"].strip() == (f"`{default}`" if default else "–"), name
+            assert rows[f"DRYDOCK_{name.upper()}"].strip() == (f"`{default}`" if default else "none"), name

@@ -14,7 +14,7 @@ from drydock_agent import wire
 from drydock_agent.backoff import Backoff
 from drydock_agent.clock import Clock, ServerClock, from_text, to_text
 from drydock_agent.config import load
-from drydock_agent.connections import NoAnswer
+from drydock_agent.connections import NoAnswer, trust
 from drydock_agent.courier import Courier
 from drydock_agent.enrolment import Enrolment
 from drydock_agent.fleet import Fleet
@@ -41,7 +41,7 @@ def courier(parts: PartsFactory, fleet: FleetDouble, tmp_path: Path, clock: Step
         agent_version="1",
         enrolled=lambda: None,
     )
-    client = Fleet(fleet.url, user_agent="test", ca_file="", clock=clock, server_clock=made.server_clock)
+    client = Fleet(fleet.url, user_agent="test", tls=trust(""), clock=clock, server_clock=made.server_clock)
     yield Courier(
         wake=made.poller.wake,
         fleet=client,
@@ -53,6 +53,7 @@ def courier(parts: PartsFactory, fleet: FleetDouble, tmp_path: Path, clock: Step
         random=Random(1),
         agent_version="1",
         last_poll_at=lambda: made.poller.last_poll_at,
+        renewed=made.poller.forget,
     )
     client.close()
 
@@ -201,6 +202,15 @@ def test_a_foreign_server_acknowledges_nothing(courier: Courier, fleet: FleetDou
     assert courier._spool.pending() == 1
 
 
+def test_a_state_folder_that_was_put_back_is_delivered_as_a_new_spool(courier: Courier, fleet: FleetDouble) -> None:
+    old = courier._spool.id
+    # What an earlier run had delivered, and the older copy of the folder does not know.
+    fleet.acknowledged[old] = 500
+    until_idle(courier)
+    assert courier._spool.id != old and courier._spool.pending() == 0
+    assert [report["seq"] for report in fleet.committed[courier._spool.id].values()] == [1]
+
+
 @given(st.integers(0, 2**32), st.floats(0, 100))
 def test_waits_are_jittered_fully_and_grow_to_a_minute(seed: int, retry_after: float) -> None:
     backoff = Backoff(Random(seed))
@@ -232,7 +242,7 @@ def test_the_backends_clock_is_carried_forward_by_monotonic_time(clock: SteppedC
 
 def test_plain_words_for_a_backend_that_is_not_there(clock: SteppedClock) -> None:
     fleet = Fleet(
-        f"http://127.0.0.1:{free_port()}", user_agent="t", ca_file="", clock=clock, server_clock=ServerClock(clock)
+        f"http://127.0.0.1:{free_port()}", user_agent="t", tls=trust(""), clock=clock, server_clock=ServerClock(clock)
     )
     with pytest.raises(NoAnswer, match=r"^Connection refused$"):
         fleet.orders("secret", wait=0, last_poll_at=None, held=[])

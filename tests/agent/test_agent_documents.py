@@ -13,7 +13,8 @@ from drydock_agent.document import read, to_data
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-EVENT = {"EventId": "4CAEA225-A741-474D-A72E-428C86FCD853", "EventStatus": "Scheduled", "Resources": ["vm1"]}
+FIRST = "4CAEA225-A741-474D-A72E-428C86FCD853"
+EVENT = {"EventId": FIRST, "EventStatus": "Scheduled", "Resources": ["vm1"]}
 OTHER = {"EventId": "D3D9DFEC-1DCA-4B49-97AA-780E02F45DFE", "EventStatus": "Started", "Resources": ["vm2"]}
 
 json_values = st.recursive(
@@ -64,7 +65,7 @@ def test_text_that_json_blows_up_still_fits_into_a_request() -> None:
 
 
 def test_ids_are_found_without_case_and_kept_as_spelled() -> None:
-    assert read(document()).listed == {EVENT["EventId"].lower(): EVENT["EventId"]}
+    assert read(document()).listed == {FIRST.lower(): FIRST}
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,11 @@ def announced(simulator: RunningSimulator) -> str:
 
 
 def order(
-    parts: Parts, event_id: str, *, id: str = "order-1", machine: str = MACHINE, seconds: float = 60
+    parts: Parts, event_id: str, *, order_id: str = "order-1", machine: str = MACHINE, seconds: float = 60
 ) -> wire.Order:
     now = parts.server_clock.now()
     return wire.Order(
-        id=id,
+        id=order_id,
         machine_id=machine,
         event_id=event_id,
         issued_at=now,

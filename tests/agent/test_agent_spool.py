@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from drydock_agent import spool as spool_module
+from drydock_agent import spool_tables
 from drydock_agent.clock import Clock
 from drydock_agent.spool import Spool, SpoolBusy, SpoolError
 from drydock_agent.state import Credential, StateError, StateFolder
@@ -76,7 +76,7 @@ def test_refused_reports_are_kept_apart_with_their_reason(spool: Spool) -> None:
 
 
 def test_what_is_kept_apart_is_bounded(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_module, "KEPT_APART", 5)
+    monkeypatch.setattr(spool_tables, "KEPT_APART", 5)
     for seq in add(spool, 8):
         spool.keep_apart(seq, "no")
     assert [report.seq for report, _ in spool.kept_apart()] == [4, 5, 6, 7, 8]

@@ -1,0 +1,62 @@
+"""The tables of the spool, and the statements that more than one of its calls needs. Each runs inside a transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import cast
+
+KEPT_APART = 1000
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS reports (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, at TEXT NOT NULL, data TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS kept_apart (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL, kind TEXT NOT NULL, at TEXT NOT NULL,
+    data TEXT NOT NULL, reason TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS orders (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, body TEXT NOT NULL, attempted_at TEXT,
+    receipt TEXT, receipt_seq INTEGER);
+"""
+
+
+def insert(db: sqlite3.Connection, kind: str, at: str, data: str) -> int:
+    """Number and keep one report."""
+    seq = db.execute("INSERT INTO reports (kind, at, data) VALUES (?, ?, ?)", (kind, at, data)).lastrowid
+    # SQLite always has one after an INSERT; the type only allows for other statements.
+    return cast(int, seq)
+
+
+def keep_apart(db: sqlite3.Connection, seq: int, reason: str) -> None:
+    """Move one report aside, and drop the oldest of those beyond `KEPT_APART`."""
+    db.execute(
+        "INSERT INTO kept_apart (seq, kind, at, data, reason) SELECT seq, kind, at, data, ? FROM reports WHERE seq = ?",
+        (reason, seq),
+    )
+    db.execute("DELETE FROM reports WHERE seq = ?", (seq,))
+    db.execute("DELETE FROM kept_apart WHERE id <= (SELECT max(id) FROM kept_apart) - ?", (KEPT_APART,))
+
+
+def get(db: sqlite3.Connection, key: str) -> str | None:
+    """A remembered value."""
+    row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def put(db: sqlite3.Connection, key: str, value: str) -> None:
+    """Remember a value."""
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+
+def renew(db: sqlite3.Connection, new: str) -> None:
+    """Number the waiting reports anew, from 1, as the spool `new`."""
+    waiting = db.execute("SELECT kind, at, data FROM reports ORDER BY seq").fetchall()
+    db.execute("DELETE FROM reports")
+    db.execute("DELETE FROM sqlite_sequence WHERE name = 'reports'")
+    # A receipt that was acknowledged under the old numbers stays so: number 0 is behind every acknowledgement.
+    db.execute("UPDATE orders SET receipt_seq = 0 WHERE receipt_seq IS NOT NULL")
+    for kind, at, data in waiting:
+        seq = insert(db, kind, at, data)
+        db.execute("UPDATE orders SET receipt_seq = ? WHERE receipt = ?", (seq, data))
+    put(db, "spool", new)
+    put(db, "acknowledged", "0")
