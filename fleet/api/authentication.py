@@ -18,7 +18,6 @@ from fleet.operations import people, rights
 if TYPE_CHECKING:
     from rest_framework.views import APIView
 
-SCOPES = ("read", "approve", "admin")
 RIGHTS = {"read": rights.can_read, "approve": rights.can_approve, "admin": rights.can_administer}
 VERBS = {"read": "read here", "approve": "approve", "admin": "administer Drydock"}
 
@@ -48,7 +47,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
     name = "token"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
-        return {"type": "http", "scheme": "bearer", "description": f"Scopes: {', '.join(SCOPES)}."}
+        return {"type": "http", "scheme": "bearer", "description": f"Scopes: {', '.join(people.SCOPES)}."}
 
 
 class Allowed(BasePermission):

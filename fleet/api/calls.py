@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import IO, Any
 
 from django.core.exceptions import ValidationError
+from django.forms import NullBooleanField
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
@@ -168,7 +169,7 @@ def filtered(request: Request, found: Any) -> Any:
     wrong += [
         {"field": name, "message": "Say `true` or `false`."}
         for name, field in found.form.fields.items()
-        if type(field).__name__ == "NullBooleanField" and request.query_params.get(name)
+        if isinstance(field, NullBooleanField) and request.query_params.get(name)
         if found.form.cleaned_data.get(name) is None and name not in found.errors
     ]
     if wrong:
