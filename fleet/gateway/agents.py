@@ -14,7 +14,7 @@ from drydock_agent import wire
 from fleet.gateway import metrics
 from fleet.gateway.clocks import Clock
 from fleet.gateway.committing import Committer
-from fleet.gateway.credentials import Credentials
+from fleet.gateway.credentials import UNKNOWN, Credentials
 from fleet.gateway.decoding import clean, read_batch
 from fleet.gateway.http import Problem, Request, Send, answer
 from fleet.gateway.limits import Buckets, Limits
@@ -129,11 +129,10 @@ class Agents:
 
     async def _authenticate(self, request: Request) -> MachineIdentity:
         credential = request.bearer
-        found = self.credentials.cached(credential) if credential else False
-        if found is True:
-            found = await self.threads.run(self.credentials.look_up, credential) or False
+        known = self.credentials.cached(credential) if credential else None
+        found = await self.threads.run(self.credentials.look_up, credential) if known is UNKNOWN else known
         if not isinstance(found, MachineIdentity):
-            raise Problem(401, "not-permitted", "This credential is unknown or was revoked: enrol anew.")
+            raise Problem(401, "not-authenticated", "This credential is unknown or was revoked: enrol anew.")
         _throttle(self.calls, found.machine_id, "This machine calls too often: wait before the next call.")
         return found
 

@@ -39,6 +39,7 @@ Handler = Callable[[Request, Send], Awaitable[None]]
 # How long a thread may take to end, once told to.
 STOP_SECONDS = 3.0
 PARENT_SECONDS = 1.0
+SWEEP_SECONDS = 1.0
 
 
 class Gateway:
@@ -64,7 +65,7 @@ class Gateway:
         handler = methods.get(scope["method"])
         try:
             if handler is None:
-                raise Problem(405, "validation", f"This call takes {' or '.join(methods)} only.")
+                raise Problem(405, "method-not-allowed", f"This call takes {' or '.join(methods)} only.")
             await handler(Request(scope, receive), send)
         except Problem as problem:
             await answer_problem(send, problem)
@@ -113,7 +114,12 @@ class Gateway:
         }
         for loop in self.loops:
             loop.start()
+        self._sweep(events)
         self._watch_signals(events)
+
+    def _sweep(self, events: asyncio.AbstractEventLoop) -> None:
+        self.agents.committer.send_away_late()
+        events.call_later(SWEEP_SECONDS, self._sweep, events)
 
     def _watch_signals(self, events: asyncio.AbstractEventLoop) -> None:
         """End held calls and streams as soon as the signal comes: the server waits for them before it tells us to stop.

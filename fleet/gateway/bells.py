@@ -37,7 +37,6 @@ class Bells:
             protocol=2,
             socket_timeout=2 * PING_SECONDS,
             socket_connect_timeout=2,
-            socket_keepalive=True,
             health_check_interval=PING_SECONDS,
             retry=Retry(NoBackoff(), 0),
         )

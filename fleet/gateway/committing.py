@@ -47,11 +47,9 @@ class Pending:
 
     delivery: Delivery
     size: int
+    weight: int
+    since: float
     answer: asyncio.Future[Written]
-
-    @property
-    def weight(self) -> int:
-        return max(len(self.delivery.reports) + len(self.delivery.refused), 1)
 
 
 class Committer:
@@ -63,12 +61,14 @@ class Committer:
         self.loop = Loop("writer", self.write, pause=1.0)
         self._lock = threading.Lock()
         self._queue: deque[Pending] = deque()
+        self._running: list[Pending] = []
         self._reports = 0
         self._bytes = 0
 
     async def commit(self, delivery: Delivery, size: int) -> Written:
         """Hand over and wait for the commit. Raises Problem 503 under pressure or when it cannot be written now."""
-        pending = Pending(delivery, size, self.events.create_future())
+        weight = max(len(delivery.reports) + len(delivery.refused), 1)
+        pending = Pending(delivery, size, weight, time.monotonic(), self.events.create_future())
         with self._lock:
             full = self._reports >= self.limits.queue_reports or self._bytes >= self.limits.queue_bytes
             if not full:
@@ -79,17 +79,19 @@ class Committer:
             metrics.SHED.labels("queue").inc()
             raise busy("Too many reports are waiting to be written: send this batch again in a moment.")
         self.loop.wake()
-        try:
-            async with asyncio.timeout(self.limits.commit_wait):
-                return await pending.answer
-        except TimeoutError:
-            metrics.SHED.labels("slow").inc()
-            raise busy("Writing takes too long right now: send this batch again in a moment.") from None
+        return await pending.answer
 
-    @property
-    def waiting(self) -> int:
-        """Reports in the queue."""
-        return self._reports
+    def send_away_late(self) -> None:
+        """Answer calls that have waited too long, as when Postgres hangs. One sweep costs less than their timers."""
+        with self._lock:
+            before = time.monotonic() - self.limits.commit_wait
+            late = [pending for pending in (*self._running, *self._queue) if pending.since < before]
+        for pending in late:
+            if not pending.answer.done():
+                metrics.SHED.labels("slow").inc()
+                pending.answer.set_exception(
+                    busy("Writing takes too long right now: send this batch again in a moment.")
+                )
 
     def write(self) -> None:
         """Commit batch after batch until the queue is empty."""
@@ -115,7 +117,8 @@ class Committer:
                     reports += pending.weight
                     size += pending.size
             self._queue.extendleft(reversed(later))
-        batch.sort(key=lambda pending: pending.delivery.machine_id)
+            batch.sort(key=lambda pending: pending.delivery.machine_id)
+            self._running = batch
         return batch
 
     def _forget(self, pending: Pending) -> None:
@@ -140,6 +143,7 @@ class Committer:
         finally:
             # Whatever happened, nobody waits for ever.
             with self._lock:
+                self._running = []
                 for pending in batch:
                     self._forget(pending)
             self.events.call_soon_threadsafe(_answer, batch, done, otherwise)
@@ -185,7 +189,7 @@ class Committer:
         words = clean(str(error)).splitlines()[:1] or [type(error).__name__]
         if not delivery.reports:
             log.error("writer.unwritable", machine=delivery.machine_id, error=words[0])
-            done[delivery.machine_id] = Problem(500, "internal", "This batch cannot be written: see the backend's log.")
+            done[delivery.machine_id] = Problem(500, "failed", "This batch cannot be written: see the backend's log.")
             return
         report = delivery.reports[0]
         if report.flag.startswith(NOT_STORED):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from enum import Enum
 from hashlib import sha256
 
 from fleet.operations import enrolment
@@ -14,6 +15,15 @@ from fleet.operations.enrolment import MachineIdentity
 SIZE = 200_000
 # A wrong credential is asked for again and again; a new one is never asked for before it exists.
 WRONG_SIZE = 10_000
+
+
+class Unknown(Enum):
+    """Neither known nor known to be wrong."""
+
+    UNKNOWN = "unknown"
+
+
+UNKNOWN = Unknown.UNKNOWN
 
 
 class Credentials:
@@ -26,14 +36,14 @@ class Credentials:
         self._wrong: OrderedDict[bytes, float] = OrderedDict()
         self._forgotten = 0
 
-    def cached(self, credential: str) -> MachineIdentity | bool:
-        """The identity; False for one known to be wrong; True when it has to be looked up."""
+    def cached(self, credential: str) -> MachineIdentity | Unknown | None:
+        """The identity; None for a credential known to be wrong; UNKNOWN when it has to be looked up."""
         key, now = sha256(credential.encode()).digest(), time.monotonic()
         with self._lock:
             known = self._known.get(key)
             if known is not None and known[1] > now:
                 return known[0]
-            return not self._wrong.get(key, 0.0) > now
+            return None if self._wrong.get(key, 0.0) > now else UNKNOWN
 
     def look_up(self, credential: str) -> MachineIdentity | None:
         """Ask the database; takes its time, so call it in a thread."""

@@ -164,7 +164,7 @@ def _read_document(data: Any, limits: Limits) -> wire.DocumentData:
 def document_bytes(document: wire.DocumentData) -> bytes:
     """The bytes as the metadata service sent them. Raises Unreadable."""
     if document.encoding == "utf-8":
-        return document.body.encode()
+        return str(document.body).encode()
     if document.encoding != "base64":
         raise Unreadable("encoding has to be utf-8 or base64")
     try:

@@ -30,8 +30,8 @@ def may_read(*, token: str, session_key: str, now: datetime) -> bool:
         if found is None:
             return False
         person, row = found
-        if "read" not in row.scopes and "admin" not in row.scopes:
-            raise Problem(403, "not-permitted", "This token may not read: make one with the scope read.")
+        if "read" not in row.scopes:
+            raise Problem(403, "not-permitted", "The token has not got the scope `read`.")
     else:
         session = people.person_of_session(session_key=session_key) if session_key else None
         if session is None:
@@ -75,7 +75,7 @@ class Streams:
             may_read, token=request.bearer, session_key=session_key(request), now=datetime.now(UTC)
         )
         if not allowed:
-            raise Problem(401, "not-permitted", "Log in, or send a valid token as `Authorization: Bearer …`.")
+            raise Problem(401, "not-authenticated", "Log in, or send a valid token as `Authorization: Bearer …`.")
         if self.count >= self.limits.streams or self.stopping:
             metrics.SHED.labels("streams").inc()
             raise busy("This process has as many streams as it takes: try again in a moment.")
