@@ -32,19 +32,23 @@ def leashed(
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(int(farewell)), str(uid), str(gid), *command]
 
 
+def end_with_parent(farewell: int) -> None:
+    """Has the kernel send this process a signal when its parent dies. Does nothing where the kernel cannot."""
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, farewell, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
 def become(parent: int, farewell: int, uid: int, gid: int, command: list[str]) -> None:
     """Replaces this process; returns only by raising OSError."""
     if uid >= 0:
         os.setgroups([])
         os.setgid(gid)
         os.setuid(uid)
-    if sys.platform == "linux":
-        # After the change of user, which would take the wish away.
-        if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, farewell, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "prctl")
-        # The parent may have died before the wish was made.
-        if os.getppid() != parent:
-            raise SystemExit(1)
+    # After the change of user, which would take the wish away.
+    end_with_parent(farewell)
+    # The parent may have died before the wish was made.
+    if os.getppid() != parent:
+        raise SystemExit(1)
     os.execvp(command[0], command)
 
 

@@ -1,0 +1,226 @@
+"""`manage.py demo`: the whole of Drydock on this machine, with a pretend Azure and a real agent for each machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import requests
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from fleet.embedded import ServerProblem, Urls, servers
+from fleet.embedded.leash import end_with_parent, leashed
+from fleet.management import demo_recipes as recipes
+from fleet.management.commands.prepare_demo import write_private
+from fleet.management.supervising import LOOK_SECONDS, Recipe, Worker, stop_all
+
+FLEET_FILE = settings.BASE_DIR / "agents" / "azure_simulator" / "demo_fleet.json"
+PATIENCE_SECONDS = 90.0
+STOP_SECONDS = 4.0
+# The silent machine of the story: quiet after this time, for this time, then again.
+QUIET_AFTER, QUIET_FOR, QUIET_EVERY = 240.0, 360.0, 1800.0
+
+
+class Ended(Exception):
+    """Somebody asked the demo to end."""
+
+
+class Command(BaseCommand):
+    help = "Runs Drydock with a pretend fleet until it is interrupted; see docs/settings.md, The demo."
+    # The settings that the checks ask for are what this command makes.
+    requires_system_checks = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, end)
+        # `make` passes no signal on when it is killed.
+        if os.environ.get("MAKELEVEL"):
+            end_with_parent(signal.SIGTERM)
+        folder = Path(settings.DEMO_DIR).absolute()
+        workers: list[Worker] = []
+        try:
+            for name, port in (("PORT", settings.PORT), ("SIMULATOR_PORT", settings.SIMULATOR_PORT)):
+                expect_free(name, port)
+            with servers(folder, dict(os.environ)) as urls:
+                try:
+                    self.run(folder, urls, workers)
+                finally:
+                    # A second Ctrl-C must not leave half of them running.
+                    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                        signal.signal(number, signal.SIG_IGN)
+                    stop_all(workers, STOP_SECONDS)
+        except ServerProblem as problem:
+            raise CommandError(str(problem)) from problem
+        except Ended:
+            self.say("Ended.")
+
+    def say(self, text: str) -> None:
+        # Whoever read our output may be gone; that is no reason to end in a traceback.
+        with suppress(BrokenPipeError):
+            self.stdout.write(text)
+            self.stdout.flush()
+
+    def run(self, folder: Path, urls: Urls, workers: list[Worker]) -> None:
+        """Starts everything, says how to log in, and watches over it until `Ended` is raised."""
+        url, simulator_url = f"http://127.0.0.1:{settings.PORT}", f"http://127.0.0.1:{settings.SIMULATOR_PORT}"
+        os.environ.update(urls.environment)
+        os.environ.update(own_settings(folder, url))
+        logs = folder / "logs"
+        logs.mkdir(exist_ok=True)
+
+        def launch(recipe: Recipe) -> Worker:
+            workers.append(Worker(recipe, folder=settings.BASE_DIR, logs=logs))
+            workers[-1].start()
+            return workers[-1]
+
+        def until(question: Callable[[], bool], what: str) -> None:
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while not question():
+                if time.monotonic() > deadline:
+                    raise CommandError(f"After {PATIENCE_SECONDS:g} seconds {what}; the reason stands in {logs}.")
+                for each in workers:
+                    each.look(self.say)
+                time.sleep(LOOK_SECONDS)
+
+        self.say(f"Starting Drydock with its data in {folder} ...")
+        redis_url = urls.redis
+        launch(recipes.simulator(port=settings.SIMULATOR_PORT, fleet_file=FLEET_FILE, redis_url=redis_url))
+        # The web server takes as long to start as the tables do, and says itself when they are there.
+        launch(recipes.web(settings.PORT))
+        credentials_file = folder / "credentials.json"
+        join_token = prepare(credentials_file, url, simulator_url)
+        until(lambda: answers(f"{simulator_url}/control/log"), "the simulator does not answer")
+        until(lambda: answers(f"{url}/readyz"), "the web server does not answer")
+        fleet = recipes.machines(FLEET_FILE)
+        agents = {
+            machine.id: launch(
+                recipes.agent(machine, folder=folder, fleet_url=url, simulator_url=simulator_url, join_token=join_token)
+            )
+            for machine in fleet
+        }
+        worker = launch(recipes.worker())
+        credentials = json.loads(credentials_file.read_text())
+        token = credentials["viewer"]["token"]
+        until(lambda: live_machines(url, token) >= len(fleet), f"not all of the {len(fleet)} machines are live")
+        until(lambda: "ready." in worker.said(), "the Celery worker is not ready")
+        # Beat only finds again what a lost task would have done; nobody has to wait for it.
+        launch(recipes.beat())
+        self.say(welcome(credentials, folder))
+        if settings.STORY:
+            requests.post(f"{simulator_url}/control/stories", json={"story": "all"}, timeout=5).raise_for_status()
+        quiet = story_of_silence(agents) if settings.STORY else iter(())
+        while True:
+            for each in workers:
+                each.look(self.say)
+            next(quiet, None)
+            time.sleep(LOOK_SECONDS)
+
+
+def end(number: int, frame: FrameType | None) -> None:
+    raise Ended
+
+
+def expect_free(name: str, port: int) -> None:
+    """Raises ServerProblem if somebody else has the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ServerProblem(
+                f"Port {port} is not to be had ({error.strerror}); choose another with {name}=."
+            ) from error
+
+
+def own_settings(folder: Path, url: str) -> dict[str, str]:
+    """Settings that the demo makes where they are not set: a key that stays, and its own address."""
+    path = folder / "secret-key"
+    if not path.exists():
+        write_private(path, secrets.token_urlsafe(48))
+    mine = {"SECRET_KEY": path.read_text(), "BASE_URL": url, "LATE_SECONDS": recipes.DEMO_LATE_SECONDS}
+    return {
+        name: value for name, value in mine.items() if not os.environ.get(name) and not os.environ.get(f"{name}_FILE")
+    }
+
+
+def prepare(credentials_file: Path, url: str, simulator_url: str) -> str:
+    """Tables, people, tokens; returns a join token. In a process of its own, because ours has no database."""
+    command = [
+        sys.executable,
+        str(settings.BASE_DIR / "manage.py"),
+        "prepare_demo",
+        str(credentials_file),
+        "--url",
+        url,
+    ]
+    ended = subprocess.run(
+        leashed([*command, "--simulator-url", simulator_url]), capture_output=True, text=True, check=False
+    )
+    if ended.returncode != 0:
+        raise CommandError(f"The database could not be prepared: {(ended.stderr or ended.stdout).strip()}")
+    return ended.stdout.split()[-1]
+
+
+def answers(url: str) -> bool:
+    try:
+        return requests.get(url, timeout=2).ok
+    except requests.RequestException:
+        return False
+
+
+def live_machines(url: str, token: str) -> int:
+    """How many machines the API calls live; 0 while it does not answer."""
+    try:
+        answer = requests.get(
+            f"{url}/api/v1/machines/",
+            params={"page_size": 500},
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=5,
+        )
+        answer.raise_for_status()
+        return sum(machine["presence"] == "live" for machine in answer.json()["results"])
+    except requests.RequestException:
+        return 0
+
+
+def story_of_silence(agents: dict[str, Worker]) -> Iterator[None]:
+    """Takes one look at each step: the last machine of the first set falls silent for a while, again and again."""
+    started = time.monotonic()
+    worker = list(agents.values())[5]
+    while True:
+        at = (time.monotonic() - started) % QUIET_EVERY
+        quiet = QUIET_AFTER <= at < QUIET_AFTER + QUIET_FOR
+        if quiet and worker.wanted:
+            worker.stop(STOP_SECONDS)
+        elif not quiet and not worker.wanted:
+            worker.wanted = True
+            worker.start()
+        yield
+
+
+def welcome(credentials: dict[str, Any], folder: Path) -> str:
+    """What a visitor needs to know, and no more."""
+    people = "\n".join(f"    {group:<9} {credentials[group]['password']}" for group in ("operator", "viewer", "admin"))
+    return f"""
+Drydock answers at {credentials["url"]}
+
+  Log in with a name and its password:
+
+{people}
+
+  The pretend Azure answers at {credentials["simulator_url"]}
+  Tokens for the API are in {folder / "credentials.json"}
+  Ctrl-C ends it; its data stays in {folder}
+"""

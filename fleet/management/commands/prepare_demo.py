@@ -1,0 +1,62 @@
+"""`manage.py prepare_demo FILE`: tables, people and tokens for the demo, written into its credentials file."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandParser
+from django.utils import timezone
+
+from fleet.operations.enrolment import create_join_token
+from fleet.operations.people import ensure_person, issue_token, person_of_token
+
+# Each group of people with what its token may do.
+PEOPLE = {"viewer": ["read"], "operator": ["read", "approve"], "admin": ["read", "approve", "admin"]}
+JOIN_TOKEN_TIME = timedelta(days=30)
+
+
+class Command(BaseCommand):
+    help = "Makes the demo's tables, people and tokens. `make demo` calls it; there is no use for it elsewhere."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", type=Path, help="Where passwords and tokens are kept, readable by the owner only.")
+        parser.add_argument("--url", required=True, help="Where the demo answers.")
+        parser.add_argument("--simulator-url", required=True, help="Where its pretend Azure answers.")
+
+    def handle(self, *args: Any, file: Path, url: str, simulator_url: str, **options: Any) -> None:
+        call_command("migrate", verbosity=0, interactive=False)
+        now = timezone.now()
+        before: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        found: dict[str, Any] = {"url": url, "simulator_url": simulator_url}
+        for group, scopes in PEOPLE.items():
+            found[group] = credentials(group, scopes, before.get(group, {}), now)
+        write_private(file, json.dumps(found, indent=2) + "\n")
+        # On standard output for the demo alone: agents need it once, people never.
+        _, plain = create_join_token(comment="The demo's machines", expires_in=JOIN_TOKEN_TIME, now=now)
+        self.stdout.write(plain)
+
+
+def credentials(group: str, scopes: list[str], before: dict[str, str], now: datetime) -> dict[str, str]:
+    """The person's name, password and token: those of the last start where the database still knows them."""
+    password = before.get("password") or secrets.token_urlsafe(12)
+    person = ensure_person(username=group, group=group, password=password)
+    token = before.get("token", "")
+    if not token or person_of_token(token=token, now=now) is None:
+        _, token = issue_token(user=person, name="The demo's credentials file", scopes=scopes, now=now)
+    return {"username": group, "password": password, "token": token}
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replaces the file in one step; nobody but its owner could ever read it."""
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as out:
+        out.write(text)
+    draft.replace(path)

@@ -1,0 +1,81 @@
+"""Which processes the demo consists of, and with which settings each is started."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.management.supervising import Recipe
+
+PYTHON = sys.executable
+# Held calls of agents and streams stay open for a minute and more; the server must take many beside the pages.
+HELD_CALLS = "8192"
+STOP_SECONDS = "2"
+
+WEB = (
+    "-m", "granian", "--interface", "asgi", "--workers", "1", "--no-ws", "--backlog", "1024",
+    "--backpressure", HELD_CALLS, "--workers-kill-timeout", STOP_SECONDS, "--log-level", "warning",
+)  # fmt: skip
+# Threads, because a task waits for Postgres and for nothing else.
+WORKER = (
+    "-m", "celery", "--app", "fleet", "--skip-checks", "worker", "--pool", "threads", "--concurrency", "4",
+    "--without-gossip", "--without-mingle", "--loglevel", "INFO",
+)  # fmt: skip
+BEAT = ("-m", "celery", "--app", "fleet", "--skip-checks", "beat", "--loglevel", "WARNING")
+# The demo's machines fall silent sooner than real ones should, so that a visitor sees it happen.
+DEMO_LATE_SECONDS = "150"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One machine of the fleet file; `stated_set` is empty where instance metadata names the set."""
+
+    id: str
+    stated_set: str
+
+
+def machines(fleet_file: Path) -> list[Machine]:
+    """Every machine of the file, in its order."""
+    found = []
+    for one_set in json.loads(fleet_file.read_text())["sets"]:
+        # Instance metadata names scale sets only; of the others the owner says what belongs together.
+        stated = "" if one_set["kind"] == "scale_set" else f"{one_set['kind']}:{one_set['name']}"
+        found.extend(Machine(id=each["id"], stated_set=stated) for each in one_set["machines"])
+    return found
+
+
+def web(port: int) -> Recipe:
+    # Granian's main process ends its worker on SIGTERM; SIGKILL would leave the worker with the port.
+    command = [PYTHON, *WEB, "--host", "127.0.0.1", "--port", str(port), "fleet.asgi:application"]
+    return Recipe(name="web", command=command, farewell=signal.SIGTERM)
+
+
+def worker() -> Recipe:
+    # Celery warns a worker that runs as root about a serialiser that is not in use here.
+    return Recipe(name="worker", command=[PYTHON, "-W", "ignore::celery.platforms.SecurityWarning", *WORKER])
+
+
+def beat() -> Recipe:
+    return Recipe(name="beat", command=[PYTHON, *BEAT])
+
+
+def simulator(*, port: int, fleet_file: Path, redis_url: str) -> Recipe:
+    command = [PYTHON, "-m", "azure_simulator", "--listen", f"127.0.0.1:{port}", "--fleet", str(fleet_file)]
+    return Recipe(name="simulator", command=[*command, "--redis-url", redis_url])
+
+
+def agent(machine: Machine, *, folder: Path, fleet_url: str, simulator_url: str, join_token: str) -> Recipe:
+    return Recipe(
+        name=f"agent-{machine.id}",
+        command=[PYTHON, "-m", "drydock_agent", "run"],
+        environment={
+            "DRYDOCK_FLEET_URL": fleet_url,
+            "DRYDOCK_JOIN_TOKEN": join_token,
+            "DRYDOCK_STATE_DIR": str(folder / "agents" / machine.id),
+            "DRYDOCK_IMDS_URL": f"{simulator_url}/vm/{machine.id}",
+            "DRYDOCK_AVAILABILITY_SET": machine.stated_set,
+        },
+    )

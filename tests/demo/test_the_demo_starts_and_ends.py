@@ -1,0 +1,121 @@
+"""`make demo`, as a visitor starts it; `make` itself is left out only where it would install."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from fleet.embedded.folder import is_running
+from fleet.management.demo_recipes import machines
+from tests.processes import PYTHON, ROOT, Process, answers, free_port, running, start, wait_for
+
+pytestmark = pytest.mark.flow
+
+SECONDS_TO_START = 90
+MACHINES = len(machines(ROOT / "agents" / "azure_simulator" / "demo_fleet.json"))
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {
+        "PORT": str(free_port()),
+        "SIMULATOR_PORT": str(free_port()),
+        "DEMO_DIR": str(tmp_path_factory.mktemp("demo")),
+        "STORY": "off",
+        # As for a visitor: the demo brings its own servers and its own key.
+        "DATABASE_URL": "",
+        "REDIS_URL": "",
+        "SECRET_KEY": "",
+    }
+
+
+@pytest.fixture
+def demo(environment: dict[str, str], tmp_path: Path) -> Iterator[Process]:
+    process = start([PYTHON, "manage.py", "demo"], environment=environment, log=tmp_path / "demo.log")
+    try:
+        wait_for(lambda: says_how_to_log_in(process) or None, seconds=SECONDS_TO_START, what="a demo that answers")
+        yield process
+    finally:
+        process.kill()
+
+
+def says_how_to_log_in(process: Process) -> bool:
+    assert process.child.poll() is None, process.said()
+    return "Ctrl-C ends it" in process.said()
+
+
+def descendants(pid: int) -> set[int]:
+    found: set[int] = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found |= {child} | descendants(child)
+    return found
+
+
+def test_sigterm_ends_everything_within_five_seconds_and_quietly(demo: Process, environment: dict[str, str]) -> None:
+    url = f"http://127.0.0.1:{environment['PORT']}"
+    path = Path(environment["DEMO_DIR"], "credentials.json")
+    credentials = json.loads(path.read_text())
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert set(credentials) == {"url", "simulator_url", "operator", "viewer", "admin"}
+    assert credentials["url"] == url
+    for group in ("operator", "viewer", "admin"):
+        assert set(credentials[group]) == {"username", "password", "token"}
+    token = {"Authorization": f"Bearer {credentials['operator']['token']}"}
+    found = requests.get(f"{url}/api/v1/machines/", headers=token, timeout=5).json()["results"]
+    assert sorted(machine["presence"] for machine in found) == ["live"] * MACHINES
+    sets = requests.get(f"{url}/api/v1/sets/", headers=token, timeout=5).json()["results"]
+    assert {(each["kind"], each["name"]) for each in sets} == {
+        ("availability_set", "web"),
+        ("scale_set", "workers"),
+        ("cloud_service", "legacy"),
+        ("standalone", "jumpbox"),
+    }
+
+    others = descendants(demo.pid)
+    assert len(others) > MACHINES + 5
+    assert demo.stop(seconds=5) == 0
+    assert demo.said().rstrip().endswith("Ended.")
+    assert not [pid for pid in others if is_running(pid)]
+
+
+def test_it_starts_again_on_its_data_and_kill_9_leaves_nothing(demo: Process, environment: dict[str, str]) -> None:
+    credentials = json.loads(Path(environment["DEMO_DIR"], "credentials.json").read_text())
+    assert credentials["operator"]["password"] in demo.said()
+    others = descendants(demo.pid)
+    os.kill(demo.pid, signal.SIGKILL)
+    wait_for(lambda: not any(map(is_running, others)) or None, seconds=5, what="the end of every process")
+
+
+def test_a_process_that_dies_is_started_again_and_it_is_said(demo: Process, environment: dict[str, str]) -> None:
+    url = f"http://127.0.0.1:{environment['PORT']}/healthz"
+    for pid in descendants(demo.pid):
+        if b"granian" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: "web ended by itself (SIGKILL)" in demo.said() or None, seconds=10, what="a word about it")
+    wait_for(lambda: answers(url) or None, seconds=30, what="a web server again")
+
+
+def requests_ok(url: str) -> bool:
+    try:
+        return requests.get(url, timeout=2).ok
+    except requests.RequestException:
+        return False
+
+
+def test_a_taken_port_is_one_sentence(environment: dict[str, str], tmp_path: Path) -> None:
+    port = str(free_port())
+    listener = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(60)"
+    with running([PYTHON, "-c", listener, port], environment={}, log=tmp_path / "listener.log"):
+        time.sleep(0.3)
+        demo = start([PYTHON, "manage.py", "demo"], environment={**environment, "PORT": port}, log=tmp_path / "log")
+        assert demo.child.wait(30) == 1
+        sentence = f"CommandError: Port {port} is not to be had (Address already in use); choose another with PORT=."
+        assert demo.said().strip() == sentence
