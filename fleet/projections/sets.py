@@ -68,6 +68,14 @@ class SetRow:
         return SetRef(id=self.id, kind=self.kind, name=self.name)
 
     @property
+    def label(self) -> str:
+        """The name; of a set that nobody named it is the machines in it, because a vmId tells people nothing."""
+        if not self.provisional or not self.machines:
+            return self.name
+        first, others = self.machines[0].resource_name, len(self.machines) - 1
+        return f"{first} and {others} more" if others else first
+
+    @property
     def kind_label(self) -> str:
         return KIND_LABELS[self.kind]
 
@@ -105,15 +113,20 @@ def _grid(machines: Sequence[MachineRow], events: Sequence[OpenEventBrief]) -> G
     return Grid(update_domains=update_domains, rows=rows)
 
 
+def _others(names: Sequence[str]) -> str:
+    return f" and {len(names) - 5} more" if len(names) > 5 else ""
+
+
 def _warnings(row: AvailabilitySet, machines: Sequence[MachineRow], counts: PresenceCounts) -> tuple[str, ...]:
     found = []
     if row.kind == "provisional":
         found.append("Nobody has stated this set's name yet, so it is provisional.")
     silent = [machine.resource_name for machine in machines if machine.presence is Presence.SILENT]
     if silent:
-        found.append("No word from " + ", ".join(silent[:5]) + (" and others" if len(silent) > 5 else "") + ".")
-    if counts.expected:
-        found.append(f"Enrolled but never heard: {counts.expected}.")
+        found.append("No word from " + ", ".join(silent[:5]) + _others(silent) + ".")
+    expected = [machine.resource_name for machine in machines if machine.presence is Presence.EXPECTED]
+    if expected:
+        found.append("Enrolled but never heard: " + ", ".join(expected[:5]) + _others(expected) + ".")
     if counts.total and not counts.live:
         found.append("No live agent: nothing that Azure announces here would be seen.")
     names = [plain_name(machine.resource_name) for machine in machines if machine.presence is not Presence.GONE]

@@ -1,0 +1,52 @@
+"""People in their browsers, without one: Django's client, logged in, and a fleet whose story happens now."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from tests import factories
+
+
+@pytest.fixture(autouse=True)
+def quick_passwords(settings: Any) -> None:
+    """Nobody's password is guessed here; the slow hash of the product costs a second a person."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture
+def fleet(db: None) -> factories.Fleet:
+    return factories.Fleet(now=datetime.now(UTC))
+
+
+def logged_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def viewer(db: None) -> Client:
+    return logged_in(factories.viewer())
+
+
+@pytest.fixture
+def operator(db: None) -> Client:
+    return logged_in(factories.operator())
+
+
+@pytest.fixture
+def admin(db: None) -> Client:
+    return logged_in(factories.admin())
+
+
+def text_of(response: Any) -> str:
+    """What a person reads of an answer: without tags, white space as one blank."""
+    body = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", response.content.decode(), flags=re.DOTALL)
+    plain = re.sub(r"<[^>]+>", " ", body)
+    return re.sub(r"\s+", " ", plain).replace("&#x27;", "'").replace("&quot;", '"')

@@ -1,0 +1,109 @@
+"""The event's page: who will be hit, who saw it, what Azure said."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+from django.test import Client
+
+from tests import factories
+from tests.dashboard.conftest import text_of
+
+
+def test_the_page_names_who_will_be_hit_who_will_be_asked_and_what_speaks_against_it(
+    fleet: factories.Fleet, operator: Client
+) -> None:
+    fleet.enrol_set()
+    other = "0A1B2C3D-0000-4000-8000-000000000009"
+    event = factories.announced(fleet, event_type="Redeploy", resources=("vm2", "VM1", "vm99"))
+    fleet.all_say(
+        factories.listing(event_type="Redeploy", resources=("vm2", "VM1", "vm99"), not_before=event.not_before),
+        factories.listing(other, resources=("vm5",), not_before=fleet.now + timedelta(minutes=30)),
+    )
+    shown = text_of(operator.get(f"/events/{event.event_id.lower()}/"))
+    assert "Redeploy of vm2, VM1, vm99" in shown
+    assert "4 of 6 stay up" in shown
+    assert "vm99 unknown to Drydock" in shown
+    assert "Lost: ephemeral disks." in shown
+    assert "Asked in this order: vm2 , vm1 , vm3" in shown
+    assert "What is lost does not come back" in shown
+    assert "The set has another event open." in shown
+    assert "If nobody acts: Approved by itself at" in shown
+    assert "seen by 6 of 6" in shown
+    assert "of 10 min documented" in shown
+
+
+def test_the_page_says_who_has_not_seen_the_event(fleet: factories.Fleet, operator: Client) -> None:
+    fleet.enrol_set()
+    fleet.later(1)
+    fleet.all_say(
+        factories.listing(not_before=fleet.now + timedelta(minutes=15)), names=["vm1", "vm2", "vm3", "vm4", "vm5"]
+    )
+    assert "seen by 5 of 6, not by vm6" in text_of(operator.get(f"/events/{factories.EVENT}/"))
+
+
+def test_without_a_live_machine_the_button_is_off_and_says_why(fleet: factories.Fleet, operator: Client) -> None:
+    fleet.now = datetime.now(UTC) - timedelta(minutes=5)
+    event = factories.announced(fleet, not_before=fleet.now + timedelta(minutes=15))
+    page = operator.get(f"/events/{event.event_id}/")
+    shown = text_of(page)
+    assert "No live machine of the set lists this event" in shown
+    assert "It cannot be approved right now." in shown
+    assert "nobody, since no live machine lists the event" in shown
+    assert "disabled" in page.content.decode().split("btn btn-primary approve")[1][:40]
+
+
+def test_a_whole_round_can_be_read_afterwards(fleet: factories.Fleet, operator: Client) -> None:
+    event = factories.freeze_completed(fleet)
+    page = operator.get(f"/events/{event.event_id}/")
+    shown = text_of(page)
+    for word in ("Ended", "completed", "Confirmed", "Decided", "Sent to vm1", "Azure answered 200", "Started", "Gone"):
+        assert word in shown
+    assert "Nothing: the event is over." in shown
+    assert "Approve: start now" not in shown
+    assert page.content.decode().count('class="lane-bar tone-fill-busy"') == 6
+
+
+def test_each_body_is_shown_once_with_its_readers_and_what_changed(fleet: factories.Fleet, operator: Client) -> None:
+    event = factories.freeze_completed(fleet)
+    page = operator.get(f"/events/{event.event_id}/documents/")
+    body = page.content.decode()
+    # Scheduled, Started, and the one that no longer lists it; what was read before the event is not its business.
+    assert body.count('<article class="document"') == 3
+    shown = text_of(page)
+    assert shown.count("no longer lists the event") == 1
+    assert '- "EventStatus": "Scheduled",' in shown
+    assert '+ "EventStatus": "Started",' in shown
+    first = body.split('<article class="document"')[1]
+    assert all(f">vm{number}</a>" in first for number in range(1, 7))
+    part = operator.get(f"/events/{event.event_id}/?part=documents", headers={"HX-Request": "true"})
+    assert part.content.decode().count('<article class="document"') == 3
+
+
+def test_the_export_holds_event_timeline_and_documents(fleet: factories.Fleet, viewer: Client) -> None:
+    event = factories.freeze_completed(fleet)
+    answer = viewer.get(f"/events/{event.event_id}/export.json")
+    assert answer["Content-Disposition"] == f'attachment; filename="{event.event_id}.json"'
+    whole = json.loads(answer.content)
+    assert whole["event"]["event"]["ended_as"] == "completed"
+    assert len(whole["event"]["sightings"]) == 6
+    assert whole["event"]["approvals"][0]["orders"][0]["azure_status"] == 200
+    assert {"event_seen", "approval_granted", "event_started", "event_ended"} <= {
+        row["kind"] for row in whole["timeline"]
+    }
+    assert len(whole["documents"]) == 3
+    assert whole["event"]["event"]["first_seen_at"].endswith("Z")
+
+
+def test_an_overdue_step_is_marked(fleet: factories.Fleet, operator: Client) -> None:
+    fleet.now = datetime.now(UTC) - timedelta(seconds=31)
+    event = factories.announced(fleet)
+    fleet.approve(event.event_id)
+    assert "Send to vm1 overdue" in text_of(operator.get(f"/events/{event.event_id}/"))
+
+
+def test_waiting_for_other_tenants_is_not_overdue(fleet: factories.Fleet, operator: Client) -> None:
+    fleet.now = datetime.now(UTC) - timedelta(minutes=5)
+    approval = factories.accepted(fleet)
+    shown = text_of(operator.get(f"/events/{approval.event.event_id}/"))
+    assert "overdue" not in shown
+    assert "other tenants may have to agree" in shown

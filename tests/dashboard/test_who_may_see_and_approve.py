@@ -1,0 +1,94 @@
+"""Who may see the pages, and who may decide on them."""
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from fleet.models import Approval
+from tests import factories
+from tests.dashboard.conftest import logged_in, text_of
+
+PAGES = ["/", "/sets/", "/machines/", "/events/", "/timeline/", "/pulse/"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("address", PAGES)
+def test_a_stranger_is_sent_to_log_in_and_then_back(client: Client, address: str) -> None:
+    answer = client.get(address)
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/accounts/login/?next=")
+
+
+@pytest.mark.django_db
+def test_a_part_asked_for_after_the_login_ended_sends_the_browser_to_log_in(client: Client) -> None:
+    answer = client.get("/?part=queue", headers={"HX-Request": "true"})
+    assert answer.status_code == 401
+    assert answer["HX-Redirect"] == "/accounts/login/"
+
+
+@pytest.mark.django_db
+def test_somebody_without_a_group_may_not_read() -> None:
+    answer = logged_in(User.objects.create_user("nora")).get("/")
+    assert answer.status_code == 403
+    assert "none of the groups" in text_of(answer)
+
+
+def test_a_login_leads_to_the_queue_and_a_logout_ends_it(fleet: factories.Fleet, client: Client) -> None:
+    factories.operator()
+    answer = client.post("/accounts/login/", {"username": "otto", "password": "harbour-otto"}, follow=True)
+    assert answer.redirect_chain == [("/", 302)]
+    assert "Nothing needs a decision" in text_of(answer)
+    assert client.post("/accounts/logout/").status_code == 302
+    assert client.get("/").status_code == 302
+
+
+@pytest.mark.django_db
+def test_a_wrong_password_is_refused_in_one_sentence(client: Client) -> None:
+    factories.operator()
+    answer = client.post("/accounts/login/", {"username": "otto", "password": "guess"})
+    assert "do not belong together" in text_of(answer)
+
+
+def test_a_viewer_sees_the_event_but_no_button(fleet: factories.Fleet, viewer: Client, operator: Client) -> None:
+    event = factories.announced(fleet)
+    address = f"/events/{event.event_id}/"
+    assert "Approve: start now" in text_of(operator.get(address))
+    seen = text_of(viewer.get(address))
+    assert "Approve: start now" not in seen
+    assert "Approving needs the right of an operator" in seen
+
+
+@pytest.mark.parametrize("htmx", [True, False])
+def test_a_viewer_who_posts_anyway_gets_403_and_changes_nothing(
+    fleet: factories.Fleet, viewer: Client, htmx: bool
+) -> None:
+    event = factories.announced(fleet)
+    headers = {"HX-Request": "true"} if htmx else {}
+    answer = viewer.post(f"/events/{event.event_id}/approve/", {"comment": "let me"}, headers=headers)
+    assert answer.status_code == 403
+    assert "Not permitted" in text_of(answer)
+    assert not Approval.objects.exists()
+
+
+def test_an_approval_needs_the_token_of_the_form(fleet: factories.Fleet) -> None:
+    event = factories.announced(fleet)
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(factories.operator())
+    assert strict.post(f"/events/{event.event_id}/approve/").status_code == 403
+    assert not Approval.objects.exists()
+
+
+def test_the_admin_changes_people_and_only_shows_the_rest(fleet: factories.Fleet) -> None:
+    event = factories.announced(fleet)
+    root = User.objects.create_superuser("root", password="harbour-root")
+    client = logged_in(root)
+    assert client.get("/admin/auth/user/").status_code == 200
+    assert client.get("/admin/auth/group/add/").status_code == 200
+    assert client.get("/admin/fleet/scheduledevent/").status_code == 200
+    shown = client.get(f"/admin/fleet/scheduledevent/{event.pk}/change/")
+    assert shown.status_code == 200
+    assert client.get("/admin/fleet/scheduledevent/add/").status_code == 403
+    assert client.post(f"/admin/fleet/scheduledevent/{event.pk}/change/", {"status": "ENDED"}).status_code == 403
+    assert client.post(f"/admin/fleet/scheduledevent/{event.pk}/delete/", {"post": "yes"}).status_code == 403
+    machine = fleet.agents["vm1"].machine
+    assert "credential_hash" not in client.get(f"/admin/fleet/machine/{machine.pk}/change/").content.decode()
