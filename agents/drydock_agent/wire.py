@@ -11,8 +11,8 @@ An agent makes three calls, all outbound:
 * `POST REPORTS_PATH`: numbered reports in, an acknowledgement and waiting orders out.
 * `GET ORDERS_PATH?wait=50&sent_at=…&last_poll_at=…&held=<order id>:<via>,…`: held open until an order comes.
 
-Errors are `application/problem+json` with `type`, `title`, `status`, `detail`: 401 (credential unknown or revoked: enrol
-anew), 403 (join token refused), 413 (too large), 422 (cannot be read), 429 and 503 (later; see `Retry-After`).
+Errors are `application/problem+json` with `type`, `title`, `status`, `detail`: 401 (credential unknown or revoked:
+enrol anew), 403 (join token refused), 413 (too large), 422 (cannot be read), 429 and 503 (later; see `Retry-After`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ FAILED = "failed"
 class EnrolRequest:
     """What a machine says of itself once.
 
-    `machine_id` is the `vmId`, else `DRYDOCK_MACHINE_ID`, else a UUID kept in the state folder; `machine_id_source` says
+    `machine_id` is the `vmId`, else `DRYDOCK_MACHINE_ID`, else a UUID kept in the state folder; `machine_id_source`
+    says
     which (`imds`, `config`, `file`). `availability_set` is the configured set as `[kind:]name`, or empty. `instance` is
     the `compute` object of `/metadata/instance` as received, or null where it could not be read.
     """
@@ -115,9 +116,10 @@ class ReminderData:
 class ReceiptData:
     """The agent's answer to one order.
 
-    `outcome` is `answered` (Azure answered with `azure_status` and `azure_body`, cut at 2,000 characters), `refused` (the
-    agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `unreadable`) or `failed` (asked,
-    no answer: `reason` in words). `via` repeats the order's.
+    `outcome` is `answered` (Azure answered with `azure_status` and `azure_body`, cut at 2,000 characters), `refused`
+    (the
+    agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `unreadable`) or `failed`
+    (asked, no answer: `reason` in words). `via` repeats the order's.
     """
 
     order_id: str
@@ -132,7 +134,9 @@ class ReceiptData:
 
 @dataclass(slots=True, kw_only=True)
 class InstanceData:
-    """`compute` of `/metadata/instance` as received, and the set that the configuration names (`[kind:]name` or empty)."""
+    """`compute` of `/metadata/instance` as received, and the set that the configuration names (`[kind:]name` or
+    empty).
+    """
 
     compute: dict[str, Any]
     resource_name: str = ""
@@ -143,8 +147,8 @@ class InstanceData:
 class ReportsRequest:
     """A batch of up to `MAX_REPORTS` reports in ascending `seq`; it may be empty (a heartbeat).
 
-    `spool` is a UUID made together with the spool: a new spool begins a new epoch. `last_poll_at` is the machine's time of
-    the last good answer of the metadata service. `held` lists the orders the agent has, as `<order id>:<via>`.
+    `spool` is a UUID made together with the spool: a new spool begins a new epoch. `last_poll_at` is the machine's
+    time of the last good answer of the metadata service. `held` lists the orders the agent has, as `<order id>:<via>`.
     """
 
     spool: str
@@ -161,8 +165,8 @@ class ReportsRequest:
 class Order:
     """An approval on its way to one machine: start `event_id` at Azure, before `expires_at` (the backend's clock).
 
-    `event_id` is spelled as this machine reported it. `via` names the path that brought the order here; the agent repeats
-    it in `held` and in the receipt, so that the backend can say how each order was delivered.
+    `event_id` is spelled as this machine reported it. `via` names the path that brought the order here; the agent
+    repeats it in `held` and in the receipt, so that the backend can say how each order was delivered.
     """
 
     id: str

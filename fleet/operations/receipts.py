@@ -39,7 +39,7 @@ def events_of(receipts: Collection[Receipt]) -> set[int]:
     ids = [order_id for order_id in (order_id_of(receipt.data.order_id) for receipt in receipts) if order_id]
     if not ids:
         return set()
-    return set(Order.objects.filter(pk__in=ids).values_list("approval__event", flat=True))
+    return set(Approval.objects.filter(orders__in=ids).values_list("event_id", flat=True))
 
 
 @transaction.atomic

@@ -1,0 +1,170 @@
+"""The whole ring in real processes: pretend Azure, agents, gateway with pages, Celery worker and beat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import requests
+from azure_simulator.testing import RunningSimulator
+
+from fleet.embedded import Urls
+from fleet.management import demo_recipes as recipes
+from fleet.management.supervising import Recipe
+from tests.processes import ROOT, Process, answers, free_port, manage, start, wait_for
+
+# The two machines of the documented live migration, and one more of their set.
+NAMES = ("WestNO_0", "WestNO_1", "WestNO_2")
+
+
+def fleet_file(folder: Path, names: tuple[str, ...] = NAMES) -> Path:
+    """A fleet of one availability set over as many fault domains as there are machines."""
+    machines = [
+        {"id": name, "name": name, "vm_id": f"00000000-0000-4000-8000-00000000000{number}", "fault_domain": number,
+         "update_domain": number % 2}
+        for number, name in enumerate(names)
+    ]  # fmt: skip
+    one_set = {
+        "kind": "availability_set",
+        "name": "west",
+        "subscription": "11111111-2222-3333-4444-555555555555",
+        "resource_group": "shop",
+        "machines": machines,
+    }
+    path = folder / "fleet.json"
+    path.write_text(json.dumps({"sets": [one_set], "caches": []}))
+    return path
+
+
+class Ring:
+    """Starts and stops its parts by name: `web`, `worker`, `beat`, `agent-<machine>`; talks to it as people do."""
+
+    def __init__(self, urls: Urls, folder: Path, simulator: RunningSimulator, fleet: Path) -> None:
+        self.urls = urls
+        self.folder = folder
+        self.simulator = simulator
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.environment = {
+            **urls.environment,
+            "SECRET_KEY": "a key for one test run, the same for every process",
+            "BASE_URL": self.url,
+        }
+        credentials = folder / "credentials.json"
+        self.join_token = manage(
+            "prepare_demo", str(credentials), "--url", self.url, "--simulator-url", simulator.url,
+            environment=self.environment,
+        ).strip()  # fmt: skip
+        self.people: dict[str, Any] = json.loads(credentials.read_text())
+        self.recipes: dict[str, Recipe] = {
+            "web": recipes.web(self.port),
+            "worker": recipes.worker(),
+            "beat": recipes.beat(),
+        }
+        for machine in recipes.machines(fleet):
+            agent = recipes.agent(
+                machine,
+                folder=folder,
+                fleet_url=self.url,
+                simulator_url=simulator.url,
+                join_token=self.join_token,
+            )
+            self.recipes[agent.name] = agent
+        self.processes: dict[str, Process] = {}
+
+    def start(self, *names: str) -> None:
+        """Start these parts; without names all of them. Returns once the web process answers and Celery is ready."""
+        for name in names or self.recipes:
+            recipe = self.recipes[name]
+            environment = {**self.environment, **recipe.environment}
+            cwd = self.folder if name == "beat" else ROOT
+            self.processes[name] = start(
+                recipe.command, environment=environment, log=self.folder / f"{name}.log", cwd=cwd
+            )
+            if name == "web":
+                wait_for(lambda: answers(f"{self.url}/readyz"), seconds=30, what="the web process answers")
+        worker = self.processes.get("worker")
+        if worker is not None:
+            wait_for(lambda: "ready." in worker.said(), seconds=30, what="the Celery worker is ready")
+
+    def kill(self, *names: str) -> None:
+        for name in names:
+            self.processes.pop(name).kill()
+
+    def stop(self) -> None:
+        # The web process last: agents say goodbye to somebody.
+        for name in sorted(self.processes, key=lambda name: name == "web"):
+            self.processes[name].child.terminate()
+        for process in self.processes.values():
+            try:
+                process.child.wait(5)
+            finally:
+                process.kill()
+
+    def call(self, method: str, path: str, *, by: str = "operator", json: Any = None) -> requests.Response:
+        """One call of the REST API below `/api/v1/`."""
+        return requests.request(
+            method,
+            f"{self.url}/api/v1/{path}",
+            headers={"Authorization": f"Bearer {self.people[by]['token']}"},
+            json=json,
+            timeout=10,
+        )
+
+    def get(self, path: str) -> Any:
+        answer = self.call("GET", path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def event(self, event_id: str) -> Any:
+        """The event, or None while nobody has reported it."""
+        answer = self.call("GET", f"events/{event_id}/")
+        return answer.json() if answer.status_code == 200 else None
+
+    def event_when(self, event_id: str, status: str, *, seconds: float = 20) -> Any:
+        """The event once it has this status."""
+
+        def look() -> Any:
+            event = self.event(event_id)
+            return event if event is not None and event["status"] == status else None
+
+        return wait_for(look, seconds=seconds, what=f"event {event_id} is {status}")
+
+    def all_live(self, count: int, *, seconds: float = 30) -> None:
+        """Returns once this many machines are live."""
+
+        def look() -> bool:
+            machines = self.get("machines/")["results"]
+            return sum(machine["presence"] == "live" for machine in machines) == count
+
+        wait_for(look, seconds=seconds, what=f"{count} machines are live")
+
+    def approve(self, event_id: str, comment: str = "agreed") -> Any:
+        answer = self.call("POST", f"events/{event_id}/approvals/", json={"comment": comment})
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    def approval_when(self, approval_id: int, state: str, *, seconds: float = 20) -> Any:
+        def look() -> Any:
+            approval = self.get(f"approvals/{approval_id}/")
+            return approval if approval["state"] == state else None
+
+        return wait_for(look, seconds=seconds, what=f"approval {approval_id} is {state}")
+
+    def starts(self) -> list[dict[str, Any]]:
+        """Every `StartRequests` that reached Azure."""
+        return [line for line in self.simulator.log(method="POST") if "/metadata/scheduledevents" in line["path"]]
+
+
+@contextmanager
+def ring(urls: Urls, folder: Path) -> Iterator[Ring]:
+    """A ring that is prepared and not started, except for its pretend Azure; everything is gone afterwards."""
+    fleet = fleet_file(folder)
+    with ExitStack() as stack:
+        simulator = stack.enter_context(RunningSimulator(fleet))
+        made = Ring(urls, folder, simulator, fleet)
+        stack.callback(made.stop)
+        yield made
