@@ -51,9 +51,8 @@ class EnrolRequest:
     """What a machine says of itself once.
 
     `machine_id` is the `vmId`, else `DRYDOCK_MACHINE_ID`, else a UUID kept in the state folder; `machine_id_source`
-    says
-    which (`imds`, `config`, `file`). `availability_set` is the configured set as `[kind:]name`, or empty. `instance` is
-    the `compute` object of `/metadata/instance` as received, or null where it could not be read.
+    says which (`imds`, `config`, `file`). `availability_set` is the configured set as `[kind:]name`, or empty.
+    `instance` is the `compute` object of `/metadata/instance` as received, or null where it could not be read.
     """
 
     join_token: str
@@ -117,9 +116,8 @@ class ReceiptData:
     """The agent's answer to one order.
 
     `outcome` is `answered` (Azure answered with `azure_status` and `azure_body`, cut at 2,000 characters), `refused`
-    (the
-    agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `unreadable`) or `failed`
-    (asked, no answer: `reason` in words). `via` repeats the order's.
+    (the agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `unreadable`) or
+    `failed` (asked, no answer: `reason` in words). `via` repeats the order's.
     """
 
     order_id: str
@@ -134,9 +132,7 @@ class ReceiptData:
 
 @dataclass(slots=True, kw_only=True)
 class InstanceData:
-    """`compute` of `/metadata/instance` as received, and the set that the configuration names (`[kind:]name` or
-    empty).
-    """
+    """`compute` of `/metadata/instance` as received, and the configured set (`[kind:]name` or empty)."""
 
     compute: dict[str, Any]
     resource_name: str = ""
