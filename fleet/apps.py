@@ -1,7 +1,8 @@
-"""The one app. Loading it loads the Celery app, so that every process knows the broker."""
+"""The one app. Loading it loads the Celery app, so that every process knows the broker, and the system checks."""
 
 from django.apps import AppConfig
 
+from fleet import checks
 from fleet.celery import app as celery_app
 
 
@@ -9,3 +10,4 @@ class FleetConfig(AppConfig):
     name = "fleet"
     verbose_name = "Drydock"
     celery = celery_app
+    checks = checks

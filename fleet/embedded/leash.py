@@ -39,7 +39,7 @@ def end_with_parent(farewell: int) -> None:
 
 
 def become(parent: int, farewell: int, uid: int, gid: int, command: list[str]) -> None:
-    """Replaces this process; returns only by raising OSError."""
+    """Replaces this process and does not return."""
     if uid >= 0:
         os.setgroups([])
         os.setgid(gid)
@@ -49,7 +49,12 @@ def become(parent: int, farewell: int, uid: int, gid: int, command: list[str]) -
     # The parent may have died before the wish was made.
     if os.getppid() != parent:
         raise SystemExit(1)
-    os.execvp(command[0], command)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        # 127 is what a shell answers for a program that cannot be had.
+        sys.stderr.write(f"Cannot run {command[0]}: {error.strerror}.\n")
+        raise SystemExit(127) from None
 
 
 if __name__ == "__main__":

@@ -39,8 +39,6 @@ class Command(BaseCommand):
                 status = wait(child)
         except ServerProblem as problem:
             raise CommandError(str(problem)) from problem
-        except OSError as error:
-            raise CommandError(f"Cannot run {command[0]}: {error.strerror}.") from error
         finally:
             if data is None:
                 shutil.rmtree(folder, ignore_errors=True)

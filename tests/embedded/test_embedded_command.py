@@ -1,0 +1,47 @@
+"""`manage.py with_servers -- COMMAND`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from fleet.embedded.folder import is_running
+from tests.processes import PYTHON, Process, start, wait_for
+
+BARE = {"DATABASE_URL": "", "REDIS_URL": "", "SECRET_KEY": ""}
+SHOW = "import os; print(os.environ['DATABASE_URL'], os.environ['REDIS_URL'], len(os.environ['SECRET_KEY']) > 32)"
+WAIT = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+
+
+def with_servers(*command: str, log: Path, data: Path | None = None) -> Process:
+    options = ["--data", str(data)] if data else []
+    return start([PYTHON, "manage.py", "with_servers", *options, "--", *command], environment=BARE, log=log)
+
+
+def test_the_command_finds_servers_and_its_exit_status_is_passed_on(tmp_path: Path) -> None:
+    process = with_servers(PYTHON, "-c", SHOW + "; raise SystemExit(7)", log=tmp_path / "log")
+    assert process.child.wait(30) == 7
+    assert process.said().startswith("postgresql://drydock@/drydock?host=/")
+    assert process.said().endswith("True\n")
+
+
+def test_a_command_that_does_not_exist_is_said(tmp_path: Path) -> None:
+    process = with_servers("/no/such/program", log=tmp_path / "log")
+    assert process.child.wait(30) == 127
+    assert process.said() == "Cannot run /no/such/program: No such file or directory.\n"
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_however_it_is_ended_the_command_and_the_servers_end_too(tmp_path: Path, number: signal.Signals) -> None:
+    noted = tmp_path / "pid"
+    process = with_servers(PYTHON, "-c", WAIT, str(noted), log=tmp_path / "log", data=tmp_path / "data")
+    pid = wait_for(lambda: (noted.exists() and noted.read_text()) or None, seconds=30, what="a command that runs")
+    server = int((tmp_path / "data" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
+    os.kill(process.pid, number)
+    process.child.wait(10)
+    wait_for(lambda: not is_running(int(pid)) or None, seconds=5, what="the end of the command")
+    wait_for(lambda: not is_running(server) or None, seconds=5, what="the end of Postgres")

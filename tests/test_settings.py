@@ -1,0 +1,138 @@
+"""Settings: one table, the same in the documentation, read from variables or files, refused in plain sentences."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
+from pytest_django import Settings
+
+from fleet.configuration import SETTINGS, Reader, markdown
+from fleet.embedded.leash import leashed
+from fleet.settings import broker, database
+from tests.processes import PYTHON, ROOT
+
+NAMES = {setting.name for setting in SETTINGS}
+
+
+def test_the_documentation_holds_every_setting_with_its_default_and_no_other() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text()
+    assert markdown() in text, "print fleet.configuration.markdown() into docs/settings.md"
+    assert set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE)) == NAMES
+
+
+def test_every_setting_in_the_table_is_read_once_and_no_other_is() -> None:
+    tree = ast.parse((ROOT / "fleet" / "settings.py").read_text())
+    read = [
+        node.args[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "read"
+        and isinstance(node.args[0], ast.Constant)
+    ]
+    assert set(read) == NAMES
+
+
+def test_only_the_settings_module_reads_the_environment() -> None:
+    elsewhere = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "fleet").rglob("*.py")
+        if re.search(r"os\.(environ\b|getenv)", path.read_text())
+    }
+    # Those that start other processes hand an environment on; Django and Celery want the name of the settings module.
+    assert elsewhere <= {
+        "fleet/asgi.py",
+        "fleet/celery.py",
+        "fleet/management/commands/demo.py",
+        "fleet/management/commands/with_servers.py",
+        "fleet/management/supervising.py",
+        "fleet/settings.py",
+    }
+
+
+def test_a_file_holds_a_value_and_wins(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("from the file\n")
+    read = Reader({"SECRET_KEY": "from the variable", "SECRET_KEY_FILE": str(path)})
+    assert read.text("SECRET_KEY") == "from the file"
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert Reader({"LIVE_SECONDS": "", "LATE_SECONDS_FILE": ""}).seconds("LIVE_SECONDS") == 60
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"LIVE_SECONDS": "soon"}, "LIVE_SECONDS has to be a number of seconds above zero, not 'soon'."),
+        ({"LIVE_SECONDS": "nan"}, "LIVE_SECONDS has to be a number of seconds above zero, not 'nan'."),
+        ({"PORT": "0"}, "PORT has to be a whole number above zero, not '0'."),
+        ({"DEBUG": "maybe"}, "DEBUG has to be `yes` or `no`, not 'maybe'."),
+        ({"LOG_FORMAT": "xml"}, "LOG_FORMAT has to be one of text, json, not 'xml'."),
+        (
+            {"REDIS_URL": "http://cache"},
+            "REDIS_URL has to start with redis:// or rediss:// or unix://, not 'http://c'.",
+        ),
+        ({"SECRET_KEY_FILE": "/nowhere/key"}, "SECRET_KEY_FILE names /nowhere/key, which cannot be read: No such file"),
+    ],
+)
+def test_a_bad_value_is_refused_in_one_sentence(environment: dict[str, str], sentence: str) -> None:
+    ended = subprocess.run(
+        leashed([PYTHON, "-c", "import fleet.settings"]),
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"{ImproperlyConfigured.__name__}: {sentence}" in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "check"),
+    [
+        ({"DATABASE_URL": ""}, "fleet.E001"),
+        ({"REDIS_URL": ""}, "fleet.E002"),
+        ({"SECRET_KEY_IS_OURS": True}, "fleet.E003"),
+        ({"LIVE_SECONDS": 700.0}, "fleet.E004"),
+        ({"BASE_URL": "https://drydock.example", "DEBUG": True}, "fleet.E005"),
+        ({"BASE_URL": "https://drydock.example", "SECRET_KEY": "short"}, "fleet.E006"),
+        ({"REDIS_URL": "rediss://cache.example:10000/3"}, "fleet.W001"),
+        ({"BASE_URL": "http://drydock.example"}, "fleet.W002"),
+    ],
+)
+def test_a_check_names_what_is_wrong(settings: Settings, changed: dict[str, object], check: str) -> None:
+    for name, value in changed.items():
+        setattr(settings, name, value)
+    assert check in [message.id for message in run_checks()]
+
+
+def test_nothing_is_wrong_with_the_settings_of_the_tests() -> None:
+    assert [message for message in run_checks() if str(message.id).startswith("fleet.")] == []
+
+
+@pytest.mark.parametrize(
+    ("redis_url", "broker_url"),
+    [
+        ("redis://cache:6379/0", "redis://cache:6379/0"),
+        ("unix:///run/valkey.sock?db=0", "redis+socket:///run/valkey.sock?virtual_host=0"),
+        ("unix:///run/valkey.sock", "redis+socket:///run/valkey.sock?virtual_host=0"),
+    ],
+)
+def test_celery_gets_the_same_redis_in_its_own_spelling(redis_url: str, broker_url: str) -> None:
+    assert broker(redis_url) == broker_url
+
+
+def test_options_of_the_database_address_win_over_ours() -> None:
+    found = database("postgresql://me:p%40ss@db:5433/drydock?sslmode=require&connect_timeout=9")
+    assert found["PASSWORD"] == "p@ss"
+    assert found["OPTIONS"]["sslmode"] == "require"
+    assert found["OPTIONS"]["connect_timeout"] == 9
+    assert found["CONN_HEALTH_CHECKS"] is True
