@@ -1,0 +1,166 @@
+"""A fixed number of queries, whatever the fleet's size."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from fleet.models import Entry, ScheduledEvent
+from fleet.projections import documents, events, fleet, machines, queue, sets, timeline
+from fleet.projections.filters import EventFilter, MachineFilter
+from tests import factories
+
+
+def queries(call: Callable[[], Any]) -> list[str]:
+    with CaptureQueriesContext(
+        connection,
+    ) as caught:
+        call()
+    return [query["sql"] for query in caught.captured_queries]
+
+
+def grow(walker: factories.Fleet, number: int) -> None:
+    """One more set of three machines with an open, a decided and an ended event each."""
+    names = [f"s{number}-{machine}" for machine in range(3)]
+    for name in names:
+        walker.enrol(name, availability_set=f"set-{number}")
+        walker.say(name)
+    walker.later(0.1)
+    ids = [f"0A1B2C3D-0000-4000-8000-{number:06d}{kind:06d}" for kind in range(3)]
+    times = [walker.now + timedelta(minutes=5 + kind) for kind in range(3)]
+    listings = [
+        factories.listing(event_id, resources=(names[kind],), not_before=times[kind])
+        for kind, event_id in enumerate(ids)
+    ]
+    walker.all_say(*listings, names=names)
+    walker.approve(ids[1])
+    walker.all_say(*listings[:2], names=names)
+
+
+@pytest.fixture
+def small(fleet: factories.Fleet) -> factories.Fleet:
+    grow(fleet, 1)
+    return fleet
+
+
+def costs(client: Client) -> dict[str, int]:
+    now = datetime.now(UTC)
+    event = ScheduledEvent.objects.order_by("pk")[0]
+    machine_id = event.availability_set.machines.order_by("pk")[0].pk
+    set_id = event.availability_set_id
+    calls: dict[str, Callable[[], Any]] = {
+        "queue": lambda: queue.decision_queue(now=now),
+        "pulse": lambda: queue.pulse(now=now),
+        "overview": lambda: fleet.overview(now=now),
+        "cards": lambda: sets.cards(now=now, first=[set_id]),
+        "sets": lambda: sets.listing(now=now),
+        "set": lambda: sets.detail(set_id=set_id, now=now),
+        "machines": lambda: machines.listing(now=now, machines=MachineFilter({"q": "s"}).qs),
+        "machine": lambda: machines.detail(machine_id=machine_id, now=now),
+        "events": lambda: events.listing(now=now, events=EventFilter({}, now=now).qs, size=100),
+        "event": lambda: events.detail(event_id=event.event_id, now=now),
+        "documents": lambda: documents.for_event(event_id=event.event_id),
+        "timeline": timeline.fleet,
+        "story": lambda: timeline.for_event(event_id=event.event_id),
+        "page /": lambda: client.get("/"),
+        "page /sets/": lambda: client.get("/sets/"),
+        "page /sets/N/": lambda: client.get(f"/sets/{set_id}/"),
+        "page /machines/": lambda: client.get("/machines/"),
+        "page /machines/N/": lambda: client.get(f"/machines/{machine_id}/"),
+        "page /events/": lambda: client.get("/events/"),
+        "page /events/ID/": lambda: client.get(f"/events/{event.event_id}/"),
+        "page /timeline/": lambda: client.get("/timeline/"),
+    }
+    return {name: len(queries(call)) for name, call in calls.items()}
+
+
+EXPECTED = {
+    "queue": 4,
+    "pulse": 1,
+    "overview": 3,
+    "cards": 3,
+    "sets": 3,
+    "set": 5,
+    "machines": 1,
+    "machine": 2,
+    "events": 4,
+    # One more where somebody approved: its orders.
+    "event": 9,
+    "documents": 4,
+    "timeline": 1,
+    "story": 1,
+}
+
+
+def test_projections_cost_what_they_say_and_pages_no_more_in_a_larger_fleet(
+    small: factories.Fleet, operator: Client
+) -> None:
+    before = costs(operator)
+    assert {name: before[name] for name in EXPECTED} == EXPECTED
+    for number in range(2, 6):
+        grow(small, number)
+    assert costs(operator) == before
+
+
+def test_lists_neither_count_nor_skip(small: factories.Fleet, operator: Client) -> None:
+    for number in range(2, 4):
+        grow(small, number)
+    now = datetime.now(UTC)
+    for call in (
+        lambda cursor: events.listing(now=now, cursor=cursor, size=2),
+        lambda cursor: machines.listing(now=now, cursor=cursor, size=2),
+        lambda cursor: sets.listing(now=now, cursor=cursor, size=1),
+        lambda cursor: timeline.fleet(cursor=cursor, size=2),
+    ):
+        first = call(None)
+        assert first.next is not None
+        for sql in queries(lambda call=call, first=first: call(first.next)):
+            assert "OFFSET" not in sql
+            assert "COUNT(" not in sql
+
+
+def test_a_list_can_be_walked_to_its_end_and_back(small: factories.Fleet) -> None:
+    for number in range(2, 4):
+        grow(small, number)
+    whole = [row.id for row in timeline.fleet(size=500).results]
+    assert len(whole) == Entry.objects.count() > 30
+    there, cursor = [], None
+    pages = []
+    while True:
+        page = timeline.fleet(cursor=cursor, size=7)
+        pages.append([row.id for row in page.results])
+        there += pages[-1]
+        if page.next is None:
+            break
+        cursor = page.next
+    assert there == whole
+    back = [pages[-1]]
+    while page.previous is not None:
+        page = timeline.fleet(cursor=page.previous, size=7)
+        back.insert(0, [row.id for row in page.results])
+    assert back == pages
+
+
+def test_open_events_come_by_time_left_and_then_ended_ones_newest_first_across_pages(small: factories.Fleet) -> None:
+    for number in range(2, 5):
+        grow(small, number)
+    now = datetime.now(UTC)
+    rows, cursor = [], None
+    while True:
+        page = events.listing(now=now, cursor=cursor, size=3)
+        rows += page.results
+        if page.next is None:
+            break
+        cursor = page.next
+    assert len(rows) == 12
+    still_open = [row for row in rows if row.open]
+    ended = [row for row in rows if not row.open]
+    assert rows == still_open + ended
+    assert len(ended) == 4
+    due = [row.not_before for row in still_open if row.not_before]
+    assert due == sorted(due)
+    assert [row.first_seen_at for row in ended] == sorted((row.first_seen_at for row in ended), reverse=True)

@@ -1,0 +1,40 @@
+"""The overview counts in the database what `machine_presence` judges one by one."""
+
+from datetime import timedelta
+
+from fleet.domain.states import Presence
+from fleet.models import Machine
+from fleet.models.facts import machine_presence, presence_limits
+from fleet.operations import enrolment, presence
+from fleet.projections.fleet import overview
+from fleet.projections.refs import count_presence
+from tests import factories
+
+AGES = [None, 0, 59, 60, 61, 599, 600, 601, 86399, 86400, 86401, 200000]
+
+
+def test_the_overview_agrees_with_the_rule_at_every_edge(fleet: factories.Fleet) -> None:
+    now = fleet.now
+    number = 0
+    for heard in AGES:
+        for polled in AGES:
+            number += 1
+            machine = fleet.enrol(f"m{number}", availability_set=f"s{number % 7}", heard=False).machine
+            if heard is not None:
+                presence.flush(
+                    contacts=[
+                        presence.Contact(
+                            machine.pk,
+                            now - timedelta(seconds=heard),
+                            None if polled is None else now - timedelta(seconds=polled),
+                        )
+                    ]
+                )
+    enrolment.revoke(machine_id=fleet.agents["m14"].machine.pk, by=factories.admin(), via="page", now=now)
+    # A document counts as a good poll before the presence map is flushed.
+    fleet.say("m13", at=now)
+    limits = presence_limits()
+    machines = Machine.objects.select_related("presence", "head")
+    judged = count_presence([machine_presence(machine, now=now, limits=limits) for machine in machines])
+    assert overview(now=now).presence == judged
+    assert all(getattr(judged, state.value) > 0 for state in Presence)
