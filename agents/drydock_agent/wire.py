@@ -39,6 +39,7 @@ DOCUMENT = "document"
 REMINDER = "reminder"
 RECEIPT = "receipt"
 INSTANCE = "instance"
+HOOK = "hook"
 
 # Outcomes of an order, as a receipt states them.
 ANSWERED = "answered"
@@ -79,7 +80,7 @@ class EnrolAnswer:
 class Report:
     """One numbered observation or receipt. `seq` counts from 1 within a spool; `at` is the machine's own clock.
 
-    `data` holds the fields of `DocumentData`, `ReminderData`, `ReceiptData` or `InstanceData`, by `kind`.
+    `data` holds the fields of `DocumentData`, `ReminderData`, `ReceiptData`, `InstanceData` or `HookData`, by `kind`.
     """
 
     seq: int
@@ -137,6 +138,30 @@ class InstanceData:
     compute: dict[str, Any]
     resource_name: str = ""
     availability_set: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class HookData:
+    """How far this machine's hooks are for one event that names it.
+
+    `phase` is `prepare` or `recover`. `step` is `begin` (hooks are about to run), `hook` (one of them ended) or
+    `end` (all
+    ended). `outcome` is `running` (only with `begin`), `succeeded`, `failed`, `timed-out`, or `nothing` (only with
+    `end`:
+    the folder holds none); of `end` it is the outcome of the whole phase. `hook` is the file's name, empty for `begin`
+    and `end`. `late` says that prepare began when the event had started already.
+    """
+
+    event_id: str
+    phase: str
+    step: str
+    outcome: str
+    hook: str = ""
+    exit_status: int | None = None
+    seconds: float | None = None
+    # The last of what it printed, at most 4,000 characters.
+    output: str = ""
+    late: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
