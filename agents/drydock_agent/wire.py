@@ -145,11 +145,9 @@ class HookData:
     """How far this machine's hooks are for one event that names it.
 
     `phase` is `prepare` or `recover`. `step` is `begin` (hooks are about to run), `hook` (one of them ended) or
-    `end` (all
-    ended). `outcome` is `running` (only with `begin`), `succeeded`, `failed`, `timed-out`, or `nothing` (only with
-    `end`:
-    the folder holds none); of `end` it is the outcome of the whole phase. `hook` is the file's name, empty for `begin`
-    and `end`. `late` says that prepare began when the event had started already.
+    `end` (all ended). `outcome` is `running` (only with `begin`), `succeeded`, `failed`, `timed-out`, or `nothing`
+    (only with `end`: the folder holds none); of `end` it is the outcome of the whole phase. `hook` is the file's name,
+    empty for `begin` and `end`. `late` says that prepare began when the event had started already.
     """
 
     event_id: str
