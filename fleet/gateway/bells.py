@@ -41,7 +41,7 @@ class Bells:
             retry=Retry(NoBackoff(), 0),
         )
         try:
-            with client.pubsub() as subscription:
+            with client.pubsub() as subscription:  # type: ignore[no-untyped-call]
                 subscription.subscribe(CHANNEL)
                 while not self.loop.stopped:
                     message = subscription.get_message(timeout=1.0)

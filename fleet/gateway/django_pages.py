@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
 from urllib.parse import quote_from_bytes
 
 from a2wsgi import WSGIMiddleware
@@ -29,7 +30,8 @@ class Pages:
     def __init__(self, handler: WSGIHandler, *, threads: int, queue: int) -> None:
         self.queue = queue
         self.running = 0
-        self._wsgi = WSGIMiddleware(handler, workers=threads)
+        # Its notion of ASGI's messages is narrower in types than ours, and the same in fact.
+        self._wsgi: Any = WSGIMiddleware(cast(Any, handler), workers=threads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

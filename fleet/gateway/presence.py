@@ -5,9 +5,14 @@ from __future__ import annotations
 import threading
 from datetime import datetime
 
+import structlog
+from django.db import DatabaseError, InterfaceError, OperationalError
+
 from fleet.gateway.loops import Loop
 from fleet.operations import presence
 from fleet.operations.presence import Contact
+
+log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 2.0
 
@@ -33,14 +38,26 @@ class Contacts:
             self._noted[machine_id] = Contact(machine_id, heard_at, poll_at, clock_offset)
 
     def flush(self) -> None:
-        """Write what was noted; what could not be written is noted again."""
+        """Write what was noted; while Postgres is away it is noted again."""
         with self._lock:
             noted, self._noted = self._noted, {}
         if not noted:
             return
         try:
             presence.flush(contacts=noted.values())
-        except BaseException:
+        except (OperationalError, InterfaceError):
             with self._lock:
                 self._noted = {**noted, **self._noted}
             raise
+        except DatabaseError:
+            # One that cannot be written, as of a machine that was deleted, must not silence all others.
+            self._flush_one_by_one(list(noted.values()))
+
+    def _flush_one_by_one(self, contacts: list[Contact]) -> None:
+        for contact in contacts:
+            try:
+                presence.flush(contacts=[contact])
+            except (OperationalError, InterfaceError):
+                raise
+            except DatabaseError as error:
+                log.warning("presence.unwritable", machine=contact.machine_id, error=str(error).splitlines()[0])
