@@ -39,7 +39,7 @@ class Machine:
 
 def machines(fleet_file: Path) -> list[Machine]:
     """Every machine of the file, in its order."""
-    found = []
+    found: list[Machine] = []
     for one_set in json.loads(fleet_file.read_text())["sets"]:
         # Instance metadata names scale sets only; of the others the owner says what belongs together.
         stated = "" if one_set["kind"] == "scale_set" else f"{one_set['kind']}:{one_set['name']}"
