@@ -11,13 +11,14 @@ from tests.processes import PYTHON, ROOT
 SAMPLE = """
 import pytest
 
-def skip():
+MARKED = [pytest.param(mark, marks=getattr(pytest.mark, mark)) for mark in ("browser", "flow", "fault")]
+
+@pytest.mark.parametrize("mark", MARKED)
+def test_marked(mark):
     pytest.skip("nothing here to look with")
 
-test_browser = pytest.mark.browser(lambda: skip())
-test_flow = pytest.mark.flow(lambda: skip())
-test_fault = pytest.mark.fault(lambda: skip())
-test_ordinary = lambda: skip()
+def test_ordinary():
+    pytest.skip("an ordinary reason")
 """
 
 
