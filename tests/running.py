@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -112,7 +111,7 @@ def running_gateway(
     port = free_port()
     command = [PYTHON, "-m", "granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--no-ws", "--backpressure", "5000", "--workers-kill-timeout", "8", application]
-    own = {**urls.environment, "BASE_URL": f"http://127.0.0.1:{port}", "PYTHONPATH": os.getcwd(), **(environment or {})}
+    own = {**urls.environment, "BASE_URL": f"http://127.0.0.1:{port}", **(environment or {})}
     with running(command, environment=own, log=folder / f"gateway-{port}.log") as process:
         url = f"http://127.0.0.1:{port}"
         wait_for(lambda: answers(f"{url}/healthz") or ended(process), seconds=30, what="the gateway answers")

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import requests
+from django.utils import timezone
+
+from fleet.embedded import Urls, valkey
+from fleet.models import Order
+from fleet.operations import bells, deciding, people
+from tests.factories import listing
+from tests.processes import wait_for
+from tests.running import Agent, Gateway, running_gateway
+
+pytestmark = pytest.mark.flow
+
+
+def approve_for(agent: Agent) -> Order:
+    """This machine announces an event of its own, and an operator approves it; nobody rings."""
+    event_id = str(uuid4()).upper()
+    name = f"vm-{agent.vm_id[:8]}"
+    event = listing(event_id, resources=[name], not_before=timezone.now() + timedelta(minutes=10))
+    assert agent.post(agent.document(incarnation=agent.seq + 1, events=(event,))).json()["refused"] == []
+    person = people.ensure_person(username="olga", group="operator", password="long enough to be one")
+    deciding.grant(event_id=event_id, by=person, via="api", comment="", now=timezone.now())
+    return Order.objects.get(approval__event__event_id=event_id)
+
+
+def held(gateway: Gateway, count: int) -> None:
+    wait_for(lambda: gateway.metric("drydock_held_calls") == count, seconds=5, what=f"{count} calls are held")
+
+
+def test_a_bell_wakes_the_held_call_at_once(gateway: Gateway) -> None:
+    times, vias = [], []
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(7):
+            agent = gateway.agent()
+            call = pool.submit(agent.orders, wait=20)
+            held(gateway, 1)
+            order = approve_for(agent)
+            began = time.monotonic()
+            bells.ring_orders([order.machine_id], via="celery")
+            orders = call.result(10).json()["orders"]
+            times.append(time.monotonic() - began)
+            vias.append(orders[0]["via"])
+            assert [one["id"] for one in orders] == [str(order.pk)]
+            assert orders[0]["machine_id"] == agent.vm_id
+    assert statistics.median(times) < 0.1
+    # The look of each second may be faster than the bell now and then.
+    assert vias.count("celery") >= 4
+    assert set(vias) <= {"celery", "look"}
+
+
+def test_without_a_bell_the_look_finds_it_within_about_a_second(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(agent.orders, wait=20)
+        held(gateway, 1)
+        order = approve_for(agent)
+        began = time.monotonic()
+        (found,) = call.result(10).json()["orders"]
+        assert time.monotonic() - began < 1.5
+    assert (found["id"], found["via"]) == (str(order.pk), "look")
+
+
+def test_an_order_that_waits_already_is_in_the_first_look(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    order = approve_for(agent)
+    began = time.monotonic()
+    (found,) = agent.orders(wait=20).json()["orders"]
+    assert time.monotonic() - began < 1
+    assert (found["id"], found["via"]) == (str(order.pk), "look")
+    (reported,) = agent.post().json()["orders"]
+    assert (reported["id"], reported["via"]) == (str(order.pk), "report")
+
+
+def test_what_the_agent_holds_is_noted_and_not_sent_again(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    order = approve_for(agent)
+    assert agent.orders(wait=0, held=f"{order.pk}:celery").json()["orders"] == []
+    assert agent.post(held=[f"{order.pk}:celery"]).json()["orders"] == []
+
+    def delivered() -> bool:
+        order.refresh_from_db()
+        return (order.state, order.delivered_by) == ("DELIVERED", "celery")
+
+    wait_for(delivered, seconds=3, what="the order is delivered")
+
+
+def test_a_wait_that_runs_out_ends_empty(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    began = time.monotonic()
+    said = agent.orders(wait=1).json()
+    assert 0.9 < time.monotonic() - began < 2.5
+    assert said["orders"] == []
+    assert said["server_time"].endswith("Z")
+
+
+def test_a_client_that_vanishes_is_noticed(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    address = gateway.url.removeprefix("http://").split(":")
+    with socket.create_connection((address[0], int(address[1]))) as client:
+        request = (
+            f"GET /agent/v1/orders?wait=50 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {agent.credential}\r\n\r\n"
+        )
+        client.sendall(request.encode())
+        held(gateway, 1)
+    held(gateway, 0)
+
+
+def test_of_too_many_calls_of_one_machine_the_oldest_ends(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    with ThreadPoolExecutor(5) as pool:
+        calls = []
+        for count in range(1, 5):
+            calls.append(pool.submit(agent.orders, wait=8))
+            held(gateway, count)
+        calls.append(pool.submit(agent.orders, wait=8))
+        assert calls[0].result(3).json()["orders"] == []
+        order = approve_for(agent)
+        bells.ring_orders([order.machine_id], via="celery")
+        found = [call.result(5).json()["orders"][0]["id"] for call in calls[1:]]
+    assert found == [str(order.pk)] * 4
+
+
+def test_without_redis_an_order_arrives_within_about_a_second(servers: Urls, folder: Path) -> None:
+    nowhere = Urls(database=servers.database, redis="redis://127.0.0.1:1/0")
+    with running_gateway(nowhere, folder) as gateway, ThreadPoolExecutor(1) as pool:
+        assert requests.get(gateway.url + "/readyz", timeout=5).json()["status"] == "degraded"
+        agent = gateway.agent()
+        call = pool.submit(agent.orders, wait=20)
+        held(gateway, 1)
+        order = approve_for(agent)
+        began = time.monotonic()
+        assert call.result(10).json()["orders"][0]["id"] == str(order.pk)
+        assert time.monotonic() - began < 1.5
+
+
+def test_bells_are_heard_again_when_redis_comes_back(servers: Urls, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bells").mkdir()
+    with valkey(tmp_path / "bells") as address:
+        with running_gateway(Urls(database=servers.database, redis=address), folder) as gateway:
+            ready = lambda: requests.get(gateway.url + "/readyz", timeout=5).json()["redis"]  # noqa: E731
+            wait_for(lambda: ready() == "ok", seconds=5, what="redis is there")
+    # The same socket path, so that the gateway finds the new server under the old address.
+    with running_gateway(Urls(database=servers.database, redis=address), folder) as gateway:
+        assert ready_of(gateway) == "away"
+        with valkey(tmp_path / "bells") as again:
+            assert again == address
+            wait_for(lambda: ready_of(gateway) == "ok", seconds=12, what="redis is back")
+            agent = gateway.agent()
+            with ThreadPoolExecutor(1) as pool:
+                call = pool.submit(agent.orders, wait=20)
+                held(gateway, 1)
+                approve_for(agent)
+                assert call.result(10).json()["orders"]
+
+
+def ready_of(gateway: Gateway) -> str:
+    return str(requests.get(gateway.url + "/readyz", timeout=5).json()["redis"])
+
+
+def test_nothing_due_waits_for_celery(servers: Urls, folder: Path) -> None:
+    """Nobody sweeps but the ticker: an order without an answer goes to the next machine all the same."""
+    with running_gateway(servers, folder, environment={"TICKER_SECONDS": "1"}) as gateway:
+        agents = [gateway.agent(availability_set="availability_set:ticking") for _ in range(2)]
+        names = [f"vm-{agent.vm_id[:8]}" for agent in agents]
+        event_id = str(uuid4()).upper()
+        event = listing(event_id, resources=names, not_before=timezone.now() + timedelta(minutes=10))
+        for agent in agents:
+            agent.post(agent.document(incarnation=5, events=(event,)))
+        time.sleep(2.5)
+        person = people.ensure_person(username="olga", group="operator", password="long enough to be one")
+        deciding.grant(event_id=event_id, by=person, via="api", comment="", now=timezone.now())
+        first = Order.objects.get(approval__event__event_id=event_id)
+        other = next(agent for agent in agents if agent.vm_id != first.machine.vm_id)
+        began = time.monotonic()
+        (order,) = other.orders(wait=20).json()["orders"]
+        assert time.monotonic() - began < 8
+        assert order["via"] == "ticker"
+        assert order["event_id"] == event_id
+
+
+def test_sigterm_answers_held_calls_at_once(servers: Urls, folder: Path) -> None:
+    with running_gateway(servers, folder) as gateway, ThreadPoolExecutor(3) as pool:
+        agents = [gateway.agent() for _ in range(3)]
+        calls = [pool.submit(agent.orders, wait=50) for agent in agents]
+        held(gateway, 3)
+        began = time.monotonic()
+        gateway.process.child.terminate()
+        assert [call.result(5).json()["orders"] for call in calls] == [[], [], []]
+        assert time.monotonic() - began < 1
+        assert gateway.process.child.wait(10) == 0
+        assert time.monotonic() - began < 5
+
+
+def test_the_worker_ends_when_the_server_above_it_is_killed(servers: Urls, folder: Path) -> None:
+    with running_gateway(servers, folder) as gateway:
+        worker = gateway.worker
+        os.kill(gateway.process.pid, signal.SIGKILL)
+        gateway.process.child.wait(5)
+
+        def gone() -> bool:
+            try:
+                return Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            except FileNotFoundError:
+                return True
+
+        wait_for(gone, seconds=8, what="the worker is gone")

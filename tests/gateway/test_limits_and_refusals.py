@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+import requests
+from drydock_agent import wire
+
+from fleet.embedded import Urls
+from fleet.models import Machine, Observation
+from tests.processes import wait_for
+from tests.running import Gateway, now, running_gateway
+
+pytestmark = pytest.mark.flow
+
+
+def problem(answer: requests.Response) -> tuple[int, str]:
+    """Status and type of a problem, which has to be a whole one."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    said = answer.json()
+    assert said["status"] == answer.status_code
+    assert said["title"]
+    assert said["detail"].endswith(".")
+    return answer.status_code, said["type"]
+
+
+def send(gateway: Gateway, body: bytes, *, credential: str = "", path: str = wire.REPORTS_PATH) -> requests.Response:
+    headers = {"Authorization": f"Bearer {credential}"} if credential else {}
+    return requests.post(gateway.url + path, data=body, headers=headers, timeout=20)
+
+
+def test_without_a_credential_there_is_a_401(gateway: Gateway) -> None:
+    assert problem(send(gateway, b"{}")) == (401, "not-authenticated")
+    assert problem(send(gateway, b"{}", credential="agent_wrong")) == (401, "not-authenticated")
+    assert problem(requests.get(gateway.url + wire.ORDERS_PATH, timeout=5)) == (401, "not-authenticated")
+
+
+def test_other_methods_and_paths_are_refused(gateway: Gateway) -> None:
+    assert problem(requests.get(gateway.url + wire.REPORTS_PATH, timeout=5)) == (405, "method-not-allowed")
+    assert problem(requests.get(gateway.url + "/agent/v1/nothing", timeout=5)) == (404, "not-found")
+
+
+def test_too_many_bytes_are_a_413(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    body = b" " * (wire.MAX_REQUEST_BYTES + 1)
+    assert problem(send(gateway, body, credential=agent.credential)) == (413, "too-large")
+
+    def in_pieces() -> object:
+        for _ in range(5):
+            yield b" " * 1024 * 1024
+
+    headers = agent.headers
+    answer = requests.post(gateway.url + wire.REPORTS_PATH, data=in_pieces(), headers=headers, timeout=20)
+    assert problem(answer) == (413, "too-large")
+
+
+def test_too_many_reports_are_a_413(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    batch = [agent.document() for _ in range(wire.MAX_REPORTS + 1)]
+    assert problem(agent.post(*batch)) == (413, "too-large")
+    assert agent.post(*batch[: wire.MAX_REPORTS]).json()["acknowledged"] == wire.MAX_REPORTS
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b'{"spool": "s"}',
+        b'{"spool": "s", "sent_at": "yesterday"}',
+        b'{"spool": "", "sent_at": "2026-01-01T00:00:00Z"}',
+        b'{"spool": "s", "sent_at": "0001-01-01T00:00:00+14:00"}',
+        b'{"spool": "s", "sent_at": "2026-01-01T00:00:00Z", "reports": [{"kind": "document"}]}',
+        b'{"spool": "s", "sent_at": "2026-01-01T00:00:00Z", "reports": [{"seq": 0}]}',
+        b'{"spool": "s", "sent_at": "2026-01-01T00:00:00Z", "reports": [{"seq": 9223372036854775808}]}',
+        b'{"spool": "s", "sent_at": "2026-01-01T00:00:00Z", "reports": [{"seq": 2}, {"seq": 1}]}',
+        b'{"spool": "s", "sent_at": "2026-01-01T00:00:00Z", "held": ["7"]}',
+        b'{"x": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+    ],
+)
+def test_what_cannot_be_read_is_a_422(gateway: Gateway, body: bytes) -> None:
+    agent = gateway.agent()
+    assert problem(send(gateway, body, credential=agent.credential)) == (422, "validation")
+
+
+def test_a_wrong_join_token_is_a_403_and_nonsense_a_422(gateway: Gateway) -> None:
+    body = {"join_token": "join_no_thing", "machine_id": "m"}
+    answer = requests.post(gateway.url + wire.ENROL_PATH, json=body, timeout=5)
+    assert problem(answer) == (403, "join-token-refused")
+    assert problem(requests.post(gateway.url + wire.ENROL_PATH, json={"machine_id": "m"}, timeout=5))[0] == 422
+
+
+def test_a_machine_that_calls_too_often_is_told_when_to_come_again(servers: Urls, folder: Path) -> None:
+    with running_gateway(servers, folder, environment={"AGENT_CALLS_PER_MINUTE": "60"}) as gateway:
+        busy, calm = gateway.agent(), gateway.agent()
+        answers = [busy.post() for _ in range(20)]
+        throttled = next(answer for answer in answers if answer.status_code != 200)
+        assert problem(throttled) == (429, "throttled")
+        assert 1 <= int(throttled.headers["retry-after"]) <= 60
+        assert calm.post().status_code == 200
+        time.sleep(1.1)
+        assert busy.post().status_code == 200
+
+
+def test_under_pressure_batches_are_sent_away_and_nothing_taken_is_lost(servers: Urls, folder: Path) -> None:
+    with running_gateway(servers, folder, environment={"INGEST_QUEUE_REPORTS": "20"}) as gateway:
+        agents = [gateway.agent() for _ in range(16)]
+        with psycopg.connect(servers.database) as lock, ThreadPoolExecutor(16) as pool:
+            lock.execute("LOCK TABLE fleet_spool IN SHARE ROW EXCLUSIVE MODE")
+            calls = []
+            for agent in agents:
+                batch = [agent.document(incarnation=number) for number in range(5)]
+                calls.append(pool.submit(agent.post, *batch))
+            shed = [call for call in calls if wait_for_shed(call)]
+            lock.rollback()
+            answers = [call.result(30) for call in calls]
+        assert shed
+        sent_away = [answer for answer in answers if answer.status_code == 503]
+        assert sent_away
+        assert all(problem(answer) == (503, "busy") for answer in sent_away)
+        assert all(1 <= int(answer.headers["retry-after"]) <= 5 for answer in sent_away)
+        assert gateway.metric("drydock_shed_total", why="queue") == len(sent_away)
+        taken = [agent for agent, answer in zip(agents, answers, strict=True) if answer.status_code == 200]
+        assert taken
+        for agent, answer in zip(agents, answers, strict=True):
+            count = Observation.objects.filter(machine__vm_id=agent.vm_id).count()
+            assert count == (5 if answer.status_code == 200 else 0)
+
+
+def wait_for_shed(call: object) -> bool:
+    """Whether this call is answered while the database is locked."""
+    try:
+        wait_for(lambda: call.done(), seconds=0.3, what="answered")  # type: ignore[attr-defined]
+    except AssertionError:
+        return False
+    return True
+
+
+def test_enrolment_gives_a_credential_that_works_and_ends_the_one_before(gateway: Gateway) -> None:
+    first = gateway.agent(resource_name="web-1", availability_set="availability_set:web")
+    assert first.post().status_code == 200
+    second = gateway.agent(machine_id=first.vm_id)
+    assert second.post().status_code == 200
+    # The bell clears the cache at once, long before its 30 seconds are over.
+    wait_for(lambda: first.post().status_code == 401, seconds=2, what="the first credential is refused")
+    assert Machine.objects.get(vm_id=first.vm_id).warnings
+
+
+def test_texts_of_an_enrolment_may_hold_anything(gateway: Gateway) -> None:
+    agent = gateway.agent(resource_name="web\x001", instance={"name": "w\x00", "tags": "a:b", "osType": 7})
+    assert agent.post().status_code == 200
+
+
+def test_the_probes_answer(gateway: Gateway) -> None:
+    assert requests.get(gateway.url + "/healthz", timeout=5).json() == {"status": "ok"}
+    ready = {"status": "ok", "database": "ok", "redis": "ok"}
+    wait_for(lambda: requests.get(gateway.url + "/readyz", timeout=5).json() == ready, seconds=5, what="ready")
+    agent = gateway.agent()
+    before = gateway.metric("drydock_reports_total")
+    agent.post(agent.document(), sent_at=now())
+    assert gateway.metric("drydock_reports_total") == before + 1
+
+
+def test_everything_else_is_djangos(gateway: Gateway) -> None:
+    answer = requests.get(gateway.url + "/?q=%FF\xe9", timeout=10, allow_redirects=False)
+    assert answer.status_code == 302
+    assert "/login" in answer.headers["location"]
