@@ -38,8 +38,7 @@ test: $(DEV_READY)
 check: $(DEV_READY) lint types docs
 	@$(BIN)/python requirements/lock.py --check
 	@$(BIN)/uv pip check --quiet --python $(BIN)/python
-	@$(BIN)/python manage.py with_servers -- $(BIN)/python manage.py check --fail-level WARNING
-	@$(BIN)/python manage.py with_servers -- $(BIN)/python manage.py makemigrations --check --dry-run
+	@$(BIN)/python manage.py with_servers -- sh -c '$(BIN)/python manage.py check --fail-level WARNING && $(BIN)/python manage.py makemigrations --check --dry-run'
 
 lint: $(DEV_READY)
 	@$(BIN)/ruff check .
