@@ -10,7 +10,6 @@ from django.contrib import admin
 from django.db.models import BinaryField, Model
 from django.http import HttpRequest
 
-
 if TYPE_CHECKING:
     AnyModelAdmin = admin.ModelAdmin[Any]
 else:

@@ -32,6 +32,9 @@ class EntryKind(StrEnum):
     ORDER_EXPIRED = "order_expired"
     ORDER_CANCELLED = "order_cancelled"
     LATE_RECEIPT = "late_receipt"
+    HOOK_SUCCEEDED = "hook_succeeded"
+    HOOK_FAILED = "hook_failed"
+    HOOK_LATE = "hook_late"
     MACHINE_ENROLLED = "machine_enrolled"
     MACHINE_ENROLLED_AGAIN = "machine_enrolled_again"
     MACHINE_CHANGED = "machine_changed"
@@ -69,6 +72,9 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.ORDER_EXPIRED: Look("Order expired", "bad", "timer-off"),
     EntryKind.ORDER_CANCELLED: Look("Order cancelled", "quiet", "ban"),
     EntryKind.LATE_RECEIPT: Look("Late receipt", "quiet", "history"),
+    EntryKind.HOOK_SUCCEEDED: Look("Hook succeeded", "good", "terminal"),
+    EntryKind.HOOK_FAILED: Look("Hook failed", "bad", "terminal"),
+    EntryKind.HOOK_LATE: Look("Prepares late", "due", "clock-alert"),
     EntryKind.MACHINE_ENROLLED: Look("Enrolled", "calm", "server"),
     EntryKind.MACHINE_ENROLLED_AGAIN: Look("Enrolled again", "due", "server"),
     EntryKind.MACHINE_CHANGED: Look("Machine changed", "calm", "server-cog"),

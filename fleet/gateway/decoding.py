@@ -207,11 +207,26 @@ def _read_instance(data: Any, limits: Limits) -> wire.InstanceData:
     return instance
 
 
+def _read_hook(data: Any, limits: Limits) -> wire.HookData:
+    hook = msgspec.convert(data, wire.HookData)
+    if hook.phase not in ("prepare", "recover"):
+        raise Unreadable("phase has to be prepare or recover")
+    if hook.step not in ("begin", "hook", "end"):
+        raise Unreadable("step has to be begin, hook or end")
+    if not hook.event_id.strip():
+        raise Unreadable("event_id is empty")
+    _check_range("exit_status", hook.exit_status, 2**31)
+    hook.event_id, hook.outcome, hook.hook = hook.event_id[:200], hook.outcome[:50], hook.hook[:200]
+    hook.output = hook.output[-2 * LONGEST :]
+    return hook
+
+
 READERS: dict[str, Callable[[Any, Limits], Any]] = {
     wire.DOCUMENT: _read_document,
     wire.REMINDER: _read_reminder,
     wire.RECEIPT: _read_receipt,
     wire.INSTANCE: _read_instance,
+    wire.HOOK: _read_hook,
 }
 
 

@@ -7,6 +7,7 @@ from fleet.models.events import ScheduledEvent, Sighting
 from fleet.models.lookups import EqualsAny
 from fleet.models.machines import AvailabilitySet, Head, JoinToken, Machine, PresenceRow, Spool
 from fleet.models.people import ApiToken, StoredAnswer
+from fleet.models.preparations import Preparation
 from fleet.models.sweeps import Sweep
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Machine",
     "Observation",
     "Order",
+    "Preparation",
     "PresenceRow",
     "ScheduledEvent",
     "Sighting",

@@ -10,7 +10,7 @@ from django.db.models.sql.compiler import SQLCompiler
 # Django's own class takes no type argument at run time. Relations keep a list of lookups of their own.
 @Field.register_lookup
 @ForeignObject.register_lookup
-class EqualsAny(Lookup):  # type: ignore[type-arg]
+class EqualsAny(Lookup):
     """`column__any=[...]`: like `__in`, as one array parameter. With hundreds of keys `__in` prepares each of them."""
 
     lookup_name = "any"

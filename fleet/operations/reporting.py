@@ -8,7 +8,7 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -19,10 +19,10 @@ from drydock_agent import wire
 from fleet.domain.documents import Document, read_document
 from fleet.domain.entries import EntryKind
 from fleet.models import DocumentBody, Entry, Machine, Observation, Spool
-from fleet.operations import folding, machines, presence, receipts, relaying, words
+from fleet.operations import folding, machines, preparing, presence, receipts, relaying, words
 from fleet.operations.entries import entry, write
 
-Data = wire.DocumentData | wire.ReminderData | wire.ReceiptData | wire.InstanceData | dict[str, Any]
+Data = wire.DocumentData | wire.ReminderData | wire.ReceiptData | wire.InstanceData | wire.HookData | dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +103,28 @@ def record(*, deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[int, 
         for row in news
         if isinstance(row.report.data, wire.ReceiptData)
     ]
+    hook_words = [
+        preparing.HookWord(row.machine_id, (row.epoch, row.report.seq), row.report.at, row.report.data)
+        for row in news
+        if isinstance(row.report.data, wire.HookData)
+    ]
     for row in news:
         if isinstance(row.report.data, wire.InstanceData):
             written += machines.take_instance(row.machine_id, row.report.data, now=now)
-    concerned = (merged.touched if merged else set()) | receipts.events_of(answers)
+    concerned = merged.touched if merged else set()
+    concerned = concerned | receipts.events_of(answers) | preparing.events_of(hook_words)
     if concerned:
         events = folding.lock(concerned)
         if merged is not None:
             _note_presence(ahead, merged, now)
             events = folding.settle_sets(events, merged.reporters, now=now)
         written += receipts.take(answers, now=now)
+        written += preparing.take(hook_words)
         folding.refold(events, now=now, new_sightings=merged.new_sightings if merged else None)
         relaying.advance_events(events, now=now, via="report")
-    elif answers:
+    elif answers or hook_words:
         written += receipts.take(answers, now=now)
+        written += preparing.take(hook_words)
     write(written)
     return acknowledged
 
@@ -241,25 +249,9 @@ def _keep_observations(rows: Sequence[_Row], now: datetime) -> set[tuple[int, in
 def _data_of(data: Data) -> str | None:
     if isinstance(data, wire.DocumentData | wire.ReminderData):
         return None
-    if isinstance(data, wire.ReceiptData):
-        data = {
-            "order_id": data.order_id,
-            "event_id": data.event_id,
-            "outcome": data.outcome,
-            "azure_status": data.azure_status,
-            "azure_body": data.azure_body,
-            "reason": data.reason,
-            "attempted_at": data.attempted_at.isoformat() if data.attempted_at else None,
-            "via": data.via,
-        }
-    elif isinstance(data, wire.InstanceData):
-        data = {
-            "compute": data.compute,
-            "resource_name": data.resource_name,
-            "availability_set": data.availability_set,
-        }
+    plain = data if isinstance(data, dict) else asdict(data)
     # Postgres keeps no NUL in text, also not inside JSON.
-    return json.dumps(data).replace("\\u0000", "\\ufffd")
+    return json.dumps(plain, default=datetime.isoformat).replace("\\u0000", "\\ufffd")
 
 
 def _said(

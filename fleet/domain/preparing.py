@@ -1,0 +1,51 @@
+"""Whether a machine is prepared for an event, out of what its hooks said."""
+
+from enum import StrEnum
+
+from fleet.domain.states import Look
+
+
+class Prepared(StrEnum):
+    """`nothing` means that the machine has no prepare hooks: being live, it counts as prepared."""
+
+    UNKNOWN = "unknown"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    NOTHING = "nothing"
+    FAILED = "failed"
+    RECOVERING = "recovering"
+    RECOVERED = "recovered"
+    RECOVER_FAILED = "recover_failed"
+
+
+PREPARED_LOOKS: dict[Prepared, Look] = {
+    Prepared.UNKNOWN: Look("no word yet", "quiet", "circle-help"),
+    Prepared.PREPARING: Look("preparing", "busy", "loader"),
+    Prepared.PREPARED: Look("prepared", "good", "circle-check"),
+    Prepared.NOTHING: Look("nothing to prepare", "quiet", "circle-minus"),
+    Prepared.FAILED: Look("prepare failed", "bad", "octagon-x"),
+    Prepared.RECOVERING: Look("recovering", "busy", "loader"),
+    Prepared.RECOVERED: Look("recovered", "good", "circle-check"),
+    Prepared.RECOVER_FAILED: Look("recover failed", "bad", "octagon-x"),
+}
+
+BAD_OUTCOMES = ("failed", "timed-out")
+
+
+def prepared_of(*, prepare_outcome: str, recover_outcome: str) -> Prepared:
+    """The one word for a machine and an event: the recover phase speaks once it has begun."""
+    if recover_outcome == "running":
+        return Prepared.RECOVERING
+    if recover_outcome in BAD_OUTCOMES:
+        return Prepared.RECOVER_FAILED
+    if recover_outcome == "succeeded":
+        return Prepared.RECOVERED
+    if prepare_outcome == "running":
+        return Prepared.PREPARING
+    if prepare_outcome in BAD_OUTCOMES:
+        return Prepared.FAILED
+    if prepare_outcome == "succeeded":
+        return Prepared.PREPARED
+    if prepare_outcome == "nothing":
+        return Prepared.NOTHING
+    return Prepared.UNKNOWN
