@@ -54,8 +54,9 @@ lock: $(DEV_READY)
 	@$(BIN)/python requirements/lock.py $(ARGS)
 
 # Playwright drives Debian's own chromium; this is the one thing that the package index does not have.
+SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 browser:
-	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; }
+	@command -v chromium >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; }
 
 bench: $(DEV_READY)
 	@exec $(BIN)/python -m bench $(ARGS)

@@ -16,11 +16,11 @@ import psycopg
 import redis
 
 from fleet.configuration import Reader
-from fleet.embedded.folder import ServerProblem, held
+from fleet.embedded.folder import ServerProblem, held, temporary_folder
 from fleet.embedded.postgres import postgres
 from fleet.embedded.valkey import valkey
 
-__all__ = ["ServerProblem", "Urls", "postgres", "servers", "valkey"]
+__all__ = ["ServerProblem", "Urls", "held", "postgres", "servers", "temporary_folder", "valkey"]
 
 
 @dataclass(frozen=True, slots=True)

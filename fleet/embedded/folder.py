@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shutil
 import signal
 import tempfile
 import time
@@ -19,6 +20,8 @@ class ServerProblem(Exception):
 
 # A socket's whole path fits into 107 bytes on Linux and 103 elsewhere; this leaves room for the file's name.
 LONGEST_FOLDER = 80
+TEMPORARY = "drydock-servers-"
+LOCK = "in-use-by"
 PLAIN_PATH = re.compile(r"[A-Za-z0-9._/-]+")
 
 
@@ -28,7 +31,7 @@ def held(folder: Path) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder.resolve()
-        descriptor = os.open(path / "in-use-by", os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise ServerProblem(f"Cannot write to the folder {folder}: {error.strerror}.") from error
     try:
@@ -47,12 +50,38 @@ def held(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder for servers whose data nobody wants to keep; also removes those of owners that were killed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
+        if is_abandoned(left):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_abandoned(folder: Path) -> bool:
+    """Whether it is ours, not brand new, and held by nobody."""
+    try:
+        found = folder.stat()
+        if found.st_uid != os.geteuid() or time.time() - found.st_mtime < 60:
+            return False
+        with (folder / LOCK).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
 def short_path(folder: Path) -> Iterator[Path]:
     """The folder itself, or a link to it where its path is too long or too odd for a socket or a URL."""
     if len(os.fsencode(folder)) <= LONGEST_FOLDER and PLAIN_PATH.fullmatch(str(folder)):
         yield folder
         return
-    home = Path(tempfile.mkdtemp(prefix="drydock-"))
+    home = Path(tempfile.mkdtemp(prefix="drydock-link-"))
     link = home / "s"
     link.symlink_to(folder)
     try:

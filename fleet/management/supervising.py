@@ -41,7 +41,7 @@ class Worker:
         self.log_start = 0
         self.started_at = 0.0
         self.start_again_at = 0.0
-        self.pause = 1.0
+        self.pause = 0.0
         self.wanted = True
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class Worker:
         return self.child is not None and self.child.poll() is None
 
     def look(self, say: Callable[[str], None]) -> None:
-        """Starts it again if it ended by itself; at once the first time, then with growing pauses."""
+        """Starts it again if it ended by itself: at once if it had run for long, else with growing pauses."""
         if self.child is None or not self.wanted or self.is_running():
             return
         now = time.monotonic()

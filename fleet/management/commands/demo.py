@@ -20,7 +20,7 @@ import requests
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from fleet.embedded import ServerProblem, Urls, servers
+from fleet.embedded import ServerProblem, Urls, held, servers
 from fleet.embedded.leash import end_with_parent, leashed
 from fleet.management import demo_recipes as recipes
 from fleet.management.commands.prepare_demo import write_private
@@ -48,12 +48,14 @@ class Command(BaseCommand):
         # `make` passes no signal on when it is killed.
         if os.environ.get("MAKELEVEL"):
             end_with_parent(signal.SIGTERM)
-        folder = Path(settings.DEMO_DIR).absolute()
         workers: list[Worker] = []
         try:
             for name, port in (("PORT", settings.PORT), ("SIMULATOR_PORT", settings.SIMULATOR_PORT)):
                 expect_free(name, port)
-            with servers(folder, dict(os.environ)) as urls:
+            with (
+                held(Path(settings.DEMO_DIR)) as folder,
+                servers(folder / "servers", dict(os.environ)) as urls,
+            ):
                 try:
                     self.run(folder, urls, workers)
                 finally:

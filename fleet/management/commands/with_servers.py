@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from fleet.embedded import ServerProblem, servers
+from fleet.embedded import ServerProblem, servers, temporary_folder
 from fleet.embedded.leash import leashed
 
 
@@ -31,17 +30,16 @@ class Command(BaseCommand):
     def handle(self, *args: Any, data: Path | None, command: list[str], **options: Any) -> None:
         # SIGTERM ends the block below like Ctrl-C does, so that the servers stop orderly.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        folder = data or Path(tempfile.mkdtemp(prefix="drydock-"))
         try:
-            with servers(folder, dict(os.environ), durable=data is not None) as urls:
+            with (
+                nullcontext(data) if data else temporary_folder() as folder,
+                servers(folder, dict(os.environ), durable=data is not None) as urls,
+            ):
                 environment = {"SECRET_KEY": "for one command only, thrown away afterwards", **os.environ}
                 child = subprocess.Popen(leashed(command), env={**environment, **urls.environment})
                 status = wait(child)
         except ServerProblem as problem:
             raise CommandError(str(problem)) from problem
-        finally:
-            if data is None:
-                shutil.rmtree(folder, ignore_errors=True)
         sys.exit(status)
 
 
