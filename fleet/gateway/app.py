@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -36,9 +37,11 @@ log = structlog.get_logger(__name__)
 
 Handler = Callable[[Request, Send], Awaitable[None]]
 
-# How long a thread may take to end, once told to.
+# How long the threads may take to end, once told to.
 STOP_SECONDS = 3.0
 PARENT_SECONDS = 1.0
+# Looks after which an orphan that does not end by itself is ended.
+ORPHAN_ROUNDS = 5
 SWEEP_SECONDS = 1.0
 
 
@@ -91,13 +94,13 @@ class Gateway:
         self.parent = Loop("parent", _parent_watch(), pause=PARENT_SECONDS)
         # In the order in which they stop: what brings work first, what writes last.
         self.loops = [
-            self.parent,
             self.bells.loop,
             self.ticker.loop,
             self.agents.looker.loop,
             self.feed.loop,
             self.agents.committer.loop,
             self.agents.contacts.loop,
+            self.parent,
         ]
         probes = Probes(
             agents=self.agents, streams=self.streams, bells=self.bells, loops=self.loops, threads=self.threads
@@ -137,10 +140,13 @@ class Gateway:
 
     async def _stop(self) -> None:
         self.wind_down()
-        for loop in self.loops:
+        # Who watches over our end goes on until then.
+        ending = [loop for loop in self.loops if loop is not self.parent]
+        for loop in ending:
             loop.stop()
-        for loop in self.loops:
-            await asyncio.to_thread(loop.join, STOP_SECONDS)
+        deadline = time.monotonic() + STOP_SECONDS
+        for loop in ending:
+            await asyncio.to_thread(loop.join, max(deadline - time.monotonic(), 0.0))
         # What was noted or asked for since the last round.
         with suppress(Problem):
             await self.threads.run(self.agents.contacts.flush)
@@ -160,12 +166,22 @@ class Gateway:
 
 
 def _parent_watch() -> Callable[[], None]:
-    """A step that ends this process when the server that started it is gone, as after kill -9."""
+    """A step that ends this process when the server that started it is gone, as after kill -9.
+
+    That server would also kill a worker that does not end in time; without it, that is ours to do.
+    """
     parent = os.getppid()
+    rounds = 0
 
     def watch() -> None:
-        if os.getppid() != parent:
+        nonlocal rounds
+        if os.getppid() == parent:
+            return
+        rounds += 1
+        if rounds == 1:
             log.warning("gateway.parent_gone")
             os.kill(os.getpid(), signal.SIGTERM)
+        elif rounds > ORPHAN_ROUNDS:
+            os._exit(1)
 
     return watch

@@ -16,6 +16,7 @@ from django.db import connection, connections
 from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.embedded import Urls, valkey
+from fleet.operations import bells
 from tests.conftest import database_named, execute
 from tests.running import Gateway, running_gateway
 
@@ -27,11 +28,13 @@ def shared(urls: Urls, blocker: DjangoDbBlocker) -> Iterator[None]:
     name = described["NAME"]
     with blocker.unblock():
         connections.close_all()
+        bells._local.line = None
         described["NAME"], settings.REDIS_URL = urlsplit(urls.database).path.lstrip("/"), urls.redis
         try:
             yield
         finally:
             connections.close_all()
+            bells._local.line = None
             described["NAME"], settings.REDIS_URL = name, redis_url
 
 

@@ -6,6 +6,7 @@ import socket
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -147,16 +148,15 @@ def test_without_redis_an_order_arrives_within_about_a_second(servers: Urls, fol
 
 def test_bells_are_heard_again_when_redis_comes_back(servers: Urls, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bells").mkdir()
-    with valkey(tmp_path / "bells") as address:
-        with running_gateway(Urls(database=servers.database, redis=address), folder) as gateway:
-            ready = lambda: requests.get(gateway.url + "/readyz", timeout=5).json()["redis"]  # noqa: E731
-            wait_for(lambda: ready() == "ok", seconds=5, what="redis is there")
-    # The same socket path, so that the gateway finds the new server under the old address.
-    with running_gateway(Urls(database=servers.database, redis=address), folder) as gateway:
-        assert ready_of(gateway) == "away"
+    with ExitStack() as stack:
+        with valkey(tmp_path / "bells") as address:
+            gateway = stack.enter_context(running_gateway(Urls(servers.database, address), folder))
+            wait_for(lambda: redis_of(gateway) == "ok", seconds=5, what="redis is there")
+        wait_for(lambda: redis_of(gateway) == "away", seconds=5, what="redis is gone")
+        # The same socket path, so that the gateway finds the new server under the old address.
         with valkey(tmp_path / "bells") as again:
             assert again == address
-            wait_for(lambda: ready_of(gateway) == "ok", seconds=12, what="redis is back")
+            wait_for(lambda: redis_of(gateway) == "ok", seconds=12, what="redis is back")
             agent = gateway.agent()
             with ThreadPoolExecutor(1) as pool:
                 call = pool.submit(agent.orders, wait=20)
@@ -165,7 +165,7 @@ def test_bells_are_heard_again_when_redis_comes_back(servers: Urls, folder: Path
                 assert call.result(10).json()["orders"]
 
 
-def ready_of(gateway: Gateway) -> str:
+def redis_of(gateway: Gateway) -> str:
     return str(requests.get(gateway.url + "/readyz", timeout=5).json()["redis"])
 
 

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+import requests
+
+from fleet.embedded import Urls
+from fleet.models import Observation, PresenceRow
+from tests.conftest import execute
+from tests.processes import wait_for
+from tests.running import Agent, Gateway, running_gateway
+
+pytestmark = pytest.mark.flow
+
+
+def presence_of(agent: Agent) -> PresenceRow | None:
+    return PresenceRow.objects.filter(machine__vm_id=agent.vm_id, clock_offset__isnull=False).first()
+
+
+def noted(agent: Agent) -> PresenceRow:
+    return wait_for(lambda: presence_of(agent), seconds=4, what="the contact is written")
+
+
+def test_a_contact_is_written_within_seconds(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    before = datetime.now(UTC)
+    agent.post()
+    row = noted(agent)
+    assert row.last_heard_at is not None
+    assert row.last_poll_at is not None
+    assert before <= row.last_heard_at <= datetime.now(UTC)
+    assert abs((row.last_poll_at - before).total_seconds()) < 1
+    assert row.clock_offset is not None
+    assert abs(row.clock_offset) < 1
+
+
+def test_a_held_call_is_a_contact_too(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    agent.orders(wait=0)
+    assert noted(agent).last_poll_at is not None
+
+
+def test_times_of_a_clock_that_is_a_day_off_are_corrected(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    real = datetime.now(UTC)
+    ahead = real + timedelta(days=1)
+    report = agent.document(at=(ahead - timedelta(seconds=30)).isoformat())
+    agent.post(report, sent_at=ahead.isoformat(), last_poll_at=(ahead - timedelta(seconds=5)).isoformat())
+    row = Observation.objects.get(machine__vm_id=agent.vm_id)
+    assert row.machine_at == ahead - timedelta(seconds=30)
+    assert abs((row.at - (real - timedelta(seconds=30))).total_seconds()) < 1
+    contact = noted(agent)
+    assert contact.last_poll_at is not None
+    assert abs((contact.last_poll_at - (real - timedelta(seconds=5))).total_seconds()) < 1
+    assert contact.clock_offset == pytest.approx(86400, abs=1)
+
+
+def test_a_clock_within_the_tolerance_is_left_alone(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    real = datetime.now(UTC)
+    agent.post(agent.document(at=real.isoformat()), sent_at=(real + timedelta(seconds=1.5)).isoformat())
+    assert Observation.objects.get(machine__vm_id=agent.vm_id).at == real
+
+
+def test_a_poll_in_the_future_counts_as_now(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    real = datetime.now(UTC)
+    agent.post(sent_at=real.isoformat(), last_poll_at=(real + timedelta(hours=3)).isoformat())
+    contact = noted(agent)
+    assert contact.last_poll_at is not None
+    assert contact.last_poll_at <= datetime.now(UTC)
+
+
+def cut_connections(database: str) -> None:
+    """Ends every connection of the database, as a restart of Postgres would."""
+    name = database.partition("?")[0].rpartition("/")[2]
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
+            " AND application_name = 'drydock'",
+            [name],
+        )
+
+
+def test_a_cut_connection_is_made_anew_without_a_word(gateway: Gateway, servers: Urls) -> None:
+    agent = gateway.agent()
+    for number in range(1, 4):
+        assert agent.post(agent.document(incarnation=number)).json()["acknowledged"] == number
+        cut_connections(servers.database)
+    assert agent.post(agent.document(incarnation=9)).json()["acknowledged"] == 4
+    assert requests.get(gateway.url + "/healthz", timeout=5).status_code == 200
+
+
+def test_while_postgres_lets_nobody_in_agents_are_told_to_come_again(servers: Urls, folder: Path) -> None:
+    name = servers.database.partition("?")[0].rpartition("/")[2]
+    with running_gateway(servers, folder) as gateway:
+        agent = gateway.agent()
+        agent.post(agent.document())
+        assert requests.get(gateway.url + "/readyz", timeout=5).status_code == 200
+        execute("ALTER DATABASE {} ALLOW_CONNECTIONS false", name)
+        try:
+            with psycopg.connect(servers.database.replace(f"/{name}", "/postgres"), autocommit=True) as connection:
+                connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+            with ThreadPoolExecutor(2) as pool:
+                held = pool.submit(agent.orders, wait=6)
+                answer = agent.post(agent.document(incarnation=2))
+                assert (answer.status_code, answer.json()["type"]) == (503, "busy")
+                assert int(answer.headers["retry-after"]) >= 1
+                assert requests.get(gateway.url + "/readyz", timeout=20).status_code == 503
+                assert requests.get(gateway.url + "/healthz", timeout=5).status_code == 200
+                time.sleep(2)
+                execute("ALTER DATABASE {} ALLOW_CONNECTIONS true", name)
+                assert held.result(20).json()["orders"] == []
+        finally:
+            execute("ALTER DATABASE {} ALLOW_CONNECTIONS true", name)
+        agent.seq = 1
+        assert agent.post(agent.document(incarnation=2)).json()["acknowledged"] == 2
+        wait_for(
+            lambda: requests.get(gateway.url + "/readyz", timeout=20).status_code == 200, seconds=10, what="ready again"
+        )
+        # Logged once for each loop, not at each try.
+        said = gateway.process.said()
+        assert said.count("loop.failing") <= 6
+        assert "loop.recovered" in said

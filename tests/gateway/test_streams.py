@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+import requests
+from django.utils import timezone
+
+from fleet.embedded import Urls
+from fleet.models import Entry
+from fleet.operations import bells, people
+from tests.processes import wait_for
+from tests.running import Gateway, running_gateway
+
+pytestmark = pytest.mark.flow
+
+PASSWORD = "long enough to be one"
+Event = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def token(servers: Urls) -> str:
+    """A token of a viewer."""
+    person = people.ensure_person(username="vera", group="viewer", password=PASSWORD)
+    return people.issue_token(user=person, name="stream", scopes=["read"], now=timezone.now())[1]
+
+
+def events(answer: requests.Response) -> Iterator[Event]:
+    """The events of a stream, without comments."""
+    event: Event = {}
+    for line in answer.iter_lines(decode_unicode=True):
+        if line:
+            name, _, value = line.partition(": ")
+            event[name] = value
+        elif event:
+            if "event" in event:
+                yield event
+            event = {}
+
+
+def listen(gateway: Gateway, token: str, *, after: str = "", path: str = "/api/v1/stream") -> requests.Response:
+    headers = {"Authorization": f"Bearer {token}", **({"Last-Event-ID": after} if after else {})}
+    return requests.get(gateway.url + path, headers=headers, stream=True, timeout=20)
+
+
+def write(connection: psycopg.Connection, text: str) -> None:
+    connection.execute(
+        "INSERT INTO fleet_entry (at, kind, actor, via, text, data) VALUES (now(), 'event_seen', '', '', %s, '{}')",
+        [text],
+    )
+
+
+def test_a_stream_needs_a_person(gateway: Gateway) -> None:
+    for headers in ({}, {"Authorization": "Bearer dd_no_token"}, {"Cookie": "drydock_session=nothing"}):
+        answer = requests.get(gateway.url + "/stream", headers=headers, timeout=5)
+        assert (answer.status_code, answer.json()["type"]) == (401, "not-authenticated")
+
+
+def test_a_token_without_the_scope_may_not_read(gateway: Gateway) -> None:
+    person = people.ensure_person(username="oskar", group="operator", password=PASSWORD)
+    _, plain = people.issue_token(user=person, name="approver", scopes=["approve"], now=timezone.now())
+    with closing(listen(gateway, plain)) as answer:
+        assert (answer.status_code, answer.json()["type"]) == (403, "not-permitted")
+
+
+def test_a_login_opens_the_stream_of_pages(gateway: Gateway) -> None:
+    people.ensure_person(username="vera", group="viewer", password=PASSWORD)
+    browser = requests.Session()
+    form = browser.get(gateway.url + "/", timeout=10)
+    fields = {"username": "vera", "password": PASSWORD, "csrfmiddlewaretoken": browser.cookies["drydock_csrf"]}
+    browser.post(form.url, data=fields, headers={"Referer": form.url}, timeout=10)
+    with closing(browser.get(gateway.url + "/stream", stream=True, timeout=10)) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        first = next(events(answer))
+    assert first["event"] == "clock"
+    assert json.loads(first["data"])["server_time"].endswith("Z")
+
+
+def test_a_new_entry_comes_at_once_with_what_it_is_about(gateway: Gateway, token: str) -> None:
+    gateway.agent()
+    with closing(listen(gateway, token)) as answer:
+        stream = events(answer)
+        assert next(stream)["event"] == "clock"
+        began = time.monotonic()
+        agent = gateway.agent(resource_name="news-1")
+        enrolled = next(event for event in stream if "news-1" in event["data"])
+        assert time.monotonic() - began < 3
+    row = Entry.objects.get(machine__vm_id=agent.vm_id)
+    assert enrolled["event"] == "changed"
+    assert enrolled["id"] == f"{row.xid}.{row.pk}"
+    data = json.loads(enrolled["data"])
+    assert sorted(data) == ["approval", "at", "event_id", "kind", "machine", "set", "text"]
+    assert (data["kind"], data["machine"], data["set"]) == ("machine_enrolled", row.machine_id, row.availability_set_id)
+
+
+def test_a_bell_brings_an_entry_faster_than_the_look(gateway: Gateway, token: str, servers: Urls) -> None:
+    times = []
+    with closing(listen(gateway, token)) as answer, psycopg.connect(servers.database, autocommit=True) as writer:
+        stream = events(answer)
+        next(stream)
+        for number in range(5):
+            time.sleep(0.3)
+            began = time.monotonic()
+            write(writer, f"rung {number}")
+            bells.ring_entries()
+            assert f"rung {number}" in next(stream)["data"]
+            times.append(time.monotonic() - began)
+    assert sorted(times)[2] < 0.25
+
+
+def slow_writers(database: str, count: int) -> Callable[[], list[str]]:
+    """Threads whose transactions write early and commit late, in any order; call it to wait and get all texts."""
+    texts: list[str] = []
+
+    def work(number: int) -> None:
+        dice = random.Random(number)
+        with psycopg.connect(database) as connection:
+            for step in range(25):
+                mine = [f"writer {number} step {step} line {line}" for line in range(dice.randint(1, 3))]
+                for text in mine:
+                    write(connection, text)
+                    time.sleep(dice.uniform(0, 0.02))
+                connection.commit()
+                texts.extend(mine)
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(count)]
+    for thread in threads:
+        thread.start()
+
+    def finished() -> list[str]:
+        for thread in threads:
+            thread.join()
+        return texts
+
+    return finished
+
+
+def test_no_stream_misses_or_repeats_an_entry_of_concurrent_transactions(
+    gateway: Gateway, token: str, servers: Urls
+) -> None:
+    """One listens without a break; one is cut again and again and resumes by the last id it saw."""
+    steady: list[Event] = []
+    cut: list[Event] = []
+    pieces: list[str] = []
+
+    def listen_steadily() -> None:
+        with closing(listen(gateway, token)) as answer:
+            for event in events(answer):
+                steady.append(event)
+                if "the end" in event["data"]:
+                    return
+
+    def listen_in_pieces() -> None:
+        for length in itertools.cycle([1, 4, 9]):
+            with closing(listen(gateway, token, after=pieces[-1] if pieces else "")) as answer:
+                for event in itertools.islice(events(answer), length + 1):
+                    pieces.append(event["id"])
+                    if event["event"] == "changed":
+                        cut.append(event)
+                    if "the end" in event["data"]:
+                        return
+
+    listeners = [threading.Thread(target=work) for work in (listen_steadily, listen_in_pieces)]
+    for listener in listeners:
+        listener.start()
+    wait_for(lambda: steady and pieces, seconds=5, what="both streams are open")
+    texts = slow_writers(servers.database, 6)()
+    with psycopg.connect(servers.database) as writer:
+        write(writer, "the end")
+    for listener in listeners:
+        listener.join(30)
+    assert len(pieces) > len(cut) + 10
+    for heard in (steady[1:], cut):
+        told = [json.loads(event["data"])["text"] for event in heard]
+        assert sorted(text for text in told if text.startswith("writer")) == sorted(texts)
+        ids = [tuple(map(int, event["id"].split("."))) for event in heard]
+        assert ids == sorted(set(ids))
+
+
+def test_a_stream_resumes_from_long_ago(gateway: Gateway, token: str, servers: Urls) -> None:
+    with closing(listen(gateway, token)) as answer:
+        start = next(events(answer))["id"]
+    with psycopg.connect(servers.database) as writer:
+        for number in range(1200):
+            write(writer, f"long ago {number}")
+    time.sleep(1.5)
+    with closing(listen(gateway, token, after=start)) as answer:
+        heard = [json.loads(event["data"])["text"] for event in itertools.islice(events(answer), 1, 1201)]
+    assert heard == [f"long ago {number}" for number in range(1200)]
+
+
+def test_an_id_of_another_database_begins_anew(gateway: Gateway, token: str) -> None:
+    for strange in ("99999999999.1", "nonsense", "1.2.3", "-5.1"):
+        with closing(listen(gateway, token, after=strange)) as answer:
+            stream = events(answer)
+            assert next(stream)["event"] == "clock"
+            agent = gateway.agent()
+            assert any(f"vm-{agent.vm_id[:8]}" in event["data"] for event in itertools.islice(stream, 3))
+
+
+def test_a_stream_pings_ends_itself_and_is_counted(servers: Urls, token: str, folder: Path) -> None:
+    settings = {"STREAM_SECONDS": "1.5", "STREAM_PING_SECONDS": "0.4"}
+    with running_gateway(servers, folder, environment=settings) as gateway:
+        wait_for(lambda: listen(gateway, token).status_code == 200, seconds=5, what="the timelines can be read")
+        began = time.monotonic()
+        with closing(listen(gateway, token)) as answer:
+            assert gateway.metric("drydock_streams") >= 1
+            text = answer.text
+        assert 1.2 < time.monotonic() - began < 4
+        assert 2 <= text.count(": ping\n\n") <= 4
+        wait_for(lambda: gateway.metric("drydock_streams") == 0, seconds=5, what="no stream is left")
+
+
+def test_a_reader_that_goes_away_is_noticed(gateway: Gateway, token: str) -> None:
+    answer = listen(gateway, token)
+    stream = events(answer)
+    next(stream)
+    assert gateway.metric("drydock_streams") >= 1
+    answer.close()
+    wait_for(lambda: gateway.metric("drydock_streams") == 0, seconds=5, what="no stream is left")
+
+
+def test_sigterm_ends_streams_at_once(servers: Urls, token: str, folder: Path) -> None:
+    with running_gateway(servers, folder) as gateway:
+        with closing(listen(gateway, token)) as answer:
+            stream = events(answer)
+            next(stream)
+            began = time.monotonic()
+            gateway.process.child.terminate()
+            assert list(stream) == []
+        assert gateway.process.child.wait(10) == 0
+        assert time.monotonic() - began < 6
