@@ -97,7 +97,7 @@ const keysOf = (node) => new Set([...node.querySelectorAll("[data-key]")].map((r
 // What a part says, without what changes by the second and what the browser added.
 function essence(node) {
   const copy = node.cloneNode(true);
-  for (const pill of copy.querySelectorAll(".pill")) pill.remove();
+  for (const pill of copy.querySelectorAll(".pill-box")) pill.remove();
   for (const secret of copy.querySelectorAll("[name=csrfmiddlewaretoken]")) secret.remove();
   for (const time of copy.querySelectorAll("[data-countdown], [data-since], .mark-now")) {
     time.replaceWith(time.dataset.countdown ?? time.dataset.since ?? "");
@@ -110,21 +110,24 @@ function essence(node) {
 }
 
 function pill(region, count) {
-  let button = region.querySelector(":scope > .pill");
-  if (!button) {
-    button = document.createElement("button");
+  let box = region.querySelector(":scope > .pill-box");
+  if (!box) {
+    box = document.createElement("div");
+    box.className = "pill-box";
+    const button = document.createElement("button");
     button.type = "button";
     button.className = "pill";
     button.addEventListener("click", () => release(region, true));
-    region.prepend(button);
+    box.append(button);
+    region.prepend(box);
   }
-  button.textContent = count ? `${count} new` : "Changed: show";
+  box.firstElementChild.textContent = count ? `${count} new` : "Changed: show";
 }
 
 function release(region, forced = false) {
-  if (!region.querySelector(":scope > .pill")) return;
-  if (!forced && held(region)) return;
-  region.querySelector(":scope > .pill").remove();
+  const box = region.querySelector(":scope > .pill-box");
+  if (!box || (!forced && held(region))) return;
+  box.remove();
   if (forced) region.dataset.forced = "";
   refresh(region);
 }
@@ -132,7 +135,9 @@ function release(region, forced = false) {
 const before = new Map();
 
 document.body.addEventListener("htmx:beforeSwap", (event) => {
-  const { elt, target, xhr } = event.detail;
+  const { target, xhr, requestConfig } = event.detail;
+  // The one that asked; `event.detail.elt` is where the answer goes.
+  const elt = requestConfig.elt;
   const asked = elt.hasAttribute("data-live");
   if (xhr.status < 400) setClock(xhr.getResponseHeader("X-Drydock-Time") ?? "");
   if (!asked) {
@@ -236,7 +241,7 @@ function showLive() {
   const silent = Date.now() - lastContact;
   let state = "polling";
   let word = "every 10 s";
-  if (silent > STALE_MS) [state, word] = ["stale", `stale for ${Math.round(silent / 1000)} s`];
+  if (silent > STALE_MS) [state, word] = ["stale", `stale for ${Math.floor(silent / 10_000) * 10} s`];
   else if (streaming()) [state, word] = ["live", "live"];
   else if (!opened && silent < 3000) [state, word] = ["starting", "connecting"];
   badge.dataset.state = state;

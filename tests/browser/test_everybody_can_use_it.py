@@ -1,0 +1,72 @@
+"""Accessibility, checked by axe-core in a real browser, and what can be done with the keyboard alone."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests import factories
+from tests.browser.conftest import PHONE, WIDE, OpenPage
+from tests.browser.story import tell
+from tests.factories import Fleet
+
+pytestmark = pytest.mark.browser
+
+
+def serious(page: Page) -> list[str]:
+    """What axe-core calls serious or critical, each with its first place."""
+    found = Axe().run(page)
+    return [
+        f"{page.url} {one['id']}: {one['nodes'][0]['html'][:160]} {one['nodes'][0].get('failureSummary', '')[:300]}"
+        for one in found.response["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("light", WIDE), ("dark", WIDE), ("light", PHONE)])
+def test_axe_finds_nothing_serious_on_any_page(fleet: Fleet, open_page: OpenPage, scheme: str, size: object) -> None:
+    story = tell(fleet)
+    watched = open_page("/", color_scheme=scheme, viewport=size)
+    found = []
+    for path in (
+        "/",
+        "/sets/",
+        f"/sets/{story.set_id}/",
+        "/machines/",
+        f"/machines/{story.machine_id}/",
+        "/events/",
+        f"/events/{story.waiting}/",
+        f"/events/{story.under_way}/",
+        f"/events/{story.ended}/",
+        f"/events/{story.ended}/documents/",
+        "/timeline/",
+    ):
+        watched.open(path)
+        if watched.page.locator("#raw").count():
+            watched.page.locator("#raw").scroll_into_view_if_needed()
+            watched.page.locator("#raw article").first.wait_for()
+        found += serious(watched.page)
+        wide = watched.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{path} is wider than its window by {wide} px"
+    watched.page.context.clear_cookies()
+    watched.open("/accounts/login/")
+    found += serious(watched.page)
+    assert found == []
+
+
+def test_a_decision_can_be_made_with_the_keyboard_alone(fleet: Fleet, open_page: OpenPage) -> None:
+    event = factories.announced(fleet)
+    page = open_page("/").page
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    row = page.locator(f'[data-rows="waiting"] [data-key="{event.event_id}"]')
+    expect(row.locator("a").first).to_be_focused()
+    page.keyboard.press("Enter")
+    page.get_by_label("Comment").focus()
+    page.keyboard.type("no mouse")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Approve: start now")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#decision")).to_contain_text("no mouse")
+    expect(page.locator("#decision")).to_contain_text("by otto")

@@ -1,0 +1,149 @@
+"""Live parts: they follow, they wait under the pointer, they say when they are stale."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.sync_api import expect
+
+from fleet.dashboard import words
+from tests import factories
+from tests.browser.conftest import OpenPage
+from tests.factories import Fleet, listing
+from tests.running import Gateway
+
+pytestmark = pytest.mark.browser
+
+SECOND = "0A1B2C3D-0000-4000-8000-000000000002"
+THIRD = "0A1B2C3D-0000-4000-8000-000000000003"
+
+
+def ahead(minutes: float) -> datetime:
+    return datetime.now(UTC) + timedelta(minutes=minutes)
+
+
+def test_nothing_jumps_under_the_pointer_and_new_rows_wait_in_a_pill(fleet: Fleet, open_page: OpenPage) -> None:
+    fleet.enrol_set()
+    first = listing(resources=("vm1",), not_before=ahead(10))
+    fleet.all_say(first)
+    page = open_page("/").page
+    row = page.locator(f'[data-rows="waiting"] [data-key="{factories.EVENT}"]')
+    row.hover()
+    place = row.bounding_box()
+    # It is due sooner, so it belongs above the row that is held.
+    fleet.all_say(first, listing(SECOND, resources=("vm2",), not_before=ahead(3)))
+    pill = page.locator("#queue .pill")
+    expect(pill).to_have_text("1 new")
+    expect(page.locator(f'[data-rows="waiting"] [data-key="{SECOND}"]')).to_have_count(0)
+    box = row.bounding_box()
+    assert place is not None and box is not None
+    assert box == place
+    page.mouse.move(2, 2)
+    expect(page.locator('[data-rows="waiting"] > li').first).to_contain_text("vm2")
+    expect(pill).to_have_count(0)
+
+
+def test_the_pill_shows_at_once_what_waits(fleet: Fleet, open_page: OpenPage) -> None:
+    fleet.enrol_set()
+    first = listing(resources=("vm1",), not_before=ahead(10))
+    fleet.all_say(first)
+    page = open_page("/").page
+    page.locator(f'[data-rows="waiting"] [data-key="{factories.EVENT}"] a').first.focus()
+    fleet.all_say(first, listing(SECOND, resources=("vm2",), not_before=ahead(3)))
+    page.get_by_role("button", name="1 new").click()
+    expect(page.locator(f'[data-rows="waiting"] [data-key="{SECOND}"]')).to_be_visible()
+
+
+def test_a_comment_that_is_being_typed_is_not_swept_away(fleet: Fleet, open_page: OpenPage) -> None:
+    event = factories.announced(fleet)
+    watched = open_page(f"/events/{event.event_id}/")
+    page = watched.page
+    page.get_by_label("Comment").fill("half a sen")
+    fleet.all_say(listing(resources=("vm1", "vm2", "vm3"), not_before=event.not_before))
+    expect(page.locator("#event-head h1")).to_contain_text("vm3")
+    expect(page.locator("#decision .pill")).to_have_text("Changed: show")
+    expect(page.get_by_label("Comment")).to_have_value("half a sen")
+    # Approving what was looked at before is refused, and what was typed stays.
+    watched.expected = ("409",)
+    page.get_by_role("button", name="Approve: start now").click()
+    expect(page.get_by_role("alert")).to_contain_text("It has changed.")
+    expect(page.get_by_label("Comment")).to_have_value("half a sen")
+
+
+def test_two_operators_one_decision_and_the_other_sees_it_at_once(fleet: Fleet, open_page: OpenPage) -> None:
+    event = factories.announced(fleet)
+    factories.operator("olga")
+    mine = open_page(f"/events/{event.event_id}/").page
+    hers = open_page(f"/events/{event.event_id}/", who="olga").page
+    mine.get_by_role("button", name="Approve: start now").click()
+    expect(mine.locator("#decision")).to_contain_text("by otto")
+    expect(hers.locator("#decision")).to_contain_text("by otto")
+    expect(hers.get_by_role("button", name="Approve: start now")).to_have_count(0)
+
+
+def test_a_cut_stream_is_replaced_by_asking_every_ten_seconds(fleet: Fleet, open_page: OpenPage) -> None:
+    fleet.enrol_set()
+    watched = open_page("/sets/", live=False)
+    watched.expected = ("net::ERR_FAILED",)
+    watched.page.route("**/stream", lambda route: route.abort())
+    watched.open("/")
+    badge = watched.page.locator("#live")
+    expect(badge).to_have_text("every 10 s", timeout=8_000)
+    fleet.all_say(listing(resources=("vm1",), not_before=ahead(10)))
+    expect(watched.page.locator(f'[data-key="{factories.EVENT}"]').first).to_be_visible(timeout=15_000)
+
+
+def test_a_page_without_a_server_says_for_how_long_it_has_been_stale(
+    fleet: Fleet, open_page: OpenPage, gateway: Gateway
+) -> None:
+    fleet.enrol_set()
+    watched = open_page("/", live=False)
+    page = watched.page
+    page.clock.install()
+    watched.open("/")
+    watched.live()
+    watched.expected = ("net::", "Failed to load", "htmx:")
+    gateway.process.kill()
+    page.clock.fast_forward(45_000)
+    expect(page.locator("#live")).to_have_text("stale for 40 s")
+
+
+def test_the_countdown_goes_by_the_servers_clock(fleet: Fleet, open_page: OpenPage) -> None:
+    fleet.enrol_set()
+    fleet.all_say(listing(resources=("vm1",), not_before=ahead(10)))
+    watched = open_page("/", live=False)
+    page = watched.page
+    page.clock.install(time=datetime.now(UTC) + timedelta(hours=3))
+    watched.open("/")
+    expect(page.locator('[data-rows="waiting"] .countdown')).to_contain_text("9:", timeout=8_000)
+    shown = page.locator("#clock").inner_text()
+    now = datetime.now(UTC)
+    assert shown in {f"{now - timedelta(seconds=back):%H:%M:%S} UTC" for back in range(4)}
+
+
+def test_browser_and_server_write_times_alike(fleet: Fleet, open_page: OpenPage) -> None:
+    page = open_page("/").page
+    numbers = [-4, 0, 1, 2, 42, 59.9, 60, 119, 120, 599, 3599, 3600, 7199, 7200, 86399, 86400, 172799, 172800, 999999]
+    script = """async (all) => {
+        const { span, ago } = await import("/static/drydock/words.js");
+        return all.map((number) => [span(number), ago(number)]);
+    }"""
+    assert page.evaluate(script, numbers) == [[words.span(number), words.ago(number)] for number in numbers]
+
+
+def test_the_theme_that_was_chosen_stays(fleet: Fleet, open_page: OpenPage) -> None:
+    watched = open_page("/", color_scheme="light")
+    root = watched.page.locator("html")
+    expect(root).to_have_attribute("data-bs-theme", "light")
+    watched.page.get_by_role("button", name="Dark or light").click()
+    expect(root).to_have_attribute("data-bs-theme", "dark")
+    watched.open("/sets/")
+    expect(root).to_have_attribute("data-bs-theme", "dark")
+
+
+def test_without_scripts_everything_can_still_be_done(fleet: Fleet, open_page: OpenPage) -> None:
+    event = factories.announced(fleet)
+    page = open_page(f"/events/{event.event_id}/", live=False, java_script_enabled=False).page
+    page.get_by_label("Comment").fill("by hand")
+    page.get_by_role("button", name="Approve: start now").click()
+    expect(page.get_by_text("Approved. It is on its way to Azure.")).to_be_visible()
+    expect(page.locator("#decision")).to_contain_text("by otto")
