@@ -1,8 +1,37 @@
 """What happens if nobody acts, in one sentence."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fleet.domain.states import EventStatus
+
+# Ordinary maintenance is announced minutes ahead.
+FAR_AHEAD = timedelta(hours=24)
+
+
+def advice(
+    *,
+    status: EventStatus,
+    source: str,
+    not_before: datetime | None,
+    now: datetime,
+) -> str:
+    """What Microsoft advises for such an event, in one or two sentences; empty where there is nothing special to say.
+
+    Source: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023.
+    """
+    if status is not EventStatus.SCHEDULED:
+        return ""
+    if source == "User":
+        return (
+            "Somebody of your own organisation asked for this: it waits because every event does, until it is
+            approved or " "NotBefore comes. Microsoft advises to approve such events at once."
+        )
+    if not_before is not None and not_before - now > FAR_AHEAD:
+        return (
+            "Announced days ahead: the host's hardware is predicted to fail. Microsoft advises to redeploy the machine "
+            "yourself as soon as possible, before it fails."
+        )
+    return ""
 
 
 def if_nobody_acts(*, status: EventStatus, not_before: datetime | None, watched: bool, now: datetime) -> str:

@@ -42,6 +42,7 @@ class Witness:
     presence: Presence
     last_poll_at: datetime | None = None
     word: Word | None = None
+    update_domain: int | None = None
 
     @property
     def live(self) -> bool:
@@ -111,9 +112,11 @@ def _newest(words: list[tuple[int, Word]], field: str) -> object:
 def fold(witnesses: Iterable[Witness], *, now: datetime) -> Folded | None:
     """Compute the event's state; None when nobody of its set has a word about it.
 
-    Ended needs: no live machine lists it, one that had listed it no longer does, and every live machine of the set had
-    a good poll since the last listing. Without a live witness nothing ends, save the machine that a Preempt or
-    Terminate deleted: that is inferred once all who list it are silent and NotBefore is past.
+    Ended needs: no live machine lists it, one that had listed it no longer does, and somebody as well as every live
+    machine of the set had a good poll since the last listing that does not list it. Silence alone ends nothing, save
+    for
+    the machine that a Preempt or Terminate deleted: that is inferred once all who list it are silent and NotBefore is
+    past.
     """
     everyone = list(witnesses)
     words = [(w.machine_id, w.word) for w in everyone if w.word is not None and not w.word.foreign]
@@ -134,8 +137,12 @@ def fold(witnesses: Iterable[Witness], *, now: datetime) -> Folded | None:
     ended_at: datetime | None = None
     watched = any(w.live for w in listing)
 
-    unseen_since = [w for w in live if w.last_poll_at is None or w.last_poll_at < last_listing]
-    if live and gone_times and not watched and not unseen_since:
+    unheard = [w for w in live if w.last_poll_at is None or w.last_poll_at < last_listing]
+    # Whoever looked after the last listing and did not see it bears witness, also when it has died since.
+    saw_it_gone = any(
+        not w.lists_it and w.last_poll_at is not None and w.last_poll_at >= last_listing for w in everyone
+    )
+    if gone_times and not watched and not unheard and saw_it_gone:
         status, watched = EventStatus.ENDED, True
         ended_at = max(gone_times)
         ended_as, certainty = _ending(words, started_at)

@@ -5,7 +5,7 @@ from fleet.models.documents import DocumentBody, Observation
 from fleet.models.entries import Entry
 from fleet.models.events import ScheduledEvent, Sighting
 from fleet.models.lookups import EqualsAny
-from fleet.models.machines import AvailabilitySet, Head, JoinToken, Machine, PresenceRow, Spool
+from fleet.models.machines import AvailabilitySet, Head, InventoryMachine, JoinToken, Machine, PresenceRow, Spool
 from fleet.models.people import ApiToken, StoredAnswer
 from fleet.models.preparations import Preparation
 from fleet.models.sweeps import Sweep
@@ -18,6 +18,7 @@ __all__ = [
     "Entry",
     "EqualsAny",
     "Head",
+    "InventoryMachine",
     "JoinToken",
     "Machine",
     "Observation",

@@ -91,6 +91,7 @@ def load_witnesses(events: Collection[ScheduledEvent], *, now: datetime) -> dict
                 presence=machine_presence(machine, now=now, limits=limits),
                 last_poll_at=contact_times(machine)[1],
                 word=word_of(of_event[machine.pk]) if machine.pk in of_event else None,
+                update_domain=machine.update_domain,
             )
             for machine in machines[event.availability_set_id]
         ]

@@ -2,6 +2,7 @@
 
 from django.conf import settings
 from django.db import models
+from django.db.models.functions import Lower
 
 SET_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone", "provisional")
 
@@ -19,7 +20,10 @@ class AvailabilitySet(models.Model):
     subscription = models.TextField(blank=True, default="")
     resource_group = models.TextField(blank=True, default="")
     service = models.TextField(blank=True, default="")
+    # Whether its scale set announces upgrades and reimages of the operating system; None when nobody said.
+    upgrade_notices = models.BooleanField(null=True, blank=True)
     created_at = models.DateTimeField()
+    # Never a chain: who was merged into a set that is merged itself leads to the last one.
     merged_into = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
 
     class Meta:
@@ -57,8 +61,13 @@ class Machine(models.Model):
     vm_id = models.TextField(unique=True)
     resource_name = models.TextField()
     availability_set = models.ForeignKey(AvailabilitySet, on_delete=models.PROTECT, related_name="machines")
-    # What configuration or the join token says of the set, as `[kind:]name`; empty when nobody did.
+    # What its configuration and its join token say of the set, as `[kind:]name`; empty when they do not.
     stated_set = models.TextField(blank=True, default="")
+    token_set = models.TextField(blank=True, default="")
+    # Whose word about the set counts (`fleet.domain.sets.SetSource`); empty when nobody says anything.
+    set_source = models.TextField(blank=True, default="")
+    # What is wrong with those words now, in sentences; empty again once they agree.
+    set_warnings = models.JSONField(default=list, blank=True)
     fault_domain = models.IntegerField(null=True, blank=True)
     update_domain = models.IntegerField(null=True, blank=True)
     zone = models.TextField(blank=True, default="")
@@ -82,6 +91,45 @@ class Machine(models.Model):
 
     def __str__(self) -> str:
         return self.resource_name
+
+
+class InventoryMachine(models.Model):
+    """One machine as an imported inventory lists it. `machine` is empty while no agent has enrolled on it.
+
+    `resource_id` is Azure's id, lower case. `set_*` and `placement_group` are what the inventory says of its set, empty
+    when it says nothing; `availability_set` is where it is shown: a machine that stands alone is in none before it has
+    an agent.
+    """
+
+    resource_id = models.TextField(unique=True)
+    name = models.TextField()
+    subscription = models.TextField()
+    resource_group = models.TextField()
+    set_kind = models.TextField(blank=True, default="")
+    set_name = models.TextField(blank=True, default="")
+    set_subscription = models.TextField(blank=True, default="")
+    set_resource_group = models.TextField(blank=True, default="")
+    placement_group = models.TextField(blank=True, default="")
+    vm_id = models.TextField(blank=True, default="", db_index=True)
+    zone = models.TextField(blank=True, default="")
+    region = models.TextField(blank=True, default="")
+    size = models.TextField(blank=True, default="")
+    os_type = models.TextField(blank=True, default="")
+    machine = models.OneToOneField(
+        Machine, null=True, blank=True, on_delete=models.SET_NULL, related_name="inventory"
+    )
+    availability_set = models.ForeignKey(
+        AvailabilitySet, null=True, blank=True, on_delete=models.PROTECT, related_name="inventory"
+    )
+    imported_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [
+            models.Index(Lower("name"), name="inventory_by_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class PresenceRow(models.Model):

@@ -169,6 +169,12 @@ def _warnings(folded: Folded, witnesses: list[Witness]) -> list[str]:
         found.append("Azure names no machine in Resources.")
     if unknown:
         found.append(f"No agent of this set is known for {', '.join(unknown)}.")
+    named = {name.lower() for name in folded.resources}
+    domains = sorted({w.update_domain for w in witnesses if w.update_domain is not None and w.name.lower() in named})
+    if len(domains) > 1:
+        # Azure promises machines of at most one update domain, so what we know of the domains is wrong.
+        numbers = " and ".join(str(domain) for domain in domains)
+        found.append(f"Resources spans update domains {numbers}: the inventory of this set must be out of date.")
     return found
 
 
