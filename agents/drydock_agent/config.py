@@ -34,6 +34,8 @@ class Settings:
     resource_name: str
     poll_seconds: float
     reminder_seconds: float
+    hooks_dir: Path
+    hook_timeout_seconds: float
     ca_file: str
     log_level: str
 
@@ -68,6 +70,13 @@ def default_state_dir(environ: Mapping[str, str], platform: str = sys.platform) 
     if platform == "darwin":
         return "/Library/Application Support/Drydock Agent"
     return "/var/lib/drydock-agent"
+
+
+def default_hooks_dir(environ: Mapping[str, str], platform: str = sys.platform) -> str:
+    """Where the owner of a machine of this operating system keeps hooks."""
+    if platform == "win32":
+        return environ.get("PROGRAMDATA", r"C:\ProgramData") + r"\Drydock\Hooks"
+    return "/etc/drydock-agent/hooks"
 
 
 def is_loopback(host: str) -> bool:
@@ -187,6 +196,8 @@ SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object
     # The service allows five requests a second to all programs of a machine together.
     "poll_seconds": ("1", _seconds(0.5, 60)),
     "reminder_seconds": ("300", _seconds(10, 86400)),
+    "hooks_dir": (default_hooks_dir, _path),
+    "hook_timeout_seconds": ("300", _seconds(1, 86400)),
     "ca_file": ("", _file),
     "log_level": ("info", _level),
 }

@@ -69,6 +69,7 @@ class Hooks:
         clock: Clock,
         quiet: Quiet,
         reported: Callable[[], None],
+        boot: Callable[[], str] = process.boot,
     ) -> None:
         self.wake = threading.Event()
         self._folder = folder
@@ -86,7 +87,7 @@ class Hooks:
         # The newest word on each event since the last step, also of those that are gone again.
         self._words: dict[str, Event] = {}
         self._unwritten: deque[tuple[datetime, dict[str, Any]]] = deque(maxlen=UNWRITTEN)
-        self._boot = process.boot()
+        self._boot = boot()
         self._memory: Memory = memory_of(spool.get("hooks"))
         self._kept = self._memory.to_text()
         self._to_resume = any(progress.running for progress in self._memory.events.values())
@@ -226,7 +227,13 @@ class Hooks:
         if nothing_at_all:
             self._keep()
         else:
-            log.info("Event %s: %s ends, %s. %s", progress.event_id, progress.phase, outcome, sentence)
+            log.info(
+                "Event %s: %s ended, %s%s.",
+                progress.event_id,
+                progress.phase,
+                outcome,
+                f" ({sentence})" if sentence else "",
+            )
             self._report(progress, "end", outcome, output=sentence[: process.OUTPUT_CHARACTERS])
 
     def _environment(self, progress: Progress, listed: dict[str, Event]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import sys
 import threading
+import time
 from importlib.metadata import PackageNotFoundError, version
 from random import Random
 from typing import Protocol
@@ -18,6 +19,7 @@ from .connections import Interrupted, trust
 from .courier import Courier
 from .enrolment import Enrolment
 from .fleet import Fleet
+from .hooks import Hooks
 from .imds import Imds
 from .instance import Instance
 from .listener import Listener
@@ -73,6 +75,16 @@ class Crew:
         self.stopping = threading.Event()
         self.quiet = quiet
         self.spool = state.open_spool(identity.machine_id)
+        self.hooks = Hooks(
+            folder=settings.hooks_dir,
+            timeout=settings.hook_timeout_seconds,
+            machine_id=identity.machine_id,
+            resource_name=lambda: who.resource_name(settings, self.instance.compute),
+            spool=self.spool,
+            clock=clock,
+            quiet=quiet,
+            reported=to_courier.set,
+        )
         self.scheduled_events = ScheduledEvents(
             imds=Imds(settings.imds_url, user_agent=user_agent),
             spool=self.spool,
@@ -81,6 +93,7 @@ class Crew:
             poll_seconds=settings.poll_seconds,
             reminder_seconds=settings.reminder_seconds,
             forwarded=to_courier.set,
+            read_one=self.hooks.saw,
         )
         self.orders = Orders(
             machine_id=identity.machine_id,
@@ -136,10 +149,17 @@ class Crew:
             spool=self.spool,
             clock=clock,
             quiet=quiet,
-            reported=to_courier.set,
+            reported=self._instance_changed,
             changed=self.finished.set,
         )
-        self.parts: tuple[Part, ...] = (self.scheduled_events, self.orders, self.courier, self.listener, self.instance)
+        self.parts: tuple[Part, ...] = (
+            self.scheduled_events,
+            self.hooks,
+            self.orders,
+            self.courier,
+            self.listener,
+            self.instance,
+        )
         self._threads = [
             threading.Thread(target=self._work, args=(part,), name=part.name, daemon=True) for part in self.parts
         ]
@@ -155,9 +175,10 @@ class Crew:
         for part in self.parts:
             part.interrupt()
             part.wake.set()
+        deadline = time.monotonic() + JOIN_SECONDS
         for thread in self._threads:
             if thread.is_alive():
-                thread.join(JOIN_SECONDS / len(self._threads))
+                thread.join(max(deadline - time.monotonic(), 0.0))
         self.spool.close()
 
     def _work(self, part: Part) -> None:
@@ -173,6 +194,11 @@ class Crew:
                 pause = SURVIVAL_PAUSE_SECONDS
             if pause > 0 and not self.stopping.is_set():
                 part.wake.wait(pause)
+
+    def _instance_changed(self) -> None:
+        # The machine's name may be another one, and with it which events name this machine.
+        self.hooks.wake.set()
+        self.courier.wake.set()
 
     def _renewed(self) -> None:
         # What the old state remembers of numbers and documents may be behind what the backend has.

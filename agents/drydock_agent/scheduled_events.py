@@ -48,6 +48,7 @@ class ScheduledEvents:
         poll_seconds: float,
         reminder_seconds: float,
         forwarded: Callable[[], None],
+        read_one: Callable[[Document], None] = lambda document: None,
     ) -> None:
         self.wake = threading.Event()
         # Set by the first good answer of this run: from then on `listed` speaks of now.
@@ -60,6 +61,7 @@ class ScheduledEvents:
         self._poll_seconds = poll_seconds
         self._reminder_seconds = reminder_seconds
         self._forwarded = forwarded
+        self._read_one = read_one
         self._unwritten: deque[_Unwritten] = deque(maxlen=UNWRITTEN)
         self._forget = threading.Event()
         self._trouble: set[str] = set()
@@ -120,6 +122,7 @@ class ScheduledEvents:
             if forget or document.sameness != self._sameness:
                 self._forward(document, at)
             self._listed = document.listed
+            self._read_one(document)
         self.last_poll_at = at
         self._patient = False
         self.seen.set()

@@ -1,0 +1,112 @@
+"""A machine with hooks for tests: a folder of real executables, and poller and hooks stepped by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from drydock_agent import wire
+from drydock_agent.hooks import Hooks
+from drydock_agent.hooks_process import boot
+from drydock_agent.imds import Imds
+from drydock_agent.quiet import Quiet
+from drydock_agent.scheduled_events import ScheduledEvents
+from drydock_agent.spool import Spool
+
+from tests.agent.agents import VM_IDS, SteppedClock
+
+
+class HookFolder:
+    """A hooks folder. Each hook writes `<phase> <name> <event id>` into `ran` and then does what its script says."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "hooks"
+        self.ran = root / "ran"
+        self.root.mkdir()
+
+    def add(self, phase: str, name: str, script: str = "", *, mode: int = 0o755) -> Path:
+        path = self.root / f"{phase}.d" / name
+        path.parent.mkdir(exist_ok=True)
+        note = f'echo "$DRYDOCK_PHASE {name} $DRYDOCK_EVENT_ID" >> "{self.ran}"'
+        path.write_text(f"#!/bin/sh\n{note}\n{script}\n", encoding="utf-8")
+        path.chmod(mode)
+        return path
+
+    def lines(self) -> list[str]:
+        """What ran, in order."""
+        return self.ran.read_text("utf-8").splitlines() if self.ran.exists() else []
+
+
+class Machine:
+    """web-vm1: a poller and hooks against the simulator, with a real spool that outlives it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        hooks: HookFolder,
+        imds_url: str,
+        clock: SteppedClock,
+        *,
+        name: str = "web-vm1",
+        timeout: float = 10.0,
+        boot: Callable[[], str] = boot,
+    ) -> None:
+        self.clock = clock
+        quiet = Quiet(clock)
+        self.spool = Spool(folder / "spool.sqlite3")
+        self.imds = Imds(imds_url, user_agent="test")
+        self.hooks = Hooks(
+            folder=hooks.root,
+            timeout=timeout,
+            machine_id=VM_IDS["web-vm1"],
+            resource_name=lambda: name,
+            spool=self.spool,
+            clock=clock,
+            quiet=quiet,
+            reported=lambda: None,
+            boot=boot,
+        )
+        self.poller = ScheduledEvents(
+            imds=self.imds,
+            spool=self.spool,
+            clock=clock,
+            quiet=quiet,
+            poll_seconds=1.0,
+            reminder_seconds=300.0,
+            forwarded=lambda: None,
+            read_one=self.hooks.saw,
+        )
+
+    def poll(self) -> None:
+        """A second passes, and the metadata service is asked once."""
+        self.clock.advance(1)
+        self.poller.step()
+
+    def look(self) -> None:
+        """One poll, and everything that follows from it."""
+        self.poll()
+        self.work()
+
+    def work(self) -> None:
+        while self.hooks.step() == 0.0:
+            pass
+
+    def reports(self) -> list[dict[str, Any]]:
+        batch = self.spool.batch(200, 1 << 30)
+        return [json.loads(report.data) for report in batch if report.kind == wire.HOOK]
+
+    def said(self) -> list[str]:
+        """The reports in short."""
+        return [
+            " ".join(word for word in (data["phase"], data["step"], data["hook"], data["outcome"]) if word)
+            for data in self.reports()
+        ]
+
+    def close(self) -> None:
+        self.spool.close()
+        self.imds.close()
+
+
+MachineFactory = Callable[..., Machine]
