@@ -23,8 +23,8 @@ def advice(
         return ""
     if source == "User":
         return (
-            "Somebody of your own organisation asked for this: it waits because every event does, until it is
-            approved or " "NotBefore comes. Microsoft advises to approve such events at once."
+            "Somebody of your own organisation asked for this: like every event it waits until it is approved or "
+            "NotBefore comes. Microsoft advises to approve such events at once."
         )
     if not_before is not None and not_before - now > FAR_AHEAD:
         return (

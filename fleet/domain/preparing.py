@@ -19,12 +19,12 @@ class Prepared(StrEnum):
 
 
 PREPARED_LOOKS: dict[Prepared, Look] = {
-    Prepared.UNKNOWN: Look("no word yet", "quiet", "circle-help"),
-    Prepared.PREPARING: Look("preparing", "busy", "loader"),
+    Prepared.UNKNOWN: Look("no word yet", "quiet", "circle-question-mark"),
+    Prepared.PREPARING: Look("preparing", "busy", "loader-circle"),
     Prepared.PREPARED: Look("prepared", "good", "circle-check"),
     Prepared.NOTHING: Look("nothing to prepare", "quiet", "circle-minus"),
     Prepared.FAILED: Look("prepare failed", "bad", "octagon-x"),
-    Prepared.RECOVERING: Look("recovering", "busy", "loader"),
+    Prepared.RECOVERING: Look("recovering", "busy", "loader-circle"),
     Prepared.RECOVERED: Look("recovered", "good", "circle-check"),
     Prepared.RECOVER_FAILED: Look("recover failed", "bad", "octagon-x"),
 }

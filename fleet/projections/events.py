@@ -1,19 +1,20 @@
 """Scheduled events, as people see them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db.models import QuerySet
 from django.db.models.functions import Coalesce
 
-from fleet.domain.consequences import if_nobody_acts
+from fleet.domain.consequences import FAR_AHEAD, advice, if_nobody_acts
 from fleet.domain.events import facts_of
 from fleet.domain.guards import EventFacts, Guard, guards, who_is_asked
+from fleet.domain.preparing import PREPARED_LOOKS, Prepared, prepared_of
 from fleet.domain.presence import Limits
-from fleet.domain.states import LIVE_APPROVALS, Certainty, EndedAs, EventStatus, Presence
-from fleet.models import Machine, ScheduledEvent, Sighting
+from fleet.domain.states import LIVE_APPROVALS, Certainty, EndedAs, EventStatus, Look, Presence
+from fleet.models import Machine, Preparation, ScheduledEvent, Sighting
 from fleet.models.facts import load_facts, machine_presence, presence_limits
 from fleet.projections import approvals
 from fleet.projections.approvals import ApprovalRow
@@ -21,8 +22,6 @@ from fleet.projections.paging import Page, Segment, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, plain_name, set_ref
 
 OPEN = (EventStatus.SCHEDULED.value, EventStatus.STARTED.value)
-# Events of degraded hosts lie days ahead: what is further away than this stands in a strip of its own.
-FAR_AHEAD = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +104,13 @@ class HitMachine:
     fault_domain: int | None
     update_domain: int | None
     zone: str
+    prepared: Prepared
+    # The first hook of the newest phase that did not succeed.
+    failed_hook: str
+
+    @property
+    def prepared_look(self) -> Look:
+        return PREPARED_LOOKS[self.prepared]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,7 @@ class EventDetail:
     seen_by: tuple[MachineRef, ...]
     not_seen_by: tuple[MachineRef, ...]
     other_open: tuple[str, ...]
-    update_domains_hit: tuple[int, ...]
+    advice: str
     server_time: datetime
 
     @property
@@ -279,12 +285,20 @@ def _sighting_row(sighting: Sighting, event: ScheduledEvent, *, now: datetime, l
     )
 
 
-def _hit(name: str, machines: Sequence[Machine], *, now: datetime, limits: Limits) -> HitMachine:
+def _hit(
+    name: str,
+    machines: Sequence[Machine],
+    preparations: Mapping[int, Preparation],
+    *,
+    now: datetime,
+    limits: Limits,
+) -> HitMachine:
     known = [machine for machine in machines if plain_name(machine.resource_name) == plain_name(name)]
     # Of several machines with one name it is the one that is most present.
     order = list(Presence)
     ranked = sorted(known, key=lambda machine: order.index(machine_presence(machine, now=now, limits=limits)))
     machine = ranked[0] if ranked else None
+    row = preparations.get(machine.pk) if machine else None
     return HitMachine(
         name=name,
         machine=machine_ref(machine) if machine else None,
@@ -292,6 +306,10 @@ def _hit(name: str, machines: Sequence[Machine], *, now: datetime, limits: Limit
         fault_domain=machine.fault_domain if machine else None,
         update_domain=machine.update_domain if machine else None,
         zone=machine.zone if machine else "",
+        prepared=prepared_of(prepare_outcome=row.prepare_outcome, recover_outcome=row.recover_outcome)
+        if row
+        else Prepared.UNKNOWN,
+        failed_hook=(row.recover_failed_hook or row.prepare_failed_hook) if row else "",
     )
 
 
@@ -317,7 +335,8 @@ def detail(*, event_id: str, now: datetime) -> EventDetail | None:
     presences = [(machine, machine_presence(machine, now=now, limits=limits)) for machine in machines]
     there = [machine for machine, presence in presences if presence is not Presence.GONE]
     witnesses = {sighting.machine_id for sighting in sightings if not sighting.foreign}
-    hit = tuple(_hit(name, machines, now=now, limits=limits) for name in event.resources)
+    preparations = {row.machine_id: row for row in Preparation.objects.filter(event=event)}
+    hit = tuple(_hit(name, machines, preparations, now=now, limits=limits) for name in event.resources)
     known = facts_of(event.event_type)
     return EventDetail(
         event=event_row(event, approval_rows, now=now),
@@ -333,6 +352,6 @@ def detail(*, event_id: str, now: datetime) -> EventDetail | None:
         seen_by=tuple(machine_ref(machine) for machine in machines if machine.pk in witnesses),
         not_seen_by=tuple(machine_ref(machine) for machine in there if machine.pk not in witnesses),
         other_open=tuple(facts.other_open),
-        update_domains_hit=tuple(sorted({h.update_domain for h in hit if h.update_domain is not None})),
+        advice=advice(status=EventStatus(event.status), source=event.source, not_before=event.not_before, now=now),
         server_time=now,
     )

@@ -5,9 +5,10 @@ from datetime import datetime
 
 from django.db.models import Exists, OuterRef, Q
 
+from fleet.domain.consequences import FAR_AHEAD
 from fleet.domain.states import LIVE_APPROVALS, EventStatus
 from fleet.models import Approval, ScheduledEvent
-from fleet.projections.events import FAR_AHEAD, OPEN, BlastRadius, EventRow, blast_radii, event_rows
+from fleet.projections.events import OPEN, BlastRadius, EventRow, blast_radii, event_rows
 
 LIMIT = 200
 

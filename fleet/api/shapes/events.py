@@ -15,6 +15,7 @@ from fleet.api.shapes.base import (
     word,
 )
 from fleet.domain.entries import EntryKind
+from fleet.domain.preparing import Prepared
 from fleet.domain.states import Certainty, EndedAs, EventStatus, Presence
 
 
@@ -75,6 +76,8 @@ class HitMachineSerializer(serializers.Serializer[Any]):
     fault_domain = serializers.IntegerField(allow_null=True)
     update_domain = serializers.IntegerField(allow_null=True)
     zone = serializers.CharField()
+    prepared = word(Prepared)
+    failed_hook = serializers.CharField(help_text="The hook that did not succeed; may be empty.")
 
 
 class BlastRadiusSerializer(serializers.Serializer[Any]):
@@ -98,6 +101,7 @@ class EventDetailSerializer(EventSerializer):
     seen_by = MachineRefSerializer(many=True)
     not_seen_by = MachineRefSerializer(many=True)
     other_open = texts("Other open events of the set.")
+    advice = serializers.CharField(help_text="What Microsoft advises for such an event; may be empty.")
 
 
 class EntrySerializer(serializers.Serializer[Any]):
