@@ -38,8 +38,17 @@ async def _serve(loaded: fleet.Fleet, arguments: argparse.Namespace) -> None:
     if os.name == "posix":
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with server.start(loaded, host, port, as_vm=arguments.as_vm) as running:
+    async with server.start(
+        loaded,
+        host,
+        port,
+        as_vm=arguments.as_vm,
+        wire_server=_address(arguments.wire_server, "--wire-server") if arguments.wire_server else None,
+        first_call_seconds=arguments.first_call,
+    ) as running:
         print(f"listening on {running.url}", flush=True)
+        if running.wire_server_url:
+            print(f"wire server on {running.wire_server_url}", flush=True)
         if arguments.story:
             running.control.player.begin({"story": "all", "speed": arguments.story})
         if arguments.parent:
@@ -62,10 +71,10 @@ def _with_redis(loaded: fleet.Fleet, url: str) -> fleet.Fleet:
     return dataclasses.replace(loaded, caches=caches)
 
 
-def _address(listen: str) -> tuple[str, int]:
+def _address(listen: str, option: str = "--listen") -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise fleet.FleetError(f"--listen takes HOST:PORT, not {listen!r}")
+        raise fleet.FleetError(f"{option} takes HOST:PORT, not {listen!r}")
     return host.strip("[]"), int(port)
 
 
@@ -81,6 +90,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--listen", default="127.0.0.1:8169", metavar="HOST:PORT", help="port 0 picks a free one")
     parser.add_argument("--fleet", type=Path, default=DEMO_FLEET, metavar="FILE", help="default: the demo's fleet")
     parser.add_argument("--as-vm", default="", metavar="ID", help="serve this machine at the root as well")
+    parser.add_argument("--wire-server", default="", metavar="HOST:PORT", help="serve that machine here as well")
+    parser.add_argument(
+        "--first-call", type=float, default=0.0, metavar="SECONDS", help="how long the first call takes"
+    )
     parser.add_argument("--story", type=_speed, default=0.0, metavar="SPEED", help="play by itself; 1 is real time")
     parser.add_argument("--redis-url", default="", metavar="URL", help="server of the caches that name none")
     parser.add_argument("--parent", type=int, default=0, metavar="PID", help="end when this parent process is gone")

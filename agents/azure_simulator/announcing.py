@@ -30,7 +30,7 @@ FAILURE_DESCRIPTION = "Virtual machine has encountered a failure."
 _GUID = re.compile(r"[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}")
 _KNOWN = {
     "set", "type", "resources", "notice_seconds", "duration_seconds", "source", "description", "starts_as",
-    "started_seconds", "event_id",
+    "started_seconds", "event_id", "back_after_seconds",
 }  # fmt: skip
 
 
@@ -73,6 +73,7 @@ def announce(azure: Azure, body: Mapping[str, Any], now: datetime) -> Event:
         description=text(body, "description", default=description),
         starts_as=starts_as,
         event_id=event_id,
+        back_after_seconds=optional_number(body, "back_after_seconds", least=0),
     )
 
 
@@ -96,6 +97,7 @@ def shown(event: Event) -> dict[str, Any]:
         "started_by": event.started_by,
         "ended_at": rfc3339(event.ended_at),
         "ended_as": event.ended_as,
+        "impacts": [{"time": rfc3339(impact.at), "seconds": impact.seconds} for impact in event.impacts],
         "approvals": [{"vm": approval.vm, "time": rfc3339(approval.at)} for approval in event.approvals],
     }
 

@@ -25,6 +25,8 @@ SOURCES = ("Platform", "User")
 
 # "Scheduled Events is disabled for your service if it doesn't make a request to the endpoint for 24 hours."
 SWITCHED_OFF_AFTER = timedelta(hours=24)
+# Machines that these events name are gone when they are over.
+DELETING = ("Preempt", "Terminate")
 # Ended events that are kept for `GET /control/events`.
 KEPT_ENDED = 10_000
 
@@ -39,6 +41,14 @@ class Approval:
 
     vm: str
     at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """One interruption of the machines that a Started event names."""
+
+    at: datetime
+    seconds: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +77,9 @@ class Event:
     ended_at: datetime | None = None
     ended_as: str = ""
     approvals: list[Approval] = field(default_factory=list)
+    impacts: list[Impact] = field(default_factory=list)
+    # Seconds after which machines that this event deleted are there again; None for ever gone.
+    back_after_seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -76,13 +89,18 @@ class _MachineState:
     first_change: int
     shift: int
     last_call: datetime
+    enabled_at: datetime
 
 
 class Azure:
     """The state of the whole fleet. Every time is an aware datetime in UTC."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, *, first_call_seconds: float = 0.0) -> None:
         self.fleet = fleet
+        self._first_call = timedelta(seconds=first_call_seconds)
+        # Machine ids: until when a machine is interrupted, and until when it does not exist (None: for ever).
+        self._paused: dict[str, datetime] = {}
+        self._deleted: dict[str, datetime | None] = {}
         self.machines: dict[str, tuple[MachineSet, Machine]] = {m.id: (s, m) for s in fleet.sets for m in s.machines}
         self._events: dict[str, Event] = {}
         self._open: dict[str, list[Event]] = {s.key: [] for s in fleet.sets}
@@ -119,6 +137,7 @@ class Azure:
         description: str,
         starts_as: str = SCHEDULED,
         event_id: str = "",
+        back_after_seconds: float | None = None,
     ) -> Event:
         """Announce an event to every machine of `set`. It lists as Started at once if `starts_as` says so."""
         self.settle(now)
@@ -136,6 +155,7 @@ class Azure:
             not_before=not_before,
             due=not_before,
             created_at=now,
+            back_after_seconds=back_after_seconds,
         )
         self._events[event.event_id] = event
         self._open[in_set.key].append(event)
@@ -179,6 +199,33 @@ class Azure:
             raise NotPossibleError("only an event that is still Scheduled can be cancelled")
         self._end(event, now, "cancelled")
 
+    def interrupt(self, event: Event, seconds: float, now: datetime) -> None:
+        """Pause the event's machines. While it is Started there may be further impacts, shorter than announced; the
+        document does not tell of them. Raises NotPossibleError."""
+        if event.status != STARTED:
+            raise NotPossibleError("only an event that is Started has impacts")
+        announced = event.duration_seconds
+        if announced >= 0 and (seconds > announced or (event.impacts and seconds == announced)):
+            raise NotPossibleError(f"an impact lasts no longer than the announced {announced} s, a further one less")
+        event.impacts.append(Impact(at=now, seconds=seconds))
+        for machine_id in self._named(event):
+            self._paused[machine_id] = now + timedelta(seconds=seconds)
+
+    def pause_left(self, machine: Machine, now: datetime) -> float:
+        """Seconds until an interrupted machine goes on."""
+        until = self._paused.get(machine.id)
+        return max(0.0, (until - now).total_seconds()) if until is not None else 0.0
+
+    def exists(self, machine: Machine, now: datetime) -> bool:
+        """False for a machine that a Preempt or Terminate has deleted."""
+        if machine.id in self._deleted:
+            back_at = self._deleted[machine.id]
+            if back_at is None or now < back_at:
+                return False
+            del self._deleted[machine.id]
+            self.forget_machine(machine)
+        return True
+
     def find(self, event_id: str) -> Event | None:
         """The event with this id in any case, open or ended."""
         return self._events.get(event_id.upper())
@@ -195,13 +242,21 @@ class Azure:
         """A number that moves with every change of the set's events."""
         return self._changes[in_set.key]
 
-    def incarnation(self, in_set: MachineSet, machine: Machine, now: datetime) -> int:
-        """The machine's own incarnation, for an answer at `now`. A call after a day's silence begins anew at 1."""
+    def called(self, in_set: MachineSet, machine: Machine, now: datetime) -> float:
+        """Note a good request. Seconds until it can be answered: the first call, and the first one after a day of
+        silence, switch the service on, which takes a while."""
         state = self._machine_states.get(machine.id)
         if state is None or now - state.last_call > SWITCHED_OFF_AFTER:
-            state = _MachineState(first_change=self._changes[in_set.key], shift=1, last_call=now)
+            first = self._changes[in_set.key]
+            state = _MachineState(first_change=first, shift=1, last_call=now, enabled_at=now + self._first_call)
             self._machine_states[machine.id] = state
         state.last_call = now
+        return max(0.0, (state.enabled_at - now).total_seconds())
+
+    def incarnation(self, in_set: MachineSet, machine: Machine, now: datetime) -> int:
+        """The machine's own incarnation, for an answer at `now`. A call after a day's silence begins anew at 1."""
+        self.called(in_set, machine, now)
+        state = self._machine_states[machine.id]
         return self._changes[in_set.key] - state.first_change + state.shift
 
     def jump_incarnation(self, machine: Machine, by: int) -> None:
@@ -230,6 +285,13 @@ class Azure:
         event.ended_as = ended_as
         self._open[event.set.key].remove(event)
         self._changes[event.set.key] += 1
+        if ended_as == "completed" and event.event_type in DELETING:
+            back = event.back_after_seconds
+            until = None if back is None else at + timedelta(seconds=back)
+            self._deleted.update(dict.fromkeys(self._named(event), until))
         self._ended_ids.append(event.event_id)
         if len(self._ended_ids) > KEPT_ENDED:
             del self._events[self._ended_ids.pop(0)]
+
+    def _named(self, event: Event) -> list[str]:
+        return [machine.id for machine in event.set.machines if machine.name in event.resources]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from azure_simulator import announcing, redis_events
-from azure_simulator.announcing import RefusedError, one_of, only, optional_number, text
+from azure_simulator.announcing import RefusedError, number, one_of, only, optional_number, text
 from azure_simulator.azure import Azure, Event, NotPossibleError
 from azure_simulator.clock import Clock, rfc3339
 from azure_simulator.documents import encoded
@@ -39,6 +39,7 @@ class Control:
             ("GET", "/control/log"): self._shown_log,
             ("GET", "/control/clock"): lambda request: self._shown_clock(),
             ("POST", "/control/clock"): lambda request: self.move_clock(_body(request)),
+            ("GET", "/control/machines"): lambda request: self.machines(),
             ("GET", "/control/stories"): lambda request: self.player.shown(),
             ("POST", "/control/stories"): lambda request: self.player.begin(_body(request)),
             ("DELETE", "/control/stories"): lambda request: self.player.stop(),
@@ -50,7 +51,7 @@ class Control:
             return self._redis(request)
         try:
             call = self._calls.get((request.method, path))
-            result = call(request) if call is not None else self._about_one_event(request.method, path)
+            result = call(request) if call is not None else self._about_one_event(request, path)
         except RefusedError as refusal:
             return _refusal(refusal)
         return Response(200, encoded({} if result is None else result))
@@ -87,9 +88,36 @@ class Control:
             raise RefusedError(409, str(error)) from error
         return announcing.shown(event)
 
+    def interrupt(self, event_id: str, body: Body) -> dict[str, Any]:
+        """Pause the machines of a Started event for `seconds`. Raises RefusedError."""
+        only(body, {"seconds"})
+        now = self._clock.now()
+        self._azure.settle(now)
+        event = self._find(event_id)
+        try:
+            self._azure.interrupt(event, number(body, "seconds", default=max(1, event.duration_seconds), least=0), now)
+        except NotPossibleError as error:
+            raise RefusedError(409, str(error)) from error
+        return announcing.shown(event)
+
+    def machines(self) -> list[dict[str, Any]]:
+        """Every machine, and whether it still exists and runs."""
+        now = self._clock.now()
+        self._azure.settle(now)
+        return [
+            {
+                "id": machine.id,
+                "name": machine.name,
+                "set": in_set.name,
+                "exists": self._azure.exists(machine, now),
+                "paused_seconds": self._azure.pause_left(machine, now),
+            }
+            for in_set, machine in self._azure.machines.values()
+        ]
+
     def add_fault(self, body: Body) -> list[dict[str, Any]]:
         """Lay a fault on one machine or on all (`*`). Raises RefusedError."""
-        only(body, {"vm", "fault", "count", "seconds", "delay_seconds", "method"})
+        only(body, {"vm", "fault", "count", "seconds", "delay_seconds", "method", "newest", "names"})
         vm = text(body, "vm")
         if vm != "*" and vm not in self._azure.machines:
             raise RefusedError(400, f"vm: the fleet has no machine {vm!r}")
@@ -104,6 +132,8 @@ class Control:
             seconds=optional_number(body, "seconds", least=0),
             delay_seconds=optional_number(body, "delay_seconds", least=0),
             method=one_of(body, "method", ("GET", "POST")) if "method" in body else "",
+            newest=text(body, "newest", default="2019-08-01"),
+            names=body.get("names") is not False,
         )
         return [fault.shown() for fault in added]
 
@@ -120,11 +150,13 @@ class Control:
         self._azure.settle(self._clock.now())
         return self._shown_clock()
 
-    def _about_one_event(self, method: str, path: str) -> Any:
-        steps = path.split("/")
+    def _about_one_event(self, request: Request, path: str) -> Any:
+        method, steps = request.method, path.split("/")
         if steps[:3] == ["", "control", "events"] and len(steps) == 4 and method == "GET":
             return self.event(steps[3])
         if steps[:3] == ["", "control", "events"] and len(steps) == 5 and method == "POST":
+            if steps[4] == "impact":
+                return self.interrupt(steps[3], _body(request) if request.body else {})
             return self.move_event(steps[3], steps[4])
         raise RefusedError(404, f"there is no control call {method} {path}")
 

@@ -5,6 +5,7 @@ A fault waits for the requests of one machine: it is spent after `count` of them
 
 from __future__ import annotations
 
+import email.utils
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 # Where in the course of a request a fault bites. At most one of the first stage applies; it takes the place of the
 # answer or delays it.
 TRANSPORT = "transport"
+VERSION = "version"
 INCARNATION = "incarnation"
 DOCUMENT = "document"
 APPROVAL = "approval"
@@ -30,11 +32,21 @@ STAGES = {
     "hang": TRANSPORT,
     "reset": TRANSPORT,
     "slow": TRANSPORT,
+    "lagging-cloud": VERSION,
     "incarnation-jump": INCARNATION,
     "incarnation-reset": INCARNATION,
     "raw-newline": DOCUMENT,
     "wrong-weekday": DOCUMENT,
     "no-not-before": DOCUMENT,
+    "iso-dates": DOCUMENT,
+    "numbers-as-text": DOCUMENT,
+    "fields-missing": DOCUMENT,
+    "fields-unknown": DOCUMENT,
+    "type-unknown": DOCUMENT,
+    "status-unknown": DOCUMENT,
+    "resource-type-unknown": DOCUMENT,
+    "resources-unknown": DOCUMENT,
+    "resources-none": DOCUMENT,
     "tenants-delay": APPROVAL,
 }
 
@@ -52,6 +64,9 @@ class Fault:
     until: datetime | None
     delay_seconds: float
     method: str
+    # Of a lagging cloud: the newest version that it knows, and whether its refusals name those it knows.
+    newest: str = ""
+    names: bool = True
 
     def shown(self) -> dict[str, Any]:
         return {"fault": self.name, "vm": self.vm, "remaining": self.remaining, "delay_seconds": self.delay_seconds}
@@ -73,13 +88,15 @@ class Faults:
         seconds: float | None = None,
         delay_seconds: float | None = None,
         method: str = "",
+        newest: str = "",
+        names: bool = True,
     ) -> list[Fault]:
         """Lay a fault on each machine. With neither `count` nor `seconds` it bites once."""
         if count is None and seconds is None:
             count = 1
         until = None if seconds is None else now + timedelta(seconds=seconds)
         delay = DEFAULT_DELAYS.get(name, 0.0) if delay_seconds is None else delay_seconds
-        added = [Fault(name, vm, count, until, delay, method) for vm in vms]
+        added = [Fault(name, vm, count, until, delay, method, newest, names) for vm in vms]
         for fault in added:
             self._waiting.setdefault(fault.vm, []).append(fault)
         return added
@@ -135,10 +152,45 @@ def _without_not_before(events: Rendered) -> None:
         event.pop("NotBefore", None)
 
 
+def _iso_dates(events: Rendered) -> None:
+    for event in events:
+        if event.get("NotBefore"):
+            event["NotBefore"] = email.utils.parsedate_to_datetime(event["NotBefore"]).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _numbers_as_text(events: Rendered) -> None:
+    for event in events:
+        if "DurationInSeconds" in event:
+            event["DurationInSeconds"] = str(event["DurationInSeconds"])
+
+
+def _only_the_id(events: Rendered) -> None:
+    for event in events:
+        for name in set(event) - {"EventId"}:
+            del event[name]
+
+
+def _says(name: str, value: Any) -> Callable[[Rendered], None]:
+    def change(events: Rendered) -> None:
+        for event in events:
+            event[name] = value
+
+    return change
+
+
 DOCUMENT_FAULTS: dict[str, Callable[[Rendered], None]] = {
     "raw-newline": _newline_in_description,
     "wrong-weekday": _next_weekday,
     "no-not-before": _without_not_before,
+    "iso-dates": _iso_dates,
+    "numbers-as-text": _numbers_as_text,
+    "fields-missing": _only_the_id,
+    "fields-unknown": _says("ImpactLevel", {"Network": "Low"}),
+    "type-unknown": _says("EventType", "Relocate"),
+    "status-unknown": _says("EventStatus", "Paused"),
+    "resource-type-unknown": _says("ResourceType", "DedicatedHost"),
+    "resources-unknown": _says("Resources", ["nobody-knows-me"]),
+    "resources-none": _says("Resources", []),
 }
 
 

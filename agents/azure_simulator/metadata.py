@@ -8,7 +8,7 @@ import re
 import uuid
 import zlib
 from collections.abc import Coroutine
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from azure_simulator import documents, faults, instance
@@ -21,10 +21,11 @@ from azure_simulator.log import Entry, Log
 
 # Both bodies as Azure sends them, byte for byte.
 NO_HEADER = b'{ "error": "Bad request: . Required metadata header not specified" }'
-BAD_VERSION = (
-    b'{"error":"Bad request. api-version is invalid or was not specified in the request. For more information refer to '
-    b'aka.ms/azureimds","newest-versions":["2020-10-01","2020-09-01","2020-07-15"]}'
+_BAD_VERSION = (
+    "Bad request. api-version is invalid or was not specified in the request. For more information refer to "
+    "aka.ms/azureimds"
 )
+BAD_VERSION = encoded({"error": _BAD_VERSION, "newest-versions": ["2020-10-01", "2020-09-01", "2020-07-15"]})
 
 SCHEDULED_EVENTS = "/metadata/scheduledevents"
 INSTANCE = "/metadata/instance"
@@ -58,6 +59,14 @@ class Metadata:
         found = self._azure.machines.get(vm)
         if found is None:
             return _error(404, f"the fleet has no machine {vm!r}")
+        self._azure.settle(now)
+        if not self._azure.exists(found[1], now):
+            # Nobody is there to ask, and nobody answers.
+            return Hangup()
+        pause = self._azure.pause_left(found[1], now)
+        if pause:
+            # What an interrupted machine has sent goes on its way when the machine goes on.
+            return self._after(pause, vm, path, request, now + timedelta(seconds=pause))
         if path == SCHEDULED_EVENTS:
             return self._scheduled_events(*found, request, now)
         refusal = _refused(request, enforce_header=True)
@@ -74,17 +83,26 @@ class Metadata:
     def _scheduled_events(self, in_set: MachineSet, machine: Machine, request: Request, now: datetime) -> Answer:
         for fault in self._faults.take(machine.id, faults.TRANSPORT, request.method, now):
             return self._faulty(fault, in_set, machine, request, now)
+        if request.method == "GET" and _judged(request)[1] is None:
+            wait = self._azure.called(in_set, machine, now)
+            if wait:
+                return self._slow(wait, in_set, machine, request)
         return self._sound(in_set, machine, request, now)
 
+    async def _after(self, seconds: float, vm: str, path: str, request: Request, due: datetime) -> Response:
+        await asyncio.sleep(seconds)
+        answer = self._answer(vm, path, request, max(due, self._clock.now()))
+        return answer if isinstance(answer, Response) else await answer
+
     def _sound(self, in_set: MachineSet, machine: Machine, request: Request, now: datetime) -> Response:
-        name = dict(_parameters(request)).get("api-version", "")
-        version = documents.VERSIONS.get(name)
-        refusal = _refused(request, enforce_header=version is None or version.header_enforced)
+        name, refusal = _judged(request)
         if refusal is not None:
             return refusal
-        if version is None:
-            return Response(400, BAD_VERSION)
-        self._azure.settle(now)
+        for fault in self._faults.take(machine.id, faults.VERSION, request.method, now):
+            if name > fault.newest:
+                named = [version for version in reversed(documents.VERSIONS) if version <= fault.newest]
+                return Response(400, encoded({"error": _BAD_VERSION, "newest-versions": named if fault.names else []}))
+        version = documents.VERSIONS[name]
         if request.method == "GET":
             return self._document(in_set, machine, name, version, request, now)
         if request.method == "POST":
@@ -213,6 +231,16 @@ def _refused(request: Request, *, enforce_header: bool) -> Response | None:
     if len(names) != len(set(names)):
         return _error(400, "Bad request. A query parameter was given more than once")
     return None
+
+
+def _judged(request: Request) -> tuple[str, Response | None]:
+    """The api-version of a request for scheduled events, and what is wrong with the request."""
+    name = dict(_parameters(request)).get("api-version", "")
+    version = documents.VERSIONS.get(name)
+    refusal = _refused(request, enforce_header=version is None or version.header_enforced)
+    if refusal is None and version is None:
+        refusal = Response(400, BAD_VERSION)
+    return name, refusal
 
 
 def _requested_ids(body: bytes) -> list[str] | None:

@@ -11,7 +11,7 @@ from azure_simulator.clock import Clock
 from azure_simulator.control import Control
 from azure_simulator.faults import Faults
 from azure_simulator.fleet import Fleet, FleetError
-from azure_simulator.http import Answer, Connection, Request, Response
+from azure_simulator.http import Answer, Connection, Handler, Request, Response
 from azure_simulator.log import Log
 from azure_simulator.metadata import Metadata
 
@@ -19,12 +19,14 @@ from azure_simulator.metadata import Metadata
 class Server:
     """A running simulator. `url` has no slash at its end; `control` steers it from within the process."""
 
-    def __init__(self, fleet: Fleet, *, clock: Clock, as_vm: str = "") -> None:
-        azure = Azure(fleet)
+    def __init__(self, fleet: Fleet, *, clock: Clock, as_vm: str = "", first_call_seconds: float = 0.0) -> None:
+        azure = Azure(fleet, first_call_seconds=first_call_seconds)
         if as_vm and as_vm not in azure.machines:
             raise FleetError(f"the fleet has no machine {as_vm!r}; it has: {', '.join(azure.machines)}")
         faults = Faults()
         self.url = ""
+        # Of the second listener, where there is one.
+        self.wire_server_url = ""
         self.log = Log()
         self.control = Control(azure, faults, self.log, clock)
         self._metadata = Metadata(azure, faults, self.log, clock)
@@ -45,6 +47,12 @@ class Server:
             return Response(200, b'{"status":"ok"}')
         return Response(404, b'{"error":"Not found"}')
 
+    def wire_answer(self, request: Request) -> Answer:
+        """What the second listener answers: the metadata of the one machine, and nothing else."""
+        if request.path.lower().startswith("/metadata/"):
+            return self._metadata.answer(self._as_vm, request.path, request)
+        return Response(404, b'{"error":"Not found"}')
+
     def vm_url(self, vm: str) -> str:
         """What a machine's agent takes for `http://169.254.169.254`."""
         return f"{self.url}/vm/{vm}"
@@ -52,25 +60,47 @@ class Server:
 
 @asynccontextmanager
 async def start(
-    fleet: Fleet, host: str = "127.0.0.1", port: int = 0, *, clock: Clock | None = None, as_vm: str = ""
+    fleet: Fleet,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    clock: Clock | None = None,
+    as_vm: str = "",
+    wire_server: tuple[str, int] | None = None,
+    first_call_seconds: float = 0.0,
 ) -> AsyncIterator[Server]:
     """Serve until the block is left. Port 0 picks a free one; see the server's `url`.
 
-    Raises FleetError where `as_vm` is no machine, OSError where the address cannot be had.
+    `wire_server` is a second address at which `as_vm` is served, as at the endpoint that DHCP names. Raises FleetError
+    where `as_vm` is no machine, OSError where an address cannot be had.
     """
-    server = Server(fleet, clock=clock or Clock(), as_vm=as_vm)
+    if wire_server is not None and not as_vm:
+        raise FleetError("the wire server serves one machine: say which with --as-vm")
+    server = Server(fleet, clock=clock or Clock(), as_vm=as_vm, first_call_seconds=first_call_seconds)
     connections: set[Connection] = set()
-    listening = await asyncio.get_running_loop().create_server(
-        lambda: Connection(server.answer, connections), host, port, backlog=2048
-    )
-    bound_host, bound_port = listening.sockets[0].getsockname()[:2]
-    server.url = f"http://[{bound_host}]:{bound_port}" if ":" in bound_host else f"http://{bound_host}:{bound_port}"
+    listening: list[asyncio.Server] = []
     try:
+        server.url = await _listen(listening, server.answer, connections, host, port)
+        if wire_server is not None:
+            server.wire_server_url = await _listen(listening, server.wire_answer, connections, *wire_server)
         yield server
     finally:
         server.control.player.stop()
-        listening.close()
+        for one in listening:
+            one.close()
         # Those that hang on purpose too.
         for connection in list(connections):
             connection.abort()
-        await listening.wait_closed()
+        for one in listening:
+            await one.wait_closed()
+
+
+async def _listen(
+    listening: list[asyncio.Server], handler: Handler, connections: set[Connection], host: str, port: int
+) -> str:
+    one = await asyncio.get_running_loop().create_server(
+        lambda: Connection(handler, connections), host, port, backlog=2048
+    )
+    listening.append(one)
+    bound_host, bound_port = one.sockets[0].getsockname()[:2]
+    return f"http://[{bound_host}]:{bound_port}" if ":" in bound_host else f"http://{bound_host}:{bound_port}"

@@ -41,6 +41,8 @@ class Story:
     started_seconds: float
     machines: int = 1
     cancelled_after_seconds: float | None = None
+    # A demo that lasts needs the machines that it deletes again.
+    back_after_seconds: float | None = None
 
 
 STORIES: dict[str, Story] = {
@@ -63,6 +65,7 @@ STORIES: dict[str, Story] = {
         {"type": "Preempt", "source": "Platform"},
         notice_seconds=45,
         started_seconds=20,
+        back_after_seconds=60,
     ),
     "cancellation": Story(
         ("cloud_service", "availability_set"),
@@ -82,6 +85,7 @@ STORIES: dict[str, Story] = {
         {"type": "Terminate", "source": "Platform"},
         notice_seconds=300,
         started_seconds=30,
+        back_after_seconds=60,
     ),
     # Days ahead; withdrawn in the end, as when somebody has moved the machine to sound hardware meanwhile.
     "degraded-host": Story(
@@ -146,6 +150,8 @@ class Player:
             "notice_seconds": story.notice_seconds / speed,
             "started_seconds": story.started_seconds / speed,
         }
+        if story.back_after_seconds is not None:
+            body["back_after_seconds"] = story.back_after_seconds / speed
         if "set" not in changes:
             in_set = self._choose(story.kinds)
             body["set"] = in_set.key

@@ -49,6 +49,13 @@ class Events:
     def cancel(self, event_id: str) -> dict[str, Any]:
         return self._move(event_id, "cancel")
 
+    def interrupt(self, event_id: str, seconds: float) -> dict[str, Any]:
+        """Pause the machines of a Started event."""
+        answer: dict[str, Any] = self._simulator.call(
+            "POST", f"/control/events/{event_id}/impact", {"seconds": seconds}
+        )
+        return answer
+
     def get(self, event_id: str) -> dict[str, Any]:
         """One event with its times and approvals."""
         answer: dict[str, Any] = self._simulator.call("GET", f"/control/events/{event_id}")
@@ -71,11 +78,19 @@ class RunningSimulator:
     """
 
     def __init__(
-        self, fleet: Path | Mapping[str, Any], *, as_vm: str = "", story: float = 0, redis_url: str = "", port: int = 0
+        self,
+        fleet: Path | Mapping[str, Any],
+        *,
+        as_vm: str = "",
+        story: float = 0,
+        redis_url: str = "",
+        port: int = 0,
+        first_call_seconds: float = 0,
     ) -> None:
         self._fleet = fleet
         self._options: list[str] = ["--listen", f"127.0.0.1:{port}", "--parent", str(os.getpid())]
         self._options += ["--as-vm", as_vm] if as_vm else []
+        self._options += ["--first-call", str(first_call_seconds)] if first_call_seconds else []
         self._options += ["--story", str(story)] if story else []
         self._options += ["--redis-url", redis_url] if redis_url else []
         self._child: subprocess.Popen[str]
