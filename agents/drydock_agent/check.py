@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from . import endpoint
 from . import identity as who
 from .clock import Clock, ServerClock
 from .config import Settings
@@ -30,8 +31,16 @@ def check(settings: Settings, *, clock: Clock) -> list[Finding]:
     """Look at everything once. Changes nothing, neither here nor at the backend, and takes no order."""
     user_agent = f"drydock-agent/{agent_version()}"
     state = StateFolder(settings.state_dir, clock)
+    first = _state(state)
+    looked = []
+    if endpoint.wanted(settings):
+        kept = state.endpoint()
+        where = f"DHCP named {kept} earlier" if kept else "`run` will ask DHCP, which needs CAP_NET_BIND_SERVICE"
+        looked = [Finding(bool(kept), f"The metadata service is not at the configured address: {where}.")]
+        settings = replace(settings, imds_url=f"http://{kept}" if kept else settings.imds_url)
     return [
-        _state(state),
+        first,
+        *looked,
         *_metadata(Imds(settings.imds_url, user_agent=user_agent), settings),
         *_fleet(settings, state, clock, user_agent),
     ]

@@ -14,6 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 SET_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")
+DISCOVERY = ("auto", "always", "never")
+DEFAULT_IMDS_URL = "http://169.254.169.254"
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -29,6 +31,7 @@ class Settings:
     join_token: str
     state_dir: Path
     imds_url: str
+    discover_endpoint: str
     availability_set: str
     machine_id: str
     resource_name: str
@@ -184,12 +187,20 @@ def _level(value: object) -> str:
     return text
 
 
+def _discovery(value: object) -> str:
+    text = _text(value).lower()
+    if text not in DISCOVERY:
+        raise ValueError(f"must be one of {', '.join(DISCOVERY)}, not {text!r}")
+    return text
+
+
 # name: (default, parser). The variable is DRYDOCK_ and the name in capitals; in the TOML file it is the name alone.
 SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object], Any]]] = {
     "fleet_url": ("", _fleet_url),
     "join_token": ("", _text),
     "state_dir": (default_state_dir, _path),
-    "imds_url": ("http://169.254.169.254", _url),
+    "imds_url": (DEFAULT_IMDS_URL, _url),
+    "discover_endpoint": ("auto", _discovery),
     "availability_set": ("", _set),
     "machine_id": ("", _machine_id),
     "resource_name": ("", _text),

@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,6 +62,8 @@ class Connections:
         self._proxies = dict(proxies or {})
         self._prepared: requests.PreparedRequest | None = None
         self._interrupted = threading.Event()
+        # When the call in progress, if any, has lasted too long; monotonic.
+        self._overdue_at: float | None = None
 
     def send(
         self,
@@ -69,13 +72,15 @@ class Connections:
         *,
         timeout: tuple[float, float],
         limit: int,
+        whole: float | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Answer:
-        """One call. `timeout` is (connect, read) in seconds, `limit` the most bytes of a body. Raises `NoAnswer`
-        and, after `interrupt()`, `Interrupted`."""
+        """One call. `timeout` is (connect, read) in seconds, `limit` the most bytes of a body. After `whole` seconds
+        `cut_if_overdue()` ends it. Raises `NoAnswer` and, after `interrupt()`, `Interrupted`."""
         if self._interrupted.is_set():
             raise Interrupted("the agent is stopping")
+        self._overdue_at = None if whole is None else time.monotonic() + whole
         try:
             # The adapter is called directly: it skips cookies, hooks and redirects, half the time of a call.
             prepared = self._prepare(method, url, headers, body)
@@ -90,6 +95,8 @@ class Connections:
                 raise Interrupted("the agent is stopping") from error
             late = isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError)
             raise NoAnswer(_sentence(error), timed_out=late) from error
+        finally:
+            self._overdue_at = None
 
     def _prepare(
         self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None
@@ -106,6 +113,13 @@ class Connections:
         """End the call in progress and refuse every further one."""
         self._interrupted.set()
         self._adapter.cut()
+
+    def cut_if_overdue(self) -> None:
+        """End the call in progress if it has lasted longer than its `whole` seconds: a time-out between two pieces
+        never ends one that comes byte by byte."""
+        overdue_at = self._overdue_at
+        if overdue_at is not None and time.monotonic() > overdue_at:
+            self._adapter.cut()
 
     def close(self) -> None:
         """Let go of the connection, from the thread that uses it."""

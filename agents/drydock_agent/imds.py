@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import wire
+from .clock import Clock
 from .connections import Answer, Connections, NoAnswer
-
-# Newest first; a 400 about the version steps to the next.
-EVENTS_VERSIONS = ("2020-07-01", "2019-08-01", "2019-04-01", "2019-01-01", "2017-11-01", "2017-08-01")
-INSTANCE_VERSIONS = ("2020-09-01", "2019-08-01", "2017-12-01")
+from .pace import OF_THIS_PROCESS, Pace
+from .versions import EVENTS_VERSIONS, INSTANCE_VERSIONS, Versions, speaks_of_versions
 
 CONNECT_SECONDS = 2.0
+# Between two pieces of an answer.
 READ_SECONDS = 10.0
 FIRST_READ_SECONDS = 130.0
+# An answer that comes in ever more pieces is cut after so many seconds beyond that.
+WHOLE_SECONDS = 20.0
 
 # The largest answer that is read: one byte more than the largest that may be forwarded would not be taken anyway.
 LIMIT = wire.MAX_DOCUMENT_BYTES
@@ -44,7 +46,12 @@ class Started:
 class Imds:
     """One connection to the metadata service, for one thread. Never through a proxy, whatever the environment says."""
 
-    def __init__(self, url: str, *, user_agent: str) -> None:
+    def __init__(
+        self, url: str, *, user_agent: str, versions: Versions | None = None, pace: Pace = OF_THIS_PROCESS
+    ) -> None:
+        self.versions = versions or Versions(EVENTS_VERSIONS, Clock())
+        self._instance_versions = Versions(INSTANCE_VERSIONS, Clock())
+        self._pace = pace
         self._url = url
         self._connections = Connections(
             headers={
@@ -54,23 +61,20 @@ class Imds:
                 "Connection": "keep-alive",
             }
         )
-        self._step = {"scheduledevents": 0, "instance": 0}
-
-    @property
-    def events_version(self) -> str:
-        """The api-version in use for scheduled events."""
-        return EVENTS_VERSIONS[self._step["scheduledevents"]]
+        self.events_version = self.versions.current
 
     def scheduled_events(self, *, patient: bool = False) -> bytes:
         """The document as received, never empty. `patient` waits as long as a first call may take. Raises `NotNow`."""
-        answer = self._get("scheduledevents", EVENTS_VERSIONS, FIRST_READ_SECONDS if patient else READ_SECONDS)
+        answer, version = self._get("scheduledevents", self.versions, FIRST_READ_SECONDS if patient else READ_SECONDS)
         if not answer.body.strip():
             raise NotNow("the metadata service answered 200 with an empty body", status=200)
+        # The one that this document came with; `versions` is shared and may have moved on.
+        self.events_version = version
         return answer.body
 
     def instance(self) -> dict[str, Any]:
         """`compute` of the instance metadata; all values are text, absent ones empty. Raises `NotNow`."""
-        answer = self._get("instance", INSTANCE_VERSIONS, READ_SECONDS)
+        answer, _ = self._get("instance", self._instance_versions, READ_SECONDS)
         try:
             content = json.loads(answer.body.decode("utf-8-sig"), strict=False)
         except (ValueError, RecursionError):
@@ -83,16 +87,26 @@ class Imds:
     def start(self, event_id: str) -> Started:
         """POST StartRequests for one event, spelled as its document spells it. Raises `NoAnswer`."""
         body = json.dumps({"StartRequests": [{"EventId": event_id}]}).encode()
-        url = f"{self._url}/metadata/scheduledevents?api-version={self.events_version}"
-        answer = self._connections.send(
-            "POST",
-            url,
-            timeout=(CONNECT_SECONDS, READ_SECONDS),
-            limit=LIMIT,
-            headers={"Content-Type": "application/json"},
-            body=body,
-        )
-        return Started(answer.status, answer.body.decode("utf-8", "replace"))
+        while True:
+            version = self.versions.current
+            self._pace.wait()
+            answer = self._connections.send(
+                "POST",
+                f"{self._url}/metadata/scheduledevents?api-version={version}",
+                timeout=(CONNECT_SECONDS, READ_SECONDS),
+                whole=READ_SECONDS + WHOLE_SECONDS,
+                limit=LIMIT,
+                headers={"Content-Type": "application/json"},
+                body=body,
+            )
+            # A 400 may as well be about the id: only one that names the version is asked again with another.
+            about_version = answer.status == 400 and b"api-version" in answer.body
+            if not (about_version and self.versions.refused(version, answer.body)):
+                return Started(answer.status, answer.body.decode("utf-8", "replace"))
+
+    def cut_if_overdue(self) -> None:
+        """End a call that takes longer than any may; from another thread, now and then."""
+        self._connections.cut_if_overdue()
 
     def interrupt(self) -> None:
         """End the call in progress, from another thread."""
@@ -102,18 +116,22 @@ class Imds:
         """Let go of the connection."""
         self._connections.close()
 
-    def _get(self, what: str, versions: tuple[str, ...], read_seconds: float) -> Answer:
+    def _get(self, what: str, versions: Versions, read_seconds: float) -> tuple[Answer, str]:
         while True:
-            url = f"{self._url}/metadata/{what}?api-version={versions[self._step[what]]}"
+            version = versions.current
+            self._pace.wait()
             try:
-                answer = self._connections.send("GET", url, timeout=(CONNECT_SECONDS, read_seconds), limit=LIMIT)
+                answer = self._connections.send(
+                    "GET",
+                    f"{self._url}/metadata/{what}?api-version={version}",
+                    timeout=(CONNECT_SECONDS, read_seconds),
+                    whole=read_seconds + WHOLE_SECONDS,
+                    limit=LIMIT,
+                )
             except NoAnswer as error:
                 raise NotNow(f"the metadata service does not answer: {error}") from error
             if answer.status == 200:
-                return answer
-            if answer.status == 400 and b"api-version" in answer.body and self._step[what] + 1 < len(versions):
-                self._step[what] += 1
+                return answer, version
+            if answer.status == 400 and speaks_of_versions(answer.body) and versions.refused(version, answer.body):
                 continue
-            # When every version was refused the next call begins with the newest again.
-            self._step[what] = 0 if answer.status == 400 else self._step[what]
             raise NotNow(f"the metadata service answered {answer.status}", status=answer.status)

@@ -76,6 +76,10 @@ class Instance:
         """End the call in progress."""
         self._imds.interrupt()
 
+    def cut_if_overdue(self) -> None:
+        """End a call that would never end by itself."""
+        self._imds.cut_if_overdue()
+
     def _look(self, compute: dict[str, Any]) -> None:
         self.compute = compute
         found = vm_id(compute)

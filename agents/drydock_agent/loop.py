@@ -7,12 +7,13 @@ import logging
 import sys
 import threading
 import time
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from random import Random
 from typing import Protocol
 
+from . import endpoint, wire
 from . import identity as who
-from . import wire
 from .clock import Clock, ServerClock
 from .config import Settings
 from .connections import Interrupted, trust
@@ -27,10 +28,13 @@ from .orders import Orders
 from .quiet import Quiet
 from .scheduled_events import ScheduledEvents
 from .state import StateFolder
+from .versions import EVENTS_VERSIONS, Versions
 
 # A thread that sits in a connect cannot be cut; it is a daemon and is left behind.
 JOIN_SECONDS = 0.5
 SURVIVAL_PAUSE_SECONDS = 5.0
+# How often the main thread looks for calls that would never end.
+WATCH_SECONDS = 10.0
 
 log = logging.getLogger("drydock_agent")
 
@@ -75,6 +79,7 @@ class Crew:
         self.stopping = threading.Event()
         self.quiet = quiet
         self.spool = state.open_spool(identity.machine_id)
+        versions = Versions(EVENTS_VERSIONS, clock)
         self.hooks = Hooks(
             folder=settings.hooks_dir,
             timeout=settings.hook_timeout_seconds,
@@ -86,7 +91,7 @@ class Crew:
             reported=to_courier.set,
         )
         self.scheduled_events = ScheduledEvents(
-            imds=Imds(settings.imds_url, user_agent=user_agent),
+            imds=Imds(settings.imds_url, user_agent=user_agent, versions=versions),
             spool=self.spool,
             clock=clock,
             quiet=quiet,
@@ -97,7 +102,7 @@ class Crew:
         )
         self.orders = Orders(
             machine_id=identity.machine_id,
-            imds=Imds(settings.imds_url, user_agent=user_agent),
+            imds=Imds(settings.imds_url, user_agent=user_agent, versions=versions),
             spool=self.spool,
             scheduled_events=self.scheduled_events,
             clock=clock,
@@ -181,6 +186,12 @@ class Crew:
                 thread.join(max(deadline - time.monotonic(), 0.0))
         self.spool.close()
 
+    def cut_overdue_calls(self) -> None:
+        """End calls to the metadata service that would never end by themselves."""
+        self.scheduled_events.cut_if_overdue()
+        self.orders.cut_if_overdue()
+        self.instance.cut_if_overdue()
+
     def _work(self, part: Part) -> None:
         while not self.stopping.is_set():
             # Cleared before the work: a wake during the work is work to come, and must not be slept over.
@@ -218,13 +229,19 @@ def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:
     state.prepare()
     quiet = Quiet(clock)
     while not stop.is_set():
-        with _asking(settings) as imds:
-            identity = who.resolve(settings, imds, state, clock, quiet, stop.wait)
+        found = endpoint.find(settings, state, quiet, stop.wait)
+        here = replace(settings, imds_url=found.url)
+        try:
+            with _asking(here) as imds:
+                identity = who.resolve(here, imds, state, clock, quiet, stop.wait, for_ever=not found.sought)
+        except who.Unknown:
+            # Asking on where nothing can answer leads nowhere: look for the service again.
+            continue
         log.info("This is machine %s (%s).", identity.machine_id, identity.source)
-        crew = Crew(settings, identity, state, clock, quiet, wire.MAX_WAIT_SECONDS)
+        crew = Crew(here, identity, state, clock, quiet, wire.MAX_WAIT_SECONDS)
         crew.start()
         try:
-            _wait_for(crew.finished)
+            _watch(crew, look_again=found.sought)
         finally:
             crew.stop()
 
@@ -234,6 +251,9 @@ def once(settings: Settings, *, clock: Clock) -> list[str]:
     state = StateFolder(settings.state_dir, clock)
     state.prepare()
     quiet = Quiet(clock)
+    settings = replace(
+        settings, imds_url=endpoint.find(settings, state, quiet, threading.Event().wait, waits=(0.0,)).url
+    )
     with _asking(settings) as imds:
         identity = who.resolve(
             settings, imds, state, clock, quiet, threading.Event().wait, patience=0.0, for_ever=False
@@ -267,7 +287,14 @@ def _until_idle(part: Part) -> None:
         pass
 
 
-def _wait_for(event: threading.Event) -> None:
+def _watch(crew: Crew, *, look_again: bool) -> None:
+    """Until the machine is another one; with `look_again` also until no good answer came for as long as that takes."""
     # A wait without end cannot be interrupted by Ctrl-C on Windows.
-    while not event.wait(0.5 if sys.platform == "win32" else 3600.0):
-        pass
+    pause = 0.5 if sys.platform == "win32" else WATCH_SECONDS
+    heard, last = time.monotonic(), crew.scheduled_events.last_poll_at
+    while not crew.finished.wait(pause):
+        crew.cut_overdue_calls()
+        if crew.scheduled_events.last_poll_at != last:
+            heard, last = time.monotonic(), crew.scheduled_events.last_poll_at
+        elif look_again and time.monotonic() - heard > endpoint.AGAIN_SECONDS:
+            return

@@ -143,6 +143,10 @@ class Orders:
         self._stopping.set()
         self._imds.interrupt()
 
+    def cut_if_overdue(self) -> None:
+        """End a call that would never end by itself."""
+        self._imds.cut_if_overdue()
+
     def _handle(self, known: _Known) -> None:
         if known.receipt is None:
             # Cut off by our own stop, it raises: the attempt stays without a receipt, and the next run repeats it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,8 @@ UNREADABLE_SECONDS = 60.0
 UNWRITTEN = 1000
 # The service switches itself off after a day without a call; the next call may then take two minutes.
 SWITCHED_OFF_SECONDS = 24 * 3600.0
+
+log = logging.getLogger("drydock_agent")
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,7 +79,9 @@ class ScheduledEvents:
         self._incarnation: int | None = remembered.get("incarnation")
         self._listed: dict[str, str] = remembered.get("listed", {})
         polled = from_text(remembered.get("at"))
-        self._patient = polled is None or (clock.now() - polled).total_seconds() > SWITCHED_OFF_SECONDS
+        self._good_at = polled
+        self._kept_version = spool.get("events_version") or ""
+        imds.versions.remembered = self._kept_version
 
     def listed(self, event_id: str) -> str | None:
         """The event's id as the newest document spells it; None where the document does not list it."""
@@ -93,7 +98,7 @@ class ScheduledEvents:
             return self._due - now
         self._due = now + self._poll_seconds
         try:
-            body = self._imds.scheduled_events(patient=self._patient)
+            body = self._imds.scheduled_events(patient=self._patient())
         except NotNow as error:
             self._trouble.add(f"poll {error.status}")
             self._quiet.warn(f"poll {error.status}", f"No document: {error}.")
@@ -110,6 +115,10 @@ class ScheduledEvents:
         """End the call in progress."""
         self._imds.interrupt()
 
+    def cut_if_overdue(self) -> None:
+        """End a call that would never end by itself."""
+        self._imds.cut_if_overdue()
+
     def _take(self, body: bytes, at: datetime) -> None:
         forget = self._forget.is_set()
         self._forget.clear()
@@ -123,13 +132,16 @@ class ScheduledEvents:
                 self._forward(document, at)
             self._listed = document.listed
             self._read_one(document)
-        self.last_poll_at = at
-        self._patient = False
+        self.last_poll_at = self._good_at = at
         self.seen.set()
         while self._trouble:
             self._quiet.recovered(self._trouble.pop(), "The metadata service answers again.")
         if self._clock.monotonic() >= self._next_reminder:
             self._remind(at)
+
+    def _patient(self) -> bool:
+        # By the wall clock: a machine that was put to sleep for a day wakes to a service that is switched off.
+        return self._good_at is None or (self._clock.now() - self._good_at).total_seconds() > SWITCHED_OFF_SECONDS
 
     def _forward(self, document: Document, at: datetime) -> None:
         self._sameness, self._hash, self._incarnation = document.sameness, document.hash, document.incarnation
@@ -158,17 +170,24 @@ class ScheduledEvents:
         data = {"hash": self._hash, "incarnation": self._incarnation}
         self._unwritten.append(_Unwritten(wire.REMINDER, at, data, {}))
 
+    def _keep_version(self) -> None:
+        version = self._imds.events_version
+        if self.seen.is_set() and version != self._kept_version:
+            log.info("Scheduled events are asked for with api-version %s.", version)
+            self._spool.set("events_version", version)
+            self._kept_version = version
+
     def _write(self) -> None:
         wrote = False
-        while self._unwritten:
-            one = self._unwritten[0]
-            try:
+        try:
+            while self._unwritten:
+                one = self._unwritten[0]
                 self._spool.add(one.kind, one.at, one.data, remember=one.remember)
-            except SpoolError as error:
-                self._quiet.warn("spool", f"The spool cannot be written: {error}.")
-                break
-            self._unwritten.popleft()
-            wrote = True
+                self._unwritten.popleft()
+                wrote = True
+            self._keep_version()
+        except SpoolError as error:
+            self._quiet.warn("spool", f"The spool cannot be written: {error}.")
         if wrote:
             self._quiet.recovered("spool", "The spool is written again.")
             self._forwarded()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import logging
 import os
@@ -73,6 +74,17 @@ class StateFolder:
         made = str(uuid.uuid4())
         self._replace("machine-id", made + "\n")
         return made
+
+    def endpoint(self) -> str:
+        """The metadata service's address that DHCP named, or empty; what cannot be read as one counts as none."""
+        try:
+            return str(ipaddress.IPv4Address((self.root / "endpoint").read_text("ascii").strip()))
+        except (OSError, ValueError):
+            return ""
+
+    def keep_endpoint(self, address: str) -> None:
+        """Store the address that DHCP named."""
+        self._replace("endpoint", address + "\n")
 
     def open_spool(self, machine_id: str) -> Spool:
         """The spool of this machine. One that is another machine's, or damaged, is put aside, never deleted."""

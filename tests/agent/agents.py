@@ -14,9 +14,11 @@ from azure_simulator.testing import RunningSimulator
 from drydock_agent.clock import Clock, ServerClock
 from drydock_agent.imds import Imds
 from drydock_agent.orders import Orders
+from drydock_agent.pace import Pace
 from drydock_agent.quiet import Quiet
 from drydock_agent.scheduled_events import ScheduledEvents
 from drydock_agent.spool import Spool
+from drydock_agent.versions import EVENTS_VERSIONS, Versions
 
 from tests.agent.fleet_double import JOIN_TOKEN, FleetDouble, eventually
 from tests.processes import PYTHON, Process, start
@@ -56,6 +58,13 @@ class SteppedClock(Clock):
     def advance(self, seconds: float) -> None:
         self.wall += timedelta(seconds=seconds)
         self.seconds += seconds
+
+
+class Unhurried(Pace):
+    """For tests whose time does not pass by itself."""
+
+    def wait(self) -> None:
+        return
 
 
 class Agents:
@@ -114,7 +123,8 @@ class Parts:
         self.spool = Spool(folder / "spool.sqlite3")
         self.quiet = Quiet(clock)
         self.server_clock = ServerClock(clock)
-        self.imds = Imds(imds_url, user_agent="test")
+        self.versions = Versions(EVENTS_VERSIONS, clock)
+        self.imds = Imds(imds_url, user_agent="test", versions=self.versions, pace=Unhurried(clock))
         self.poller = ScheduledEvents(
             imds=self.imds,
             spool=self.spool,
@@ -124,7 +134,7 @@ class Parts:
             reminder_seconds=settings.get("reminder_seconds", 300.0),
             forwarded=lambda: None,
         )
-        self.orders_imds = Imds(imds_url, user_agent="test")
+        self.orders_imds = Imds(imds_url, user_agent="test", versions=self.versions, pace=Unhurried(clock))
         self.orders = Orders(
             machine_id=machine_id,
             imds=self.orders_imds,

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from azure_simulator.testing import RunningSimulator
 from drydock_agent import wire
-from drydock_agent.imds import Imds, NotNow
+from drydock_agent.imds import Imds
 
 from tests.agent.agents import VM_IDS, PartsFactory, SteppedClock
 
@@ -167,25 +167,6 @@ def test_a_full_disk_stops_no_poll_and_what_was_seen_meanwhile_is_written_later(
     seen = [[event["EventId"] for event in json.loads(data["body"])["Events"]] for data in made.waiting(wire.DOCUMENT)]
     assert [len(ids) for ids in seen] == [0, 1, 2]
     assert seen[2] == events
-
-
-def test_an_unknown_version_steps_down(simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drydock_agent.imds.EVENTS_VERSIONS", ("2099-01-01", "2019-08-01"))
-    imds = Imds(simulator.vm_url("web-vm1"), user_agent="test")
-    assert json.loads(imds.scheduled_events())["Events"] == []
-    assert imds.events_version == "2019-08-01"
-    imds.close()
-
-
-def test_every_version_refused_is_an_error_and_begins_anew(
-    simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("drydock_agent.imds.EVENTS_VERSIONS", ("2099-01-01", "2098-01-01"))
-    imds = Imds(simulator.vm_url("web-vm1"), user_agent="test")
-    with pytest.raises(NotNow) as caught:
-        imds.scheduled_events()
-    assert (caught.value.status, imds.events_version) == (400, "2099-01-01")
-    imds.close()
 
 
 def test_no_proxy_is_used_and_the_header_is_right(simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch) -> None:

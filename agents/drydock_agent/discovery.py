@@ -1,0 +1,145 @@
+"""Asks DHCP where the metadata service is, for a machine that is in no virtual network.
+
+Such machines (classic ones, cloud services) do not reach 169.254.169.254. Azure's DHCP server names the address of the
+host's endpoint in option 245, as four bytes. Source: "Scheduled Events for Linux VMs in Azure" (Microsoft, 2023-01-25),
+its section on endpoint discovery; the form of the packets is that of RFC 2131.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import struct
+import time
+import uuid
+from pathlib import Path
+
+SERVER_PORT, CLIENT_PORT = 67, 68
+# Seconds to wait before each request.
+WAITS = (0.0, 10.0, 30.0, 60.0, 60.0)
+# Seconds to listen after each.
+LISTEN_SECONDS = 5.0
+
+ENDPOINT_OPTION = 245
+_PAD, _MESSAGE_TYPE, _WANTED, _END = 0, 53, 55, 255
+_DISCOVER, _NAK = 1, 6
+_REQUEST, _REPLY = 1, 2
+_COOKIE = bytes((99, 130, 83, 99))
+# op, htype, hlen, hops, xid, secs, flags, ciaddr, yiaddr, siaddr, giaddr, chaddr, sname, file
+_HEAD = struct.Struct("!BBBB4sHH4s4s4s4s16s64s128s")
+# The answer is to come as a broadcast: nobody listens for one that is addressed to this machine.
+_BROADCAST = 0x8000
+# Some servers drop what is shorter than BOOTP's packets were.
+_LEAST_BYTES = 300
+
+
+class NotAllowed(Exception):
+    """This process may not use the port; the sentence names the right that it needs."""
+
+
+def ask(listen_seconds: float = LISTEN_SECONDS) -> str | None:
+    """One request to the network. The endpoint's address, or None where no answer named one. Raises `NotAllowed`."""
+    interface = _interface()
+    xid, mac = os.urandom(4), _mac(interface)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        _bind(sock, interface)
+        try:
+            sock.sendto(request(xid, mac), ("255.255.255.255", SERVER_PORT))
+        except OSError:
+            # No network yet.
+            return None
+        ends = time.monotonic() + listen_seconds
+        while (left := ends - time.monotonic()) > 0:
+            sock.settimeout(left)
+            try:
+                packet = sock.recv(4096)
+            except OSError:
+                return None
+            found = endpoint_in(packet, xid, mac)
+            if found is not None:
+                return found
+    return None
+
+
+def request(xid: bytes, mac: bytes) -> bytes:
+    """A DHCPDISCOVER that asks for option 245; it takes no lease."""
+    head = _HEAD.pack(
+        _REQUEST, 1, len(mac), 0, xid, 0, _BROADCAST, bytes(4), bytes(4), bytes(4), bytes(4), mac, b"", b""
+    )
+    options = bytes((_MESSAGE_TYPE, 1, _DISCOVER, _WANTED, 1, ENDPOINT_OPTION, _END))
+    return (head + _COOKIE + options).ljust(_LEAST_BYTES, b"\0")
+
+
+def endpoint_in(packet: bytes, xid: bytes, mac: bytes) -> str | None:
+    """The address that an answer to the request of `xid` and `mac` names; None where it is none, or names none."""
+    start = _HEAD.size + len(_COOKIE)
+    if len(packet) < start or packet[_HEAD.size : start] != _COOKIE:
+        return None
+    op, _, length, _, its_xid, _, _, _, _, _, _, its_mac, _, _ = _HEAD.unpack_from(packet)
+    if op != _REPLY or its_xid != xid or its_mac[:length] != mac:
+        return None
+    options = _options(packet[start:])
+    value = options.get(ENDPOINT_OPTION, b"")
+    if len(value) != 4 or options.get(_MESSAGE_TYPE) == bytes((_NAK,)):
+        return None
+    address = ipaddress.IPv4Address(value)
+    unusable = address.is_unspecified or address.is_loopback or address.is_multicast or value == b"\xff" * 4
+    return None if unusable else str(address)
+
+
+def _options(data: bytes) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    at = 0
+    while at < len(data) and data[at] != _END:
+        if data[at] == _PAD:
+            at += 1
+            continue
+        if at + 1 >= len(data):
+            break
+        end = at + 2 + data[at + 1]
+        if end <= len(data):
+            found.setdefault(data[at], data[at + 2 : end])
+        at = end
+    return found
+
+
+def _bind(sock: socket.socket, interface: str) -> None:
+    # The system's own DHCP client may hold the port too; broadcasts reach both.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    to_device = getattr(socket, "SO_BINDTODEVICE", None)
+    if interface and to_device is not None:
+        # So that the request finds its way where there is no route at all.
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, to_device, interface.encode())
+    try:
+        sock.bind(("", CLIENT_PORT))
+    except PermissionError:
+        raise NotAllowed(
+            "endpoint discovery sends from UDP port 68, which needs root or the capability CAP_NET_BIND_SERVICE"
+            " (in a unit: AmbientCapabilities=CAP_NET_BIND_SERVICE); or set DRYDOCK_IMDS_URL"
+        ) from None
+    except OSError as error:
+        raise NotAllowed(f"endpoint discovery cannot have UDP port 68: {error.strerror}") from None
+
+
+def _interface() -> str:
+    """The interface of the default route, else the first one that is not the loopback; empty where that is unknown."""
+    with contextlib.suppress(OSError, IndexError):
+        for line in Path("/proc/net/route").read_text("ascii").splitlines()[1:]:
+            name, destination = line.split()[:2]
+            if destination == "00000000":
+                return name
+    with contextlib.suppress(OSError):
+        return next((name for _, name in socket.if_nameindex() if name != "lo"), "")
+    return ""
+
+
+def _mac(interface: str) -> bytes:
+    with contextlib.suppress(OSError, ValueError):
+        mac = bytes.fromhex(Path(f"/sys/class/net/{interface}/address").read_text("ascii").strip().replace(":", ""))
+        if len(mac) == 6:
+            return mac
+    return uuid.getnode().to_bytes(6, "big")
