@@ -54,8 +54,7 @@ def web(port: int) -> Recipe:
 
 
 def worker() -> Recipe:
-    # Celery warns a worker that runs as root about a serialiser that is not in use here.
-    return Recipe(name="worker", command=[PYTHON, "-W", "ignore::celery.platforms.SecurityWarning", *WORKER])
+    return Recipe(name="worker", command=[PYTHON, *WORKER])
 
 
 def beat() -> Recipe:
