@@ -23,7 +23,7 @@ from django.core.management.base import BaseCommand, CommandError
 from fleet.embedded import ServerProblem, Urls, held, servers
 from fleet.embedded.leash import end_with_parent, leashed
 from fleet.management import demo_recipes as recipes
-from fleet.management.commands.prepare_demo import write_private
+from fleet.management.private_files import write_private
 from fleet.management.supervising import LOOK_SECONDS, Recipe, Worker, stop_all
 
 FLEET_FILE = settings.BASE_DIR / "agents" / "azure_simulator" / "demo_fleet.json"

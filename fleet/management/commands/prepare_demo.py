@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
+from fleet.management.private_files import write_private
 from fleet.operations.enrolment import create_join_token
 from fleet.operations.people import ensure_person, issue_token, person_of_token
 
@@ -52,13 +52,3 @@ def credentials(group: str, scopes: list[str], before: dict[str, str], now: date
     if not token or person_of_token(token=token, now=now) is None:
         _, token = issue_token(user=person, name="The demo's credentials file", scopes=scopes, now=now)
     return {"username": group, "password": password, "token": token}
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replaces the file in one step; nobody but its owner could ever read it."""
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as out:
-        out.write(text)
-    draft.replace(path)
