@@ -39,6 +39,14 @@ class HookFolder:
         return self.ran.read_text("utf-8").splitlines() if self.ran.exists() else []
 
 
+def alive(pid_file: Path) -> bool:
+    """Whether the process whose id the file holds runs; one that has ended and was not yet taken note of does not."""
+    try:
+        return Path(f"/proc/{pid_file.read_text().strip()}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class Machine:
     """web-vm1: a poller and hooks against the simulator, with a real spool that outlives it."""
 
