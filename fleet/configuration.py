@@ -61,6 +61,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("GONE_SECONDS", "86400", MACHINES, "After this time a silent machine is gone."),
     Setting("CLOCK_TOLERANCE_SECONDS", "2", MACHINES, "A machine's times are corrected if its clock is off by more."),
     Setting("JOIN_TOKEN_SECONDS", "86400", MACHINES, "How long a join token admits agents, if nothing else is said."),
+    Setting(
+        "SET_TAG",
+        "drydock:availability-set",
+        MACHINES,
+        "The tag of a VM that names its availability set, as `[kind:]name`.",
+    ),
     Setting("ORDER_ANSWER_SECONDS", "3", DECISIONS, "Silence after which the next machine is asked to start an event."),
     Setting("BEAT_SECONDS", "2", DECISIONS, "How often Celery beat looks for orders that are due."),
     Setting("TICKER_SECONDS", "5", DECISIONS, "How often the gateway looks, for the case that Celery is gone."),

@@ -41,6 +41,10 @@ class EntryKind(StrEnum):
     MACHINE_REVOKED = "machine_revoked"
     MACHINE_MOVED = "machine_moved"
     SET_MERGED = "set_merged"
+    SET_NAMED = "set_named"
+    SET_DISPUTED = "set_disputed"
+    SET_AGREED = "set_agreed"
+    INVENTORY_IMPORTED = "inventory_imported"
     # A kind of entry, no password.
     TOKEN_CREATED = "token_created"  # noqa: S105
 
@@ -81,5 +85,9 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.MACHINE_REVOKED: Look("Revoked", "bad", "server-off"),
     EntryKind.MACHINE_MOVED: Look("Moved to another set", "calm", "arrow-right-left"),
     EntryKind.SET_MERGED: Look("Sets joined", "calm", "merge"),
+    EntryKind.SET_NAMED: Look("Set named", "calm", "tag"),
+    EntryKind.SET_DISPUTED: Look("Set unclear", "due", "triangle-alert"),
+    EntryKind.SET_AGREED: Look("Set clear again", "quiet", "circle-check"),
+    EntryKind.INVENTORY_IMPORTED: Look("Inventory imported", "calm", "clipboard-list"),
     EntryKind.TOKEN_CREATED: Look("Token made", "calm", "key-round"),
 }

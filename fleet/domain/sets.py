@@ -73,7 +73,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """What the sources of one machine say, the one that counts first; `problems` are sentences about unreadable ones."""
+    """What a machine's sources say, the one that counts first; `problems` are sentences about unreadable ones."""
 
     stated: tuple[Statement, ...] = ()
     problems: tuple[str, ...] = ()
@@ -124,9 +124,7 @@ def read_tags(compute: dict[str, Any]) -> dict[str, str]:
     return {name.lower(): value for name, value in pairs if isinstance(name, str) and isinstance(value, str)}
 
 
-def read_statements(
-    *, configured: str, compute: dict[str, Any], inventory: SetKey | None, set_tag: str
-) -> Statements:
+def read_statements(*, configured: str, compute: dict[str, Any], inventory: SetKey | None, set_tag: str) -> Statements:
     """Everything that is stated about a machine's set.
 
     `configured` is the agent's own `[kind:]name`, or its join token's; `set_tag` the name of the tag that holds one. A
@@ -149,9 +147,7 @@ def read_statements(
     scale_set = _text(compute, "vmScaleSetName")
     if scale_set:
         placement = _text(compute, "placementGroupId")
-        found.append(
-            Statement(SetSource.SCALE_SET, SetKey("scale_set", scale_set, subscription, group, placement))
-        )
+        found.append(Statement(SetSource.SCALE_SET, SetKey("scale_set", scale_set, subscription, group, placement)))
     if inventory is not None:
         found.append(Statement(SetSource.INVENTORY, inventory))
     return Statements(tuple(found), tuple(problems))
@@ -202,8 +198,7 @@ def disagreement(stated: Sequence[Statement], *, set_tag: str) -> str:
         return ""
     same_words = len({_named(each.key).lower() for each in stated}) < len(stated)
     said = ", ".join(
-        f"{_said_by(each.source, set_tag)} says {_named(each.key)}"
-        + (_place(each.key) if same_words else "")
+        f"{_said_by(each.source, set_tag)} says {_named(each.key)}" + (_place(each.key) if same_words else "")
         for each in stated
     )
     ways = [way for each in stated if (way := _to_correct(each.source, set_tag))]

@@ -2,7 +2,7 @@
 
 from django.conf import settings
 from django.db import models
-from django.db.models.functions import Lower
+from django.db.models.functions import Upper
 
 SET_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone", "provisional")
 
@@ -115,9 +115,7 @@ class InventoryMachine(models.Model):
     region = models.TextField(blank=True, default="")
     size = models.TextField(blank=True, default="")
     os_type = models.TextField(blank=True, default="")
-    machine = models.OneToOneField(
-        Machine, null=True, blank=True, on_delete=models.SET_NULL, related_name="inventory"
-    )
+    machine = models.OneToOneField(Machine, null=True, blank=True, on_delete=models.PROTECT, related_name="inventory")
     availability_set = models.ForeignKey(
         AvailabilitySet, null=True, blank=True, on_delete=models.PROTECT, related_name="inventory"
     )
@@ -125,7 +123,7 @@ class InventoryMachine(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(Lower("name"), name="inventory_by_name"),
+            models.Index(Upper("name"), name="inventory_by_name"),
         ]
 
     def __str__(self) -> str:

@@ -80,16 +80,25 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
     if not vm_id or len(vm_id) > 200:
         raise Refused("validation", "machine_id is empty or longer than 200 characters.")
     compute = request.instance or {}
-    stated = request.availability_set.strip() or token.set_name
+    stated = request.availability_set.strip()
     try:
-        home, place = sets.resolve(stated=stated, compute=compute, vm_id=vm_id, now=now)
+        read_stated(stated)
     except ValueError as error:
         raise Refused("validation", str(error)) from error
+    known = Machine.objects.select_related("availability_set__merged_into").filter(vm_id=vm_id).first()
+    name = request.resource_name.strip() or str(compute.get("name") or "") or vm_id
+    placed = sets.place_machine(
+        machine=known, vm_id=vm_id, name=name, configured=stated or token.set_name, compute=compute, now=now
+    )
+    place = placed.place
     plain = new_secret("agent")
     values = {
-        "resource_name": request.resource_name.strip() or str(compute.get("name") or "") or vm_id,
-        "availability_set": home,
+        "resource_name": name,
+        "availability_set": placed.home,
         "stated_set": stated,
+        "token_set": token.set_name,
+        "set_source": placed.source,
+        "set_warnings": placed.warnings,
         "fault_domain": place.fault_domain,
         "update_domain": place.update_domain,
         "zone": place.zone,
@@ -115,17 +124,21 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
         )
         transaction.on_commit(lambda: bells.ring_revoked([machine.pk]))
     JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
+    placed.link(machine.pk)
+    disputed = known.set_warnings if known is not None else []
     entries.write(
         [
+            *placed.written,
             entries.entry(
                 kind,
                 text,
                 at=now,
                 machine_id=machine.pk,
-                set_id=home.pk,
-                actor=str(values["resource_name"]),
+                set_id=placed.home.pk,
+                actor=name,
                 via="agent",
-            )
+            ),
+            *sets.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now),
         ]
     )
     return wire.EnrolAnswer(credential=plain, machine_id=vm_id, server_time=now)

@@ -5,7 +5,6 @@ from datetime import datetime
 from drydock_agent import wire
 
 from fleet.domain.entries import EntryKind
-from fleet.domain.sets import place_of
 from fleet.models import Entry, Machine
 from fleet.operations import sets
 from fleet.operations.entries import entry
@@ -22,35 +21,57 @@ LABELS = {
 }
 
 
-def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime) -> list[Entry]:
-    """Bring a machine's row up to its instance metadata; the entries to write. A bad set name leaves a warning."""
-    machine = Machine.objects.select_related("availability_set").get(pk=machine_id)
-    stated = data.availability_set.strip() or machine.stated_set
-    home, warning = machine.availability_set, ""
-    try:
-        home, _ = sets.resolve(stated=stated, compute=data.compute, vm_id=machine.vm_id, now=now)
-    except ValueError as error:
-        warning = str(error)
-    if home.kind == "provisional":
-        # Nothing is stated: where shared events have led this machine is better than that.
-        home = machine.availability_set
-    place = place_of(data.compute)
+def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, agent_version: str = "") -> list[Entry]:
+    """Bring a machine's row up to its instance metadata; the entries to write."""
+    machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
+    name = data.resource_name.strip() or machine.resource_name
+    stated = data.availability_set.strip()
+    placed = sets.place_machine(
+        machine=machine,
+        vm_id=machine.vm_id,
+        name=name,
+        configured=stated or machine.token_set,
+        compute=data.compute,
+        now=now,
+    )
     values = {
-        "resource_name": data.resource_name.strip() or machine.resource_name,
-        "availability_set_id": home.pk,
-        "fault_domain": place.fault_domain,
-        "update_domain": place.update_domain,
-        "zone": place.zone,
-        "region": place.region,
-        "size": place.size,
-        "os_type": place.os_type,
+        "resource_name": name,
+        "availability_set_id": placed.home.pk,
+        "fault_domain": placed.place.fault_domain,
+        "update_domain": placed.place.update_domain,
+        "zone": placed.place.zone,
+        "region": placed.place.region,
+        "size": placed.place.size,
+        "os_type": placed.place.os_type,
     }
-    changes = [LABELS[name] for name, value in values.items() if getattr(machine, name) != value]
-    warnings = [*machine.warnings, warning][-5:] if warning and warning not in machine.warnings else machine.warnings
-    Machine.objects.filter(pk=machine_id).update(**values, stated_set=stated, compute=data.compute, warnings=warnings)
-    if not changes:
-        return []
-    moved = home.pk != machine.availability_set_id
-    kind = EntryKind.MACHINE_MOVED if moved else EntryKind.MACHINE_CHANGED
-    text = f"{values['resource_name']} says that its {', '.join(changes)} changed."
-    return [entry(kind, text, at=now, machine_id=machine_id, set_id=home.pk, actor=machine.resource_name, via="agent")]
+    changes = [LABELS[field] for field, value in values.items() if getattr(machine, field) != value]
+    Machine.objects.filter(pk=machine_id).update(
+        **values,
+        stated_set=stated,
+        compute=data.compute,
+        agent_version=agent_version[:100] or machine.agent_version,
+        set_source=placed.source,
+        set_warnings=placed.warnings,
+    )
+    placed.link(machine_id)
+    moved = placed.home.pk != machine.availability_set_id
+    if moved:
+        sets.welcome_sightings(placed.home)
+    written = placed.written + sets.note_warnings(
+        machine_id, name, placed.home.pk, machine.set_warnings, placed.warnings, now=now
+    )
+    if changes:
+        kind = EntryKind.MACHINE_MOVED if moved else EntryKind.MACHINE_CHANGED
+        text = f"{name} says that its {', '.join(changes)} changed."
+        written.append(
+            entry(
+                kind,
+                text,
+                at=now,
+                machine_id=machine_id,
+                set_id=placed.home.pk,
+                actor=machine.resource_name,
+                via="agent",
+            )
+        )
+    return written

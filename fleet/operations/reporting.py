@@ -108,9 +108,11 @@ def record(*, deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[int, 
         for row in news
         if isinstance(row.report.data, wire.HookData)
     ]
+    versions = {delivery.machine_id: delivery.agent_version for delivery in deliveries}
     for row in news:
         if isinstance(row.report.data, wire.InstanceData):
-            written += machines.take_instance(row.machine_id, row.report.data, now=now)
+            version = versions[row.machine_id]
+            written += machines.take_instance(row.machine_id, row.report.data, now=now, agent_version=version)
     concerned = merged.touched if merged else set()
     concerned = concerned | receipts.events_of(answers) | preparing.events_of(hook_words)
     if concerned:

@@ -1,48 +1,215 @@
-"""Sets: making them, placing machines, and joining a provisional set with the one it turned out to be."""
+"""Sets: making them, placing machines by what is stated of them, and joining two that turn out to be one."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
+
 from fleet.domain.entries import EntryKind
-from fleet.domain.sets import Place, SetKey, place_of, set_of
-from fleet.models import AvailabilitySet, Entry, Machine, ScheduledEvent
+from fleet.domain.sets import (
+    PROVISIONAL,
+    Place,
+    SetKey,
+    Statements,
+    agree,
+    disagreement,
+    own_set,
+    place_of,
+    read_statements,
+    read_tags,
+)
+from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine, ScheduledEvent, Sighting
 from fleet.operations.entries import entry
 
+SERVICE_TAG = "drydock:service"
 
-def ensure_set(key: SetKey, *, now: datetime, service: str = "") -> AvailabilitySet:
-    """The set of this key, made if it is new; one that was merged leads to the set it was merged into."""
-    found, _ = AvailabilitySet.objects.get_or_create(
-        key=key.key,
-        defaults={
-            "kind": key.kind,
-            "name": key.name,
-            "subscription": key.subscription,
-            "resource_group": key.resource_group,
-            "service": service,
-            "created_at": now,
-        },
-    )
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a machine belongs. `source` says whose word counts (empty: nobody's), `warnings` what is wrong with the
+    words, `written` are entries to write, `listed` is the machine's row in the inventory.
+    """
+
+    home: AvailabilitySet
+    place: Place
+    source: str
+    warnings: list[str]
+    written: list[Entry]
+    listed: InventoryMachine | None
+
+    def link(self, machine_id: int) -> None:
+        """Note in the inventory that this machine has an agent now, and where it is."""
+        row = self.listed
+        if row is not None and (row.machine_id, row.availability_set_id) != (machine_id, self.home.pk):
+            # A machine that was made anew under its old name leaves the old row.
+            InventoryMachine.objects.filter(machine_id=machine_id).exclude(pk=row.pk).update(machine=None)
+            InventoryMachine.objects.filter(pk=row.pk).update(machine_id=machine_id, availability_set_id=self.home.pk)
+
+
+def final(found: AvailabilitySet) -> AvailabilitySet:
+    """The set itself, or the one that it was merged into."""
     while found.merged_into is not None:
         found = found.merged_into
     return found
 
 
-def read_tags(compute: dict[str, Any]) -> dict[str, str]:
-    """The VM's tags out of `tagsList`; what is no text is left out."""
-    listed = compute.get("tagsList")
-    if not isinstance(listed, list):
-        return {}
-    pairs = [(tag.get("name"), tag.get("value")) for tag in listed if isinstance(tag, dict)]
-    return {name: value for name, value in pairs if isinstance(name, str) and isinstance(value, str)}
+def known_set(key: SetKey) -> AvailabilitySet | None:
+    """The set of this key. One without a placement group means the scale set's only one."""
+    found = AvailabilitySet.objects.select_related("merged_into").filter(key=key.key).first()
+    if found is not None:
+        return final(found)
+    if key.kind == "scale_set" and not key.placement_group:
+        rows = AvailabilitySet.objects.select_related("merged_into").filter(key__startswith=f"{key.key}/")
+        sets = {row.pk: row for row in map(final, rows)}
+        if len(sets) == 1:
+            return next(iter(sets.values()))
+    return None
 
 
-def resolve(*, stated: str, compute: dict[str, Any], vm_id: str, now: datetime) -> tuple[AvailabilitySet, Place]:
-    """The set and place that a machine's configuration and instance metadata state. Raises ValueError for a bad
-    name.
+def ensure_set(key: SetKey, *, now: datetime, service: str = "") -> AvailabilitySet:
+    """The set of this key, made if it is new; one that was merged leads to the set it was merged into."""
+    found = known_set(key)
+    if found is None and key.placement_group:
+        found = _adopt(key)
+    if found is None:
+        made, _ = AvailabilitySet.objects.get_or_create(
+            key=key.key,
+            defaults={
+                "kind": key.kind,
+                "name": key.name,
+                "subscription": key.subscription,
+                "resource_group": key.resource_group,
+                "service": service,
+                "upgrade_notices": _sibling_notices(key) if key.placement_group else None,
+                "created_at": now,
+            },
+        )
+        found = final(made)
+    if service and not found.service:
+        AvailabilitySet.objects.filter(pk=found.pk).update(service=service)
+        found.service = service
+    return found
+
+
+def _without_group(key: SetKey) -> SetKey:
+    return SetKey(key.kind, key.name, key.subscription, key.resource_group)
+
+
+def _adopt(key: SetKey) -> AvailabilitySet | None:
+    # An inventory names a scale set without its placement group; the first agent says which one it is.
+    rows = AvailabilitySet.objects.filter(key=_without_group(key).key, merged_into=None, machines=None)
+    pk = rows.values_list("pk", flat=True).first()
+    if pk is None:
+        return None
+    AvailabilitySet.objects.filter(pk=pk).update(key=key.key)
+    return AvailabilitySet.objects.get(pk=pk)
+
+
+def _sibling_notices(key: SetKey) -> bool | None:
+    rows = AvailabilitySet.objects.filter(key__startswith=_without_group(key).key, upgrade_notices__isnull=False)
+    return rows.values_list("upgrade_notices", flat=True).first()
+
+
+def listed_key(row: InventoryMachine | None) -> SetKey | None:
+    """What the inventory says of a machine's set."""
+    if row is None or not row.set_kind:
+        return None
+    return SetKey(row.set_kind, row.set_name, row.set_subscription, row.set_resource_group, row.placement_group)
+
+
+def _listed(vm_id: str, name: str, compute: dict[str, Any]) -> InventoryMachine | None:
+    """By vmId, else by name, resource group and subscription; another machine of that name is not meant."""
+    found = InventoryMachine.objects.filter(vm_id=vm_id.lower()).order_by("pk").first()
+    group, subscription = compute.get("resourceGroupName"), compute.get("subscriptionId")
+    if found is not None or not (isinstance(group, str) and isinstance(subscription, str)):
+        return found
+    rows = InventoryMachine.objects.filter(
+        name__iexact=name, resource_group__iexact=group, subscription__iexact=subscription
+    )
+    if str(compute.get("vmId") or "").lower() == vm_id.lower():
+        rows = rows.filter(vm_id="")
+    return rows.order_by("pk").first()
+
+
+def statements_of(*, configured: str, compute: dict[str, Any], listed: InventoryMachine | None) -> Statements:
+    return read_statements(
+        configured=configured, compute=compute, inventory=listed_key(listed), set_tag=settings.SET_TAG
+    )
+
+
+def place_machine(
+    *, machine: Machine | None, vm_id: str, name: str, configured: str, compute: dict[str, Any], now: datetime
+) -> Placed:
+    """The set of a machine by what its sources say now; `machine` is its row, if it has one.
+
+    Where nobody says anything it stays where it is: shared events or people may have led it there. A provisional set
+    whose machine is named becomes part of the named one, with everybody in it.
     """
-    service = read_tags(compute).get("drydock:service", "").strip()
-    key = set_of(stated=stated, compute=compute, machine_id=vm_id)
-    return ensure_set(key, now=now, service=service), place_of(compute)
+    listed = _listed(vm_id, name, compute)
+    stated = statements_of(configured=configured, compute=compute, listed=listed)
+    here = final(machine.availability_set) if machine is not None else None
+    written: list[Entry] = []
+    key = stated.key
+    if key is None:
+        home = here or ensure_set(own_set(compute, vm_id), now=now, service=_service(compute))
+    else:
+        home = ensure_set(key, now=now, service=_service(compute))
+        if here is not None and here.pk != home.pk and here.kind == PROVISIONAL:
+            written.append(join(here, home, text=f"{name} states its set: “{here.name}” is “{home.name}”.", now=now))
+    return Placed(
+        home=home,
+        place=place_of(compute),
+        source=stated.source.value if stated.source else "",
+        warnings=warnings_of(stated, home),
+        written=written,
+        listed=listed,
+    )
+
+
+def _service(compute: dict[str, Any]) -> str:
+    return read_tags(compute).get(SERVICE_TAG, "").strip()
+
+
+def warnings_of(stated: Statements, home: AvailabilitySet) -> list[str]:
+    """What is wrong with the statements, in sentences. Two names of one merged set are no disagreement."""
+    warning = disagreement(stated.stated, set_tag=settings.SET_TAG)
+    if warning:
+        first = stated.stated[0].key
+        others = [each.key for each in stated.stated[1:] if not agree(first, each.key)]
+        if all(known is not None and known.pk == home.pk for known in map(known_set, others)):
+            warning = ""
+    return [*stated.problems, *([warning] if warning else [])]
+
+
+def note_warnings(
+    machine_id: int, name: str, set_id: int, before: list[str], after: list[str], *, now: datetime
+) -> list[Entry]:
+    """Entries of warnings that came up or went away."""
+    if before == after:
+        return []
+    if after:
+        kind, text = EntryKind.SET_DISPUTED, f"{name}: {' '.join(after)}"
+    else:
+        kind, text = EntryKind.SET_AGREED, f"{name}: all sources say the same of its set again."
+    return [entry(kind, text, at=now, machine_id=machine_id, set_id=set_id, actor="Drydock")]
+
+
+def judge_again(machines: Iterable[Machine], *, now: datetime) -> list[Entry]:
+    """Compare the sources of these machines anew, after sets were merged; the entries to write."""
+    written: list[Entry] = []
+    for machine in machines:
+        listed = InventoryMachine.objects.filter(machine=machine).first()
+        configured = machine.stated_set or machine.token_set
+        stated = statements_of(configured=configured, compute=machine.compute, listed=listed)
+        warnings = warnings_of(stated, machine.availability_set)
+        if warnings != machine.set_warnings:
+            Machine.objects.filter(pk=machine.pk).update(set_warnings=warnings)
+            written += note_warnings(
+                machine.pk, machine.resource_name, machine.availability_set_id, machine.set_warnings, warnings, now=now
+            )
+    return written
 
 
 def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: datetime) -> tuple[list[Entry], set[int]]:
@@ -56,15 +223,20 @@ def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: date
     foreign: set[int] = set()
     home = event.availability_set
     joined: set[int] = set()
+
+    def joins(source: AvailabilitySet, target: AvailabilitySet) -> Entry:
+        text = f"“{source.name}” belongs to “{target.name}”: its machine lists the same event."
+        return join(source, target, text=text, now=now, event_id=event.pk)
+
     for machine in sorted(reporters, key=lambda m: m.pk):
         other = machine.availability_set
         if other.pk == home.pk or other.pk in joined:
             continue
-        if other.kind == "provisional" and (home.kind != "provisional" or home.pk < other.pk):
-            written.append(_merge(other, home, event, now))
+        if other.kind == PROVISIONAL and (home.kind != PROVISIONAL or home.pk < other.pk):
+            written.append(joins(other, home))
             joined.add(other.pk)
-        elif home.kind == "provisional":
-            written.append(_merge(home, other, event, now))
+        elif home.kind == PROVISIONAL:
+            written.append(joins(home, other))
             joined.add(home.pk)
             home = other
         else:
@@ -72,16 +244,46 @@ def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: date
     return written, foreign
 
 
-def _merge(source: AvailabilitySet, target: AvailabilitySet, event: ScheduledEvent, now: datetime) -> Entry:
+def join(
+    source: AvailabilitySet,
+    target: AvailabilitySet,
+    *,
+    text: str,
+    now: datetime,
+    event_id: int | None = None,
+    actor: str = "Drydock",
+    via: str = "",
+) -> Entry:
+    """Move everything of one set into another; the entry to write. Entries keep the set that they were written of."""
+    # Locked in the order of their ids, as everybody locks events.
+    list(ScheduledEvent.objects.select_for_update().filter(availability_set=source).order_by("pk").values_list("pk"))
     Machine.objects.filter(availability_set=source).update(availability_set=target)
     ScheduledEvent.objects.filter(availability_set=source).update(availability_set=target)
+    InventoryMachine.objects.filter(availability_set=source).update(availability_set=target)
+    AvailabilitySet.objects.filter(merged_into=source).update(merged_into=target)
     AvailabilitySet.objects.filter(pk=source.pk).update(merged_into=target)
+    taken = {
+        name: getattr(source, name)
+        for name in ("service", "upgrade_notices")
+        if getattr(target, name) in ("", None) and getattr(source, name) not in ("", None)
+    }
+    if taken:
+        AvailabilitySet.objects.filter(pk=target.pk).update(**taken)
+    welcome_sightings(target)
     return entry(
         EntryKind.SET_MERGED,
-        f"“{source.name}” belongs to “{target.name}”: its machine lists the same event.",
+        text,
         at=now,
         set_id=target.pk,
-        event_id=event.pk,
-        actor="Drydock",
+        event_id=event_id,
+        actor=actor,
+        via=via,
         source_set=source.pk,
+    )
+
+
+def welcome_sightings(home: AvailabilitySet) -> None:
+    """Sightings by machines that are in the event's set now have a vote."""
+    Sighting.objects.filter(foreign=True, event__availability_set=home, machine__availability_set=home).update(
+        foreign=False
     )

@@ -2,16 +2,9 @@
 
 import pytest
 
-from fleet.domain.sets import read_stated, set_of
+from fleet.domain.sets import read_stated
 from fleet.models import AvailabilitySet, Entry
 from tests.factories import Fleet, listing, the_event
-
-
-def test_configuration_comes_before_scale_set_metadata() -> None:
-    compute = {"vmScaleSetName": "workers", "placementGroupId": "pg", "subscriptionId": "S", "resourceGroupName": "RG"}
-    assert set_of(stated="web", compute=compute, machine_id="m").key == "availability_set|s|rg|web"
-    assert set_of(stated="", compute=compute, machine_id="m").key == "scale_set|s|rg|workers/pg"
-    assert set_of(stated="", compute={}, machine_id="m").key == "provisional|||m"
 
 
 def test_a_kind_may_be_named_and_must_be_known() -> None:
