@@ -1,0 +1,110 @@
+"""Programs that nobody here wrote run unmodified against the simulator, at the address that they have built in."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.conftest import MACHINE, OnAzure, environment
+
+pytestmark = pytest.mark.flow
+
+HERE = Path(__file__).parent
+OCF = Path("/usr/lib/ocf")
+EVENTS_AZ = OCF / "resource.d" / "heartbeat" / "azure-events-az"
+
+DETECT = """
+import json
+from opentelemetry.resource.detector.azure.vm import AzureVMResourceDetector
+print(json.dumps(dict(AzureVMResourceDetector().detect().attributes)))
+"""
+
+
+class Cluster:
+    """A node of a cluster that does not run: attributes in files, and the resource agent that the cluster would run."""
+
+    def __init__(self, on_azure: OnAzure, folder: Path) -> None:
+        self.on_azure = on_azure
+        self.folder = folder
+        self.node = socket.gethostname()
+        folder.mkdir()
+        (folder / "nodes").write_text(f"{self.node}\nanother-node\n")
+
+    def monitor(self) -> None:
+        """What the cluster does every ten seconds."""
+        path = f"{HERE / 'cluster'}{os.pathsep}{os.environ['PATH']}"
+        names = {"OCF_ROOT": str(OCF), "OCF_RESKEY_eventTypes": "Reboot,Redeploy", "CLUSTER": str(self.folder)}
+        self.on_azure.namespace.run(str(EVENTS_AZ), "monitor", env=environment(PATH=path, **names))
+
+    def attribute(self, name: str, node: str = "") -> str:
+        file = self.folder / (node or self.node) / name
+        return file.read_text().strip() if file.exists() else ""
+
+    @property
+    def state(self) -> str:
+        return self.attribute("azure-events-az_curNodeState") or "AVAILABLE"
+
+
+@pytest.fixture
+def cluster(on_azure: OnAzure, tmp_path: Path) -> Iterator[Cluster]:
+    if not EVENTS_AZ.exists():
+        pytest.skip(f"no {EVENTS_AZ} here (Debian: resource-agents)")
+    yield Cluster(on_azure, tmp_path / "cluster")
+
+
+def test_a_clusters_resource_agent_takes_a_node_out_lets_azure_begin_and_brings_it_back(cluster: Cluster) -> None:
+    on_azure = cluster.on_azure
+    cluster.monitor()
+    assert cluster.state == "AVAILABLE"
+    assert cluster.attribute(f"hostName_{MACHINE}", "cluster") == cluster.node, "it knows who it is"
+
+    event_id = on_azure.create(type="Reboot")
+    cluster.monitor()
+    assert (cluster.state, cluster.attribute("#health-azure")) == ("STOPPING", "-1000000")
+    assert on_azure.event(event_id)["status"] == "Scheduled", "not before the node is empty"
+
+    cluster.monitor()
+    assert (cluster.state, cluster.attribute("azure-events-az_pendingEventIDs")) == ("IN_EVENT", event_id)
+    [post] = on_azure.posts()
+    assert (json.loads(post["body"]), post["status"]) == ({"StartRequests": [{"EventId": event_id}]}, 200)
+    event = on_azure.event(event_id)
+    assert (event["status"], event["started_by"]) == ("Started", "approval")
+
+    cluster.monitor()
+    assert cluster.state == "IN_EVENT", "not back to work in the middle of the reboot"
+
+    on_azure.control("POST", f"events/{event_id}/complete")
+    cluster.monitor()
+    assert (cluster.state, cluster.attribute("#health-azure")) == ("AVAILABLE", "0")
+    assert len(on_azure.posts()) == 1
+
+
+def test_it_leaves_alone_what_it_was_not_told_to_handle(cluster: Cluster) -> None:
+    cluster.on_azure.create(type="Freeze")
+    cluster.on_azure.create(type="Reboot", resources=["WestNO_1"])
+    for _ in range(2):
+        cluster.monitor()
+    assert cluster.state == "AVAILABLE"
+    assert cluster.on_azure.posts() == []
+
+
+def test_a_telemetry_detector_learns_who_the_machine_is(on_azure: OnAzure) -> None:
+    for _ in range(5):
+        # It gives the service a fifth of a second, which a busy machine may need for itself.
+        found = json.loads(on_azure.namespace.run(sys.executable, "-c", DETECT, env=environment()))
+        if found:
+            break
+    assert found["cloud.provider"] == "azure"
+    assert found["cloud.region"] == "norwaywest"
+    assert found["host.id"] == "WestNO_0-vm-id"
+    assert found["host.name"] == MACHINE
+    assert found["host.type"] == "Standard_D2s_v5"
+    assert found["os.type"] == "Linux"
+    assert found["azure.vm.scaleset.name"] == ""
+    assert found["cloud.resource_id"].endswith(f"/providers/Microsoft.Compute/virtualMachines/{MACHINE}")
