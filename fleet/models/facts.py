@@ -1,7 +1,7 @@
 """Loading the facts that the fold, the guards and the relay judge, each in a fixed number of queries."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from django.conf import settings
@@ -101,13 +101,26 @@ def load_witnesses(events: Collection[ScheduledEvent], *, now: datetime) -> dict
 def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventFacts]:
     """What guards and the relay judge, by the event's row id. Five queries, however many events."""
     events = list(ScheduledEvent.objects.filter(pk__in=event_ids).select_related("availability_set"))
+    machines = _machines_of({event.availability_set_id for event in events})
+    standing = Sighting.objects.filter(event_id__in=event_ids, gone_at__isnull=True, foreign=False)
+    return facts_of(events, machines, standing, now=now)
+
+
+def facts_of(
+    events: Collection[ScheduledEvent],
+    machines: Mapping[int, Collection[Machine]],
+    sightings: Iterable[Sighting],
+    *,
+    now: datetime,
+) -> dict[int, EventFacts]:
+    """The same for rows loaded already: events with their set, machines by set, sightings. Two queries."""
+    event_ids = [event.pk for event in events]
     set_ids = {event.availability_set_id for event in events}
     limits = presence_limits()
-    machines = _machines_of(set_ids)
     listed: dict[int, dict[int, str]] = defaultdict(dict)
-    standing = Sighting.objects.filter(event_id__in=event_ids, gone_at__isnull=True, foreign=False)
-    for row_id, machine_id, spelled in standing.values_list("event_id", "machine_id", "spelled"):
-        listed[row_id][machine_id] = spelled
+    for sighting in sightings:
+        if sighting.gone_at is None and not sighting.foreign:
+            listed[sighting.event_id][sighting.machine_id] = sighting.spelled
     decisions = {}
     live = [state.value for state in LIVE_APPROVALS]
     for approval in Approval.objects.filter(event_id__in=event_ids, state__in=live).select_related("decided_by"):

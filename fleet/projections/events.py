@@ -15,7 +15,8 @@ from fleet.domain.preparing import PREPARED_LOOKS, Prepared, prepared_of
 from fleet.domain.presence import Limits
 from fleet.domain.states import LIVE_APPROVALS, Certainty, EndedAs, EventStatus, Look, Presence
 from fleet.models import Machine, Preparation, ScheduledEvent, Sighting
-from fleet.models.facts import load_facts, machine_presence, presence_limits
+from fleet.models.facts import facts_of as known_facts
+from fleet.models.facts import machine_presence, presence_limits
 from fleet.projections import approvals
 from fleet.projections.approvals import ApprovalRow
 from fleet.projections.paging import Page, Segment, read_page
@@ -320,7 +321,6 @@ def detail(*, event_id: str, now: datetime) -> EventDetail | None:
         return None
     limits = presence_limits()
     approval_rows = approvals.by_event([event], now=now).get(event.pk, ())
-    facts: EventFacts = load_facts([event.pk], now=now)[event.pk]
     sightings = list(
         event.sightings.select_related("machine__presence", "machine__head")
         .defer("machine__compute")
@@ -332,6 +332,7 @@ def detail(*, event_id: str, now: datetime) -> EventDetail | None:
         .defer("compute")
         .order_by("resource_name", "pk")
     )
+    facts: EventFacts = known_facts([event], {event.availability_set_id: machines}, sightings, now=now)[event.pk]
     presences = [(machine, machine_presence(machine, now=now, limits=limits)) for machine in machines]
     there = [machine for machine, presence in presences if presence is not Presence.GONE]
     witnesses = {sighting.machine_id for sighting in sightings if not sighting.foreign}

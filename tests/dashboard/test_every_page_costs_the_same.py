@@ -89,7 +89,7 @@ EXPECTED = {
     "machine": 2,
     "events": 4,
     # One more where somebody approved: its orders.
-    "event": 9,
+    "event": 7,
     "documents": 4,
     "timeline": 1,
     "story": 1,
