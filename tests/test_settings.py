@@ -22,7 +22,7 @@ NAMES = {setting.name for setting in SETTINGS}
 
 def test_the_documentation_holds_every_setting_with_its_default_and_no_other() -> None:
     text = (ROOT / "docs" / "settings.md").read_text()
-    assert markdown() in text, "print fleet.configuration.markdown() into docs/settings.md"
+    assert markdown() in text, "run `manage.py print_docs`"
     assert set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE)) == NAMES
 
 
