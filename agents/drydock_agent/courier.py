@@ -66,6 +66,8 @@ class Courier:
         self._trouble: set[str] = set()
         # The first contact carries nothing: its answer tells whether the state folder was put back to an older state.
         self._greeted = False
+        # The last good poll of which the backend has everything.
+        self.settled_poll_at: datetime | None = None
 
     @property
     def failing(self) -> bool:
@@ -111,11 +113,17 @@ class Courier:
             self._enrolled_at = self._clock.monotonic()
             log.info("This machine is enrolled.")
             return 0.0
+        # Read before the batch: whatever that poll and the ones before it found is in the spool by now.
+        poll_at = self._last_poll_at()
         batch = self._spool.batch(self._most, BATCH_BYTES) if self._greeted else []
+        if len(batch) < self._spool.pending():
+            # More waits than this call carries: the backend must not believe that it knows what the last poll found.
+            poll_at = None
         if not batch and self._clock.monotonic() < self._next_heartbeat:
             return self._next_heartbeat - self._clock.monotonic()
         try:
-            answer = self._send(secret, batch)
+            answer = self._send(secret, batch, poll_at)
+            self.settled_poll_at = poll_at or self.settled_poll_at
         except Refused as error:
             if error.status == 401:
                 self._enrolment.refused(secret)
@@ -131,11 +139,11 @@ class Courier:
             self._quiet.recovered(self._trouble.pop(), "The backend takes reports again.")
         return 0.0 if batch or not greeted else self._next_heartbeat - self._clock.monotonic()
 
-    def _send(self, secret: str, batch: list[Stored]) -> Acknowledgement:
+    def _send(self, secret: str, batch: list[Stored], poll_at: datetime | None) -> Acknowledgement:
         request = wire.ReportsRequest(
             spool=self._spool.id,
             sent_at=self._clock.now(),
-            last_poll_at=self._last_poll_at(),
+            last_poll_at=poll_at,
             agent_version=self._agent_version,
             held=self._orders.held(),
         )
@@ -155,7 +163,7 @@ class Courier:
             self._most = len(batch) // 2
             return 0.0
         # Is it this report, or would anything be refused? Only a backend that takes an empty batch condemns a report.
-        self._send(secret, [])
+        self._send(secret, [], None)
         self._spool.keep_apart(batch[0].seq, str(error))
         self._quiet.warn("refused", f"Report {batch[0].seq} cannot be delivered: {error}. It is kept apart.")
         return 0.0

@@ -143,7 +143,7 @@ class Crew:
             clock=clock,
             quiet=quiet,
             random=random,
-            last_poll_at=lambda: self.scheduled_events.last_poll_at,
+            last_poll_at=lambda: self.courier.settled_poll_at,
             refused=to_courier.set,
             wait=wait,
         )

@@ -167,7 +167,8 @@ class ReportsRequest:
     """A batch of up to `MAX_REPORTS` reports in ascending `seq`; it may be empty (a heartbeat).
 
     `spool` is a UUID made together with the spool: a new spool begins a new epoch. `last_poll_at` is the machine's
-    time of the last good answer of the metadata service. `held` lists the orders the agent has, as `<order id>:<via>`.
+    time of the last good answer of the metadata service whose findings are all delivered with this call; null while
+    more waits in the spool. `held` lists the orders the agent has, as `<order id>:<via>`.
     """
 
     spool: str

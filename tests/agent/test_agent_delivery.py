@@ -77,7 +77,13 @@ def test_it_enrols_greets_and_delivers_in_order(courier: Courier, fleet: FleetDo
     assert courier._spool.pending() == 0
     [enrolment] = fleet.enrolments
     assert (enrolment["machine_id"], enrolment["machine_id_source"]) == (VM_IDS["web-vm1"], "imds")
-    assert from_text(fleet.batches[0]["last_poll_at"]) is not None
+
+
+def test_the_last_poll_is_told_only_with_everything_that_it_found(courier: Courier, fleet: FleetDouble) -> None:
+    fill(courier, 450)
+    until_idle(courier)
+    assert [batch["last_poll_at"] is None for batch in fleet.batches] == [True, True, True, False]
+    assert courier.settled_poll_at == from_text(fleet.batches[-1]["last_poll_at"])
 
 
 def test_a_quiet_machine_is_heard_every_fifteen_seconds(
