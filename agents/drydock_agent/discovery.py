@@ -39,7 +39,7 @@ class NotAllowed(Exception):
     """This process may not use the port; the sentence names the right that it needs."""
 
 
-def ask(listen_seconds: float = LISTEN_SECONDS) -> str | None:
+def ask(listen_seconds: float) -> str | None:
     """One request to the network. The endpoint's address, or None where no answer named one. Raises `NotAllowed`."""
     interface = _interface()
     xid, mac = os.urandom(4), _mac(interface)

@@ -58,6 +58,7 @@ def find(
     pause: Callable[[float], object],
     *,
     waits: tuple[float, ...] = discovery.WAITS,
+    listen_seconds: float = discovery.LISTEN_SECONDS,
 ) -> Endpoint:
     """The configured address unless discovery is wanted: then the kept one, else one that DHCP names.
 
@@ -76,7 +77,7 @@ def find(
             if not wanted(settings):
                 return Endpoint(settings.imds_url)
         try:
-            found = discovery.ask()
+            found = discovery.ask(listen_seconds)
         except discovery.NotAllowed as error:
             quiet.warn("endpoint", f"The metadata service was not looked for: {error}.")
             return Endpoint(settings.imds_url, sought=True)
