@@ -53,7 +53,7 @@ class Machine:
     def __init__(
         self,
         folder: Path,
-        hooks: HookFolder,
+        root: Path,
         imds_url: str,
         clock: SteppedClock,
         *,
@@ -66,7 +66,7 @@ class Machine:
         self.spool = Spool(folder / "spool.sqlite3")
         self.imds = Imds(imds_url, user_agent="test")
         self.hooks = Hooks(
-            folder=hooks.root,
+            folder=root,
             timeout=timeout,
             machine_id=VM_IDS["web-vm1"],
             resource_name=lambda: name,

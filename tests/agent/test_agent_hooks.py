@@ -34,7 +34,7 @@ def machines(
     with ExitStack() as stack:
 
         def make(**more: Any) -> Machine:
-            machine = Machine(tmp_path, hooks, simulator.vm_url("web-vm1"), clock, **more)
+            machine = Machine(tmp_path, hooks.root, simulator.vm_url("web-vm1"), clock, **more)
             stack.callback(machine.close)
             return machine
 

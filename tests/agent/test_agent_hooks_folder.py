@@ -57,7 +57,7 @@ def test_a_file_that_everybody_can_write_is_refused_with_a_sentence_and_the_othe
     hooks.add("prepare", "10-a", mode=0o757)
     hooks.add("prepare", "20-b")
     event_id = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
-    with closing(Machine(tmp_path, hooks, simulator.vm_url("web-vm1"), clock)) as machine:
+    with closing(Machine(tmp_path, hooks.root, simulator.vm_url("web-vm1"), clock)) as machine:
         machine.look()
         said, refused = machine.said(), machine.reports()[1]
     assert hooks.lines() == [f"prepare 20-b {event_id}"]
@@ -80,7 +80,7 @@ def test_nothing_of_a_folder_that_everybody_can_write_is_run(
     hooks.add("prepare", "10-a")
     (hooks.root / which).chmod(0o777)
     simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
-    with closing(Machine(tmp_path, hooks, simulator.vm_url("web-vm1"), clock)) as machine:
+    with closing(Machine(tmp_path, hooks.root, simulator.vm_url("web-vm1"), clock)) as machine:
         machine.look()
         said, ended = machine.said(), machine.reports()[0]
     assert (hooks.lines(), said) == ([], ["prepare end failed"])

@@ -1,0 +1,97 @@
+"""The examples as an agent runs them: announced by the simulator, seen by the poller, run by the agent's own code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure_simulator.testing import RunningSimulator
+
+from tests.agent.agents import FLEET, SteppedClock
+from tests.agent.machine_hooks import Machine
+from tests.processes import ROOT
+
+EXAMPLES = ROOT / "examples" / "hooks"
+
+
+class Example:
+    """One folder of examples on one machine; `Example.set` gives its hooks a variable."""
+
+    def __init__(self, machine: Machine, simulator: RunningSimulator, patch: pytest.MonkeyPatch) -> None:
+        self.machine = machine
+        self.simulator = simulator
+        self._patch = patch
+
+    def set(self, **variables: object) -> None:
+        for name, value in variables.items():
+            self._patch.setenv(name, str(value))
+
+    def stand_in(self, folder: Path, name: str, program: str) -> None:
+        """Puts a program of this name in front of the machine's own."""
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(program, encoding="utf-8")
+        (folder / name).chmod(0o755)
+        self.set(PATH=f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def prepare(self, kind: str = "Reboot", **more: Any) -> tuple[str, str]:
+        """The id of a new event, and what the hooks for it said; fails where one of them did."""
+        event_id, outcome, output = self.try_to_prepare(kind, **more)
+        assert outcome == "succeeded", output
+        return event_id, output
+
+    def try_to_prepare(self, kind: str = "Reboot", **more: Any) -> tuple[str, str, str]:
+        fields = {"resources": ["web-vm1"], "notice_seconds": 600, **more}
+        event_id = self.simulator.events.create(set="web", type=kind, **fields)
+        return (event_id, *self._look(event_id, "prepare"))
+
+    def recover(self, event_id: str) -> str:
+        """The event goes; what the hooks said."""
+        if self.simulator.events.get(event_id)["status"] == "Scheduled":
+            self.simulator.events.start(event_id)
+        self.simulator.events.complete(event_id)
+        outcome, output = self._look(event_id, "recover")
+        assert outcome == "succeeded", output
+        return output
+
+    def cancel(self, event_id: str) -> str:
+        """The event is cancelled; what the hooks said."""
+        self.simulator.events.cancel(event_id)
+        return self._look(event_id, "recover")[1]
+
+    def _look(self, event_id: str, phase: str) -> tuple[str, str]:
+        self.machine.look()
+        found = [data for data in self.machine.reports() if (data["event_id"], data["phase"]) == (event_id, phase)]
+        return found[-1]["outcome"], "".join(data["output"] for data in found)
+
+
+ExampleFactory = Callable[..., Example]
+
+
+@pytest.fixture(scope="package")
+def one_simulator() -> Iterator[RunningSimulator]:
+    with RunningSimulator(FLEET) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def example(
+    tmp_path: Path, one_simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ExampleFactory]:
+    with ExitStack() as stack:
+
+        def make(name: str, *, timeout: float = 10.0) -> Example:
+            url = one_simulator.vm_url("web-vm1")
+            machine = Machine(tmp_path, EXAMPLES / name, url, SteppedClock(), timeout=timeout)
+            stack.callback(machine.close)
+            return Example(machine, one_simulator, monkeypatch)
+
+        yield make
+    for event in one_simulator.events.all():
+        if event["status"] == "Scheduled":
+            one_simulator.events.cancel(event["EventId"])
+        elif event["status"] == "Started":
+            one_simulator.events.complete(event["EventId"])
