@@ -63,7 +63,6 @@ class Inventory:
     """
 
     machines: tuple[InventoryItem, ...] = ()
-    sets: tuple[SetKey, ...] = ()
     upgrade_notices: tuple[tuple[SetKey, bool], ...] = ()
     covered: frozenset[str] = frozenset()
 
@@ -81,7 +80,6 @@ def read_inventory(printed: Any) -> Inventory:
     """Everything in one answer of `az`, or in several of them one after the other in a list. Raises InventoryError."""
     items = printed if isinstance(printed, list) else [printed]
     machines: dict[str, InventoryItem] = {}
-    sets: dict[str, SetKey] = {}
     notices: dict[str, tuple[SetKey, bool]] = {}
     covered: set[str] = set()
     for number, item in enumerate(items, 1):
@@ -93,37 +91,28 @@ def read_inventory(printed: Any) -> Inventory:
                 f"Item {number} is {_what(item)}: print it with `az vm list`, `az vm availability-set list`,"
                 " `az vmss list-instances` or `az vmss list`."
             )
-        listed, key = _read(item, found, covered, notices)
-        if key is not None:
-            sets.setdefault(key.key, key)
-        for machine in listed:
+        for machine in _read(item, found, covered, notices):
             known = machines.get(machine.resource_id)
             machines[machine.resource_id] = known.with_more(machine) if known else machine
-    return Inventory(tuple(machines.values()), tuple(sets.values()), tuple(notices.values()), frozenset(covered))
+    return Inventory(tuple(machines.values()), tuple(notices.values()), frozenset(covered))
 
 
 def _read(
     item: dict[str, Any], found: re.Match[str], covered: set[str], notices: dict[str, tuple[SetKey, bool]]
-) -> tuple[list[InventoryItem], SetKey | None]:
+) -> list[InventoryItem]:
     subscription, group, name = found["subscription"], found["group"], found["name"]
     kind = found["kind"].lower()
     if kind == "virtualmachines":
-        machine = _machine(item, found)
         covered.add(f"vm:{subscription}".lower())
-        in_set = machine.in_set
-        return [machine], in_set if in_set is not None and in_set.kind != "standalone" else None
+        return [_machine(item, found)]
     if kind == "availabilitysets":
-        key = SetKey("availability_set", name, subscription, group)
-        return list(_members(item, key)), key
+        return _members(item, SetKey("availability_set", name, subscription, group))
+    if found["instance"] is not None:
+        covered.add(f"scale_set:{subscription}/{group}/{name}".lower())
+        return [_machine(item, found)]
     key = SetKey("scale_set", name, subscription, group)
-    if found["instance"] is None:
-        # Only what is stated counts: an answer that leaves the profile out says that it is not enabled.
-        if "virtualMachineProfile" in item or "orchestrationMode" in item:
-            notices[key.key] = (key, _enabled(item))
-        return [], key
-    covered.add(f"scale_set:{subscription}/{group}/{name}".lower())
-    instance = _machine(item, found)
-    return [instance], instance.in_set
+    notices[key.key] = (key, _enabled(item))
+    return []
 
 
 def _machine(item: dict[str, Any], found: re.Match[str]) -> InventoryItem:

@@ -75,3 +75,31 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
             )
         )
     return written
+
+
+def place_again(machine_id: int, *, now: datetime) -> list[Entry]:
+    """Place a machine anew after an inventory said something else of it; the entries to write."""
+    machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
+    placed = sets.place_machine(
+        machine=machine,
+        vm_id=machine.vm_id,
+        name=machine.resource_name,
+        configured=machine.stated_set or machine.token_set,
+        compute=machine.compute,
+        now=now,
+    )
+    Machine.objects.filter(pk=machine_id).update(
+        availability_set=placed.home, set_source=placed.source, set_warnings=placed.warnings
+    )
+    placed.link(machine_id)
+    written = placed.written + sets.note_warnings(
+        machine_id, machine.resource_name, placed.home.pk, machine.set_warnings, placed.warnings, now=now
+    )
+    # A provisional set that was named has moved as a whole, and has said so.
+    if placed.home.pk != machine.availability_set_id and not placed.written:
+        sets.welcome_sightings(placed.home)
+        text = f"{machine.resource_name} is in “{placed.home.name}” by the imported inventory."
+        written.append(
+            entry(EntryKind.MACHINE_MOVED, text, at=now, machine_id=machine_id, set_id=placed.home.pk, actor="Drydock")
+        )
+    return written

@@ -1,0 +1,46 @@
+"""`manage.py import_inventory FILE...`: what `az` printed about machines and their sets."""
+
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from fleet.domain.inventory import InventoryError, read_inventory, read_json
+from fleet.operations.inventory import import_inventory
+
+
+class Command(BaseCommand):
+    help = (
+        "Take in the JSON that `az vm list`, `az vm availability-set list`, `az vmss list-instances` and `az vmss list`"
+        " print. Each file is recognised by what is in it."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("files", nargs="+", metavar="FILE", help="a file, or - for standard input")
+        parser.add_argument(
+            "--complete",
+            action="store_true",
+            help="the files list every machine of their subscriptions and scale sets: forget the others",
+        )
+
+    def handle(self, *args: Any, files: list[str], complete: bool, **options: Any) -> None:
+        items: list[Any] = []
+        for name in files:
+            try:
+                raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+                printed = read_json(raw)
+                # Read one by one, so that a refusal names its file.
+                read_inventory(printed)
+            except InventoryError as error:
+                raise CommandError(f"{name}: {error}") from error
+            except OSError as error:
+                raise CommandError(f"{name} cannot be read: {error.strerror}.") from error
+            items += printed if isinstance(printed, list) else [printed]
+        found = import_inventory(inventory=read_inventory(items), now=timezone.now(), complete=complete)
+        self.stdout.write(
+            f"{found.machines} machines, {found.new} of them new, {found.without_agent} without an agent;"
+            f" {found.scale_sets} scale sets; {found.dropped} dropped."
+        )
