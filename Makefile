@@ -7,7 +7,7 @@ DEV_READY := .venv/ready-dev
 SOURCES := requirements/uv.txt pyproject.toml agents/pyproject.toml CHANGELOG.md
 
 .DEFAULT_GOAL := install
-.PHONY: install demo test check lint types docs lock browser bench clean
+.PHONY: install demo test check lint types docs lock browser bench soak clean
 
 install: $(DEV_READY)
 .venv: $(DEV_READY)
@@ -60,6 +60,10 @@ browser:
 
 bench: $(DEV_READY)
 	@exec $(BIN)/python -m bench $(ARGS)
+
+# A million steps of the merging beside its plain model; MODEL_SEED tells other stories.
+soak: $(DEV_READY)
+	@MODEL_STEPS=$${MODEL_STEPS:-1000000} $(BIN)/python -m pytest tests/merging/test_the_merging_agrees_with_a_plain_model.py $(ARGS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles test-artifacts
