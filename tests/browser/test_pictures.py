@@ -29,6 +29,11 @@ def test_queue_set_and_event_can_be_pictured(fleet: Fleet, open_page: OpenPage, 
     ):
         watched.open(path)
         watched.live()
+        raw = watched.page.locator("#raw")
+        if raw.count():
+            raw.scroll_into_view_if_needed()
+            raw.locator("article").first.wait_for()
+            watched.page.evaluate("scrollTo(0, 0)")
         watched.page.wait_for_timeout(400)
         target = pictures / f"{name}-{kind}.png"
         watched.page.screenshot(path=target, full_page=kind != "phone")

@@ -52,7 +52,7 @@ def test_an_event_arrives_is_approved_and_ends_without_a_reload(
 
         row.get_by_role("link", name="Decide").click()
         watched.live()
-        expect(page.get_by_text("seen by 3 of 3")).to_be_visible(timeout=10_000)
+        expect(page.get_by_text("seen by 3 of 3", exact=True)).to_be_visible(timeout=10_000)
         page.evaluate("window.notReloaded = true")
         page.get_by_label("Comment").fill("Drained by hand.")
         page.get_by_role("button", name="Approve: start now").click()
