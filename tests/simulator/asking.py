@@ -54,6 +54,7 @@ class Simulated:
 
     def __init__(self, running: server.Server, clock: FrozenClock) -> None:
         self.url = running.url
+        self.wire_server_url = running.wire_server_url
         self.clock = clock
 
     def get(self, vm: str, target: str = EVENTS, headers: dict[str, str] | None = None) -> Answer:
@@ -111,20 +112,26 @@ def _machine(name: str, fault_domain: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def simulated(content: Any = None, *, as_vm: str = "") -> Iterator[Simulated]:
+def simulated(content: Any = None, *, as_vm: str = "", wire_server: bool = False) -> Iterator[Simulated]:
     """Serve `content` (else `west_norway`) from a thread until the block is left."""
     clock = FrozenClock(START)
     loaded = fleet.parse(west_norway() if content is None else content)
     started: list[server.Server] = []
+    failed: list[fleet.FleetError] = []
     ready = threading.Event()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 
     async def serve() -> None:
-        async with server.start(loaded, clock=clock, as_vm=as_vm) as running:
-            started.append(running)
+        second = ("127.0.0.1", 0) if wire_server else None
+        try:
+            async with server.start(loaded, clock=clock, as_vm=as_vm, wire_server=second) as running:
+                started.append(running)
+                ready.set()
+                await stop.wait()
+        except fleet.FleetError as error:
+            failed.append(error)
             ready.set()
-            await stop.wait()
 
     def run() -> None:
         with contextlib.closing(loop):
@@ -133,6 +140,9 @@ def simulated(content: Any = None, *, as_vm: str = "") -> Iterator[Simulated]:
     thread = threading.Thread(target=run)
     thread.start()
     assert ready.wait(10)
+    if failed:
+        thread.join(10)
+        raise failed[0]
     try:
         yield Simulated(started[0], clock)
     finally:
