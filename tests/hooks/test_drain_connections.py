@@ -45,9 +45,7 @@ def made_of(example: ExampleFactory, client: socket.socket, drain_file: Path, *,
     return made
 
 
-def test_it_waits_until_the_last_one_has_gone(
-    example: ExampleFactory, client: socket.socket, drain_file: Path
-) -> None:
+def test_it_waits_until_the_last_one_has_gone(example: ExampleFactory, client: socket.socket, drain_file: Path) -> None:
     made = made_of(example, client, drain_file, timeout=15)
 
     def leave() -> None:
@@ -65,10 +63,8 @@ def test_it_waits_until_the_last_one_has_gone(
     assert not drain_file.exists()
 
 
-def test_one_who_stays_is_a_failure_in_words(
-    example: ExampleFactory, client: socket.socket, drain_file: Path
-) -> None:
-    made = made_of(example, client, drain_file, timeout=2)
+def test_one_who_stays_is_a_failure_in_words(example: ExampleFactory, client: socket.socket, drain_file: Path) -> None:
+    made = made_of(example, client, drain_file, timeout=4)
     _, outcome, said = made.try_to_prepare()
     port = client.getpeername()[1]
     assert (outcome, said) == ("failed", f"1 connections to port {port}.\n1 connections are still open.\n")

@@ -85,7 +85,7 @@ def test_a_refusal_is_a_failure_in_words(example: ExampleFactory, pool: Pool, ad
 
 def test_sessions_that_stay_are_a_failure_in_words(example: ExampleFactory, pool: Pool, address: str) -> None:
     pool.sessions = 1000
-    made = example("leave-a-load-balancer-pool", timeout=2)
+    made = example("leave-a-load-balancer-pool", timeout=4)
     made.set(HAPROXY=address, HAPROXY_SERVER="web/vm1")
     _, outcome, said = made.try_to_prepare()
     assert outcome == "failed"

@@ -1,0 +1,38 @@
+"""docs/hooks.md says what the agent does."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from pathlib import Path
+
+from azure_simulator.testing import RunningSimulator
+from drydock_agent.config import SPEC, default_hooks_dir
+from drydock_agent.hooks_process import GRACE_SECONDS, OUTPUT_CHARACTERS, STOP_GRACE_SECONDS
+
+from tests.agent.agents import SteppedClock
+from tests.agent.machine_hooks import HookFolder, Machine
+from tests.processes import ROOT
+
+PAGE = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
+
+
+def test_every_variable_that_a_hook_gets_is_described_and_no_other(
+    tmp_path: Path, one_simulator: RunningSimulator
+) -> None:
+    hooks = HookFolder(tmp_path)
+    hooks.add("prepare", "10-a", "env | grep -o '^DRYDOCK_[A-Z_]*'")
+    event_id = one_simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
+    with closing(Machine(tmp_path, hooks.root, one_simulator.vm_url("web-vm1"), SteppedClock())) as machine:
+        machine.look()
+        given = machine.reports()[1]["output"].split()
+    one_simulator.events.cancel(event_id)
+    assert sorted(re.findall(r"^\| `(DRYDOCK_\w+)` \|", PAGE, re.MULTILINE)) == sorted(given)
+
+
+def test_its_numbers_are_those_of_the_code() -> None:
+    assert f"last {OUTPUT_CHARACTERS:,} characters" in PAGE
+    assert f"{GRACE_SECONDS:g} seconds later" in PAGE
+    assert f"{STOP_GRACE_SECONDS:g} seconds later" in PAGE
+    assert "hooks_dir" in SPEC and default_hooks_dir({}, "linux") in PAGE
+    assert default_hooks_dir({"PROGRAMDATA": "%ProgramData%"}, "win32") in PAGE
