@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import ssl
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import environ
 from csp.constants import NONE, SELF
+from drydock_agent import wire
 
 from fleet.configuration import Reader
 from fleet.logs import configure_structlog, logging_config
@@ -59,6 +61,9 @@ GONE_SECONDS = read.seconds("GONE_SECONDS")
 CLOCK_TOLERANCE_SECONDS = read.seconds("CLOCK_TOLERANCE_SECONDS")
 JOIN_TOKEN_SECONDS = read.whole("JOIN_TOKEN_SECONDS")
 SET_TAG = read.text("SET_TAG")
+# What agents are compared with.
+VERSION = version("drydock")
+PROTOCOL = wire.PROTOCOL
 ORDER_ANSWER_SECONDS = read.seconds("ORDER_ANSWER_SECONDS")
 BEAT_SECONDS = read.seconds("BEAT_SECONDS")
 TICKER_SECONDS = read.seconds("TICKER_SECONDS")

@@ -26,6 +26,7 @@ SETTINGS: dict[str, Any] = {
     "SCHEMA_PATH_PREFIX": "/api/v1/",
     # Words of a state stand where they are used; a name for each list of them would only be one more name.
     "POSTPROCESSING_HOOKS": [],
+    "COMPONENT_SPLIT_PATCH": False,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
 }
 

@@ -64,6 +64,9 @@ PROBLEMS: dict[str, ProblemType] = {
     "version-changed": ProblemType(
         409, "The event has changed since you looked", "Send the `version` that you decide on as `expected_version`."
     ),
+    "set-exists": ProblemType(
+        409, "There is a set of this kind and name already", "Merge the two sets if they are one; `set` is its id."
+    ),
     "too-large": ProblemType(413, "The body is too large", "Send less at once."),
     "unsupported-media-type": ProblemType(
         415, "The body is of a kind that is not understood", "Send `Content-Type: application/json`."

@@ -12,6 +12,9 @@ from fleet.api.routes import CALLS
 # In the order in which a reader meets them.
 SHOWN = (
     "Set",
+    "MissingMachine",
+    "NameSet",
+    "MergeSet",
     "Machine",
     "MachineDetail",
     "OpenEvent",
@@ -31,6 +34,8 @@ SHOWN = (
     "Step",
     "JoinTokenRequest",
     "JoinToken",
+    "BlindSpot",
+    "Imported",
     "SetRef",
     "MachineRef",
     "PresenceCounts",

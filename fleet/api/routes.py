@@ -2,11 +2,14 @@
 
 from django.urls import path
 
-from fleet.api.views import approvals, events, machines
+from fleet.api.views import approvals, events, inventory, machines, sets
 
 CALLS = [
-    path("v1/sets/", machines.Sets.as_view(), name="api-sets"),
-    path("v1/sets/<int:set_id>/", machines.Set.as_view(), name="api-set"),
+    path("v1/sets/", sets.Sets.as_view(), name="api-sets"),
+    path("v1/sets/<int:set_id>/", sets.Set.as_view(), name="api-set"),
+    path("v1/sets/<int:set_id>/merge/", sets.MergeSet.as_view(), name="api-set-merge"),
+    path("v1/inventory/", inventory.Inventory.as_view(), name="api-inventory"),
+    path("v1/blind-spots/", inventory.BlindSpots.as_view(), name="api-blind-spots"),
     path("v1/machines/", machines.Machines.as_view(), name="api-machines"),
     path("v1/machines/<int:machine_id>/", machines.Machine.as_view(), name="api-machine"),
     path("v1/machines/<int:machine_id>/revoke/", machines.RevokeMachine.as_view(), name="api-machine-revoke"),

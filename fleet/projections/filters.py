@@ -16,6 +16,7 @@ from fleet.domain.states import LIVE_APPROVALS, EventStatus
 from fleet.models import Approval, AvailabilitySet, Entry, Machine, ScheduledEvent
 from fleet.projections.machines import with_presence
 from fleet.projections.refs import KIND_LABELS
+from fleet.projections.timeline import with_merged
 
 
 def _naming(rows: QuerySet[ScheduledEvent], machine: Machine) -> QuerySet[ScheduledEvent]:
@@ -98,9 +99,9 @@ class SetFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class EntryFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """Entries by set, machine, event (an EventId in any case), kind and time."""
+    """Entries by set (with those merged into it), machine, event (an EventId in any case), kind and time."""
 
-    set = django_filters.NumberFilter(field_name="availability_set", label="Set")
+    set = django_filters.NumberFilter(method="filter_set", label="Set")
     machine = django_filters.NumberFilter(field_name="machine", label="Machine")
     event = django_filters.CharFilter(field_name="event__event_id", lookup_expr="iexact", label="Event")
     kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
@@ -113,3 +114,6 @@ class EntryFilter(django_filters.FilterSet):  # type: ignore[misc]
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
         super().__init__(data, Entry.objects.all() if queryset is None else queryset, **kwargs)
+
+    def filter_set(self, queryset: QuerySet[Entry], name: str, value: Any) -> QuerySet[Entry]:
+        return queryset.filter(availability_set__in=with_merged(int(value)))

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from fleet.domain.presence import Limits
 from fleet.domain.states import EventStatus, Presence
-from fleet.models import Machine, ScheduledEvent
+from fleet.models import InventoryMachine, Machine, ScheduledEvent
 from fleet.models.facts import contact_times, machine_presence, presence_limits
 from fleet.projections.paging import Page, Segment, read_page
 from fleet.projections.refs import SetRef, plain_name, set_ref
@@ -35,6 +35,8 @@ class MachineRow:
     clock_offset_seconds: float | None
     enrolled_at: datetime
     revoked_at: datetime | None
+    # Whose word about the set counts: a word of `SetSource`, empty when nobody says anything.
+    set_source: str
     warnings: tuple[str, ...]
 
 
@@ -84,13 +86,19 @@ def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineR
         clock_offset_seconds=row.clock_offset if row else None,
         enrolled_at=machine.enrolled_at,
         revoked_at=machine.revoked_at,
-        warnings=tuple(machine.warnings),
+        set_source=machine.set_source,
+        warnings=(*machine.set_warnings, *machine.warnings),
     )
 
 
 def with_presence() -> QuerySet[Machine]:
     """Machines with all that `machine_rows` needs, without the large `compute`."""
     return Machine.objects.select_related("availability_set", "presence", "head").defer("compute")
+
+
+def agentless() -> QuerySet[InventoryMachine]:
+    """Machines of an imported inventory that have no agent, or one whose credential was revoked."""
+    return InventoryMachine.objects.filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
 
 
 def event_brief(event: ScheduledEvent) -> OpenEventBrief:

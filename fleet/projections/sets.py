@@ -7,11 +7,19 @@ from datetime import datetime
 
 from django.db.models import Case, IntegerField, QuerySet, Value, When
 
+from fleet.domain.blind_spots import listed
 from fleet.domain.states import Presence
-from fleet.models import AvailabilitySet, Machine, ScheduledEvent
+from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.models.facts import presence_limits
 from fleet.projections.events import OPEN, EventRow, event_rows
-from fleet.projections.machines import MachineRow, OpenEventBrief, event_brief, machine_rows, with_presence
+from fleet.projections.machines import (
+    MachineRow,
+    OpenEventBrief,
+    agentless,
+    event_brief,
+    machine_rows,
+    with_presence,
+)
 from fleet.projections.paging import Page, Segment, read_page
 from fleet.projections.refs import KIND_LABELS, PresenceCounts, SetRef, count_presence, plain_name
 
@@ -48,6 +56,18 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
+class MissingMachine:
+    """A machine that an imported inventory lists and that has no agent. Texts that it does not state are empty."""
+
+    name: str
+    vm_id: str
+    zone: str
+    region: str
+    size: str
+    imported_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class SetRow:
     """One set with its machines by name. `warnings` are sentences."""
 
@@ -58,6 +78,7 @@ class SetRow:
     subscription: str
     resource_group: str
     machines: tuple[MachineRow, ...]
+    without_agent: tuple[MissingMachine, ...]
     presence: PresenceCounts
     open_events: tuple[OpenEventBrief, ...]
     warnings: tuple[str, ...]
@@ -113,24 +134,31 @@ def _grid(machines: Sequence[MachineRow], events: Sequence[OpenEventBrief]) -> G
     return Grid(update_domains=update_domains, rows=rows)
 
 
-def _others(names: Sequence[str]) -> str:
-    return f" and {len(names) - 5} more" if len(names) > 5 else ""
-
-
-def _warnings(row: AvailabilitySet, machines: Sequence[MachineRow], counts: PresenceCounts) -> tuple[str, ...]:
+def _warnings(
+    row: AvailabilitySet,
+    machines: Sequence[MachineRow],
+    counts: PresenceCounts,
+    without_agent: Sequence[MissingMachine],
+    foreign: Sequence[str],
+) -> tuple[str, ...]:
     found = []
     if row.kind == "provisional":
         found.append("Nobody has stated this set's name yet, so it is provisional.")
     silent = [machine.resource_name for machine in machines if machine.presence is Presence.SILENT]
     if silent:
-        found.append("No word from " + ", ".join(silent[:5]) + _others(silent) + ".")
+        found.append(f"No word from {listed(silent)}.")
     expected = [machine.resource_name for machine in machines if machine.presence is Presence.EXPECTED]
     if expected:
-        found.append("Enrolled but never heard: " + ", ".join(expected[:5]) + _others(expected) + ".")
-    if counts.total and not counts.live:
+        found.append(f"Enrolled but never heard: {listed(expected)}.")
+    if without_agent:
+        names = [machine.name for machine in without_agent]
+        which = "1 machine has" if len(names) == 1 else f"{len(names)} machines have"
+        found.append(f"By the imported inventory {which} no agent: {listed(names)}.")
+    found += foreign
+    if (counts.total or without_agent) and not counts.live:
         found.append("No live agent: nothing that Azure announces here would be seen.")
-    names = [plain_name(machine.resource_name) for machine in machines if machine.presence is not Presence.GONE]
-    if len(set(names)) < len(names):
+    plain = [plain_name(machine.resource_name) for machine in machines if machine.presence is not Presence.GONE]
+    if len(set(plain)) < len(plain):
         found.append("Two machines have one resource name.")
     found += [f"{machine.resource_name}: {warning}" for machine in machines for warning in machine.warnings]
     return tuple(found)
@@ -145,6 +173,8 @@ def _shape(sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *,
     open_events: dict[int, list[OpenEventBrief]] = defaultdict(list)
     for event in events:
         open_events[event.availability_set_id].append(event_brief(event))
+    missing = _without_agent(sets)
+    foreign = _foreign(sets)
     shaped = []
     for row in sets:
         inside = machine_rows(machines[row.pk], now=now, limits=limits)
@@ -158,13 +188,53 @@ def _shape(sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *,
                 subscription=row.subscription,
                 resource_group=row.resource_group,
                 machines=inside,
+                without_agent=tuple(missing[row.pk]),
                 presence=counts,
                 open_events=tuple(open_events[row.pk]),
-                warnings=_warnings(row, inside, counts),
+                warnings=_warnings(row, inside, counts, missing[row.pk], foreign[row.pk]),
                 grid=_grid(inside, open_events[row.pk]),
             )
         )
     return tuple(shaped)
+
+
+def _without_agent(sets: Sequence[AvailabilitySet]) -> dict[int, list[MissingMachine]]:
+    found: dict[int, list[MissingMachine]] = defaultdict(list)
+    rows = agentless().filter(availability_set__in=[row.pk for row in sets])
+    for row in rows.order_by("name", "pk"):
+        found[row.availability_set_id or 0].append(
+            MissingMachine(
+                name=row.name,
+                vm_id=row.vm_id,
+                zone=row.zone,
+                region=row.region,
+                size=row.size,
+                imported_at=row.imported_at,
+            )
+        )
+    return found
+
+
+def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[str]]:
+    """Machines of other named sets that list an open event of one of these sets."""
+    found: dict[int, list[str]] = defaultdict(list)
+    rows = (
+        Sighting.objects.filter(
+            foreign=True,
+            gone_at__isnull=True,
+            event__availability_set__in=[row.pk for row in sets],
+            event__status__in=OPEN,
+        )
+        .values_list("event__availability_set", "machine__resource_name", "machine__availability_set__name")
+        .order_by("machine__resource_name")
+        .distinct()
+    )
+    for set_id, machine, other in rows:
+        found[set_id].append(
+            f"{machine} of “{other}” lists an open event of this set, and only machines of one set see the same events."
+            " Correct where the machine belongs, or merge the two sets."
+        )
+    return found
 
 
 def _open_events(sets: Sequence[AvailabilitySet]) -> list[ScheduledEvent]:
@@ -182,14 +252,14 @@ def listing(
     cursor: str | None = None,
     size: int | None = None,
 ) -> Page[SetRow]:
-    """Sets by name, without those that were merged into another. Three queries."""
+    """Sets by name, without those that were merged into another. Five queries."""
     rows = AvailabilitySet.objects.all() if sets is None else sets
     page = read_page([Segment(rows.filter(merged_into=None), "name")], cursor=cursor, size=size)
     return page.map(lambda found: _shape(found, _open_events(found), now=now))
 
 
 def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple[SetRow, ...]:
-    """The front page's sets: those in `first` (ids, in this order), then others by name. Three queries."""
+    """The front page's sets: those in `first` (ids, in this order), then others by name. Five queries."""
     rank = Case(
         *[When(pk=pk, then=Value(number)) for number, pk in enumerate(first[:limit])],
         default=Value(limit),
@@ -202,7 +272,7 @@ def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple
 
 
 def detail(*, set_id: int, now: datetime) -> SetDetail | None:
-    """One set with its open events. Five queries; a merged set answers with the one it went into, for one more."""
+    """One set with its open events. Seven queries; a merged set answers with the one it went into, for one more."""
     row = AvailabilitySet.objects.select_related("merged_into").filter(pk=set_id).first()
     if row is None:
         return None

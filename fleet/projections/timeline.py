@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from fleet.domain.entries import ENTRY_LOOKS, EntryKind
 from fleet.domain.states import Look
-from fleet.models import Entry
+from fleet.models import AvailabilitySet, Entry
 from fleet.projections.paging import Page, Segment, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 
@@ -66,14 +66,19 @@ def _page(
     return page.map(_rows)
 
 
+def with_merged(set_id: int) -> list[int]:
+    """The set and those that were merged into it (row ids): entries keep the set that they were written of."""
+    return [set_id, *AvailabilitySet.objects.filter(merged_into=set_id).values_list("pk", flat=True)]
+
+
 def for_event(*, event_id: str, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
     """Oldest first: an event is read as a story. One query."""
     return _page(Entry.objects.filter(event__event_id=event_id.upper()), cursor=cursor, size=size, newest_first=False)
 
 
 def for_set(*, set_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
-    """Newest first. One query."""
-    return _page(Entry.objects.filter(availability_set_id=set_id), cursor=cursor, size=size)
+    """Newest first, with the entries of sets that were merged into it. Two queries."""
+    return _page(Entry.objects.filter(availability_set__in=with_merged(set_id)), cursor=cursor, size=size)
 
 
 def for_machine(*, machine_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:

@@ -83,7 +83,7 @@ def test_a_timeline_has_pages_too(fleet: factories.Fleet, viewer: Caller) -> Non
 @pytest.mark.parametrize(
     ("address", "most"),
     [
-        ("sets/", 5),
+        ("sets/", 7),
         ("machines/", 3),
         ("events/", 6),
         ("events/{event}/", 14),

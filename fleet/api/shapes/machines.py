@@ -13,6 +13,7 @@ from fleet.api.shapes.base import (
     texts,
     word,
 )
+from fleet.domain.sets import SetSource
 from fleet.domain.states import EventStatus
 
 
@@ -45,7 +46,12 @@ class MachineSerializer(serializers.Serializer[Any]):
     clock_offset_seconds = serializers.FloatField(allow_null=True, help_text="How far its clock is ahead.")
     enrolled_at = Time()
     revoked_at = Time(allow_null=True)
-    warnings = texts()
+    set_source = serializers.ChoiceField(
+        [source.value for source in SetSource],
+        allow_blank=True,
+        help_text="Whose word about its set counts; empty when nobody says anything.",
+    )
+    warnings = texts("What is wrong with the machine, in sentences; also when sources disagree about its set.")
 
 
 class MachineDetailSerializer(MachineSerializer):
@@ -62,6 +68,15 @@ class PresenceCountsSerializer(serializers.Serializer[Any]):
     expected = serializers.IntegerField()
 
 
+class MissingMachineSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    vm_id = serializers.CharField(help_text="Empty when the inventory does not say it.")
+    zone = serializers.CharField()
+    region = serializers.CharField()
+    size = serializers.CharField()
+    imported_at = Time(help_text="When an inventory last listed it.")
+
+
 class SetSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     kind = serializers.ChoiceField(
@@ -72,6 +87,9 @@ class SetSerializer(serializers.Serializer[Any]):
     subscription = serializers.CharField()
     resource_group = serializers.CharField()
     machines = MachineSerializer(many=True)
+    without_agent = MissingMachineSerializer(
+        many=True, help_text="Machines that an imported inventory lists and that have no agent."
+    )
     presence = PresenceCountsSerializer(help_text="How many machines are how present.")
     open_events = OpenEventSerializer(many=True, help_text="By time left.")
     warnings = texts("What is wrong with the set, in sentences.")

@@ -5,6 +5,8 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
+from fleet.domain.sets import NAMED_KINDS
+
 
 class RequestSerializer(serializers.Serializer[Any]):
     """Refuses fields that it does not know: a misspelt one must not be passed over in silence."""
@@ -47,6 +49,29 @@ class ApproveSerializer(RequestSerializer):
 
 class WithdrawSerializer(RequestSerializer):
     comment = comment_field(required=False, default="", help_text="Why; it stands in the timeline.")
+
+
+class NameSetSerializer(RequestSerializer):
+    name = serializers.CharField(
+        required=False, max_length=200, help_text="The name that a provisional set gets; another one has its name."
+    )
+    kind = serializers.ChoiceField(
+        NAMED_KINDS, required=False, help_text="With a name; `availability_set` if nothing is said."
+    )
+    service = serializers.CharField(
+        required=False, allow_blank=True, max_length=200, help_text="What it belongs to; empty for nothing."
+    )
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        if not values:
+            raise serializers.ValidationError("Say a name, or a service.")
+        return values
+
+
+class MergeSetSerializer(RequestSerializer):
+    into = serializers.IntegerField(
+        min_value=1, max_value=2**63 - 1, help_text="The id of the set that remains; this one goes into it."
+    )
 
 
 class JoinTokenRequestSerializer(RequestSerializer):

@@ -1,4 +1,4 @@
-"""Sets, machines and join tokens."""
+"""Machines and join tokens."""
 
 from datetime import timedelta
 from functools import partial
@@ -16,51 +16,18 @@ from fleet.api.shapes.machines import (
     JoinTokenSerializer,
     MachineDetailSerializer,
     MachineSerializer,
-    SetSerializer,
 )
 from fleet.api.shapes.pages import page_of
 from fleet.api.shapes.requests import JoinTokenRequestSerializer
 from fleet.operations import enrolment
-from fleet.projections import machines, sets
-from fleet.projections.filters import MachineFilter, SetFilter
+from fleet.projections import machines
+from fleet.projections.filters import MachineFilter
 
-SET_PARAMETERS = query_parameters(
-    ("kind", str, "One kind of set."),
-    ("service", str, "The service, exactly."),
-    ("q", str, "Part of a name or of a resource group."),
-)
 MACHINE_PARAMETERS = query_parameters(
     ("set", int, "The id of a set."),
     ("region", str, "A region, in any case."),
     ("q", str, "Part of a resource name or of a vmId."),
 )
-
-
-class Sets(Call):
-    knows = names_of(SET_PARAMETERS)
-
-    @extend_schema(
-        operation_id="list_sets",
-        summary="Availability sets by name",
-        parameters=SET_PARAMETERS,
-        responses={200: page_of(SetSerializer), **problem_answers(422)},
-    )
-    def get(self, request: Request) -> Response:
-        found = filtered(request, SetFilter(request.query_params))
-        return self.paged(request, SetSerializer, partial(sets.listing, now=self.now, sets=found))
-
-
-class Set(Call):
-    @extend_schema(
-        operation_id="get_set",
-        summary="One availability set with its machines and open events",
-        responses={200: SetSerializer, **problem_answers(404)},
-    )
-    def get(self, request: Request, set_id: int) -> Response:
-        found = sets.detail(set_id=set_id, now=self.now)
-        if found is None:
-            raise Problem("not-found", "No set has this id.")
-        return self.shown(SetSerializer, found.set)
 
 
 class Machines(Call):

@@ -1,0 +1,129 @@
+"""Blind spots, as people see them."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+
+from fleet.domain import blind_spots
+from fleet.domain.blind_spots import AgentFacts, BlindSpot, Certainty, SetFacts
+from fleet.models import AvailabilitySet
+from fleet.models.facts import contact_times, machine_presence, presence_limits
+from fleet.projections.machines import agentless, with_presence
+from fleet.projections.refs import MachineRef, SetRef, set_ref
+
+TITLES = {
+    "switched-off": "Scheduled Events may be switched off",
+    "near-switch-off": "Scheduled Events are about to be switched off",
+    "agent-silent": "Silent agents",
+    "agent-gone": "Agents that are gone",
+    "agent-late": "Late agents",
+    "agent-never-heard": "Agents never heard",
+    "no-agent": "Machines without an agent",
+    "wrong-clock": "Wrong clocks",
+    "agent-too-old": "Agents too old",
+    "upgrades-unannounced": "Upgrades that are not announced",
+    "size-without-upgrade-events": "Sizes without events for upgrades",
+    "zone-without-poller": "Zones without a poller",
+    "upgrades-unknown": "Upgrades that may not be announced",
+    "unnamed-set": "Sets without a name",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BlindSpotRow:
+    """`names` are all machines concerned, `machines` those among them that have an agent."""
+
+    code: str
+    title: str
+    certainty: Certainty
+    reason: str
+    advice: str
+    set: SetRef | None
+    machines: tuple[MachineRef, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlindSpots:
+    """The most dangerous first. `groups` holds the same by kind of blind spot."""
+
+    spots: tuple[BlindSpotRow, ...]
+    server_time: datetime
+
+    @property
+    def groups(self) -> tuple[tuple[str, tuple[BlindSpotRow, ...]], ...]:
+        found: dict[str, list[BlindSpotRow]] = defaultdict(list)
+        for spot in self.spots:
+            found[spot.title].append(spot)
+        return tuple((title, tuple(rows)) for title, rows in found.items())
+
+
+def _row(spot: BlindSpot, sets: dict[int, SetRef]) -> BlindSpotRow:
+    return BlindSpotRow(
+        code=spot.code,
+        title=TITLES[spot.code],
+        certainty=spot.certainty,
+        reason=spot.reason,
+        advice=spot.advice,
+        set=sets[spot.set_id] if spot.set_id is not None else None,
+        machines=tuple(
+            MachineRef(id=pk, resource_name=name) for pk, name in zip(spot.machine_ids, spot.names, strict=False)
+        ),
+        names=spot.names,
+    )
+
+
+def overview(*, now: datetime) -> BlindSpots:
+    """Every blind spot of the fleet. Three queries."""
+    limits = presence_limits()
+    agents: dict[int, list[AgentFacts]] = defaultdict(list)
+    for machine in with_presence().filter(revoked_at=None).order_by("resource_name", "pk"):
+        heard_at, polled_at = contact_times(machine)
+        row = getattr(machine, "presence", None)
+        agents[machine.availability_set_id].append(
+            AgentFacts(
+                machine_id=machine.pk,
+                name=machine.resource_name,
+                presence=machine_presence(machine, now=now, limits=limits),
+                last_heard_at=heard_at,
+                last_poll_at=polled_at,
+                enrolled_at=machine.enrolled_at,
+                clock_offset=row.clock_offset if row else None,
+                agent_version=machine.agent_version,
+                protocol=machine.protocol,
+                zone=machine.zone,
+                size=machine.size,
+            )
+        )
+    missing: dict[int | None, list[tuple[str, str, str]]] = defaultdict(list)
+    for name, zone, size, set_id in (
+        agentless().order_by("name", "pk").values_list("name", "zone", "size", "availability_set_id")
+    ):
+        missing[set_id].append((name, zone, size))
+    # A set in which nobody is left hides nothing.
+    sets = [
+        row
+        for row in AvailabilitySet.objects.filter(merged_into=None).order_by("name", "pk")
+        if row.pk in agents or row.pk in missing
+    ]
+    found = blind_spots.blind_spots(
+        [
+            SetFacts(
+                set_id=row.pk,
+                kind=row.kind,
+                upgrade_notices=row.upgrade_notices,
+                agents=tuple(agents[row.pk]),
+                missing=tuple(missing[row.pk]),
+            )
+            for row in sets
+        ],
+        alone=[name for name, _, _ in missing.get(None, [])],
+        now=now,
+        version=settings.VERSION,
+        protocol=settings.PROTOCOL,
+        clock_tolerance=settings.CLOCK_TOLERANCE_SECONDS,
+    )
+    refs = {row.pk: set_ref(row) for row in sets}
+    return BlindSpots(spots=tuple(_row(spot, refs) for spot in found), server_time=now)
