@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -41,7 +41,9 @@ def reader(view: View[P]) -> View[P]:
         if not request.user.is_authenticated:
             login = resolve_url(settings.LOGIN_URL)
             if is_htmx(request):
-                return HttpResponse(status=401, headers={"HX-Redirect": login})
+                # Back to the page, not to the part that it asked for.
+                there = urlsplit(request.headers.get("HX-Current-URL", "")).path or "/"
+                return HttpResponse(status=401, headers={"HX-Redirect": f"{login}?{urlencode({'next': there})}"})
             answer = HttpResponse(status=302)
             answer["Location"] = f"{login}?{urlencode({'next': request.get_full_path()})}"
             return answer
@@ -68,7 +70,9 @@ def page(
         return timed(render(request, f"parts/{asked}.html", context | parts[asked](), status=status))
     for make in parts.values():
         context |= make()
-    context |= {"may_administer": can_administer(request.user), "pulse": pulse(now=now)}
+    context |= {"may_administer": can_administer(request.user)}
+    if "pulse" not in context:
+        context["pulse"] = pulse(now=now)
     return timed(render(request, template, context, status=status))
 
 

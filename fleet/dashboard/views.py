@@ -40,7 +40,7 @@ def decision_queue(request: HttpRequest) -> HttpResponse:
         request,
         "queue.html",
         {
-            "queue": lambda: {"queue": waiting(), "overview": fleet.overview(now=now)},
+            "queue": lambda: {"queue": waiting(), "pulse": waiting().pulse, "overview": fleet.overview(now=now)},
             "cards": lambda: {"cards": sets.cards(now=now, first=waiting().set_ids)},
             "recent": lambda: {"entries": timeline.fleet(size=15)},
         },

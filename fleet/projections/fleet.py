@@ -3,27 +3,25 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Max, Q
+from django.db.models import Count, Q
 from django.db.models.functions import Greatest
 
-from fleet.models import AvailabilitySet, Machine, ScheduledEvent
+from fleet.models import Machine, ScheduledEvent
 from fleet.models.facts import presence_limits
 from fleet.projections.refs import PresenceCounts
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`last_event_at` is when the newest event was first seen, `last_heard_at` when any agent was last heard."""
+    """`last_event_at` is when the newest event was first seen."""
 
     presence: PresenceCounts
-    sets: int
     last_event_at: datetime | None
-    last_heard_at: datetime | None
     server_time: datetime
 
 
 def overview(*, now: datetime) -> Overview:
-    """Three queries. The conditions say the same as `fleet.models.facts.machine_presence`; a test compares them."""
+    """Two queries. The conditions say the same as `fleet.models.facts.machine_presence`; a test compares them."""
     limits = presence_limits()
 
     def after(seconds: float) -> datetime:
@@ -44,7 +42,6 @@ def overview(*, now: datetime) -> Overview:
         not_gone=Count("pk", filter=not_gone),
         expected=Count("pk", filter=valid & Q(**{f"{heard}__isnull": True})),
         everything=Count("pk"),
-        last_heard_at=Max(heard),
     )
     presence = PresenceCounts(
         live=counted["live"],
@@ -56,8 +53,6 @@ def overview(*, now: datetime) -> Overview:
     newest = ScheduledEvent.objects.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
     return Overview(
         presence=presence,
-        sets=AvailabilitySet.objects.filter(merged_into=None).count(),
         last_event_at=newest,
-        last_heard_at=counted["last_heard_at"],
         server_time=now,
     )

@@ -20,6 +20,14 @@ class QueueItem:
 
 
 @dataclass(frozen=True, slots=True)
+class Pulse:
+    """How many events need a decision within 24 hours, and when the first of them is due."""
+
+    waiting: int
+    next_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class DecisionQueue:
     """`waiting` needs a decision; `under_way` is decided, started or past NotBefore; `far_ahead` lies beyond 24 hours.
 
@@ -33,16 +41,10 @@ class DecisionQueue:
     server_time: datetime
 
     @property
-    def shortest_seconds(self) -> float | None:
-        """The least time left among the events that wait for a decision."""
-        times = [item.event.seconds_left for item in self.waiting if item.event.seconds_left is not None]
-        return min(times, default=None)
-
-    @property
-    def next_at(self) -> datetime | None:
-        """NotBefore of the event with the least time left."""
+    def pulse(self) -> Pulse:
+        """What `pulse` would ask for again."""
         times = [item.event.not_before for item in self.waiting if item.event.not_before is not None]
-        return min(times, default=None)
+        return Pulse(waiting=len(self.waiting), next_at=min(times, default=None))
 
     @property
     def items(self) -> tuple[QueueItem, ...]:
@@ -71,14 +73,6 @@ def decision_queue(*, now: datetime) -> DecisionQueue:
     return DecisionQueue(
         waiting=tuple(waiting), under_way=tuple(under_way), far_ahead=tuple(far), more=more, server_time=now
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Pulse:
-    """How many events need a decision within 24 hours, and when the first of them is due."""
-
-    waiting: int
-    next_at: datetime | None
 
 
 def pulse(*, now: datetime) -> Pulse:

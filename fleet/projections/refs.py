@@ -28,6 +28,11 @@ class SetRef:
     def provisional(self) -> bool:
         return self.kind == "provisional"
 
+    @property
+    def label(self) -> str:
+        """The name; that of a provisional set is a vmId, which tells people nothing."""
+        return "unnamed set" if self.provisional else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class MachineRef:

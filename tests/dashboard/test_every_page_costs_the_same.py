@@ -81,7 +81,7 @@ def costs(client: Client) -> dict[str, int]:
 EXPECTED = {
     "queue": 4,
     "pulse": 1,
-    "overview": 3,
+    "overview": 2,
     "cards": 5,
     "sets": 5,
     "set": 7,

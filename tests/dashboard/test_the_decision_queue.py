@@ -57,7 +57,8 @@ def test_an_event_of_a_degraded_host_stands_in_a_strip_of_its_own(fleet: factori
     assert "Nothing needs a decision" in shown
     assert "Days ahead" in shown
     assert "redeploy the machine yourself" in shown
-    assert 'data-waiting="0"' in operator.get("/pulse/").content.decode()
+    for address in ("/pulse/", "/"):
+        assert 'data-waiting="0"' in operator.get(address).content.decode()
 
 
 def test_the_head_of_every_page_carries_the_count_and_the_next_time(fleet: factories.Fleet, operator: Client) -> None:

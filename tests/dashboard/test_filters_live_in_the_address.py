@@ -1,0 +1,87 @@
+"""Lists by their filters, which stand in the address and in the address of the part that refreshes."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from tests import factories
+from tests.dashboard.conftest import text_of
+
+OTHER = "0A1B2C3D-0000-4000-8000-000000000001"
+
+
+@pytest.fixture
+def two(fleet: factories.Fleet) -> factories.Fleet:
+    """Two open events of `web`: a Freeze of vm1 that is approved, a Reboot of VM2 that waits."""
+    fleet.enrol_set()
+    fleet.enrol("lone", availability_set="standalone:lone")
+    fleet.later(1)
+    due = fleet.now + timedelta(minutes=15)
+    fleet.all_say(
+        factories.listing(resources=("vm1",), not_before=due),
+        factories.listing(OTHER, event_type="Reboot", resources=("VM2",), not_before=due, EventSource="User"),
+        names=[f"vm{number}" for number in range(1, 7)],
+    )
+    fleet.approve(factories.EVENT)
+    return fleet
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("", {"vm1", "VM2"}),
+        ("needs_decision=true", {"VM2"}),
+        ("needs_decision=false", {"vm1"}),
+        ("type=freeze", {"vm1"}),
+        ("source=user", {"VM2"}),
+        ("status=SCHEDULED", {"vm1", "VM2"}),
+        ("status=ENDED", set()),
+        ("machine={vm2}", {"VM2"}),
+        ("machine={vm3}", set()),
+        ("machine=999999", set()),
+        ("set={set}", {"vm1", "VM2"}),
+        ("since=2999-01-01T00:00:00Z", set()),
+        ("until=2999-01-01T00:00:00Z", {"vm1", "VM2"}),
+    ],
+)
+def test_events_by_filter(two: factories.Fleet, operator: Client, query: str, shown: set[str]) -> None:
+    ids = {name: agent.machine.pk for name, agent in two.agents.items()}
+    asked = query.format(**ids, set=factories.the_set().pk)
+    body = text_of(operator.get(f"/events/?{asked}"))
+    assert {name for name in ("vm1", "VM2") if f"of {name}" in body} == shown
+
+
+def test_the_part_that_refreshes_keeps_the_filter(two: factories.Fleet, operator: Client) -> None:
+    body = operator.get("/events/?needs_decision=true").content.decode()
+    assert 'hx-get="/events/?needs_decision=true&amp;part=event_rows"' in body
+    part = operator.get("/events/?needs_decision=true&part=event_rows", headers={"HX-Request": "true"})
+    assert "of vm1" not in text_of(part)
+
+
+def test_machines_sets_and_entries_by_filter(two: factories.Fleet, operator: Client) -> None:
+    assert "vm3" not in text_of(operator.get("/machines/?q=LONE"))
+    assert "lone" in text_of(operator.get("/machines/?q=LONE"))
+    only = text_of(operator.get("/sets/?kind=standalone"))
+    assert "lone standalone" in only
+    assert "web" not in only
+    story = text_of(operator.get(f"/timeline/?event={OTHER.lower()}"))
+    assert "Reboot" in story
+    assert "Freeze" not in story
+    machine = two.agents["lone"].machine.pk
+    assert "vm1 enrolled" not in text_of(operator.get(f"/timeline/?machine={machine}"))
+
+
+def test_a_long_list_goes_on_at_a_link_that_keeps_the_filter(two: factories.Fleet, operator: Client) -> None:
+    for number in range(60):
+        two.enrol(f"many{number:02d}", availability_set="standalone:many", heard=False)
+    first = operator.get("/machines/?q=many").content.decode()
+    assert "many49" in first
+    assert "many50" not in first
+    link = first.split('<nav class="pager"')[1].split('href="')[1].split('"')[0].replace("&amp;", "&")
+    assert "q=many" in link
+    second = operator.get(f"/machines/{link}").content.decode()
+    assert "many50" in second
+    assert "many59" in second
+    assert "many49" not in second
+    assert "Before" in second
