@@ -16,9 +16,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import hooks_process as process
 from . import wire
 from .clock import Clock
 from .document import Document
@@ -26,20 +25,28 @@ from .hooks_folder import FolderRefused, Hook, hooks_of
 from .hooks_state import (
     FAILED,
     NOTHING,
+    OUTPUT_CHARACTERS,
     PREPARE,
     RECOVER,
     RUNNING,
     Event,
     Memory,
     Progress,
+    boot,
     events_of,
     memory_of,
     names,
     next_due,
     started,
 )
+from .late import Late
 from .quiet import Quiet
 from .spool import Spool, SpoolError
+
+if TYPE_CHECKING:
+    from . import hooks_process as process
+else:
+    process = Late(f"{__package__}.hooks_process")
 
 IDLE_SECONDS = 3600.0
 # How often it looks whether the machine's name has become known.
@@ -69,7 +76,7 @@ class Hooks:
         clock: Clock,
         quiet: Quiet,
         reported: Callable[[], None],
-        boot: Callable[[], str] = process.boot,
+        this_boot: Callable[[], str] = boot,
     ) -> None:
         self.wake = threading.Event()
         self._folder = folder
@@ -87,7 +94,7 @@ class Hooks:
         # The newest word on each event since the last step, also of those that are gone again.
         self._words: dict[str, Event] = {}
         self._unwritten: deque[tuple[datetime, dict[str, Any]]] = deque(maxlen=UNWRITTEN)
-        self._boot = boot()
+        self._boot = this_boot()
         self._memory: Memory = memory_of(spool.get("hooks"))
         self._kept = self._memory.to_text()
         self._to_resume = any(progress.running for progress in self._memory.events.values())
@@ -234,7 +241,7 @@ class Hooks:
                 outcome,
                 f" ({sentence})" if sentence else "",
             )
-            self._report(progress, "end", outcome, output=sentence[: process.OUTPUT_CHARACTERS])
+            self._report(progress, "end", outcome, output=sentence[:OUTPUT_CHARACTERS])
 
     def _environment(self, progress: Progress, listed: dict[str, Event]) -> dict[str, str]:
         event, name = progress.event, self._memory.resource_name

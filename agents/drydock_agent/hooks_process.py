@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO
 
 from .connections import Interrupted
+from .hooks_state import FAILED, OUTPUT_CHARACTERS, SUCCEEDED, TIMED_OUT
 
-OUTPUT_CHARACTERS = 4000
 # Between asking a hook to end and ending it; at the agent's own stop there is less time.
 GRACE_SECONDS = 5.0
 STOP_GRACE_SECONDS = 0.3
@@ -70,7 +70,7 @@ def run(
         )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return Ended("failed", None, time.monotonic() - begun, f"It cannot be run: {reason}.")
+        return Ended(FAILED, None, time.monotonic() - begun, f"It cannot be run: {reason}.")
     tail = _Tail(child.stdout)
     threading.Thread(target=_give, args=(child.stdin, given), name="hook input", daemon=True).start()
     _wait(child, begun + timeout, stopping)
@@ -81,8 +81,8 @@ def run(
     seconds = time.monotonic() - begun
     output = tail.text()
     if timed_out:
-        return Ended("timed-out", None, seconds, output)
-    return Ended("failed" if child.returncode else "succeeded", child.returncode, seconds, output)
+        return Ended(TIMED_OUT, None, seconds, output)
+    return Ended(FAILED if child.returncode else SUCCEEDED, child.returncode, seconds, output)
 
 
 def end_leftovers(mark: str) -> int:
@@ -99,14 +99,6 @@ def end_leftovers(mark: str) -> int:
                 _kill(int(entry.name), _SIGKILL)
                 ended += 1
     return ended
-
-
-def boot() -> str:
-    """A word that changes with each boot of the machine; empty where the system has none (it is Linux that does)."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except (OSError, ValueError):
-        return ""
 
 
 class _Tail:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 PREPARE = "prepare"
@@ -15,6 +16,9 @@ SUCCEEDED = "succeeded"
 FAILED = "failed"
 TIMED_OUT = "timed-out"
 NOTHING = "nothing"
+
+# Of what a hook prints, the last.
+OUTPUT_CHARACTERS = 4000
 
 Event = dict[str, Any]
 
@@ -99,6 +103,14 @@ def names(event: Event, resource_name: str) -> bool:
 def started(event: Event) -> bool:
     """Whether Azure has started it."""
     return str(event.get("EventStatus") or "").strip().casefold() == "started"
+
+
+def boot() -> str:
+    """A word that changes with each boot of the machine; empty where the system has none (it is Linux that has)."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def next_due(memory: Memory, listed: Mapping[str, Event]) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from drydock_agent import wire
 from drydock_agent.hooks import Hooks
-from drydock_agent.hooks_process import boot
+from drydock_agent.hooks_state import boot
 from drydock_agent.imds import Imds
 from drydock_agent.quiet import Quiet
 from drydock_agent.scheduled_events import ScheduledEvents
@@ -74,7 +74,7 @@ class Machine:
             clock=clock,
             quiet=quiet,
             reported=lambda: None,
-            boot=boot,
+            this_boot=boot,
         )
         self.poller = ScheduledEvents(
             imds=self.imds,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from drydock_agent.connections import Interrupted
 from drydock_agent.hooks_folder import Hook
-from drydock_agent.hooks_process import OUTPUT_CHARACTERS, Ended, end_leftovers, run
+from drydock_agent.hooks_process import Ended, end_leftovers, run
+from drydock_agent.hooks_state import OUTPUT_CHARACTERS
 
 from tests.agent.fleet_double import eventually
 from tests.agent.machine_hooks import alive

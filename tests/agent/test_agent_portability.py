@@ -58,6 +58,15 @@ def test_only_requests_and_what_it_brings_is_needed(path: Path) -> None:
 def test_nothing_large_is_imported() -> None:
     program = "import sys, drydock_agent.__main__; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    large = {"asyncio", "charset_normalizer", "chardet", "concurrent.futures", "ctypes", "multiprocessing", "redis"}
+    large = {
+        "asyncio",
+        "charset_normalizer",
+        "chardet",
+        "concurrent.futures",
+        "ctypes",
+        "multiprocessing",
+        "redis",
+        "subprocess",
+    }
     assert large & set(loaded) == set()
     assert "django" not in loaded

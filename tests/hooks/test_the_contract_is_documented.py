@@ -8,7 +8,8 @@ from pathlib import Path
 
 from azure_simulator.testing import RunningSimulator
 from drydock_agent.config import SPEC, default_hooks_dir
-from drydock_agent.hooks_process import GRACE_SECONDS, OUTPUT_CHARACTERS, STOP_GRACE_SECONDS
+from drydock_agent.hooks_process import GRACE_SECONDS, STOP_GRACE_SECONDS
+from drydock_agent.hooks_state import OUTPUT_CHARACTERS
 
 from tests.agent.agents import SteppedClock
 from tests.agent.machine_hooks import HookFolder, Machine
