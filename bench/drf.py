@@ -1,6 +1,7 @@
 """The baseline: what one writes first with Django REST framework, a serializer and get_or_create.
 
-Same tables, same credential, same answer after the commit; but it merges nothing and writes no timeline.
+Same tables, same credential, same answer after the commit; but it merges nothing, knows no presence, and writes no
+timeline.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rest_framework.views import APIView
 
 application = get_wsgi_application()
 
-from fleet.models import DocumentBody, Machine, Observation, PresenceRow  # noqa: E402
+from fleet.models import DocumentBody, Machine, Observation  # noqa: E402
 
 
 class Agent:
@@ -76,10 +77,6 @@ class Reports(APIView):
         batch.is_valid(raise_exception=True)
         now, acknowledged = timezone.now(), 0
         with transaction.atomic():
-            PresenceRow.objects.update_or_create(
-                machine=request.user.machine,
-                defaults={"last_heard_at": now, "last_poll_at": batch.validated_data["last_poll_at"]},
-            )
             for report in batch.validated_data["reports"]:
                 data = report["data"]
                 document, _ = DocumentBody.objects.get_or_create(

@@ -26,8 +26,8 @@ from bench.table import Line, number
 MACHINES = 360
 ROUNDS = 5
 SECONDS = 2.5
-# Connections: many agents with one document each; a few that catch up; as many as the baseline has threads, thrice.
-SINGLE, CATCHING_UP, BASELINE = 128, 8, 24
+# Connections: agents with one document each; a few that catch up; thrice as many as the baseline has threads.
+SINGLE, CATCHING_UP, BASELINE = 64, 8, 24
 BATCH = 100
 
 
