@@ -45,6 +45,7 @@ async def _serve(loaded: fleet.Fleet, arguments: argparse.Namespace) -> None:
         as_vm=arguments.as_vm,
         wire_server=_address(arguments.wire_server, "--wire-server") if arguments.wire_server else None,
         first_call_seconds=arguments.first_call,
+        most_a_second=arguments.most_a_second,
     ) as running:
         print(f"listening on {running.url}", flush=True)
         if running.wire_server_url:
@@ -94,6 +95,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--first-call", type=float, default=0.0, metavar="SECONDS", help="how long the first call takes"
     )
+    parser.add_argument("--most-a-second", type=int, default=0, metavar="N", help="requests of a machine; 5 at Azure")
     parser.add_argument("--story", type=_speed, default=0.0, metavar="SPEED", help="play by itself; 1 is real time")
     parser.add_argument("--redis-url", default="", metavar="URL", help="server of the caches that name none")
     parser.add_argument("--parent", type=int, default=0, metavar="PID", help="end when this parent process is gone")

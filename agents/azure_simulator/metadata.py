@@ -7,6 +7,7 @@ import json
 import re
 import uuid
 import zlib
+from collections import deque
 from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any
@@ -38,8 +39,13 @@ _INCARNATION_JUMP = 3
 class Metadata:
     """Answers as Azure would answer the machine that asks."""
 
-    def __init__(self, azure: Azure, waiting_faults: faults.Faults, log: Log, clock: Clock) -> None:
+    def __init__(
+        self, azure: Azure, waiting_faults: faults.Faults, log: Log, clock: Clock, *, most_a_second: int = 0
+    ) -> None:
         self._azure = azure
+        # 0 is no limit. Machine -> times of its newest requests, at most as many as a second may have.
+        self._most = most_a_second
+        self._newest: dict[str, deque[datetime]] = {}
         self._faults = waiting_faults
         self._log = log
         self._clock = clock
@@ -67,6 +73,8 @@ class Metadata:
         if pause:
             # What an interrupted machine has sent goes on its way when the machine goes on.
             return self._after(pause, vm, path, request, now + timedelta(seconds=pause))
+        if self._most and self._too_many(vm, now):
+            return Response(429, encoded({"error": _LATER[429]}), headers=(("Retry-After", "1"),))
         if path == SCHEDULED_EVENTS:
             return self._scheduled_events(*found, request, now)
         refusal = _refused(request, enforce_header=True)
@@ -79,6 +87,13 @@ class Metadata:
         if path == INSTANCE or path.startswith(INSTANCE + "/"):
             return _instance(*found, path, dict(_parameters(request)))
         return _error(404, "Not found")
+
+    def _too_many(self, vm: str, now: datetime) -> bool:
+        newest = self._newest.setdefault(vm, deque(maxlen=self._most))
+        if len(newest) == self._most and (now - newest[0]).total_seconds() < 1:
+            return True
+        newest.append(now)
+        return False
 
     def _scheduled_events(self, in_set: MachineSet, machine: Machine, request: Request, now: datetime) -> Answer:
         for fault in self._faults.take(machine.id, faults.TRANSPORT, request.method, now):

@@ -19,7 +19,15 @@ from azure_simulator.metadata import Metadata
 class Server:
     """A running simulator. `url` has no slash at its end; `control` steers it from within the process."""
 
-    def __init__(self, fleet: Fleet, *, clock: Clock, as_vm: str = "", first_call_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        clock: Clock,
+        as_vm: str = "",
+        first_call_seconds: float = 0.0,
+        most_a_second: int = 0,
+    ) -> None:
         azure = Azure(fleet, first_call_seconds=first_call_seconds)
         if as_vm and as_vm not in azure.machines:
             raise FleetError(f"the fleet has no machine {as_vm!r}; it has: {', '.join(azure.machines)}")
@@ -29,7 +37,7 @@ class Server:
         self.wire_server_url = ""
         self.log = Log()
         self.control = Control(azure, faults, self.log, clock)
-        self._metadata = Metadata(azure, faults, self.log, clock)
+        self._metadata = Metadata(azure, faults, self.log, clock, most_a_second=most_a_second)
         self._as_vm = as_vm
 
     def answer(self, request: Request) -> Answer:
@@ -68,6 +76,7 @@ async def start(
     as_vm: str = "",
     wire_server: tuple[str, int] | None = None,
     first_call_seconds: float = 0.0,
+    most_a_second: int = 0,
 ) -> AsyncIterator[Server]:
     """Serve until the block is left. Port 0 picks a free one; see the server's `url`.
 
@@ -76,7 +85,13 @@ async def start(
     """
     if wire_server is not None and not as_vm:
         raise FleetError("the wire server serves one machine: say which with --as-vm")
-    server = Server(fleet, clock=clock or Clock(), as_vm=as_vm, first_call_seconds=first_call_seconds)
+    server = Server(
+        fleet,
+        clock=clock or Clock(),
+        as_vm=as_vm,
+        first_call_seconds=first_call_seconds,
+        most_a_second=most_a_second,
+    )
     connections: set[Connection] = set()
     listening: list[asyncio.Server] = []
     try:

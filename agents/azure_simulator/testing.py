@@ -86,11 +86,13 @@ class RunningSimulator:
         redis_url: str = "",
         port: int = 0,
         first_call_seconds: float = 0,
+        most_a_second: int = 0,
     ) -> None:
         self._fleet = fleet
         self._options: list[str] = ["--listen", f"127.0.0.1:{port}", "--parent", str(os.getpid())]
         self._options += ["--as-vm", as_vm] if as_vm else []
         self._options += ["--first-call", str(first_call_seconds)] if first_call_seconds else []
+        self._options += ["--most-a-second", str(most_a_second)] if most_a_second else []
         self._options += ["--story", str(story)] if story else []
         self._options += ["--redis-url", redis_url] if redis_url else []
         self._child: subprocess.Popen[str]

@@ -7,8 +7,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from azure_simulator.testing import RunningSimulator
@@ -21,7 +22,7 @@ from drydock_agent.instance import Instance
 from drydock_agent.pace import MOST_A_SECOND, Pace
 from drydock_agent.scheduled_events import SWITCHED_OFF_SECONDS
 
-from tests.agent.agents import VM_IDS, Agents, PartsFactory, SteppedClock
+from tests.agent.agents import FLEET, VM_IDS, Agents, PartsFactory, SteppedClock
 from tests.agent.fleet_double import FleetDouble, eventually
 
 SILENT = [
@@ -99,17 +100,37 @@ def test_a_request_that_is_alone_does_not_wait(clock: SteppedClock) -> None:
 
 
 @pytest.mark.flow
-def test_a_burst_of_approvals_beside_the_polls_keeps_to_five_a_second(
+def test_a_burst_of_approvals_beside_the_polls_never_meets_the_limit(tmp_path: Path, fleet: FleetDouble) -> None:
+    with RunningSimulator(FLEET, most_a_second=5) as simulator, ExitStack() as stack:
+        agents = Agents(tmp_path, simulator, fleet)
+        stack.callback(agents.end)
+        events = [simulator.events.create(set="web", type="Freeze", resources=["web-vm1"]) for _ in range(7)]
+        agents.at_work()
+        eventually(lambda: any(len(document["Events"]) == 7 for document in fleet.documents()))
+        for number, event_id in enumerate(events):
+            fleet.order(VM_IDS["web-vm1"], event_id, order_id=f"order-{number}")
+        eventually(lambda: len(simulator.log(vm="web-vm1", method="POST")) == 7)
+        entries = simulator.log(vm="web-vm1")
+        assert {entry["status"] for entry in entries if entry["method"] == "POST"} == {200}
+        assert 429 not in {entry["status"] for entry in entries}
+        times = [datetime.fromisoformat(entry["time"]).timestamp() for entry in entries]
+        assert all(later - first > 0.9 for first, later in zip(times, times[MOST_A_SECOND:], strict=False))
+
+
+@pytest.mark.flow
+def test_a_poll_that_hangs_keeps_no_order_waiting(
     agents: Agents, simulator: RunningSimulator, fleet: FleetDouble
 ) -> None:
-    events = [simulator.events.create(set="web", type="Freeze", resources=["web-vm1"]) for _ in range(5)]
+    event_id = simulator.events.create(set="web", type="Freeze", resources=["web-vm1"])
     agents.at_work()
-    before = simulator.log(vm="web-vm1", limit=1)[-1]["index"]
-    for number, event_id in enumerate(events):
-        fleet.order(VM_IDS["web-vm1"], event_id, order_id=f"order-{number}")
-    eventually(lambda: len(simulator.log(vm="web-vm1", method="POST", since=before)) == 5)
-    times = [datetime.fromisoformat(entry["time"]).timestamp() for entry in simulator.log(vm="web-vm1", since=before)]
-    assert all(later - first > 0.9 for first, later in zip(times, times[MOST_A_SECOND:], strict=False))
+    eventually(lambda: any(document["Events"] for document in fleet.documents()))
+    simulator.fault("web-vm1", "hang", count=1, method="GET")
+    eventually(lambda: simulator.log(vm="web-vm1", limit=1)[-1]["status"] is None)
+    begun = time.monotonic()
+    fleet.order(VM_IDS["web-vm1"], event_id)
+    [receipt] = eventually(fleet.receipts)
+    assert (receipt["azure_status"], time.monotonic() - begun < 3) == (200, True)
+    assert simulator.log(vm="web-vm1", method="GET", limit=1)[-1]["status"] is None, "the poll still hangs"
 
 
 def test_an_answer_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,19 @@ def test_a_refused_call_does_not_switch_the_service_on() -> None:
         assert time.monotonic() - begun > 0.55
 
 
+def test_a_machine_that_asks_more_than_five_times_a_second_is_told_later() -> None:
+    with RunningSimulator(west_norway(), most_a_second=5) as simulator:
+        targets = [EVENTS, "/metadata/instance?api-version=2021-02-01"] * 4
+        begun = time.monotonic()
+        answers = [ask(simulator.vm_url("WestNO_0"), "GET", target, headers=METADATA) for target in targets]
+        assert time.monotonic() - begun < 0.9, "too slow here to ask too fast"
+        assert [answer.status for answer in answers] == [200] * 5 + [429] * 3
+        assert answers[-1].headers["retry-after"] == "1"
+        assert ask(simulator.vm_url("WestNO_1"), "GET", EVENTS, headers=METADATA).status == 200
+        time.sleep(1)
+        assert ask(simulator.vm_url("WestNO_0"), "GET", EVENTS, headers=METADATA).status == 200
+
+
 def test_the_wire_server_serves_one_machines_metadata_and_nothing_else() -> None:
     with simulated(as_vm="WestNO_1", wire_server=True) as azure:
         azure.create(set="west", type="Freeze")

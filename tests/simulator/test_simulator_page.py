@@ -25,5 +25,5 @@ def test_the_page_names_every_option() -> None:
         [sys.executable, "-m", "azure_simulator", "--help"], capture_output=True, text=True, check=True, timeout=10
     )
     options = set(re.findall(r"--[a-z-]+", done.stdout)) - {"--help"}
-    assert len(options) == 8
+    assert len(options) == 9
     assert [option for option in sorted(options) if f"`{option}" not in PAGE] == []
