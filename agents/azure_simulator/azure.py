@@ -98,6 +98,8 @@ class Azure:
     def __init__(self, fleet: Fleet, *, first_call_seconds: float = 0.0) -> None:
         self.fleet = fleet
         self._first_call = timedelta(seconds=first_call_seconds)
+        # Whether there is anything to wait for at a first call.
+        self.slow_to_begin = first_call_seconds > 0
         # Machine ids: until when a machine is interrupted, and until when it does not exist (None: for ever).
         self._paused: dict[str, datetime] = {}
         self._deleted: dict[str, datetime | None] = {}

@@ -98,7 +98,7 @@ class Metadata:
     def _scheduled_events(self, in_set: MachineSet, machine: Machine, request: Request, now: datetime) -> Answer:
         for fault in self._faults.take(machine.id, faults.TRANSPORT, request.method, now):
             return self._faulty(fault, in_set, machine, request, now)
-        if request.method == "GET" and _judged(request)[1] is None:
+        if self._azure.slow_to_begin and request.method == "GET" and _judged(request)[1] is None:
             wait = self._azure.called(in_set, machine, now)
             if wait:
                 return self._slow(wait, in_set, machine, request)
