@@ -80,6 +80,7 @@ def read_inventory(printed: Any) -> Inventory:
     """Everything in one answer of `az`, or in several of them one after the other in a list. Raises InventoryError."""
     items = printed if isinstance(printed, list) else [printed]
     machines: dict[str, InventoryItem] = {}
+    spelled: dict[str, SetKey] = {}
     notices: dict[str, tuple[SetKey, bool]] = {}
     covered: set[str] = set()
     for number, item in enumerate(items, 1):
@@ -91,10 +92,20 @@ def read_inventory(printed: Any) -> Inventory:
                 f"Item {number} is {_what(item)}: print it with `az vm list`, `az vm availability-set list`,"
                 " `az vmss list-instances` or `az vmss list`."
             )
+        if found["kind"].lower() == "availabilitysets":
+            key = SetKey(
+                "availability_set", _text(item, "name") or found["name"], found["subscription"], found["group"]
+            )
+            spelled[key.key] = key
         for machine in _read(item, found, covered, notices):
             known = machines.get(machine.resource_id)
             machines[machine.resource_id] = known.with_more(machine) if known else machine
-    return Inventory(tuple(machines.values()), tuple(notices.values()), frozenset(covered))
+    # A list of machines spells the names of availability sets in capitals, a list of sets as they were given.
+    named = [
+        replace(machine, in_set=spelled.get(machine.in_set.key, machine.in_set)) if machine.in_set else machine
+        for machine in machines.values()
+    ]
+    return Inventory(tuple(named), tuple(notices.values()), frozenset(covered))
 
 
 def _read(

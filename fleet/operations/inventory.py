@@ -82,7 +82,7 @@ def import_inventory(
     )
     actor = by.get_username() if by else "the command line"
     text = (
-        f"{actor} imported an inventory: {found.machines} machines, {found.new} of them new,"
+        f"An inventory was imported by {actor}: {found.machines} machines, {found.new} of them new,"
         f" {found.without_agent} without an agent" + (f", {found.dropped} dropped." if complete else ".")
     )
     write([entry(EntryKind.INVENTORY_IMPORTED, text, at=now, actor=actor, via=via, complete=complete)])

@@ -87,6 +87,10 @@ def ensure_set(key: SetKey, *, now: datetime, service: str = "") -> Availability
             },
         )
         found = final(made)
+    if found.key == key.key and found.name.isupper() and not key.name.isupper():
+        # Azure writes names in capitals here and there; who spells it otherwise knows better.
+        AvailabilitySet.objects.filter(pk=found.pk).update(name=key.name)
+        found.name = key.name
     if service and not found.service:
         AvailabilitySet.objects.filter(pk=found.pk).update(service=service)
         found.service = service

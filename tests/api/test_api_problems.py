@@ -20,7 +20,7 @@ def test_without_a_login_it_says_how_to_log_in(db: None) -> None:
 
 
 def test_an_unknown_address_is_a_problem_and_no_page(db: None) -> None:
-    for address in ("", "nothing/", "events", "sets/one/", "events/a/b/c/", "sets/1/merge/"):
+    for address in ("", "nothing/", "events", "sets/one/", "events/a/b/c/", "sets/1/split/"):
         problem(Caller().get(address), 404, "not-found")
     assert "paths end with a slash" in problem(Caller().post("join-tokens", {}), 404, "not-found")["detail"]
 

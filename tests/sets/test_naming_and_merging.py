@@ -1,0 +1,194 @@
+"""People name provisional sets and merge two that are one; nothing that was written is lost."""
+
+from typing import Any
+
+import pytest
+
+from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine
+from fleet.operations import naming
+from fleet.operations.errors import Refused
+from fleet.projections import sets, timeline
+from fleet.projections.filters import EntryFilter
+from tests.factories import EVENT, Fleet, admin, freeze_completed, listing, open_order, operator, the_event, the_set
+from tests.sets.test_importing_inventories import IDS, take
+from tests.sets.test_reading_inventories import sample
+from tests.sets.test_where_a_machine_belongs import instance, tagged
+
+pytestmark = pytest.mark.django_db
+
+
+def name(fleet: Fleet, row: AvailabilitySet, **fields: Any) -> AvailabilitySet:
+    return naming.name_set(set_id=row.pk, by=admin(), via="page", now=fleet.now, **fields)
+
+
+def merge(fleet: Fleet, source: AvailabilitySet, target: AvailabilitySet) -> AvailabilitySet:
+    return naming.merge_sets(set_id=source.pk, into=target.pk, by=admin(), via="page", now=fleet.now)
+
+
+def provisional(fleet: Fleet, machine: str = "a") -> AvailabilitySet:
+    return fleet.enrol(machine, availability_set="").machine.availability_set
+
+
+def test_a_named_set_keeps_its_machines_and_its_history() -> None:
+    fleet = Fleet()
+    row = provisional(fleet)
+    named = name(fleet, row, name=" web ", service="shop")
+    assert (named.pk, named.kind, named.name, named.service) == (row.pk, "availability_set", "web", "shop")
+    kinds = [entry.kind.value for entry in timeline.for_set(set_id=row.pk).results]
+    assert kinds == ["set_named", "set_named", "machine_enrolled"]
+    assert instance(fleet, "a").availability_set == named
+    # A machine that states the same set is in it at once.
+    assert fleet.enrol("b", availability_set="WEB").machine.availability_set == named
+    assert AvailabilitySet.objects.count() == 1
+
+
+def test_a_shared_event_brings_others_into_the_named_set() -> None:
+    fleet = Fleet()
+    named = name(fleet, provisional(fleet), name="legacy", kind="cloud_service")
+    fleet.enrol("b", availability_set="")
+    fleet.all_say(listing(resources=["a"]))
+    assert named.kind == "cloud_service"
+    assert set(named.machines.values_list("resource_name", flat=True)) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"name": "  "}, "A name has 1 to 200 characters"),
+        ({"name": "a|b"}, "no “|” among them"),
+        ({"name": "x" * 201}, "A name has 1 to 200 characters"),
+        ({"name": "x", "kind": "provisional"}, "A kind is one of availability_set"),
+        ({"kind": "scale_set"}, "A kind comes together with a name"),
+    ],
+)
+def test_a_name_that_is_none_is_refused(fields: dict[str, str], sentence: str) -> None:
+    fleet = Fleet()
+    row = provisional(fleet)
+    with pytest.raises(Refused, match=sentence):
+        name(fleet, row, **fields)
+    assert AvailabilitySet.objects.get().kind == "provisional"
+
+
+def test_only_a_provisional_set_can_be_named_and_only_with_a_new_name() -> None:
+    fleet = Fleet()
+    fleet.enrol("vm1")
+    with pytest.raises(Refused, match="This set has a name: “web”"):
+        name(fleet, the_set(), name="shop")
+    assert name(fleet, the_set(), service="shop").service == "shop"
+    with pytest.raises(Refused) as refused:
+        name(fleet, provisional(fleet), name="Web")
+    assert (refused.value.code, refused.value.details) == ("set-exists", {"set": the_set().pk})
+
+
+def test_naming_and_merging_need_the_right_of_an_admin() -> None:
+    fleet = Fleet()
+    row = provisional(fleet)
+    fleet.enrol("vm1")
+    with pytest.raises(Refused, match="right of an admin"):
+        naming.name_set(set_id=row.pk, by=operator(), via="page", now=fleet.now, name="x")
+    with pytest.raises(Refused, match="right of an admin"):
+        naming.merge_sets(set_id=row.pk, into=the_set().pk, by=operator(), via="page", now=fleet.now)
+
+
+def test_merging_moves_machines_events_and_inventory_and_loses_no_entry() -> None:
+    fleet = Fleet()
+    freeze_completed(fleet)
+    fleet.enrol("other", availability_set="shop")
+    web, shop = the_set("web"), the_set("shop")
+    take(fleet, sample("vm_list"))
+    listed = provisional(fleet, "late")
+    written = set(Entry.objects.values_list("pk", flat=True))
+    merge(fleet, listed, web)
+    remaining = merge(fleet, web, shop)
+    assert remaining == shop
+    assert Machine.objects.exclude(availability_set=shop).count() == 0
+    assert the_event().availability_set == shop
+    assert InventoryMachine.objects.filter(availability_set=shop).count() == 3
+    assert written < set(Entry.objects.values_list("pk", flat=True))
+    story = {entry.id for entry in timeline.for_set(set_id=shop.pk, size=500).results}
+    assert story >= set(Entry.objects.filter(event=the_event()).values_list("pk", flat=True))
+    assert story == set(EntryFilter({"set": shop.pk}).qs.values_list("pk", flat=True))
+    assert Entry.objects.filter(availability_set=web).exists()
+    # Both old ones lead to the new one, in one step.
+    for old in (web, listed):
+        old.refresh_from_db()
+        assert old.merged_into_id == shop.pk
+        shown = sets.detail(set_id=old.pk, now=fleet.now)
+        assert shown is not None
+        assert shown.set.id == shop.pk
+    assert [
+        row.id for row in sets.listing(now=fleet.now).results if row.id != shop.pk and row.kind != "scale_set"
+    ] == []
+
+
+def test_who_states_the_old_name_enrols_into_the_merged_set() -> None:
+    fleet = Fleet()
+    fleet.enrol("vm1")
+    fleet.enrol("vm2", availability_set="shop")
+    merge(fleet, the_set("web"), the_set("shop"))
+    assert fleet.enrol("vm3", availability_set="web").machine.availability_set == the_set("shop")
+
+
+def test_two_names_of_one_merged_set_are_no_disagreement_any_more() -> None:
+    fleet = Fleet()
+    fleet.enrol("vm1")
+    fleet.enrol("vm2", availability_set="shop")
+    assert instance(fleet, "vm1", "web", **tagged("shop")).set_warnings
+    merge(fleet, the_set("shop"), the_set("web"))
+    assert Machine.objects.get(resource_name="vm1").set_warnings == []
+    assert instance(fleet, "vm1", "web", **tagged("shop")).set_warnings == []
+
+
+def test_an_event_that_both_sets_saw_gets_the_votes_of_both() -> None:
+    fleet = Fleet()
+    fleet.enrol("vm1")
+    fleet.enrol("vm2", availability_set="shop")
+    fleet.all_say(listing(resources=["vm1"]))
+    shown = sets.detail(set_id=the_set("web").pk, now=fleet.now)
+    assert shown is not None
+    assert any(warning.startswith("vm2 of “shop” lists an open event of this set") for warning in shown.set.warnings)
+    approval = fleet.approve(EVENT)
+    assert open_order(approval).machine.resource_name == "vm1"
+    merge(fleet, the_set("shop"), the_set("web"))
+    assert not the_event().sightings.filter(foreign=True).exists()
+    assert open_order(approval).machine.resource_name == "vm1"
+    fleet.later(1)
+    fleet.heard("vm1", "vm2")
+    fleet.say("vm1")
+    # The second machine still lists it, and has a vote now.
+    assert the_event().status == "SCHEDULED"
+    shown = sets.detail(set_id=the_set("web").pk, now=fleet.now)
+    assert shown is not None
+    assert not any("lists an open event" in warning for warning in shown.set.warnings)
+
+
+def test_what_cannot_be_one_is_not_merged() -> None:
+    fleet = Fleet()
+    fleet.enrol("vm1")
+    fleet.enrol("vm2", subscriptionId="other")
+    row = provisional(fleet)
+    web, elsewhere = (machine.availability_set for machine in Machine.objects.order_by("pk")[:2])
+    for source, target, sentence in (
+        (web, web, "into itself"),
+        (web, row, "not merged into a provisional one"),
+        (web, elsewhere, "two subscriptions"),
+    ):
+        with pytest.raises(Refused, match=sentence):
+            merge(fleet, source, target)
+    merge(fleet, row, web)
+    with pytest.raises(Refused, match="was merged into another set already"):
+        merge(fleet, row, web)
+    with pytest.raises(Refused, match="There is no set of this id"):
+        naming.merge_sets(set_id=web.pk, into=10**9, by=admin(), via="page", now=fleet.now)
+    with pytest.raises(Refused, match="There is no set of this id"):
+        name(fleet, row, name="x")
+
+
+def test_an_inventory_may_name_a_provisional_set_too() -> None:
+    fleet = Fleet()
+    row = provisional(fleet, "web1")
+    Machine.objects.update(vm_id=IDS["web1"])
+    take(fleet, sample("vm_list"))
+    row.refresh_from_db()
+    assert row.merged_into == the_set("WEB")
+    assert "web1 states its set" in Entry.objects.get(kind="set_merged").text

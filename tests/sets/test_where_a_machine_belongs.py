@@ -1,0 +1,173 @@
+"""Which set a machine is in: configuration, tag, scale set metadata, inventory, in this order."""
+
+from typing import Any
+
+import pytest
+from django.conf import settings
+from drydock_agent import wire
+
+from fleet.domain.sets import SetKey, SetSource, disagreement, read_statements
+from fleet.models import AvailabilitySet, Entry, Machine
+from fleet.operations import enrolment
+from tests.factories import Fleet, listing, the_event, the_set
+
+TAG = "drydock:availability-set"
+PLACE = {"subscriptionId": "S", "resourceGroupName": "RG"}
+SCALE_SET = {"vmScaleSetName": "workers", "placementGroupId": "pg"}
+
+
+def tagged(value: str) -> dict[str, Any]:
+    return {"tagsList": [{"name": TAG, "value": value}]}
+
+
+def read(configured: str = "", inventory: SetKey | None = None, **compute: Any) -> Any:
+    return read_statements(configured=configured, compute={**PLACE, **compute}, inventory=inventory, set_tag=TAG)
+
+
+def test_each_source_counts_before_the_next() -> None:
+    listed = SetKey("availability_set", "listed", "S", "RG")
+    every = read("configured", listed, **tagged("tagged"), **SCALE_SET)
+    assert [each.source for each in every.stated] == list(SetSource)
+    assert every.key.key == "availability_set|s|rg|configured"
+    assert read("", listed, **tagged("tagged"), **SCALE_SET).key.key == "availability_set|s|rg|tagged"
+    assert read("", listed, **SCALE_SET).key.key == "scale_set|s|rg|workers/pg"
+    assert read("", listed).key.key == "availability_set|s|rg|listed"
+    assert read().key is None
+
+
+def test_a_flexible_scale_set_has_an_empty_placement_group() -> None:
+    assert read(vmScaleSetName="burst", placementGroupId="").key.key == "scale_set|s|rg|burst"
+
+
+def test_a_tag_may_name_the_kind_and_its_name_has_any_case() -> None:
+    upper = {"tagsList": [{"name": TAG.upper(), "value": "cloud_service:legacy"}]}
+    assert read(**upper).key.key == "cloud_service|s|rg|legacy"
+
+
+@pytest.mark.parametrize("listed", [None, "x", [None, 5, {"name": TAG}, {"name": TAG, "value": 7}]])
+def test_tags_that_make_no_sense_are_no_tags(listed: Any) -> None:
+    assert read(tagsList=listed).stated == ()
+
+
+def test_a_tag_that_names_no_set_is_a_problem_and_the_next_source_counts() -> None:
+    found = read(**tagged("rack:7"), **SCALE_SET)
+    assert found.source is SetSource.SCALE_SET
+    assert found.problems[0].startswith(f"Its tag {TAG} cannot be read: 'rack:7' names no set")
+
+
+def test_what_one_source_leaves_open_another_fills_in_and_is_no_disagreement() -> None:
+    listed = SetKey("scale_set", "Workers", "s", "rg")
+    found = read("scale_set:workers", listed, **SCALE_SET)
+    assert found.key.key == "scale_set|s|rg|workers/pg"
+    assert disagreement(found.stated, set_tag=TAG) == ""
+
+
+def test_a_disagreement_names_sources_what_each_says_and_what_to_do() -> None:
+    found = read("web", SetKey("standalone", "vm1", "S", "RG"), **tagged("shop"))
+    assert disagreement(found.stated, set_tag=TAG) == (
+        "It is not clear which set this machine is in: its configuration says availability set web, its tag"
+        " drydock:availability-set says availability set shop, the imported inventory says standalone machine vm1."
+        " Until they agree, its configuration counts. Correct the one that is wrong: DRYDOCK_AVAILABILITY_SET on the"
+        " machine (or enrol it with another join token), or the tag drydock:availability-set of the VM, or the"
+        " inventory by importing a newer one; or merge the two sets if both names mean one."
+    )
+
+
+def test_one_name_in_two_resource_groups_is_told_apart() -> None:
+    found = read("web", SetKey("availability_set", "web", "S", "OTHER"))
+    warning = disagreement(found.stated, set_tag=TAG)
+    assert "its configuration says availability set web in resource group RG" in warning
+    assert "the imported inventory says availability set web in resource group OTHER" in warning
+
+
+def instance(fleet: Fleet, name: str, configured: str = "", **compute: Any) -> Machine:
+    """The machine reports its instance metadata, as it does every hour."""
+    agent = fleet.agents[name]
+    whole = {**agent.machine.compute, **compute}
+    data = wire.InstanceData(compute=whole, resource_name=name, availability_set=configured)
+    fleet.record(agent.delivery(agent.report(data, kind=wire.INSTANCE, at=fleet.now)))
+    return Machine.objects.select_related("availability_set").get(pk=agent.machine.pk)
+
+
+@pytest.mark.django_db
+def test_a_warning_comes_with_a_disagreement_and_goes_with_it() -> None:
+    fleet = Fleet()
+    fleet.enrol("vm1")
+    machine = instance(fleet, "vm1", "web", **tagged("shop"))
+    assert machine.availability_set.name == "web"
+    assert machine.set_source == "configuration"
+    assert "says availability set shop" in machine.set_warnings[0]
+    assert instance(fleet, "vm1", "web", **tagged("shop")).set_warnings == machine.set_warnings
+    assert instance(fleet, "vm1", "web", **tagged("web")).set_warnings == []
+    kinds = list(Entry.objects.filter(kind__startswith="set_").order_by("id").values_list("kind", flat=True))
+    assert kinds == ["set_disputed", "set_agreed"]
+
+
+@pytest.mark.django_db
+def test_the_name_of_the_tag_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "SET_TAG", "team-set")
+    fleet = Fleet()
+    tags = [{"name": "team-set", "value": "scale_set:mine"}, {"name": TAG, "value": "other"}]
+    machine = fleet.enrol("vm1", availability_set="", tagsList=tags).machine
+    assert (machine.availability_set.kind, machine.availability_set.name) == ("scale_set", "mine")
+    assert (machine.set_source, machine.set_warnings) == ("tag", [])
+
+
+@pytest.mark.django_db
+def test_the_join_tokens_set_counts_while_the_agent_names_none() -> None:
+    fleet = Fleet()
+    _, fleet.join_token = enrolment.create_join_token(
+        comment="", expires_in=enrolment.timedelta(days=1), now=fleet.now, set_name="scale_set:workers"
+    )
+    assert fleet.enrol("vm1", availability_set="").machine.availability_set.name == "workers"
+    assert instance(fleet, "vm1", "web").availability_set.name == "web"
+    back = instance(fleet, "vm1")
+    assert (back.availability_set.name, back.set_source) == ("workers", "configuration")
+
+
+@pytest.mark.django_db
+def test_a_machine_of_which_nobody_says_anything_any_more_stays_where_it_is() -> None:
+    fleet = Fleet()
+    fleet.enrol("vm1")
+    before = AvailabilitySet.objects.count()
+    machine = instance(fleet, "vm1")
+    assert (machine.availability_set.name, machine.set_source) == ("web", "")
+    vm_id = machine.vm_id
+    fleet.enrol("vm1", availability_set="", vm_id=vm_id)
+    assert Machine.objects.get(vm_id=vm_id).availability_set.name == "web"
+    assert AvailabilitySet.objects.count() == before
+
+
+@pytest.mark.django_db
+def test_naming_one_machine_names_the_whole_provisional_set_it_shared_events_with() -> None:
+    fleet = Fleet()
+    fleet.enrol("a", availability_set="")
+    fleet.enrol("b", availability_set="")
+    fleet.all_say(listing(resources=["a"]))
+    instance(fleet, "b", **tagged("web"))
+    assert the_set("web").machines.count() == 2
+    assert the_event().availability_set == the_set("web")
+
+
+@pytest.mark.django_db
+def test_a_machine_that_turns_out_to_be_of_the_events_set_gets_its_vote() -> None:
+    fleet = Fleet()
+    fleet.enrol("vm1")
+    fleet.enrol("vm2", availability_set="shop")
+    fleet.all_say(listing())
+    assert the_event().sightings.get(machine__resource_name="vm2").foreign
+    instance(fleet, "vm2", "web")
+    assert not the_event().sightings.filter(foreign=True).exists()
+
+
+@pytest.mark.django_db
+def test_the_agents_version_follows_its_reports() -> None:
+    fleet = Fleet()
+    fleet.enrol("vm1")
+    agent = fleet.agents["vm1"]
+    delivery = agent.delivery(
+        agent.report(wire.InstanceData(compute=agent.machine.compute), kind=wire.INSTANCE, at=fleet.now)
+    )
+    delivery.agent_version = "0.2.0"
+    fleet.record(delivery)
+    assert Machine.objects.get().agent_version == "0.2.0"
