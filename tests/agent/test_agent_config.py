@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from drydock_agent.config import SPEC, ConfigError, default_state_dir, is_loopback, load
+from drydock_agent.config import SPEC, ConfigError, default_hooks_dir, default_state_dir, is_loopback, load
 
 FLEET = {"DRYDOCK_FLEET_URL": "https://drydock.example"}
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "agent.md"
@@ -46,6 +46,10 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
         ({"DRYDOCK_IMDS_URL": "http://u:p@h"}, "DRYDOCK_IMDS_URL must not carry a user, a query or a fragment."),
         ({"DRYDOCK_POLL_SECONDS": "0.1"}, "DRYDOCK_POLL_SECONDS must be between 0.5 and 60 seconds, not 0.1."),
         ({"DRYDOCK_POLL_SECONDS": "nan"}, "DRYDOCK_POLL_SECONDS must be between 0.5 and 60 seconds, not nan."),
+        (
+            {"DRYDOCK_HOOK_TIMEOUT_SECONDS": "0"},
+            "DRYDOCK_HOOK_TIMEOUT_SECONDS must be between 1 and 86400 seconds, not 0.",
+        ),
         ({"DRYDOCK_REMINDER_SECONDS": "x"}, "DRYDOCK_REMINDER_SECONDS must be a number of seconds, not 'x'."),
         (
             {"DRYDOCK_AVAILABILITY_SET": "rack:web"},
@@ -104,6 +108,14 @@ def test_every_system_has_its_state_folder() -> None:
     assert default_state_dir({}, "linux") == "/var/lib/drydock-agent"
     assert default_state_dir({"PROGRAMDATA": r"D:\Data"}, "win32") == r"D:\Data\Drydock\Agent"
     assert default_state_dir({}, "darwin").startswith("/Library")
+
+
+def test_every_system_has_its_hooks_folder_apart_from_what_the_agent_writes() -> None:
+    for platform in ("linux", "win32", "darwin"):
+        state, hooks = default_state_dir({}, platform), default_hooks_dir({}, platform)
+        assert not hooks.startswith(state)
+    assert load({**FLEET, "DRYDOCK_HOOKS_DIR": "/srv/hooks"}).hooks_dir == Path("/srv/hooks")
+    assert load(FLEET).hook_timeout_seconds == 300
 
 
 def test_the_documentation_lists_every_setting_with_its_default() -> None:
