@@ -1,0 +1,154 @@
+"""Naming and merging sets, taking inventories, and blind spots, through the API."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fleet.models import InventoryMachine
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+from tests.api.test_api_schema import shaped
+from tests.sets.test_importing_inventories import IDS
+from tests.sets.test_reading_inventories import SAMPLES, sample
+
+pytestmark = pytest.mark.django_db
+
+
+def provisional(fleet: factories.Fleet, name: str = "a") -> int:
+    return fleet.enrol(name, availability_set="").machine.availability_set_id
+
+
+def test_a_provisional_set_is_named(fleet: factories.Fleet, admin: Caller) -> None:
+    set_id = provisional(fleet)
+    answer = admin("PATCH", f"sets/{set_id}/", {"name": "workers", "kind": "scale_set", "service": "shop"})
+    shaped(answer, "sets/{set_id}/", "patch")
+    shown = answer.json()
+    assert (shown["id"], shown["kind"], shown["name"], shown["service"]) == (set_id, "scale_set", "workers", "shop")
+    assert shown["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, ""),
+        ({"name": ""}, "name"),
+        ({"name": "x", "kind": "provisional"}, "kind"),
+        ({"kind": "scale_set"}, ""),
+        ({"nam": "x"}, "nam"),
+        ({"name": None}, "name"),
+        ({"name": "x" * 201}, "name"),
+    ],
+)
+def test_a_name_that_makes_no_sense_is_a_problem(
+    fleet: factories.Fleet, admin: Caller, body: dict[str, Any], field: str
+) -> None:
+    body = problem(admin("PATCH", f"sets/{provisional(fleet)}/", body), 422, "validation")
+    assert [error["field"] for error in body["errors"]] == [field]
+
+
+def test_a_name_that_is_taken_says_by_which_set(fleet: factories.Fleet, admin: Caller) -> None:
+    fleet.enrol("vm1")
+    answer = admin("PATCH", f"sets/{provisional(fleet)}/", {"name": "web"})
+    shaped(answer, "sets/{set_id}/", "patch")
+    assert problem(answer, 409, "set-exists")["set"] == factories.the_set("web").pk
+
+
+def test_two_sets_are_merged_and_the_old_id_leads_on(fleet: factories.Fleet, admin: Caller) -> None:
+    old = provisional(fleet)
+    fleet.enrol("vm1")
+    web = factories.the_set("web").pk
+    answer = admin.post(f"sets/{old}/merge/", {"into": web})
+    shaped(answer, "sets/{set_id}/merge/", "post")
+    assert [machine["resource_name"] for machine in answer.json()["machines"]] == ["a", "vm1"]
+    assert admin.get(f"sets/{old}/").json()["id"] == web
+    assert [row["id"] for row in admin.get("sets/").json()["results"]] == [web]
+    problem(admin.post(f"sets/{old}/merge/", {"into": web}), 422, "validation")
+
+
+@pytest.mark.parametrize("body", [{}, {"into": "web"}, {"into": 0}, {"into": 2**63}, {"into": 1, "x": 1}])
+def test_a_merge_that_makes_no_sense_is_a_problem(fleet: factories.Fleet, admin: Caller, body: Any) -> None:
+    problem(admin.post(f"sets/{provisional(fleet)}/merge/", body), 422, "validation")
+
+
+def test_sets_that_are_not_there_are_a_problem(fleet: factories.Fleet, admin: Caller) -> None:
+    problem(admin("PATCH", "sets/999999/", {"name": "x"}), 404, "not-found")
+    problem(admin.post(f"sets/{provisional(fleet)}/merge/", {"into": 999999}), 404, "not-found")
+
+
+def test_only_admins_with_the_scope_write_here(fleet: factories.Fleet, operator: Caller) -> None:
+    set_id = provisional(fleet)
+    reading = caller(factories.admin(), "read", "approve")
+    for who in (operator, reading):
+        problem(who("PATCH", f"sets/{set_id}/", {"name": "x"}), 403, "not-permitted")
+        problem(who.post(f"sets/{set_id}/merge/", {"into": set_id}), 403, "not-permitted")
+        problem(who.post("inventory/", []), 403, "not-permitted")
+
+
+def test_what_az_prints_is_taken_as_it_is(fleet: factories.Fleet, admin: Caller) -> None:
+    fleet.enrol("web1", availability_set="shop", vm_id=IDS["web1"])
+    printed = (SAMPLES / "az_vm_list.json").read_bytes()
+    answer = admin.post("inventory/", printed)
+    shaped(answer, "inventory/", "post")
+    assert answer.json() == {"machines": 5, "new": 5, "without_agent": 4, "dropped": 0, "scale_sets": 0}
+    (web,) = admin.get("sets/?q=web").json()["results"]
+    assert [machine["name"] for machine in web["without_agent"]] == ["web2", "web3"]
+    (machine,) = admin.get("machines/").json()["results"]
+    assert machine["set_source"] == "configuration"
+    assert "the imported inventory says availability set WEB" in machine["warnings"][0]
+    shop = admin.get(f"sets/{machine['set']['id']}/").json()
+    assert f"web1: {machine['warnings'][0]}" in shop["warnings"]
+    shaped(admin.get("sets/"), "sets/")
+
+
+def test_a_complete_inventory_forgets_what_it_does_not_list(fleet: factories.Fleet, admin: Caller) -> None:
+    admin.post("inventory/", sample("vm_list"))
+    assert admin.post("inventory/?complete=true", sample("vm_list")[:2]).json()["dropped"] == 3
+    assert InventoryMachine.objects.count() == 2
+    problem(admin.post("inventory/?complete=perhaps", []), 422, "validation")
+    problem(admin.post("inventory/?completely=true", []), 422, "validation")
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"Name  ResourceGroup", "This is not JSON: print it with `az"),
+        (b'[{"id": "x", "type": "Microsoft.Compute/disks"}]', "Item 1 is of type Microsoft.Compute/disks"),
+        (b"7", "Item 1 is no object"),
+    ],
+)
+def test_an_inventory_that_is_none_is_one_sentence(admin: Caller, body: bytes, sentence: str) -> None:
+    answer = admin.post("inventory/", body)
+    shaped(answer, "inventory/", "post")
+    assert sentence in problem(answer, 422, "validation")["detail"]
+
+
+def test_an_inventory_may_be_large_but_not_endless(admin: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = sample("vm_list") * 10
+    assert len(str(many)) > 64 * 1024
+    assert admin.post("inventory/", many).json()["machines"] == 5
+    monkeypatch.setattr("fleet.api.views.inventory.MAX_INVENTORY_BYTES", 1024)
+    problem(admin.post("inventory/", many), 413, "too-large")
+
+
+def test_blind_spots_say_why_what_to_do_and_how_sure_that_is(fleet: factories.Fleet, viewer: Caller) -> None:
+    assert viewer.get("blind-spots/").json() == {"next": None, "previous": None, "results": []}
+    fleet.enrol("a", availability_set="", heard=False)
+    answer = viewer.get("blind-spots/")
+    shaped(answer, "blind-spots/")
+    first, second = answer.json()["results"]
+    assert (first["code"], first["certainty"], first["names"]) == ("agent-never-heard", "certain", ["a"])
+    assert (second["code"], second["certainty"]) == ("unnamed-set", "possible")
+    assert first["machines"] == [{"id": fleet.agents["a"].machine.pk, "resource_name": "a"}]
+    assert first["set"]["kind"] == "provisional"
+    assert all(spot["reason"] and spot["advice"] for spot in (first, second))
+
+
+def test_blind_spots_cost_the_same_however_large_the_fleet(
+    fleet: factories.Fleet, viewer: Caller, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(6):
+        fleet.enrol(f"m{number}", availability_set="", heard=False)
+    assert fleet.now < datetime.now(UTC)
+    with django_assert_max_num_queries(7):
+        assert len(viewer.get("blind-spots/").json()["results"]) == 12
