@@ -69,7 +69,7 @@ def test_without_a_bell_the_look_finds_it_within_about_a_second(gateway: Gateway
         order = approve_for(agent)
         began = time.monotonic()
         (found,) = call.result(10).json()["orders"]
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 2
     assert (found["id"], found["via"]) == (str(order.pk), "look")
 
 
@@ -143,7 +143,7 @@ def test_without_redis_an_order_arrives_within_about_a_second(servers: Urls, fol
         order = approve_for(agent)
         began = time.monotonic()
         assert call.result(10).json()["orders"][0]["id"] == str(order.pk)
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 2
 
 
 def test_bells_are_heard_again_when_redis_comes_back(servers: Urls, folder: Path, tmp_path: Path) -> None:

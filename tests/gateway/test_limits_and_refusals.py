@@ -98,7 +98,7 @@ def test_a_wrong_join_token_is_a_403_and_nonsense_a_422(gateway: Gateway) -> Non
 def test_a_machine_that_calls_too_often_is_told_when_to_come_again(servers: Urls, folder: Path) -> None:
     with running_gateway(servers, folder, environment={"AGENT_CALLS_PER_MINUTE": "60"}) as gateway:
         busy, calm = gateway.agent(), gateway.agent()
-        answers = [busy.post() for _ in range(20)]
+        answers = [busy.post() for _ in range(40)]
         throttled = next(answer for answer in answers if answer.status_code != 200)
         assert problem(throttled) == (429, "throttled")
         assert 1 <= int(throttled.headers["retry-after"]) <= 60
