@@ -10,6 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from fleet.dashboard import words
+from fleet.domain.blind_spots import Certainty
 from fleet.domain.states import LOOKS, Look, Presence
 
 register = template.Library()
@@ -29,6 +30,12 @@ STEP_LOOKS = {
     "overdue": Look("overdue", "bad", "clock-alert"),
     "failed": Look("did not happen", "bad", "circle-x"),
     "ahead": Look("ahead", "quiet", "circle-dashed"),
+}
+CERTAINTY_LOOKS = {
+    Certainty.CERTAIN: Look("certain", "bad", "circle-alert"),
+    Certainty.LIKELY: Look("likely", "due", "triangle-alert"),
+    Certainty.POSSIBLE: Look("possible", "calm", "circle-question-mark"),
+    Certainty.UNKNOWN: Look("cannot be told from here", "quiet", "circle-dashed"),
 }
 
 
@@ -71,6 +78,12 @@ def _chip(shown: Look, css: str = "") -> SafeString:
 @register.simple_tag
 def look_chip(shown: Look) -> SafeString:
     return _chip(shown)
+
+
+@register.simple_tag
+def certainty(sure: Certainty) -> SafeString:
+    """How sure a blind spot is."""
+    return _chip(CERTAINTY_LOOKS[sure])
 
 
 @register.simple_tag

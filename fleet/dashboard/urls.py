@@ -3,13 +3,16 @@
 from django.contrib.auth import views as auth
 from django.urls import path
 
-from fleet.dashboard import decisions, views
+from fleet.dashboard import arranging, decisions, views
 
 urlpatterns = [
     path("", views.decision_queue, name="queue"),
     path("pulse/", views.pulse, name="pulse"),
     path("sets/", views.set_list, name="sets"),
     path("sets/<int:set_id>/", views.set_page, name="set"),
+    path("sets/<int:set_id>/name/", arranging.name_set, name="set-name"),
+    path("sets/<int:set_id>/merge/", arranging.merge_set, name="set-merge"),
+    path("blind-spots/", views.blind_spot_page, name="blind-spots"),
     path("machines/", views.machine_list, name="machines"),
     path("machines/<int:machine_id>/", views.machine_page, name="machine"),
     path("events/", views.event_list, name="events"),

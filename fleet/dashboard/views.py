@@ -10,7 +10,8 @@ from django.views.decorators.http import require_safe
 from fleet.dashboard.export import exported
 from fleet.dashboard.lanes import draw
 from fleet.dashboard.pages import missing, page, part, reader
-from fleet.projections import documents, events, fleet, machines, queue, sets, timeline
+from fleet.operations.rights import can_administer
+from fleet.projections import blind_spots, documents, events, fleet, machines, queue, sets, timeline
 from fleet.projections.filters import EntryFilter, EventFilter, MachineFilter, SetFilter
 from fleet.projections.paging import BadCursorError, Page
 
@@ -128,6 +129,11 @@ def query_of(request: HttpRequest) -> str:
 @require_safe
 @reader
 def set_page(request: HttpRequest, set_id: int) -> HttpResponse:
+    return set_answer(request, set_id)
+
+
+def set_answer(request: HttpRequest, set_id: int, *, status: int = 200, **context: Any) -> HttpResponse:
+    """The set's page; also the answer to a form that was refused, which explains itself on it."""
     now = timezone.now()
     found = sets.detail(set_id=set_id, now=now)
     if found is None:
@@ -137,7 +143,27 @@ def set_page(request: HttpRequest, set_id: int) -> HttpResponse:
         rows = timeline.for_set(set_id=found.set.id, cursor=None, size=HISTORY_SIZE)
         return {"entries": rows, "more": f"set={found.set.id}" if rows.next else ""}
 
-    return page(request, "set.html", {"set_body": lambda: {"detail": found}, "history": history}, now=now, detail=found)
+    if can_administer(request.user):
+        context["merge_targets"] = sets.merge_targets(set_id=found.set.id)
+    return page(
+        request,
+        "set.html",
+        {"set_body": lambda: {"detail": found}, "history": history},
+        now=now,
+        status=status,
+        detail=found,
+        **context,
+    )
+
+
+@require_safe
+@reader
+def blind_spot_page(request: HttpRequest) -> HttpResponse:
+    """Where Drydock would not see what Azure announces."""
+    now = timezone.now()
+    return page(
+        request, "blind_spots.html", {"blind_spot_rows": lambda: {"found": blind_spots.overview(now=now)}}, now=now
+    )
 
 
 @require_safe

@@ -44,6 +44,13 @@ class BlindSpotRow:
     machines: tuple[MachineRef, ...]
     names: tuple[str, ...]
 
+    @property
+    def where(self) -> str:
+        """The set's name; of a set that nobody named it is the machines, because a vmId tells people nothing."""
+        if self.set is None or self.set.provisional:
+            return blind_spots.listed(self.names, 2)
+        return self.set.name
+
 
 @dataclass(frozen=True, slots=True)
 class BlindSpots:

@@ -11,7 +11,7 @@ from fleet.domain.states import EventStatus, Presence
 from fleet.models import InventoryMachine, Machine, ScheduledEvent
 from fleet.models.facts import contact_times, machine_presence, presence_limits
 from fleet.projections.paging import Page, Segment, read_page
-from fleet.projections.refs import SetRef, plain_name, set_ref
+from fleet.projections.refs import SOURCE_LABELS, SetRef, plain_name, set_ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,10 @@ class MachineRow:
     # Whose word about the set counts: a word of `SetSource`, empty when nobody says anything.
     set_source: str
     warnings: tuple[str, ...]
+
+    @property
+    def set_source_label(self) -> str:
+        return SOURCE_LABELS[self.set_source]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,16 @@ KIND_LABELS = {
 }
 
 
+# Whose word about a machine's set counts, after "in".
+SOURCE_LABELS = {
+    "configuration": "by its configuration",
+    "tag": "by its tag",
+    "scale_set": "by scale set metadata",
+    "inventory": "by the inventory",
+    "": "",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class SetRef:
     id: int

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Case, IntegerField, QuerySet, Value, When
+from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 
 from fleet.domain.blind_spots import listed
 from fleet.domain.states import Presence
@@ -21,7 +21,7 @@ from fleet.projections.machines import (
     with_presence,
 )
 from fleet.projections.paging import Page, Segment, read_page
-from fleet.projections.refs import KIND_LABELS, PresenceCounts, SetRef, count_presence, plain_name
+from fleet.projections.refs import KIND_LABELS, PresenceCounts, SetRef, count_presence, plain_name, set_ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +269,19 @@ def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple
         AvailabilitySet.objects.filter(merged_into=None).annotate(rank=rank).order_by("rank", "name", "pk")[:limit]
     )
     return _shape(sets, _open_events(sets), now=now)
+
+
+def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
+    """The sets into which this one can be merged, by name: named ones, or any if it is provisional. Two queries."""
+    row = AvailabilitySet.objects.filter(pk=set_id, merged_into=None).first()
+    if row is None:
+        return ()
+    others = AvailabilitySet.objects.filter(merged_into=None).exclude(pk=set_id)
+    if row.kind != "provisional":
+        others = others.exclude(kind="provisional")
+    if row.subscription:
+        others = others.filter(Q(subscription="") | Q(subscription__iexact=row.subscription))
+    return tuple(set_ref(other) for other in others.order_by("name", "pk")[:limit])
 
 
 def detail(*, set_id: int, now: datetime) -> SetDetail | None:

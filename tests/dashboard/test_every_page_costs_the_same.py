@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from fleet.models import Entry, ScheduledEvent
-from fleet.projections import documents, events, fleet, machines, queue, sets, timeline
+from fleet.projections import blind_spots, documents, events, fleet, machines, queue, sets, timeline
 from fleet.projections.filters import EventFilter, MachineFilter
 from tests import factories
 
@@ -74,6 +74,8 @@ def costs(client: Client) -> dict[str, int]:
         "page /events/": lambda: client.get("/events/"),
         "page /events/ID/": lambda: client.get(f"/events/{event.event_id}/"),
         "page /timeline/": lambda: client.get("/timeline/"),
+        "blind spots": lambda: blind_spots.overview(now=now),
+        "page /blind-spots/": lambda: client.get("/blind-spots/"),
     }
     return {name: len(queries(call)) for name, call in calls.items()}
 
@@ -92,6 +94,7 @@ EXPECTED = {
     "event": 7,
     "documents": 4,
     "timeline": 1,
+    "blind spots": 3,
     "story": 1,
 }
 

@@ -58,6 +58,7 @@ def pages(fleet: factories.Fleet) -> list[str]:
         f"/events/{ended.event_id}/documents/",
         "/events/0A1B2C3D-0000-4000-8000-00000000000A/",
         "/timeline/",
+        "/blind-spots/",
         "/sets/999999/",
         "/no/such/page/",
     ]

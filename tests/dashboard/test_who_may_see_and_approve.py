@@ -8,7 +8,7 @@ from fleet.models import Approval
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
 
-PAGES = ["/", "/sets/", "/machines/", "/events/", "/timeline/", "/pulse/"]
+PAGES = ["/", "/sets/", "/machines/", "/events/", "/timeline/", "/blind-spots/", "/pulse/"]
 
 
 @pytest.mark.django_db
