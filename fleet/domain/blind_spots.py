@@ -179,7 +179,7 @@ _PRESENCES: tuple[tuple[Presence, str, str, str], ...] = (
         Presence.SILENT,
         "agent-silent",
         "No word, or no good answer of the metadata service, from {names} for some time.",
-        "Look whether the machine runs, whether its agent does, and run `drydock-agent check` on it.",
+        "Look whether the machine runs, whether its agent does, and what “drydock-agent check” says on it.",
     ),
     (
         Presence.GONE,
@@ -196,7 +196,7 @@ _PRESENCES: tuple[tuple[Presence, str, str, str], ...] = (
     (
         Presence.EXPECTED,
         "agent-never-heard",
-        "{names} enrolled, and was never heard afterwards.",
+        "Enrolled, and never heard afterwards: {names}.",
         "Look at the agent's log: it enrolled, so it can reach Drydock.",
     ),
 )
@@ -311,7 +311,7 @@ def _upgrades(each: SetFacts) -> list[BlindSpot]:
             "Upgrades and reimages of a scale set's operating system are announced only where its"
             " OSImageNotificationProfile is enabled; a machine cannot see that, and no inventory has said it."
         )
-        advice = f"Import what `az vmss list` prints. {enable}."
+        advice = f"Import what “az vmss list” prints. {enable}."
         return [*found, _of(each, others, "upgrades-unknown", Certainty.UNKNOWN, reason, advice)]
     reason = (
         "The imported inventory says that OSImageNotificationProfile is not enabled: upgrades and reimages of the"

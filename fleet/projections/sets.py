@@ -143,7 +143,10 @@ def _warnings(
 ) -> tuple[str, ...]:
     found = []
     if row.kind == "provisional":
-        found.append("Nobody has stated this set's name yet, so it is provisional.")
+        found.append(
+            "Nobody has stated this set's name yet, so it is provisional. State it in the agents' configuration, in a"
+            " tag or by an inventory, or let an admin name it."
+        )
     silent = [machine.resource_name for machine in machines if machine.presence is Presence.SILENT]
     if silent:
         found.append(f"No word from {listed(silent)}.")

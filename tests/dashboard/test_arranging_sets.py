@@ -114,6 +114,6 @@ def test_the_blind_spots_have_a_page(fleet: factories.Fleet, viewer: Client) -> 
     answer = viewer.get("/blind-spots/")
     seen = text_of(answer)
     assert "Agents never heard" in seen
-    assert "certain quiet enrolled, and was never heard afterwards." in seen
+    assert "Enrolled, and never heard afterwards: quiet." in seen
     assert "Sets without a name" in seen
     assert "possible" in seen
