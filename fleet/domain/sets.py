@@ -7,6 +7,7 @@ from typing import Any
 
 NAMED_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")
 PROVISIONAL = "provisional"
+MAX_NAME = 200
 KIND_WORDS = {
     "availability_set": "availability set",
     "scale_set": "scale set",
@@ -40,17 +41,20 @@ def _text(compute: dict[str, Any], name: str) -> str:
 def read_stated(stated: str) -> tuple[str, str] | None:
     """`[kind:]name` as (kind, name); None when empty. Without a kind it is an availability set.
 
-    Raises ValueError for a kind that is none of `NAMED_KINDS`.
+    Raises ValueError for a kind that is none of `NAMED_KINDS`, and for a name that cannot be one.
     """
     stated = stated.strip()
     if not stated:
         return None
     kind, colon, name = stated.partition(":")
     if not colon:
-        return "availability_set", stated
+        kind, name = "availability_set", stated
     kind, name = kind.strip().lower(), name.strip()
-    if kind not in NAMED_KINDS or not name:
-        raise ValueError(f"{stated!r} names no set: write [kind:]name, with a kind of {', '.join(NAMED_KINDS)}.")
+    # Names of Azure are shorter, and hold neither of these signs.
+    if kind not in NAMED_KINDS or not name or len(name) > MAX_NAME or "|" in name or "\x00" in name:
+        raise ValueError(
+            f"{stated[:MAX_NAME]!r} names no set: write [kind:]name, with a kind of {', '.join(NAMED_KINDS)}."
+        )
     return kind, name
 
 

@@ -6,14 +6,13 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Lower
 
 from fleet.domain.entries import EntryKind
 from fleet.domain.inventory import Inventory, InventoryItem
-from fleet.domain.sets import SetKey
-from fleet.models import AvailabilitySet, InventoryMachine, Machine
+from fleet.models import InventoryMachine, Machine
 from fleet.operations import machines, sets
 from fleet.operations.entries import entry, write
 from fleet.operations.rights import require_administer
@@ -70,7 +69,7 @@ def import_inventory(
         rows.append(row)
     _store(rows, now)
     for key, enabled in inventory.upgrade_notices:
-        _scale_sets(key).update(upgrade_notices=enabled)
+        sets.groups_of(key).update(upgrade_notices=enabled)
     for machine_id in sorted(touched):
         write(machines.place_again(machine_id, now=now))
     found = Imported(
@@ -183,7 +182,3 @@ def _covered_by(row: InventoryMachine) -> str:
     if not instance:
         return f"vm:{row.subscription}".lower()
     return f"scale_set:{row.subscription}/{row.resource_group}/{instance.partition('/')[0]}".lower()
-
-
-def _scale_sets(key: SetKey) -> QuerySet[AvailabilitySet]:
-    return AvailabilitySet.objects.filter(Q(key=key.key) | Q(key__startswith=f"{key.key}/"))

@@ -6,15 +6,13 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from fleet.domain.entries import EntryKind
-from fleet.domain.sets import NAMED_KINDS, PROVISIONAL, SetKey
+from fleet.domain.sets import MAX_NAME, NAMED_KINDS, PROVISIONAL, SetKey
 from fleet.domain.states import EventStatus
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 from fleet.operations import folding, relaying, sets
 from fleet.operations.entries import entry, write
 from fleet.operations.errors import Refused
 from fleet.operations.rights import require_administer
-
-MAX_NAME = 200
 
 
 def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:

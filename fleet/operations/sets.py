@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Q, QuerySet
 
 from fleet.domain.entries import EntryKind
 from fleet.domain.sets import (
@@ -101,6 +102,12 @@ def _without_group(key: SetKey) -> SetKey:
     return SetKey(key.kind, key.name, key.subscription, key.resource_group)
 
 
+def groups_of(key: SetKey) -> QuerySet[AvailabilitySet]:
+    """The sets of one scale set: one for each placement group, and one for what does not state it."""
+    whole = _without_group(key).key
+    return AvailabilitySet.objects.filter(Q(key=whole) | Q(key__startswith=f"{whole}/"))
+
+
 def _adopt(key: SetKey) -> AvailabilitySet | None:
     # An inventory names a scale set without its placement group; the first agent says which one it is.
     rows = AvailabilitySet.objects.filter(key=_without_group(key).key, merged_into=None, machines=None)
@@ -112,7 +119,7 @@ def _adopt(key: SetKey) -> AvailabilitySet | None:
 
 
 def _sibling_notices(key: SetKey) -> bool | None:
-    rows = AvailabilitySet.objects.filter(key__startswith=_without_group(key).key, upgrade_notices__isnull=False)
+    rows = groups_of(key).filter(upgrade_notices__isnull=False).order_by("pk")
     return rows.values_list("upgrade_notices", flat=True).first()
 
 

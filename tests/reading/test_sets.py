@@ -10,8 +10,9 @@ from tests.factories import Fleet, listing, the_event
 def test_a_kind_may_be_named_and_must_be_known() -> None:
     assert read_stated("cloud_service:legacy") == ("cloud_service", "legacy")
     assert read_stated(" web ") == ("availability_set", "web")
-    with pytest.raises(ValueError, match="names no set"):
-        read_stated("cluster:x")
+    for wrong in ("cluster:x", "scale_set:", "a|b", "x" * 201, "a\x00b"):
+        with pytest.raises(ValueError, match="names no set"):
+            read_stated(wrong)
 
 
 @pytest.mark.django_db

@@ -188,3 +188,13 @@ def test_a_name_in_capitals_gives_way_to_one_that_was_spelled_by_people() -> Non
     take(fleet, sample("vm_list"))
     shown.refresh_from_db()
     assert shown.name == "web"
+
+
+def test_whether_upgrades_are_announced_is_known_of_this_scale_set_only() -> None:
+    fleet = Fleet()
+    place = {"subscriptionId": "11111111-2222-3333-4444-555555555555", "resourceGroupName": "shop"}
+    for name in ("workers", "workers2", "burst"):
+        fleet.enrol(f"{name}_0", availability_set="", vmScaleSetName=name, placementGroupId="pg", **place)
+    take(fleet, sample("vmss_list"))
+    found = dict(AvailabilitySet.objects.values_list("name", "upgrade_notices"))
+    assert found == {"workers": True, "workers2": None, "burst": False}
