@@ -54,6 +54,27 @@ def test_axe_finds_nothing_serious_on_any_page(fleet: Fleet, open_page: OpenPage
     assert found == []
 
 
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+def test_axe_finds_nothing_serious_where_an_admin_names_and_merges_sets(
+    fleet: Fleet, open_page: OpenPage, size: object
+) -> None:
+    tell(fleet)
+    factories.admin()
+    stray = fleet.agents["stray-vm"].machine.availability_set_id
+    page = open_page(f"/sets/{stray}/", who="ada", viewport=size).page
+    page.get_by_text("Merge this set into another").click()
+    assert serious(page) == []
+    page.get_by_label("Name", exact=True).fill("harbour")
+    page.get_by_label("Kind").select_option("cloud_service")
+    page.get_by_role("button", name="Name it").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("harbour")
+    page.get_by_text("Merge this set into another").click()
+    page.get_by_label("The set that remains").select_option(label="web (availability set)")
+    page.get_by_role("button", name="Merge").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("web")
+    expect(page.locator("#history")).to_contain_text("ada merged")
+
+
 def test_a_decision_can_be_made_with_the_keyboard_alone(fleet: Fleet, open_page: OpenPage) -> None:
     event = factories.announced(fleet)
     page = open_page("/").page
