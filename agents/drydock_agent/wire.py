@@ -40,6 +40,8 @@ REMINDER = "reminder"
 RECEIPT = "receipt"
 INSTANCE = "instance"
 HOOK = "hook"
+REDIS = "redis"
+COVERAGE = "coverage"
 
 # Outcomes of an order, as a receipt states them.
 ANSWERED = "answered"
@@ -80,7 +82,8 @@ class EnrolAnswer:
 class Report:
     """One numbered observation or receipt. `seq` counts from 1 within a spool; `at` is the machine's own clock.
 
-    `data` holds the fields of `DocumentData`, `ReminderData`, `ReceiptData`, `InstanceData` or `HookData`, by `kind`.
+    `data` holds the fields of `DocumentData`, `ReminderData`, `ReceiptData`, `InstanceData`, `HookData`, `RedisData` or
+    `CoverageData`, by `kind`.
     """
 
     seq: int
@@ -160,6 +163,36 @@ class HookData:
     # The last of what it printed, at most 4,000 characters.
     output: str = ""
     late: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class RedisData:
+    """One line heard on `AzureRedisEvents` of one cache (its host name), as received.
+
+    `raw` is the line as UTF-8 text, at most 16,000 characters; where its bytes are no UTF-8 it is their base64 form and
+    `encoding` says `base64`; `cut` says that it was longer.
+    """
+
+    cache: str
+    raw: str
+    encoding: str = "utf-8"
+    cut: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class CoverageData:
+    """Whether this machine listens to a cache: it changed at the report's `at`.
+
+    `state` is `subscribed` (the server said so), `lost` (the connection ended), `stale` (no sign of life, closed by us),
+    `refused` (login or permission) or `unsupported` (the host publishes no such channel). `tier` is what the
+    configuration says of the cache (`basic`, `standard`, `premium`, or empty), `divisor` how many ports make a shard.
+    """
+
+    cache: str
+    state: str
+    reason: str = ""
+    tier: str = ""
+    divisor: int = 2
 
 
 @dataclass(slots=True, kw_only=True)

@@ -41,7 +41,7 @@ def test_the_documented_live_migration_is_announced_approved_started_and_over(ow
         it.event_when(event_id, "ENDED")
         approval = it.approval_when(approval["id"], "CONFIRMED")
         (order,) = approval["orders"]
-        assert (order["state"], order["azure_status"], order["delivered_by"]) == ("ANSWERED", 200, "celery")
+        assert (order["state"], order["azure_status"]) == ("ANSWERED", 200)
         assert not approval["inferred"]
 
         (post,) = it.starts()
@@ -54,6 +54,21 @@ def test_the_documented_live_migration_is_announced_approved_started_and_over(ow
         for kind in ("event_seen", "approval_granted", "order_delivered", "order_answered", "approval_accepted",
                      "event_started", "approval_confirmed", "event_ended"):  # fmt: skip
             assert kinds.count(kind) == 1, kind
+
+
+def test_the_usual_path_is_celerys_and_the_orders_say_so(own_urls: Urls, tmp_path: Path) -> None:
+    with ring(own_urls, tmp_path) as it:
+        it.start()
+        it.all_live(3)
+        vias = []
+        for _ in range(5):
+            event_id = it.simulator.events.create(**MIGRATION)
+            it.event_when(event_id, "SCHEDULED")
+            approval = it.approval_when(it.approve(event_id)["id"], "CONFIRMED")
+            vias += [order["delivered_by"] for order in approval["orders"]]
+        # A gateway that happens to look in the very milliseconds before the task runs may be first.
+        assert set(vias) <= {"celery", "look"}
+        assert vias.count("celery") >= 3
 
 
 def test_with_redis_and_celery_dead_an_approval_still_reaches_azure(own_urls: Urls, tmp_path: Path) -> None:
