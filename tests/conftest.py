@@ -117,3 +117,9 @@ def own_urls(tmp_path: Path, migrated_template: str, new_database: Callable[...,
     """
     with valkey(tmp_path) as redis_url:
         yield Urls(database=new_database(migrated_template), redis=redis_url)
+
+
+@pytest.fixture(autouse=True)
+def quick_passwords(settings: Any) -> None:
+    """Nobody's password is guessed here; the slow hash of the product costs a second a person."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

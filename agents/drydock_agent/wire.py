@@ -183,7 +183,7 @@ class RedisData:
 class CoverageData:
     """Whether this machine listens to a cache: it changed at the report's `at`.
 
-    `state` is `subscribed` (the server said so), `lost` (the connection ended), `stale` (no sign of life, closed by us),
+    `state` is `subscribed` (the server said so), `lost` (the connection ended), `stale` (no sign of life: closed),
     `refused` (login or permission) or `unsupported` (the host publishes no such channel). `tier` is what the
     configuration says of the cache (`basic`, `standard`, `premium`, or empty), `divisor` how many ports make a shard.
     """

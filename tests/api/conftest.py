@@ -88,9 +88,3 @@ def problem(response: Any, status: int, name: str) -> dict[str, Any]:
     assert body["title"]
     assert body["detail"].endswith((".", "!"))
     return body
-
-
-@pytest.fixture(autouse=True)
-def quick_passwords(settings: Any) -> None:
-    """Nobody's password is guessed here; the slow hash of the product costs a second a person."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -36,6 +36,7 @@ def models_beside_a_browser() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def quick_passwords(settings: Any) -> None:
+    """Not here: the real server is another process, which knows the product's own hash only."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher"]
 
 

@@ -13,12 +13,6 @@ from django.test import Client
 from tests import factories
 
 
-@pytest.fixture(autouse=True)
-def quick_passwords(settings: Any) -> None:
-    """Nobody's password is guessed here; the slow hash of the product costs a second a person."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
 @pytest.fixture
 def fleet(db: None) -> factories.Fleet:
     return factories.Fleet(now=datetime.now(UTC))
