@@ -76,9 +76,15 @@ def for_event(*, event_id: str, cursor: str | None = None, size: int | None = No
     return _page(Entry.objects.filter(event__event_id=event_id.upper()), cursor=cursor, size=size, newest_first=False)
 
 
+def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:
+    """For overviews: that a sixth machine has seen the event, too, is no news there. The event's own page tells it."""
+    return entries.exclude(kind=EntryKind.EVENT_SIGHTED.value)
+
+
 def for_set(*, set_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
-    """Newest first, with the entries of sets that were merged into it. Two queries."""
-    return _page(Entry.objects.filter(availability_set__in=with_merged(set_id)), cursor=cursor, size=size)
+    """Newest first, with the entries of sets that were merged into it, without further sightings. Two queries."""
+    entries = without_sightings(Entry.objects.filter(availability_set__in=with_merged(set_id)))
+    return _page(entries, cursor=cursor, size=size)
 
 
 def for_machine(*, machine_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
@@ -89,5 +95,9 @@ def for_machine(*, machine_id: int, cursor: str | None = None, size: int | None 
 def fleet(
     *, entries: QuerySet[Entry] | None = None, cursor: str | None = None, size: int | None = None
 ) -> Page[TimelineRow]:
-    """Newest first; `entries` is a filtered queryset (see `filters.EntryFilter`). One query."""
-    return _page(Entry.objects.all() if entries is None else entries, cursor=cursor, size=size)
+    """Newest first; `entries` is a filtered queryset (see `filters.EntryFilter`), else all but further sightings.
+
+    One query.
+    """
+    rows = without_sightings(Entry.objects.all()) if entries is None else entries
+    return _page(rows, cursor=cursor, size=size)
