@@ -129,12 +129,13 @@ def test_lists_neither_count_nor_skip(small: factories.Fleet, operator: Client) 
 def test_a_list_can_be_walked_to_its_end_and_back(small: factories.Fleet) -> None:
     for number in range(2, 4):
         grow(small, number)
-    whole = [row.id for row in timeline.fleet(size=500).results]
+    everything = Entry.objects.all()
+    whole = [row.id for row in timeline.fleet(entries=everything, size=500).results]
     assert len(whole) == Entry.objects.count() > 30
     there, cursor = [], None
     pages = []
     while True:
-        page = timeline.fleet(cursor=cursor, size=7)
+        page = timeline.fleet(entries=everything, cursor=cursor, size=7)
         pages.append([row.id for row in page.results])
         there += pages[-1]
         if page.next is None:
@@ -143,9 +144,16 @@ def test_a_list_can_be_walked_to_its_end_and_back(small: factories.Fleet) -> Non
     assert there == whole
     back = [pages[-1]]
     while page.previous is not None:
-        page = timeline.fleet(cursor=page.previous, size=7)
+        page = timeline.fleet(entries=everything, cursor=page.previous, size=7)
         back.insert(0, [row.id for row in page.results])
     assert back == pages
+
+
+def test_overviews_leave_out_that_further_machines_have_seen_an_event(small: factories.Fleet) -> None:
+    assert Entry.objects.filter(kind="event_sighted").exists()
+    kinds = {row.kind for row in timeline.fleet(size=500).results}
+    assert "event_seen" in kinds
+    assert "event_sighted" not in kinds
 
 
 def test_open_events_come_by_time_left_and_then_ended_ones_newest_first_across_pages(small: factories.Fleet) -> None:
