@@ -70,6 +70,21 @@ class EventRow:
         return self.status is not EventStatus.ENDED
 
     @property
+    def started_seconds(self) -> float | None:
+        """How long it has been, or was, Started; None before that."""
+        if self.started_at is None:
+            return None
+        return max(0.0, ((self.ended_at or self.server_time) - self.started_at).total_seconds())
+
+    @property
+    def approval_to_start_seconds(self) -> float | None:
+        """From our approval to Started; None without one, or while it has not started."""
+        granted = self.approval.granted_at if self.approval and self.approval.accepted_at else None
+        if self.started_at is None or granted is None:
+            return None
+        return max(0.0, (self.started_at - granted).total_seconds())
+
+    @property
     def past_not_before(self) -> bool:
         return self.status is EventStatus.SCHEDULED and self.seconds_left == 0
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.test import Client
 
+from fleet.projections import events
 from tests import factories
 from tests.dashboard.conftest import text_of
 
@@ -107,3 +108,15 @@ def test_waiting_for_other_tenants_is_not_overdue(fleet: factories.Fleet, operat
     shown = text_of(operator.get(f"/events/{approval.event.event_id}/"))
     assert "overdue" not in shown
     assert "other tenants may have to agree" in shown
+
+
+def test_the_page_tells_how_long_it_was_started_and_how_fast_the_approval_worked(
+    fleet: factories.Fleet, operator: Client
+) -> None:
+    event = factories.freeze_completed(fleet)
+    found = events.detail(event_id=event.event_id, now=fleet.now)
+    assert found is not None
+    assert (found.event.approval_to_start_seconds, found.event.started_seconds) == (10.0, 60.0)
+    shown = text_of(operator.get(f"/events/{event.event_id}/"))
+    assert "10 s after the approval" in shown
+    assert "impact announced: 5 s" in shown

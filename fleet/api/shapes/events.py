@@ -41,6 +41,8 @@ class EventSerializer(serializers.Serializer[Any]):
     notice_seconds = serializers.IntegerField(allow_null=True, help_text="NotBefore less the first sighting.")
     started_at = Time(allow_null=True)
     ended_at = Time(allow_null=True)
+    started_seconds = serializers.FloatField(allow_null=True, help_text="How long it has been, or was, Started.")
+    approval_to_start_seconds = serializers.FloatField(allow_null=True, help_text="From our approval to Started.")
     watched = serializers.BooleanField(help_text="A live machine can tell how it goes on.")
     warnings = texts()
     version = serializers.IntegerField(help_text="Moves with status, NotBefore, Resources, type, source and duration.")
