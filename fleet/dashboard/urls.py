@@ -1,9 +1,20 @@
 """The pages."""
 
 from django.contrib.auth import views as auth
-from django.urls import path
+from django.urls import path, register_converter
+from django.urls.converters import StringConverter
 
 from fleet.dashboard import arranging, decisions, views
+from fleet.domain.documents import EVENT_ID
+
+
+class EventId(StringConverter):
+    """What an event may be called; anything else is no address here."""
+
+    regex = EVENT_ID
+
+
+register_converter(EventId, "event")
 
 urlpatterns = [
     path("", views.decision_queue, name="queue"),
@@ -16,10 +27,10 @@ urlpatterns = [
     path("machines/", views.machine_list, name="machines"),
     path("machines/<int:machine_id>/", views.machine_page, name="machine"),
     path("events/", views.event_list, name="events"),
-    path("events/<str:event_id>/", views.event_page, name="event"),
-    path("events/<str:event_id>/documents/", views.event_documents, name="event-documents"),
-    path("events/<str:event_id>/export.json", views.event_export, name="event-export"),
-    path("events/<str:event_id>/approve/", decisions.approve, name="event-approve"),
+    path("events/<event:event_id>/", views.event_page, name="event"),
+    path("events/<event:event_id>/documents/", views.event_documents, name="event-documents"),
+    path("events/<event:event_id>/export.json", views.event_export, name="event-export"),
+    path("events/<event:event_id>/approve/", decisions.approve, name="event-approve"),
     path("approvals/<int:approval_id>/withdraw/", decisions.withdraw, name="approval-withdraw"),
     path("timeline/", views.fleet_timeline, name="timeline"),
     path("accounts/login/", auth.LoginView.as_view(redirect_authenticated_user=True), name="login"),

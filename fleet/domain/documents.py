@@ -1,10 +1,16 @@
 """Reading one answer of the metadata service. Nothing here raises: what cannot be read is flagged."""
 
 import json
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
+
+# What can stand in an address and a file name as it is. Azure's are GUIDs; a document that names its events otherwise
+# must not make the pages that link to them fail.
+EVENT_ID = r"[A-Za-z0-9{][A-Za-z0-9._:{}-]{0,199}"
+UNUSABLE = "an event without a usable EventId"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +87,11 @@ def read_integer(value: Any) -> int | None:
 
 
 def _text(value: Any, limit: int) -> str:
-    # Postgres keeps no NUL in text.
-    return value.replace("\x00", "\N{REPLACEMENT CHARACTER}").strip()[:limit] if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    # Postgres keeps no NUL in text, and UTF-8 no half of a surrogate pair.
+    whole = value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return whole.replace("\x00", "\N{REPLACEMENT CHARACTER}").strip()[:limit]
 
 
 def _clean_name(name: str) -> str:
@@ -94,8 +103,8 @@ def read_listing(raw: Any) -> Listing | None:
     """One element of `Events`; None when it has no usable EventId."""
     if not isinstance(raw, dict):
         return None
-    spelled = _text(raw.get("EventId"), 200)
-    if not spelled:
+    spelled = _text(raw.get("EventId"), 201)
+    if not re.fullmatch(EVENT_ID, spelled):
         return None
     flags: list[str] = []
     named = raw.get("Resources")
@@ -159,7 +168,7 @@ def read_document(body: bytes) -> Document:
     for item in raw["Events"]:
         listing = read_listing(item)
         if listing is None:
-            flags.append("an event without a usable EventId")
+            flags.append(UNUSABLE)
         elif listing.event_id in listings:
             flags.append(f"event {listing.spelled} is listed twice")
         else:

@@ -10,6 +10,9 @@ from datetime import datetime
 from fleet.domain.events import DELETING_TYPES
 from fleet.domain.states import Certainty, EndedAs, EventStatus, Presence
 
+# What the database's integers hold: 68 years. A NotBefore in the year 9999 is odd, but no reason to keep nothing.
+MOST_SECONDS = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -92,7 +95,8 @@ class Folded:
         """Seconds from the first sighting to NotBefore; None when it was never announced ahead."""
         if self.not_before is None:
             return None
-        return max(0, round((self.not_before - self.first_seen_at).total_seconds()))
+        seconds = round((self.not_before - self.first_seen_at).total_seconds())
+        return min(max(0, seconds), MOST_SECONDS)
 
 
 def _newest(words: list[tuple[int, Word]], field: str) -> object:

@@ -13,6 +13,8 @@ from fleet.operations.entries import entry, write
 
 # Clocks differ by up to two seconds before they are corrected, and polls are a second apart.
 EARLY = timedelta(seconds=5)
+# Rows of one UPDATE, whose cost grows with the square of them.
+ROWS = 50
 
 
 def lock(event_pks: Iterable[int]) -> list[ScheduledEvent]:
@@ -88,7 +90,7 @@ def refold(
         if seen and not was[2]:
             written.append(_also_seen(event, of_event, seen, now))
     if changed:
-        ScheduledEvent.objects.bulk_update(changed, FIELDS)
+        ScheduledEvent.objects.bulk_update(changed, FIELDS, batch_size=ROWS)
     write(written)
     return changed
 

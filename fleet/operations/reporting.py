@@ -16,7 +16,7 @@ from typing import Any
 from django.db import connection, transaction
 from drydock_agent import wire
 
-from fleet.domain.documents import Document, read_document
+from fleet.domain.documents import UNUSABLE, Document, read_document
 from fleet.domain.entries import EntryKind
 from fleet.models import DocumentBody, Entry, Machine, Observation, Spool
 from fleet.operations import folding, machines, preparing, presence, receipts, relaying, words
@@ -293,9 +293,11 @@ def _oddities(
     for row in news:
         document = documents.get(row.document_hash or "")
         # Once for each such body: an answer that stays empty for hours is one piece of news.
-        if document is not None and not document.readable and row.document_hash in new_hashes - told:
+        odd = document is not None and (not document.readable or UNUSABLE in document.flags)
+        if document is not None and odd and row.document_hash in new_hashes - told:
             told.add(row.document_hash or "")
-            text = f"A document could not be read ({', '.join(document.flags)}); it is kept as received."
+            reasons = ", ".join(document.flags if not document.readable else [UNUSABLE])
+            text = f"A document could not be read ({reasons}); it is kept as received."
             found.append(
                 entry(EntryKind.DOCUMENT_UNREADABLE, text, at=row.report.at, machine_id=row.machine_id, via="agent")
             )

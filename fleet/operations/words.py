@@ -16,6 +16,8 @@ from fleet.models import Head, ScheduledEvent, Sighting
 from fleet.models.machines import Machine
 
 Position = tuple[int, int]
+# Rows of one UPDATE, whose cost grows with the square of them.
+ROWS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ def _store(rows: list[Sighting]) -> None:
             new, update_conflicts=True, unique_fields=["event", "machine"], update_fields=fields
         )
     if old:
-        Sighting.objects.bulk_update(old, fields)
+        Sighting.objects.bulk_update(old, fields, batch_size=ROWS)
 
 
 def _ensure_events(ahead: list[Said], event_ids: list[str], merged: Merged, now: datetime) -> dict[str, int]:

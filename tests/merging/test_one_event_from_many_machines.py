@@ -1,5 +1,7 @@
 """An EventId reported by many machines is one event, and its state follows from what they list."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from fleet.models import Entry, Observation, ScheduledEvent, Sighting
@@ -169,3 +171,18 @@ def test_a_machine_that_comes_back_and_still_lists_it_reopens_it() -> None:
     fleet.heard("vm6")
     fleet.advance()
     assert the_event().status == "SCHEDULED"
+
+
+def test_a_not_before_in_the_year_9999_is_kept() -> None:
+    event = announced(Fleet(), not_before=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+    assert event.not_before == datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    assert event.notice_seconds == 2**31 - 1
+
+
+def test_an_event_that_cannot_be_named_is_told_once_on_the_timeline() -> None:
+    fleet = Fleet()
+    fleet.enrol_set()
+    fleet.all_say(listing(event_id="a/b"))
+    assert not ScheduledEvent.objects.exists()
+    text = Entry.objects.get(kind="document_unreadable").text
+    assert text == "A document could not be read (an event without a usable EventId); it is kept as received."

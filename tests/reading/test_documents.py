@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.documents import read_document, read_integer, read_time
+from fleet.domain.documents import UNUSABLE, read_document, read_integer, read_time
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "live_migration.json"
 
@@ -83,6 +83,21 @@ def test_unknown_words_are_kept_and_flagged() -> None:
     assert (listing.status, listing.event_type, listing.resource_type) == ("Paused", "Melt", "Disk")
     assert listing.resources == ("vm1",)
     assert len(listing.flags) == 3
+
+
+@pytest.mark.parametrize("event_id", ["a/b", "..", "x\ny", 'a"b', "<b>", "a b", "\ud800", "", "a" * 201, "\u00df", None])
+def test_an_event_that_no_address_can_name_is_flagged_and_the_others_are_read(event_id: object) -> None:
+    given_events = [{"EventId": event_id, "EventStatus": "Scheduled"}, {"EventId": "good", "EventStatus": "Scheduled"}]
+    document = read_document(json.dumps({"DocumentIncarnation": 1, "Events": given_events}).encode())
+    assert [listing.event_id for listing in document.listings] == ["GOOD"]
+    assert document.flags == (UNUSABLE,)
+
+
+def test_texts_that_a_database_cannot_keep_are_mended() -> None:
+    event = {"EventId": "x", "EventStatus": "Started", "Description": "a\ud800b\x00", "Resources": ["vm\udfff"]}
+    listing = read_document(json.dumps({"DocumentIncarnation": 1, "Events": [event]}).encode()).listings[0]
+    assert listing.description == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
+    assert listing.resources == ("vm\N{REPLACEMENT CHARACTER}",)
 
 
 json_values = st.recursive(
