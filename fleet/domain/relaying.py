@@ -85,6 +85,9 @@ def next_step(
             return Step(
                 Do.CONFIRM, reason="Started was seen while an order was out whose receipt never came.", inferred=True
             )
+        if any(order.outcome == "failed" for order in orders):
+            reason = "Started was seen after a machine had asked Azure and got no answer."
+            return Step(Do.CONFIRM, reason=reason, inferred=True)
         return Step(Do.VOID, reason="The event started without this approval.")
     if facts.status is EventStatus.ENDED:
         return NOTHING if fresh and out else Step(Do.VOID, reason="The event ended before the approval reached Azure.")

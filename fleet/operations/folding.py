@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from django.db.models import Q
+
 from fleet.domain.entries import EntryKind
 from fleet.domain.sightings import Folded, Witness, fold
-from fleet.domain.states import LOOKS, EndedAs, EventStatus
+from fleet.domain.states import LOOKS, RELAYED_APPROVALS, ApprovalState, EndedAs, EventStatus
 from fleet.models import Approval, Entry, Machine, ScheduledEvent, Sighting
 from fleet.models.facts import load_witnesses
 from fleet.operations import sets
@@ -13,6 +15,7 @@ from fleet.operations.entries import entry, write
 
 # Clocks differ by up to two seconds before they are corrected, and polls are a second apart.
 EARLY = timedelta(seconds=5)
+OURS = (*RELAYED_APPROVALS, ApprovalState.CONFIRMED)
 # Rows of one UPDATE, whose cost grows with the square of them.
 ROWS = 50
 
@@ -68,10 +71,10 @@ def refold(
     if not events:
         return []
     witnesses = load_witnesses(events, now=now)
-    accepted = set(
-        Approval.objects.filter(event__in=[event.pk for event in events], accepted_at__isnull=False).values_list(
-            "event_id", flat=True
-        )
+    # As long as an order of ours may have started it, it was not approved elsewhere.
+    ours = Q(accepted_at__isnull=False) | Q(state__in=[state.value for state in OURS])
+    approved = set(
+        Approval.objects.filter(ours, event__in=[event.pk for event in events]).values_list("event_id", flat=True)
     )
     changed: list[ScheduledEvent] = []
     written: list[Entry] = []
@@ -83,7 +86,7 @@ def refold(
             continue
         before = _versioned(event)
         was = (event.status, event.watched, event.version == 0)
-        if _apply(event, folded, of_event, approved_by_us=event.pk in accepted):
+        if _apply(event, folded, of_event, approved_by_us=event.pk in approved):
             changed.append(event)
         written += _entries(event, folded, was, before, of_event)
         seen = (new_sightings or {}).get(event.pk, ())

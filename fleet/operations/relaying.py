@@ -104,6 +104,7 @@ def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str)
     commit.
     """
     ring: set[int] = set()
+    void: set[int] = set()
     for approval, facts, step in _steps([event.pk for event in events], now).values():
         if approval.state == ApprovalState.GRANTED.value and step.do in (Do.OFFER, Do.RING, Do.NOTHING):
             move(approval, ApprovalState.RELAYING)
@@ -113,6 +114,10 @@ def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str)
             offer(approval, facts, step.machine, now=now, reason=step.reason)
         elif step.do in CLOSING:
             close(approval, CLOSING[step.do], facts=facts, now=now, reason=step.reason, inferred=step.inferred)
+            if step.do is Do.VOID:
+                void.add(approval.event_id)
+    # Only now is it sure that an event which has started was approved elsewhere.
+    folding.refold([event for event in events if event.pk in void], now=now)
     if ring:
         transaction.on_commit(lambda: bells.ring_orders(ring, via=via))
     return ring

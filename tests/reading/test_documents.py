@@ -85,7 +85,9 @@ def test_unknown_words_are_kept_and_flagged() -> None:
     assert len(listing.flags) == 3
 
 
-@pytest.mark.parametrize("event_id", ["a/b", "..", "x\ny", 'a"b', "<b>", "a b", "\ud800", "", "a" * 201, "\u00df", None])
+@pytest.mark.parametrize(
+    "event_id", ["a/b", "..", "x\ny", 'a"b', "<b>", "a b", "\ud800", "", "a" * 201, "\u00df", None]
+)
 def test_an_event_that_no_address_can_name_is_flagged_and_the_others_are_read(event_id: object) -> None:
     given_events = [{"EventId": event_id, "EventStatus": "Scheduled"}, {"EventId": "good", "EventStatus": "Scheduled"}]
     document = read_document(json.dumps({"DocumentIncarnation": 1, "Events": given_events}).encode())

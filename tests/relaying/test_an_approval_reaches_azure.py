@@ -205,6 +205,31 @@ def test_started_while_a_delivered_order_stays_unanswered_is_confirmed_by_infere
     assert after(approval).accepted_at is not None
 
 
+def test_started_after_a_machine_asked_and_got_no_answer_is_confirmed_by_inference() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    fleet.receipt(open_order(approval), outcome="failed", status=None, reason="timed out")
+    fleet.later(10)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
+    assert not the_event().approved_elsewhere
+
+
+def test_what_an_order_of_ours_may_have_started_is_not_told_as_approved_elsewhere() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    fleet.later(1)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert after(approval).state == "RELAYING"
+    assert not the_event().approved_elsewhere
+    fleet.later(10)
+    fleet.advance()
+    assert after(approval).state == "CONFIRMED"
+    assert not the_event().approved_elsewhere
+    told = Entry.objects.get(kind="event_started").text
+    assert "without an approval" not in told
+
+
 def test_a_foreign_machine_gets_no_order_and_has_no_vote() -> None:
     fleet = Fleet()
     announced(fleet)
