@@ -16,8 +16,6 @@ from fleet.models import Head, ScheduledEvent, Sighting
 from fleet.models.machines import Machine
 
 Position = tuple[int, int]
-# Rows of one UPDATE, whose cost grows with the square of them.
-ROWS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +143,9 @@ def _listed(row: Sighting, one: Said, listing: Listing) -> None:
 
 def _store(rows: list[Sighting]) -> None:
     fields = [field.name for field in Sighting._meta.concrete_fields if field.name not in ("id", "event", "machine")]
-    new = [row for row in rows if row.pk is None]
-    old = [row for row in rows if row.pk is not None]
-    if new:
-        Sighting.objects.bulk_create(
-            new, update_conflicts=True, unique_fields=["event", "machine"], update_fields=fields
-        )
-    if old:
-        Sighting.objects.bulk_update(old, fields, batch_size=ROWS)
+    # Also for rows that are there: Django's own update of many writes a CASE for each column of each row, and one
+    # document with a thousand events would keep everybody else waiting for seconds.
+    Sighting.objects.bulk_create(rows, update_conflicts=True, unique_fields=["event", "machine"], update_fields=fields)
 
 
 def _ensure_events(ahead: list[Said], event_ids: list[str], merged: Merged, now: datetime) -> dict[str, int]:
