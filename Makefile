@@ -61,8 +61,10 @@ browser:
 bench: $(DEV_READY)
 	@exec $(BIN)/python -m bench $(ARGS)
 
-# A million steps of the merging beside its plain model; MODEL_SEED tells other stories.
+# A million steps of the merging beside its plain model, and a million lines of a cache's channel; MODEL_SEED and
+# LINES_SEED tell other stories.
 soak: $(DEV_READY)
+	@LINES=$${LINES:-1000000} $(BIN)/python -m pytest tests/caches/test_lines_are_read.py $(ARGS)
 	@MODEL_STEPS=$${MODEL_STEPS:-1000000} $(BIN)/python -m pytest tests/merging/test_the_merging_agrees_with_a_plain_model.py $(ARGS)
 
 clean:

@@ -45,6 +45,20 @@ class EntryKind(StrEnum):
     SET_DISPUTED = "set_disputed"
     SET_AGREED = "set_agreed"
     INVENTORY_IMPORTED = "inventory_imported"
+    MAINTENANCE_SCHEDULED = "maintenance_scheduled"
+    MAINTENANCE_STARTING = "maintenance_starting"
+    MAINTENANCE_STARTED = "maintenance_started"
+    MAINTENANCE_FAILED_OVER = "maintenance_failed_over"
+    MAINTENANCE_ENDED = "maintenance_ended"
+    MAINTENANCE_SCALED = "maintenance_scaled"
+    MAINTENANCE_END_NOT_SEEN = "maintenance_end_not_seen"
+    MAINTENANCE_NEVER_STARTED = "maintenance_never_started"
+    NOTIFICATION_UNKNOWN = "notification_unknown"
+    CACHE_LISTENED = "cache_listened"
+    CACHE_LOST = "cache_lost"
+    CACHE_LOST_UNANNOUNCED = "cache_lost_unannounced"
+    CACHE_REFUSED = "cache_refused"
+    CACHE_UNSUPPORTED = "cache_unsupported"
     # A kind of entry, no password.
     TOKEN_CREATED = "token_created"  # noqa: S105
 
@@ -89,5 +103,19 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.SET_DISPUTED: Look("Set unclear", "due", "triangle-alert"),
     EntryKind.SET_AGREED: Look("Set clear again", "quiet", "circle-check"),
     EntryKind.INVENTORY_IMPORTED: Look("Inventory imported", "calm", "clipboard-list"),
+    EntryKind.MAINTENANCE_SCHEDULED: Look("Cache maintenance announced", "due", "calendar-clock"),
+    EntryKind.MAINTENANCE_STARTING: Look("Cache maintenance starting", "due", "timer"),
+    EntryKind.MAINTENANCE_STARTED: Look("Cache maintenance started", "busy", "database-zap"),
+    EntryKind.MAINTENANCE_FAILED_OVER: Look("Cache failed over", "busy", "arrow-right-left"),
+    EntryKind.MAINTENANCE_ENDED: Look("Cache maintenance ended", "good", "circle-check"),
+    EntryKind.MAINTENANCE_SCALED: Look("Cache scaled", "calm", "scaling"),
+    EntryKind.MAINTENANCE_END_NOT_SEEN: Look("End not seen", "due", "circle-question-mark"),
+    EntryKind.MAINTENANCE_NEVER_STARTED: Look("Never started", "quiet", "circle-slash"),
+    EntryKind.NOTIFICATION_UNKNOWN: Look("Unknown notification", "due", "file-question-mark"),
+    EntryKind.CACHE_LISTENED: Look("Listening", "quiet", "ear"),
+    EntryKind.CACHE_LOST: Look("Not listening", "due", "ear-off"),
+    EntryKind.CACHE_LOST_UNANNOUNCED: Look("Connection lost unannounced", "bad", "unplug"),
+    EntryKind.CACHE_REFUSED: Look("Login refused", "bad", "shield-x"),
+    EntryKind.CACHE_UNSUPPORTED: Look("Publishes nothing", "due", "ear-off"),
     EntryKind.TOKEN_CREATED: Look("Token made", "calm", "key-round"),
 }

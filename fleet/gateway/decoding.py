@@ -23,6 +23,7 @@ from fleet.operations.reporting import ParsedReport
 
 HASH = re.compile(r"[0-9a-f]{64}")
 LONGEST = 2_000
+LONGEST_LINE = 16_000
 BIGGEST = 2**63
 
 _request = msgspec.json.Decoder(wire.ReportsRequest)
@@ -221,12 +222,47 @@ def _read_hook(data: Any, limits: Limits) -> wire.HookData:
     return hook
 
 
+def _host(text: str) -> str:
+    host = text.strip().lower().rstrip(".")
+    if not 0 < len(host) <= 255 or any(letter.isspace() for letter in host):
+        raise Unreadable("cache has to be a host name")
+    return host
+
+
+def _read_redis(data: Any, limits: Limits) -> wire.RedisData:
+    heard = msgspec.convert(data, wire.RedisData)
+    heard.cache = _host(heard.cache)
+    if heard.encoding not in ("utf-8", "base64"):
+        raise Unreadable("encoding has to be utf-8 or base64")
+    if heard.encoding == "base64":
+        try:
+            base64.b64decode(heard.raw, validate=True)
+        except ValueError:
+            raise Unreadable("raw is no base64") from None
+    elif len(heard.raw) > LONGEST_LINE:
+        heard.raw, heard.cut = heard.raw[:LONGEST_LINE], True
+    return heard
+
+
+def _read_coverage(data: Any, limits: Limits) -> wire.CoverageData:
+    coverage = msgspec.convert(data, wire.CoverageData)
+    coverage.cache = _host(coverage.cache)
+    if coverage.state not in ("subscribed", "lost", "stale", "refused", "unsupported"):
+        raise Unreadable("state has to be subscribed, lost, stale, refused or unsupported")
+    if not 1 <= coverage.divisor <= 1000:
+        raise Unreadable("divisor has to be a number from 1 to 1000")
+    coverage.reason, coverage.tier = coverage.reason[:LONGEST], coverage.tier.strip().lower()[:50]
+    return coverage
+
+
 READERS: dict[str, Callable[[Any, Limits], Any]] = {
     wire.DOCUMENT: _read_document,
     wire.REMINDER: _read_reminder,
     wire.RECEIPT: _read_receipt,
     wire.INSTANCE: _read_instance,
     wire.HOOK: _read_hook,
+    wire.REDIS: _read_redis,
+    wire.COVERAGE: _read_coverage,
 }
 
 

@@ -1,6 +1,7 @@
 """Columns, constraints and one-table QuerySets."""
 
 from fleet.models.approvals import Approval, Order
+from fleet.models.caches import Cache, Coverage, Maintenance, Notification, Reporter
 from fleet.models.documents import DocumentBody, Observation
 from fleet.models.entries import Entry
 from fleet.models.events import ScheduledEvent, Sighting
@@ -14,6 +15,8 @@ __all__ = [
     "ApiToken",
     "Approval",
     "AvailabilitySet",
+    "Cache",
+    "Coverage",
     "DocumentBody",
     "Entry",
     "EqualsAny",
@@ -21,10 +24,13 @@ __all__ = [
     "InventoryMachine",
     "JoinToken",
     "Machine",
+    "Maintenance",
+    "Notification",
     "Observation",
     "Order",
     "Preparation",
     "PresenceRow",
+    "Reporter",
     "ScheduledEvent",
     "Sighting",
     "Spool",

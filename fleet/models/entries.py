@@ -5,6 +5,7 @@ from django.db.models import Func
 from django.db.models.functions import Cast, Now
 
 from fleet.models.approvals import Approval
+from fleet.models.caches import Cache, Maintenance
 from fleet.models.events import ScheduledEvent
 from fleet.models.machines import AvailabilitySet, Machine
 
@@ -38,6 +39,19 @@ class Entry(models.Model):
     approval = models.ForeignKey(
         Approval, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="entries", db_index=False
     )
+    cache = models.ForeignKey(
+        Cache, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="entries", db_index=False
+    )
+    # No constraint: operations are computed, and one that turns out to be part of another goes; its entries stay.
+    maintenance = models.ForeignKey(
+        Maintenance,
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        related_name="entries",
+        db_index=False,
+        db_constraint=False,
+    )
     # Who: a person's name, `Azure`, or a machine's; through what: `page`, `api`, `agent`, `relay`.
     actor = models.TextField(blank=True, default="")
     via = models.TextField(blank=True, default="")
@@ -56,6 +70,9 @@ class Entry(models.Model):
             ),
             models.Index(
                 fields=["machine", "-at", "-id"], name="entry_by_machine", condition=models.Q(machine__isnull=False)
+            ),
+            models.Index(
+                fields=["cache", "-at", "-id"], name="entry_by_cache", condition=models.Q(cache__isnull=False)
             ),
         ]
 

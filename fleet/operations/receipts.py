@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from drydock_agent import wire
@@ -78,7 +79,7 @@ PATHS = {
 }
 
 
-def _about(kind: EntryKind, text: str, order: Order, now: datetime, **data: object) -> Entry:
+def _about(kind: EntryKind, text: str, order: Order, now: datetime, **data: Any) -> Entry:
     return entry(
         kind,
         text,

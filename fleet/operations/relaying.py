@@ -29,7 +29,7 @@ from fleet.domain.states import (
 )
 from fleet.models import Approval, Order, ScheduledEvent, Sighting, Sweep
 from fleet.models.facts import load_facts, load_witnesses
-from fleet.operations import bells, folding
+from fleet.operations import bells, folding, redis
 from fleet.operations.entries import entry, write
 
 # Any number will do, as long as nothing else in this database uses it.
@@ -274,6 +274,9 @@ def advance(*, now: datetime, via: str) -> Advanced:
             folded = len(folding.refold(events, now=now))
             rung = advance_events(events, now=now, via=via)
         Sweep.objects.update_or_create(name=SWEEP, defaults={"ran_at": now, "via": via})
+    # In a transaction of its own: approvals do not wait for it.
+    with transaction.atomic():
+        redis.sweep(now=now)
     return Advanced(ran=True, folded=folded, steps=len(due), rung=tuple(sorted(rung)))
 
 

@@ -1,7 +1,7 @@
 """Taking reports: one transaction for a whole batch of deliveries, and every row in the order of its key.
 
 Phases: number the spools, keep the bodies, keep the observations, merge documents that are news, take receipts, fold
-the events concerned, relay what follows from that.
+the events concerned, relay what follows from that, then what was heard of caches: their locks come last.
 """
 
 import base64
@@ -19,10 +19,19 @@ from drydock_agent import wire
 from fleet.domain.documents import UNUSABLE, Document, read_document
 from fleet.domain.entries import EntryKind
 from fleet.models import DocumentBody, Entry, Machine, Observation, Spool
-from fleet.operations import folding, machines, preparing, presence, receipts, relaying, words
+from fleet.operations import folding, listening, machines, preparing, presence, receipts, redis, relaying, words
 from fleet.operations.entries import entry, write
 
-Data = wire.DocumentData | wire.ReminderData | wire.ReceiptData | wire.InstanceData | wire.HookData | dict[str, Any]
+Data = (
+    wire.DocumentData
+    | wire.ReminderData
+    | wire.ReceiptData
+    | wire.InstanceData
+    | wire.HookData
+    | wire.RedisData
+    | wire.CoverageData
+    | dict[str, Any]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +136,23 @@ def record(*, deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[int, 
     elif answers or hook_words:
         written += receipts.take(answers, now=now)
         written += preparing.take(hook_words)
+    written += _take_redis(news, now)
     write(written)
     return acknowledged
+
+
+def _take_redis(news: Sequence[_Row], now: datetime) -> list[Entry]:
+    lines = [
+        redis.Line(row.machine_id, row.report.at, row.report.data)
+        for row in news
+        if isinstance(row.report.data, wire.RedisData)
+    ]
+    heard = [
+        listening.Word(row.machine_id, (row.epoch, row.report.seq), row.report.at, row.report.data)
+        for row in news
+        if isinstance(row.report.data, wire.CoverageData)
+    ]
+    return redis.take(lines, heard, now=now)
 
 
 def _number_spools(

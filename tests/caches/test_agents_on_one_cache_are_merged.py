@@ -1,0 +1,222 @@
+"""Copies of one line are one notification with its reporters; notifications are one maintenance with its members."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+from drydock_agent import wire
+
+from fleet.domain.maintenance import MaintenanceStatus
+from fleet.models import Cache, Entry, Maintenance, Notification, Reporter
+from tests.caches.walking import EXAMPLE, HOST, Listeners, clock, line, the_cache, the_maintenance
+from tests.factories import seconds
+
+START = line("NodeMaintenanceStart")
+
+
+def test_three_agents_on_one_cache_are_one_notification_with_three_reporters(listeners: Listeners) -> None:
+    for number, name in enumerate(("vm2", "vm1", "vm3")):
+        listeners.hear(name, START, at=clock("16:34:46") + seconds(number))
+    (row,) = Notification.objects.all()
+    assert (row.first_at, row.last_at) == (clock("16:34:46"), clock("16:34:48"))
+    assert [one.machine.resource_name for one in row.reporters.order_by("first_at")] == ["vm2", "vm1", "vm3"]
+    assert Entry.objects.filter(cache=the_cache()).count() == 1
+
+
+def test_copies_of_one_machine_are_counted(listeners: Listeners) -> None:
+    listeners.hear("vm1", START, at=clock("16:34:46"))
+    listeners.hear("vm1", START, at=clock("16:34:47"))
+    assert Reporter.objects.get().copies == 2
+
+
+def test_a_line_heard_again_after_the_window_is_news(listeners: Listeners) -> None:
+    listeners.hear("vm1", START, at=clock("16:34:46"))
+    listeners.hear("vm1", START, at=clock("16:35:46"))
+    assert Notification.objects.count() == 1
+    listeners.hear("vm1", START, at=clock("16:36:47"))
+    assert Notification.objects.count() == 2
+
+
+def test_a_late_copy_between_two_shows_that_they_were_one(listeners: Listeners) -> None:
+    listeners.hear("vm1", START, at=clock("16:34:00"))
+    listeners.hear("vm2", START, at=clock("16:35:50"))
+    assert Notification.objects.count() == 2
+    listeners.hear("vm3", START, at=clock("16:34:55"))
+    row = Notification.objects.get()
+    assert (row.first_at, row.last_at) == (clock("16:34:00"), clock("16:35:50"))
+    assert {one.machine.resource_name for one in row.reporters.all()} == {"vm1", "vm2", "vm3"}
+    assert the_maintenance().notifications.get() == row
+
+
+def test_the_same_line_of_two_caches_stays_apart(listeners: Listeners) -> None:
+    listeners.hear("vm1", START)
+    listeners.hear("vm1", START, host="sessions.redis.cache.windows.net")
+    assert Notification.objects.count() == Maintenance.objects.count() == Cache.objects.count() == 2
+
+
+def test_the_documented_sequence_is_one_maintenance_with_five_members(listeners: Listeners) -> None:
+    listeners.play("vm1", "vm2", "vm3")
+    row = the_maintenance()
+    assert row.status == MaintenanceStatus.ENDED.value
+    assert (row.shard, row.node_port, row.partner_port) == (0, 15000, 15001)
+    assert (row.first_at, row.expected_at, row.began_at) == (clock("16:21:39"), clock("16:34:46"), clock("16:34:46"))
+    assert (row.failover_at, row.ended_at) == (clock("16:34:56"), clock("16:37:48"))
+    assert (row.was_replica, row.is_replica, row.swapped) == (False, True, True)
+    assert row.notifications.count() == 5
+    assert Reporter.objects.count() == 15
+    assert set(Entry.objects.filter(cache__isnull=False).values_list("maintenance_id", flat=True)) == {row.pk}
+
+
+def state() -> Any:
+    notifications = {
+        (row.raw, row.first_at, row.last_at, row.ssl_port, row.shard): sorted(
+            (one.machine.resource_name, one.first_at) for one in row.reporters.select_related("machine")
+        )
+        for row in Notification.objects.all()
+    }
+    names = [
+        field.attname
+        for field in Maintenance._meta.concrete_fields
+        if field.attname not in ("id", "cache_id", "status")
+    ]
+    operations = sorted(
+        ([getattr(row, name) for name in names] + [sorted(row.notifications.values_list("raw", "first_at"))])
+        for row in Maintenance.objects.all()
+    )
+    return notifications, operations
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_order_of_arrival_ends_in_the_same_rows(listeners: Listeners, seed: int) -> None:
+    chooser = random.Random(seed)
+    told = [
+        (name, clock(at) + seconds(number * chooser.choice((1, 25))), raw)
+        for at, raw in EXAMPLE
+        for number, name in enumerate(("vm1", "vm2", "vm3"))
+        if chooser.random() < 0.7
+    ]
+    listeners.now = clock("16:40:00")
+    results = []
+    for _ in range(3):
+        chooser.shuffle(told)
+        with transaction.atomic():
+            for name, at, raw in told:
+                listeners.hear(name, raw, at=at)
+            results.append(state())
+            transaction.set_rollback(True)
+    assert results[0] == results[1] == results[2]
+    assert len(results[0][1]) == 1
+
+
+def test_one_batch_with_everything_in_it_is_the_same_as_one_report_after_the_other(listeners: Listeners) -> None:
+    def deliveries() -> list[Any]:
+        return [
+            agent.delivery(
+                *(
+                    agent.report(wire.RedisData(cache=HOST, raw=raw), kind=wire.REDIS, at=clock(at))
+                    for at, raw in [*EXAMPLE, EXAMPLE[0]]
+                )
+            )
+            for agent in listeners.agents.values()
+        ]
+
+    listeners.now = clock("16:40:00")
+    with transaction.atomic():
+        listeners.record(*deliveries())
+        together = state()
+        transaction.set_rollback(True)
+    for delivery in deliveries():
+        for report in delivery.reports:
+            listeners.record(type(delivery)(delivery.machine_id, delivery.spool, reports=[report]))
+    assert state() == together
+    assert Reporter.objects.filter(copies=2).count() == 3
+
+
+def test_a_replayed_report_changes_nothing(listeners: Listeners) -> None:
+    agent = listeners.agents["vm1"]
+    delivery = agent.delivery(agent.report(wire.RedisData(cache=HOST, raw=START), kind=wire.REDIS, at=listeners.now))
+    listeners.record(delivery)
+    listeners.record(delivery)
+    assert Reporter.objects.get().copies == 1
+    assert Entry.objects.filter(cache__isnull=False).count() == 1
+
+
+def test_two_shards_of_a_cluster_are_two_operations_and_the_partner_is_not_a_third(listeners: Listeners) -> None:
+    for port in (15000, 15002):
+        listeners.hear("vm1", line("NodeMaintenanceStart", port=port), at=clock("16:34:46"))
+        listeners.hear("vm1", line("NodeMaintenanceFailover", port=port + 1), at=clock("16:34:56"))
+    assert list(Maintenance.objects.order_by("shard").values_list("shard", "node_port", "partner_port")) == [
+        (0, 15000, 15001),
+        (1, 15002, 15003),
+    ]
+
+
+def test_a_cache_may_say_how_many_ports_make_a_shard(listeners: Listeners) -> None:
+    agent = listeners.agents["vm1"]
+    words = wire.CoverageData(cache=HOST, state="subscribed", tier="premium", divisor=3)
+    listeners.record(agent.delivery(agent.report(words, kind=wire.COVERAGE, at=listeners.now)))
+    listeners.hear("vm1", line("NodeMaintenanceStart", port=15002))
+    assert (the_cache().tier, the_cache().divisor, the_maintenance().shard) == ("premium", 3, 0)
+
+
+def test_an_announcement_that_arrives_after_its_start_is_late(listeners: Listeners) -> None:
+    listeners.now = clock("16:36:00")
+    listeners.hear("vm1", EXAMPLE[0][1], at=clock("16:21:39"))
+    assert Notification.objects.get().late
+    assert "arrived after its start" in Entry.objects.get(cache__isnull=False).text
+    listeners.hear("vm1", EXAMPLE[4][1], at=clock("16:37:48"))
+    assert Notification.objects.filter(late=True).count() == 1
+
+
+def test_time_alone_ends_what_was_announced_and_what_nobody_saw_end(listeners: Listeners) -> None:
+    listeners.play("vm1", upto=1)
+    listeners.hear("vm1", START, host="sessions.redis.cache.windows.net")
+    listeners.now = clock("16:50:00")
+    listeners.advance()
+    assert set(Maintenance.objects.values_list("status", flat=True)) == {"ANNOUNCED", "UNDER_WAY"}
+    listeners.now = clock("16:52:00")
+    listeners.advance()
+    listeners.advance()
+    assert set(Maintenance.objects.values_list("status", flat=True)) == {"NEVER_STARTED", "END_NOT_SEEN"}
+    told = Entry.objects.filter(kind__in=["maintenance_never_started", "maintenance_end_not_seen"])
+    assert sorted(told.values_list("kind", flat=True)) == ["maintenance_end_not_seen", "maintenance_never_started"]
+
+
+def test_an_end_that_arrives_late_is_still_the_end(listeners: Listeners) -> None:
+    listeners.play("vm1", upto=4)
+    listeners.now = clock("17:30:00")
+    listeners.advance()
+    assert the_maintenance().status == "END_NOT_SEEN"
+    listeners.hear("vm2", EXAMPLE[4][1], at=clock("16:37:48"))
+    assert (the_maintenance().status, the_maintenance().ended_at) == ("ENDED", clock("16:37:48"))
+
+
+def test_by_the_clock_starting_becomes_under_way(listeners: Listeners) -> None:
+    listeners.play("vm1", upto=2)
+    assert the_maintenance().status == "STARTING"
+    listeners.now = clock("16:34:46")
+    listeners.advance()
+    assert the_maintenance().status == "UNDER_WAY"
+
+
+@pytest.mark.parametrize("raw", [b"\xff\xfe|\x00|", b"", b"NotificationType|Node\x00Paused|SSLPort|15000", b"|" * 9000])
+def test_bytes_that_are_no_text_are_kept_flagged_and_harm_nothing(listeners: Listeners, raw: bytes) -> None:
+    listeners.hear("vm1", raw)
+    row = Notification.objects.get()
+    assert row.flags
+    assert row.maintenance is None
+    assert Entry.objects.get(cache__isnull=False).kind == "notification_unknown"
+
+
+def test_an_operation_of_yesterday_is_not_touched_by_todays(listeners: Listeners) -> None:
+    listeners.play("vm1")
+    first = the_maintenance()
+    listeners.now += timedelta(days=1)
+    listeners.hear("vm1", START)
+    assert Maintenance.objects.count() == 2
+    first.refresh_from_db()
+    assert (first.status, first.notifications.count()) == ("ENDED", 5)

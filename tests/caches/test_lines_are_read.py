@@ -1,0 +1,195 @@
+"""A line is read as a scanner reads: nothing raises, nothing is guessed, what is odd is flagged."""
+
+from __future__ import annotations
+
+import os
+import random
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.domain.notifications import ParsedNotification, read_notification
+
+WHOLE = (
+    "NotificationType|NodeMaintenanceScheduled|IsReplica|False|IPAddress|52.158.249.185|SSLPort|15000"
+    "|NonSSLPort|13000|StartTimeInUTC|2021-10-20T16:35:57"
+)
+READ = ParsedNotification(
+    type="NodeMaintenanceScheduled",
+    start_time=datetime(2021, 10, 20, 16, 35, 57, tzinfo=UTC),
+    is_replica=False,
+    ip_address="52.158.249.185",
+    ssl_port=15000,
+    non_ssl_port=13000,
+)
+
+
+def test_a_whole_line_is_read() -> None:
+    assert read_notification(WHOLE) == READ
+    assert read_notification(WHOLE.encode()) == READ
+
+
+def test_leading_bars_white_space_and_case_make_no_difference() -> None:
+    assert read_notification("|||" + WHOLE.replace("|", " | ")) == READ
+    shouted = WHOLE.replace("NotificationType", "NOTIFICATIONTYPE").replace("False", "FALSE")
+    assert read_notification(shouted.replace("NodeMaintenanceScheduled", "nodemaintenancescheduled")) == READ
+
+
+pairs = st.permutations([WHOLE.split("|")[at : at + 2] for at in range(0, 12, 2)])
+
+
+@given(pairs)
+def test_the_order_of_the_pairs_makes_no_difference(found: list[list[str]]) -> None:
+    assert read_notification("|".join(token for pair in found for token in pair)) == READ
+
+
+@given(pairs, st.sets(st.integers(0, 5)))
+def test_a_missing_pair_is_not_stated_and_the_others_are(found: list[list[str]], gone: set[int]) -> None:
+    kept = [pair for number, pair in enumerate(found) if number not in gone]
+    read = read_notification("|".join(token for pair in kept for token in pair))
+    keys = {pair[0] for pair in kept}
+    assert (read.is_replica is False) == ("IsReplica" in keys)
+    assert (read.ssl_port == 15000) == ("SSLPort" in keys)
+    assert (read.start_time is not None) == ("StartTimeInUTC" in keys)
+    assert (read.ip_address is not None) == ("IPAddress" in keys)
+
+
+@pytest.mark.parametrize(
+    "spelled", ["StartTimeInUTC", "StartTimeInUtc", "StartTimeUtc", "starttimeutc", "STARTTIMEINUTC"]
+)
+def test_spellings_of_the_start_time_are_one_key(spelled: str) -> None:
+    assert read_notification(WHOLE.replace("StartTimeInUTC", spelled)) == READ
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2021-03-02T23:26:57", datetime(2021, 3, 2, 23, 26, 57, tzinfo=UTC)),
+        ("2021-03-02T23:26:57Z", datetime(2021, 3, 2, 23, 26, 57, tzinfo=UTC)),
+        ("2021-03-02T23:26:57.1234567", datetime(2021, 3, 2, 23, 26, 57, 123456, tzinfo=UTC)),
+        ("2021-03-02T23:26:57.5Z", datetime(2021, 3, 2, 23, 26, 57, 500000, tzinfo=UTC)),
+        ("2021-03-03T00:26:57+01:00", datetime(2021, 3, 2, 23, 26, 57, tzinfo=UTC)),
+        ("2021-03-02T18:26:57-05:00", datetime(2021, 3, 2, 23, 26, 57, tzinfo=UTC)),
+        ("0001-01-01T00:00:00+23:59", None),
+        ("2021-13-02T23:26:57", None),
+        ("2021-03-02T24:26:57", None),
+        ("02/03/2021 23:26:57", None),
+        ("20211020", None),
+        ("٢٠٢١-03-02T23:26:57", None),
+        ("soon", None),
+    ],
+)
+def test_times_are_utc_with_fractions_and_offsets_and_never_guessed(text: str, expected: datetime | None) -> None:
+    read = read_notification(f"NotificationType|NodeMaintenanceStart|StartTimeInUTC|{text}")
+    assert read.start_time == expected
+    assert bool(read.flags) == (expected is None)
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "-1", "15000.0", "0x10", "\uff11\uff15", "9" * 5000, "many"])
+def test_a_port_out_of_range_is_not_stated(text: str) -> None:
+    read = read_notification(f"NotificationType|NodeMaintenanceStart|SSLPort|{text}|NonSSLPort|13000")
+    assert (read.ssl_port, read.non_ssl_port) == (None, 13000)
+    assert any("SSLPort cannot be read" in flag for flag in read.flags)
+
+
+@pytest.mark.parametrize("text", ["", " ", "yes", "1", "0", "no", "null"])
+def test_an_unclear_role_is_not_stated_and_never_false(text: str) -> None:
+    read = read_notification(f"NotificationType|NodeMaintenanceStart|IsReplica|{text}|SSLPort|15001")
+    assert read.is_replica is None
+    assert read.ssl_port == 15001
+    assert bool(read.flags) == bool(text.strip())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("::1", "::1"), ("[2603:1030::AB]", "2603:1030::ab"), ("", None), ("1.2.3", None)]
+)
+def test_addresses_of_both_families_are_read(text: str, expected: str | None) -> None:
+    assert read_notification(f"NotificationType|NodeMaintenanceStart|IPAddress|{text}").ip_address == expected
+
+
+def test_the_last_valid_duplicate_wins() -> None:
+    read = read_notification("NotificationType|NodeMaintenanceStart|SSLPort|15000|SSLPort|15001|SSLPort|none")
+    assert read.ssl_port == 15001
+    assert "SSLPort is stated more than once" in read.flags
+
+
+def test_a_key_without_a_value_ends_the_message_or_gives_way_to_the_next_key() -> None:
+    ended = read_notification("NotificationType|NodeMaintenanceStart|SSLPort")
+    assert (ended.type, ended.ssl_port, ended.flags) == ("NodeMaintenanceStart", None, ("“SSLPort” has no value",))
+    skipped = read_notification("NotificationType|NodeMaintenanceStart|IsReplica|SSLPort|15001")
+    assert (skipped.is_replica, skipped.ssl_port) == (None, 15001)
+    assert skipped.flags == ("“IsReplica” has no value",)
+
+
+def test_the_spelling_that_is_sent_and_unknown_types_and_keys_are_kept() -> None:
+    assert read_notification("NotificationType|NodeMaintenanceFailover").type == "NodeMaintenanceFailoverComplete"
+    strange = read_notification("NotificationType|NodeMaintenancePaused|Zone|2|SSLPort|15001")
+    assert (strange.type, strange.kind, strange.ssl_port) == ("NodeMaintenancePaused", None, 15001)
+    assert strange.flags == ("unknown key “Zone”", "unknown type")
+
+
+@pytest.mark.parametrize("raw", ["", "|", "||||", b"\xff\xfe", b"", "x" * 100_000, "|" * 100_000, "hello", "\x00"])
+def test_junk_states_nothing_and_is_flagged(raw: str | bytes) -> None:
+    read = read_notification(raw)
+    assert read == ParsedNotification(flags=read.flags)
+    assert read.flags
+
+
+PIECES = [
+    *("NotificationType", "StartTimeInUTC", "StartTimeUtc", "IsReplica", "IPAddress", "SSLPort", "NonSSLPort", "Zone"),
+    *("NodeMaintenanceStart", "NodeMaintenanceEnded", "True", "False", "15000", "65536", "-1", "::1", "1.2.3.4"),
+    *("2021-10-20T16:35:57", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+14:00", "T", "Z", "٣", "\x00", "\ud800"),
+    *("|", "||", " ", "\n", "\t", "", "é", "\U0001f600", "9" * 400, "%s", "\\", "'", "\ufeff", "[", "]"),
+]
+
+
+def generated(chooser: random.Random) -> str | bytes:
+    text = "".join(chooser.choice(PIECES) + chooser.choice(("|", "|", "|", "")) for _ in range(chooser.randint(0, 24)))
+    if chooser.random() < 0.3:
+        raw = bytearray(text.encode("utf-8", "surrogatepass"))
+        for _ in range(chooser.randint(0, 4)):
+            if raw:
+                raw[chooser.randrange(len(raw))] = chooser.randrange(256)
+        return bytes(raw)
+    return text
+
+
+def holds(read: ParsedNotification) -> None:
+    """What is true of whatever was read."""
+    assert read.is_replica in (None, True, False)
+    for port in (read.ssl_port, read.non_ssl_port):
+        assert port is None or 1 <= port <= 65535
+    assert read.start_time is None or read.start_time.utcoffset() is not None
+    assert read.type is None or read.type.strip() == read.type != ""
+    assert len(read.flags) <= 21
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.one_of(st.text(), st.binary(), st.lists(st.sampled_from(PIECES)).map("|".join)))
+def test_whatever_comes_is_read_without_an_exception(raw: str | bytes) -> None:
+    holds(read_notification(raw))
+    assert read_notification(raw) == read_notification(raw)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet=st.characters(exclude_characters="|")), st.text(alphabet=st.characters(exclude_characters="|")))
+def test_an_unknown_pair_in_front_changes_nothing_but_the_flags(key: str, value: str) -> None:
+    known = {"notificationtype", "starttimeinutc", "starttimeutc", "isreplica", "ipaddress", "sslport", "nonsslport"}
+    if not key.strip() or key.strip().lower() in known or value.strip().lower() in known:
+        return
+    read = read_notification(f"{key}|{value}|{WHOLE}")
+    assert (read.type, read.start_time, read.is_replica, read.ssl_port) == (
+        READ.type,
+        READ.start_time,
+        READ.is_replica,
+        READ.ssl_port,
+    )
+
+
+def test_generated_lines_by_the_thousand_are_read_without_an_exception() -> None:
+    """`make soak` reads a million."""
+    chooser = random.Random(int(os.environ.get("LINES_SEED", "20211020")))
+    for _ in range(int(os.environ.get("LINES", "5000"))):
+        holds(read_notification(generated(chooser)))

@@ -1,0 +1,212 @@
+"""Operations out of notifications: any subset, any order and repeats."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.domain.maintenance import Heard, MaintenanceStatus, Operation, operations_of, shard_of, status_of
+from fleet.domain.notifications import read_notification
+from tests.caches.walking import EXAMPLE, clock, line
+
+AFTER = clock("23:00:00")
+
+
+def heard(at: str, raw: str) -> Heard:
+    read = read_notification(raw)
+    return Heard(
+        key=f"{at} {raw}",
+        type=read.type,
+        at=clock(at),
+        start_time=read.start_time,
+        is_replica=read.is_replica,
+        port=read.ssl_port,
+    )
+
+
+SEQUENCE = [heard(at, raw) for at, raw in EXAMPLE]
+SUBSETS = [list(chosen) for size in range(1, 6) for chosen in combinations(SEQUENCE, size)]
+
+
+def one(*members: Heard) -> Operation:
+    (operation,) = operations_of(members)
+    return operation
+
+
+def test_the_documented_sequence_is_one_operation_to_the_second() -> None:
+    operation = one(*SEQUENCE)
+    assert operation.scheduled_at == clock("16:21:39")
+    assert operation.expected_at == clock("16:34:46")
+    assert operation.approximate is False
+    assert operation.starting_at == clock("16:34:26")
+    assert operation.began_at == operation.start_at == clock("16:34:46")
+    assert operation.failover_at == clock("16:34:56")
+    assert operation.ended_at == clock("16:37:48")
+    assert (operation.node_port, operation.partner_port) == (15000, 15001)
+    assert (operation.was_replica, operation.is_replica, operation.swapped) == (False, True, True)
+
+
+@pytest.mark.parametrize(
+    ("now", "status"),
+    [
+        ("16:21:39", MaintenanceStatus.ANNOUNCED),
+        ("16:34:25", MaintenanceStatus.ANNOUNCED),
+        ("16:34:26", MaintenanceStatus.STARTING),
+        ("16:34:46", MaintenanceStatus.UNDER_WAY),
+        ("16:34:55", MaintenanceStatus.UNDER_WAY),
+        ("16:34:56", MaintenanceStatus.FAILED_OVER),
+        ("16:37:47", MaintenanceStatus.FAILED_OVER),
+        ("16:37:48", MaintenanceStatus.ENDED),
+        ("23:00:00", MaintenanceStatus.ENDED),
+    ],
+)
+def test_the_documented_sequence_as_the_clock_goes(now: str, status: MaintenanceStatus) -> None:
+    at = clock(now)
+    assert status_of(one(*[member for member in SEQUENCE if member.at <= at]), now=at) is status
+
+
+@pytest.mark.parametrize("subset", SUBSETS)
+def test_every_subset_is_one_operation_that_does_not_stay_open(subset: list[Heard]) -> None:
+    operation = one(*subset)
+    status = status_of(operation, now=AFTER)
+    if SEQUENCE[4] in subset:
+        assert status is MaintenanceStatus.ENDED
+    elif subset == [SEQUENCE[0]]:
+        assert status is MaintenanceStatus.NEVER_STARTED
+    else:
+        assert status is MaintenanceStatus.END_NOT_SEEN
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_subset_in_any_order_with_repeats_folds_to_the_same(data: st.DataObject) -> None:
+    subset = data.draw(st.sampled_from(SUBSETS))
+    repeats = data.draw(st.lists(st.sampled_from(subset), max_size=6))
+    shuffled = data.draw(st.permutations(subset + repeats))
+    assert operations_of(shuffled) == operations_of(subset)
+
+
+# Lines of several operations on one shard, as they may come within a day.
+MANY = st.lists(
+    st.builds(
+        Heard,
+        key=st.just(""),
+        type=st.sampled_from(
+            [
+                "NodeMaintenanceScheduled",
+                "NodeMaintenanceStarting",
+                "NodeMaintenanceStart",
+                "NodeMaintenanceFailoverComplete",
+                "NodeMaintenanceEnded",
+                "NodeMaintenanceScaleComplete",
+                "NodeMaintenancePaused",
+                None,
+            ]
+        ),
+        at=st.integers(0, 14400).map(lambda count: clock("10:00:00") + timedelta(seconds=count)),
+        start_time=st.one_of(
+            st.none(), st.integers(0, 14400).map(lambda count: clock("10:00:00") + timedelta(seconds=count))
+        ),
+        is_replica=st.sampled_from([None, True, False]),
+        port=st.sampled_from([None, 15000, 15001]),
+    ).map(lambda found: replace(found, key=repr(found))),
+    max_size=14,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(MANY, st.data())
+def test_whatever_was_heard_folds_the_same_in_any_order_and_nothing_stays_open(
+    many: list[Heard], data: st.DataObject
+) -> None:
+    found = operations_of(many)
+    again = data.draw(st.permutations(many + many[:3]))
+    assert operations_of(again) == found
+    members = [member for operation in found for member in operation.members]
+    assert len(members) == len(set(members))
+    assert {member for member in many if member.kind} <= set(members) <= set(many)
+    over = {MaintenanceStatus.ENDED, MaintenanceStatus.END_NOT_SEEN, MaintenanceStatus.NEVER_STARTED}
+    assert all(status_of(operation, now=clock("23:59:59")) in over for operation in found)
+
+
+def test_a_repeated_announcement_with_the_same_start_is_one() -> None:
+    again = [replace(SEQUENCE[0], key=str(number), at=SEQUENCE[0].at + timedelta(minutes=number)) for number in (2, 5)]
+    operation = one(SEQUENCE[0], *again)
+    assert (operation.scheduled_at, operation.expected_at) == (clock("16:21:39"), clock("16:35:57"))
+    assert len(operation.members) == 3
+    assert len(one(*SEQUENCE, *again).members) == 7
+
+
+def test_an_announcement_for_another_time_is_another_operation() -> None:
+    later = heard("17:00:00", line("NodeMaintenanceScheduled", start="17:12:00"))
+    first, second = operations_of([later, SEQUENCE[0]])
+    assert (first.expected_at, second.expected_at) == (clock("16:35:57"), clock("17:12:00"))
+    assert status_of(first, now=clock("17:00:00")) is MaintenanceStatus.NEVER_STARTED
+    assert status_of(second, now=clock("17:00:00")) is MaintenanceStatus.ANNOUNCED
+
+
+def test_the_node_may_go_three_minutes_before_scheduled_says() -> None:
+    start = heard("16:32:57", line("NodeMaintenanceStart"))
+    operation = one(SEQUENCE[0], start)
+    assert (operation.began_at, operation.expected_at) == (clock("16:32:57"), clock("16:35:57"))
+    assert status_of(operation, now=clock("16:33:00")) is MaintenanceStatus.UNDER_WAY
+
+
+def test_an_announced_operation_is_given_time_before_it_counts_as_never_started() -> None:
+    assert status_of(one(SEQUENCE[0]), now=clock("16:50:57")) is MaintenanceStatus.ANNOUNCED
+    assert status_of(one(SEQUENCE[0]), now=clock("16:50:58")) is MaintenanceStatus.NEVER_STARTED
+
+
+def test_ended_for_a_replica_with_nothing_before_it_is_an_operation() -> None:
+    operation = one(heard("16:27:42", line("NodeMaintenanceEnded", replica="True", port=15001, start="16:27:42")))
+    assert (operation.node_port, operation.is_replica, operation.swapped) == (15001, True, False)
+    assert (operation.began_at, operation.ended_at) == (None, clock("16:27:42"))
+
+
+def test_both_nodes_of_a_shard_one_after_the_other_are_two_operations() -> None:
+    other = [
+        heard("16:40:00", line("NodeMaintenanceStarting", replica="True", port=15000, start="16:40:20")),
+        heard("16:40:20", line("NodeMaintenanceStart", replica="True", port=15000)),
+        heard("16:43:00", line("NodeMaintenanceEnded", replica="True", port=15000, start="16:43:00")),
+    ]
+    first, second = operations_of([*SEQUENCE, *other])
+    assert (len(first.members), len(second.members)) == (5, 3)
+    assert second.swapped is False
+
+
+def test_adding_nodes_is_an_operation_that_is_over() -> None:
+    operation = one(heard("12:00:00", line("NodeMaintenanceScaleComplete", port=15002)))
+    assert status_of(operation, now=clock("12:00:00")) is MaintenanceStatus.ENDED
+
+
+def test_a_type_that_is_not_documented_joins_an_operation_and_makes_none() -> None:
+    odd = heard("16:35:00", line("NodeMaintenancePaused"))
+    assert operations_of([odd]) == []
+    assert len(one(*SEQUENCE[:4], odd).members) == 5
+
+
+@pytest.mark.parametrize(
+    ("ssl_port", "non_ssl_port", "divisor", "shard"),
+    [
+        (15000, None, 2, 0),
+        (15001, 13001, 2, 0),
+        (15002, None, 2, 1),
+        (None, 13003, 2, 1),
+        (15005, None, 3, 1),
+        (None, None, 2, None),
+        (6380, 6379, 2, None),
+    ],
+)
+def test_the_shard_is_told_by_the_ports(
+    ssl_port: int | None, non_ssl_port: int | None, divisor: int, shard: int | None
+) -> None:
+    assert shard_of(ssl_port=ssl_port, non_ssl_port=non_ssl_port, divisor=divisor) == shard
+
+
+def test_the_clock_of_the_story_is_utc() -> None:
+    assert clock("16:21:39") == datetime.fromisoformat("2021-10-20T16:21:39+00:00")
