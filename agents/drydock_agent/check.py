@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from . import endpoint
 from . import identity as who
@@ -12,8 +13,14 @@ from .connections import NoAnswer, trust
 from .document import read
 from .fleet import Fleet, Refused
 from .imds import Imds, NotNow
+from .late import Late
 from .loop import agent_version
 from .state import StateError, StateFolder
+
+if TYPE_CHECKING:
+    from . import redis_maintenance_parts
+else:
+    redis_maintenance_parts = Late(f"{__package__}.redis_maintenance_parts")
 
 # Beyond this many seconds the backend corrects a machine's times.
 OFFSET_SECONDS = 2.0
@@ -43,6 +50,10 @@ def check(settings: Settings, *, clock: Clock) -> list[Finding]:
         *looked,
         *_metadata(Imds(settings.imds_url, user_agent=user_agent), settings),
         *_fleet(settings, state, clock, user_agent),
+        *(
+            Finding(*redis_maintenance_parts.look(cache, settings, user_agent=user_agent))
+            for cache in settings.redis_caches
+        ),
     ]
 
 

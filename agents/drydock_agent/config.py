@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import sys
 import tomllib
@@ -12,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from .loopback import is_loopback
+from .redis_maintenance_caches import Cache, caches_of
 
 SET_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")
 DISCOVERY = ("auto", "always", "never")
@@ -39,6 +41,7 @@ class Settings:
     reminder_seconds: float
     hooks_dir: Path
     hook_timeout_seconds: float
+    redis_caches: tuple[Cache, ...]
     ca_file: str
     log_level: str
 
@@ -80,16 +83,6 @@ def default_hooks_dir(environ: Mapping[str, str], platform: str = sys.platform) 
     if platform == "win32":
         return environ.get("PROGRAMDATA", r"C:\ProgramData") + r"\Drydock\Hooks"
     return "/etc/drydock-agent/hooks"
-
-
-def is_loopback(host: str) -> bool:
-    """True for `localhost` and for loopback addresses; a name that merely resolves to one does not count."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _toml(path: str) -> dict[str, Any]:
@@ -209,6 +202,7 @@ SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object
     "reminder_seconds": ("300", _seconds(10, 86400)),
     "hooks_dir": (default_hooks_dir, _path),
     "hook_timeout_seconds": ("300", _seconds(1, 86400)),
+    "redis_caches": ("", caches_of),
     "ca_file": ("", _file),
     "log_level": ("info", _level),
 }

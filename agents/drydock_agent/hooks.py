@@ -272,7 +272,7 @@ class Hooks:
         }
         # The agent's own settings hold a secret, and are no business of a hook.
         inherited = {each: value for each, value in os.environ.items() if not each.upper().startswith("DRYDOCK_")}
-        return {**inherited, **{f"DRYDOCK_{each}": _variable(value) for each, value in values.items()}}
+        return {**inherited, **{f"DRYDOCK_{each}": variable_of(value) for each, value in values.items()}}
 
     def _report(self, progress: Progress, step: str, outcome: str, **more: Any) -> None:
         data = wire.HookData(
@@ -307,7 +307,8 @@ class Hooks:
             self._reported()
 
 
-def _variable(value: object) -> str:
+def variable_of(value: object) -> str:
+    """What a hook is given for a value of any kind."""
     text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
     # What JSON allows in a text, and no variable does.
     return text.replace("\0", "").encode("utf-8", "replace").decode()[:VARIABLE_CHARACTERS]

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from . import endpoint, wire
 from . import identity as who
@@ -23,12 +23,20 @@ from .fleet import Fleet
 from .hooks import Hooks
 from .imds import Imds
 from .instance import Instance
+from .late import Late
 from .listener import Listener
 from .orders import Orders
 from .quiet import Quiet
 from .scheduled_events import ScheduledEvents
 from .state import StateFolder
 from .versions import EVENTS_VERSIONS, Versions
+
+if TYPE_CHECKING:
+    from . import redis_maintenance_parts
+    from .redis_maintenance import RedisMaintenance
+else:
+    # Most machines use no cache.
+    redis_maintenance_parts = Late(f"{__package__}.redis_maintenance_parts")
 
 # A thread that sits in a connect cannot be cut; it is a daemon and is left behind.
 JOIN_SECONDS = 0.5
@@ -157,6 +165,21 @@ class Crew:
             reported=self._instance_changed,
             changed=self.finished.set,
         )
+        self.redis_maintenance: list[RedisMaintenance] = []
+        redis_parts: list[Part] = []
+        if settings.redis_caches:
+            self.redis_maintenance, redis_hooks = redis_maintenance_parts.listeners(
+                settings,
+                machine_id=identity.machine_id,
+                resource_name=lambda: who.resource_name(settings, self.instance.compute),
+                user_agent=user_agent,
+                spool=self.spool,
+                clock=clock,
+                quiet=quiet,
+                random=random,
+                reported=to_courier.set,
+            )
+            redis_parts = [*self.redis_maintenance, *redis_hooks]
         self.parts: tuple[Part, ...] = (
             self.scheduled_events,
             self.hooks,
@@ -164,6 +187,7 @@ class Crew:
             self.courier,
             self.listener,
             self.instance,
+            *redis_parts,
         )
         self._threads = [
             threading.Thread(target=self._work, args=(part,), name=part.name, daemon=True) for part in self.parts
@@ -214,13 +238,18 @@ class Crew:
     def _renewed(self) -> None:
         # What the old state remembers of numbers and documents may be behind what the backend has.
         self.orders.reload()
-        self.scheduled_events.forget()
+        self._forget()
 
     def _enrolled(self) -> None:
         # A backend that gave a new credential may not have what an earlier one of this spool had acknowledged.
         if self.spool.acknowledged:
-            self.scheduled_events.forget()
+            self._forget()
         self.listener.wake.set()
+
+    def _forget(self) -> None:
+        self.scheduled_events.forget()
+        for each in self.redis_maintenance:
+            each.forget()
 
 
 def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:

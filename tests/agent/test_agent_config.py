@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from drydock_agent.config import SPEC, ConfigError, default_hooks_dir, default_state_dir, is_loopback, load
+from drydock_agent.config import SPEC, ConfigError, default_hooks_dir, default_state_dir, load
+from drydock_agent.loopback import is_loopback
 
 FLEET = {"DRYDOCK_FLEET_URL": "https://drydock.example"}
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "agent.md"

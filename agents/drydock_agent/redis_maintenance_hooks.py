@@ -1,0 +1,219 @@
+"""Runs the owner's hooks in `redis.d`: for each line of a cache, and when its connection is lost and had again.
+
+What it is about passes in seconds, so nothing is made up for after a restart: a hook that was cut off is ended, and
+the next connection says `ConnectionRestored`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import redis_maintenance_line as line
+from .clock import Clock, to_text
+from .hooks import variable_of
+from .hooks_folder import FolderRefused, Hook, hooks_of
+from .hooks_state import FAILED
+from .late import Late
+from .quiet import Quiet
+from .redis_maintenance_caches import Cache
+from .spool import Spool, SpoolError
+
+if TYPE_CHECKING:
+    from . import hooks_process as process
+else:
+    process = Late(f"{__package__}.hooks_process")
+
+PHASE = "redis"
+CONNECTION_LOST = "ConnectionLost"
+CONNECTION_RESTORED = "ConnectionRestored"
+IDLE_SECONDS = 3600.0
+# Hooks that hang must not fill the memory with what waits for them.
+WAITING = 1000
+# Of what a hook printed, in the log.
+LOGGED_CHARACTERS = 500
+
+log = logging.getLogger("drydock_agent")
+
+
+@dataclass(slots=True, frozen=True)
+class Occasion:
+    """What hooks are run for. `raw` is empty and `reason` stated where it is about the connection."""
+
+    at: datetime
+    said: line.Notification
+    raw: str = ""
+    state: str = ""
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Run:
+    occasion: Occasion
+    # The hooks that wait; None before the folder was read.
+    waiting: list[Hook] | None = field(default=None)
+
+
+class RedisHooks:
+    """One cache, one thread: the hooks for one occasion end before those for the next begin."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        folder: Path,
+        timeout: float,
+        machine_id: str,
+        resource_name: Callable[[], str],
+        spool: Spool,
+        clock: Clock,
+        quiet: Quiet,
+    ) -> None:
+        self.name = f"redis hooks {cache.host}"
+        self.wake = threading.Event()
+        # How many hooks ended how, since the agent started.
+        self.outcomes: Counter[str] = Counter()
+        self._cache = cache
+        self._folder = folder
+        self._timeout = timeout
+        self._machine_id = machine_id
+        self._resource_name = resource_name
+        self._spool = spool
+        self._clock = clock
+        self._quiet = quiet
+        self._stopping = threading.Event()
+        self._occasions: deque[_Run] = deque()
+        self._key = f"redis hook {cache.host}"
+        self._left_over = spool.get(self._key)
+
+    def heard(self, raw: bytes, at: datetime) -> None:
+        """A line came. Returns at once; may be called from any thread, like the two below."""
+        self._add(Occasion(at, line.read(raw), raw=raw.decode("utf-8", "replace")))
+
+    def lost(self, state: str, reason: str, at: datetime) -> None:
+        """The connection is gone: `state` is `lost`, `stale` or `refused`."""
+        self._add(Occasion(at, line.Notification(CONNECTION_LOST), state=state, reason=reason))
+
+    def restored(self, at: datetime) -> None:
+        """The server has acknowledged a new connection, also the first one of this run."""
+        self._add(Occasion(at, line.Notification(CONNECTION_RESTORED), state="subscribed"))
+
+    def step(self) -> float:
+        """One hook. 0 when there may be more, else the seconds until it looks again."""
+        if self._left_over:
+            process.end_leftovers(f"DRYDOCK_RUN={self._left_over}")
+            self._left_over = ""
+        if not self._occasions:
+            return IDLE_SECONDS
+        run = self._occasions[0]
+        if run.waiting is None:
+            run.waiting = self._hooks()
+        if run.waiting:
+            self._run(run.occasion, run.waiting.pop(0))
+        else:
+            self._occasions.popleft()
+        return 0.0
+
+    def interrupt(self) -> None:
+        """End the hook in progress, for good."""
+        self._stopping.set()
+
+    def _add(self, occasion: Occasion) -> None:
+        if len(self._occasions) < WAITING:
+            self._occasions.append(_Run(occasion))
+            self.wake.set()
+        else:
+            self._quiet.warn(self.name, f"{self._cache.host}: {WAITING} lines wait for hooks; this one runs none.")
+
+    def _hooks(self) -> list[Hook]:
+        try:
+            return hooks_of(self._folder, PHASE)
+        except FolderRefused as error:
+            self._quiet.warn(f"{self.name} folder", str(error))
+            self.outcomes[FAILED] += 1
+            return []
+
+    def _run(self, occasion: Occasion, hook: Hook) -> None:
+        if hook.refused:
+            ended = process.Ended(FAILED, None, 0.0, hook.refused)
+        else:
+            run = uuid.uuid4().hex
+            self._keep(run)
+            ended = process.run(
+                hook.command(),
+                environment=self._environment(occasion, run),
+                given=(json.dumps(self._given(occasion)) + "\n").encode(),
+                timeout=self._timeout,
+                stopping=self._stopping,
+            )
+        self.outcomes[ended.outcome] += 1
+        good = ended.outcome != FAILED and not ended.exit_status
+        said = "" if good and not ended.output else f": {' '.join(ended.output.split())[-LOGGED_CHARACTERS:]}"
+        log.log(
+            logging.INFO if good else logging.WARNING,
+            "%s: %s %s %s after %.1f s%s",
+            self._cache.host,
+            occasion.said.kind[:100] or "a line that cannot be read",
+            hook.name,
+            ended.outcome,
+            ended.seconds,
+            said,
+        )
+
+    def _keep(self, run: str) -> None:
+        # After a crash the next agent knows by it what was left over.
+        try:
+            self._spool.set(self._key, run)
+        except SpoolError as error:
+            self._quiet.warn("spool", f"The spool cannot be written: {error}.")
+
+    def _given(self, occasion: Occasion) -> dict[str, object]:
+        said = occasion.said
+        return {
+            "Cache": self._cache.host,
+            "NotificationType": said.kind,
+            "StartTimeInUTC": said.start_time or None,
+            "IsReplica": {"1": True, "0": False}.get(said.is_replica),
+            "IPAddress": said.ip_address or None,
+            "SSLPort": int(said.ssl_port) if said.ssl_port else None,
+            "NonSSLPort": int(said.non_ssl_port) if said.non_ssl_port else None,
+            "HeardAt": to_text(occasion.at),
+            "Raw": occasion.raw or None,
+            "Coverage": occasion.state or None,
+            "Reason": occasion.reason or None,
+        }
+
+    def _environment(self, occasion: Occasion, run: str) -> dict[str, str]:
+        said = occasion.said
+        values: dict[str, object] = {
+            "PHASE": PHASE,
+            "CACHE": self._cache.host,
+            "CACHE_TIER": self._cache.tier,
+            "NOTIFICATION_TYPE": said.kind,
+            "START_TIME": said.start_time,
+            "IS_REPLICA": said.is_replica,
+            "IP_ADDRESS": said.ip_address,
+            "SSL_PORT": said.ssl_port,
+            "NON_SSL_PORT": said.non_ssl_port,
+            "HEARD_AT": to_text(occasion.at),
+            "AGE_SECONDS": f"{max((self._clock.now() - occasion.at).total_seconds(), 0.0):.1f}",
+            "RAW": occasion.raw,
+            "COVERAGE": occasion.state,
+            "REASON": occasion.reason,
+            "RESOURCE_NAME": self._resource_name(),
+            "MACHINE_ID": self._machine_id,
+            "HOOK_TIMEOUT_SECONDS": f"{self._timeout:g}",
+            "RUN": run,
+        }
+        # The agent's own settings hold secrets, and are no business of a hook.
+        inherited = {each: value for each, value in os.environ.items() if not each.upper().startswith("DRYDOCK_")}
+        return {**inherited, **{f"DRYDOCK_{each}": variable_of(value) for each, value in values.items()}}
