@@ -26,20 +26,6 @@ WIDE = {"width": 1360, "height": 860}
 PHONE = {"width": 390, "height": 844}
 
 
-@pytest.fixture(scope="session", autouse=True)
-def models_beside_a_browser() -> Iterator[None]:
-    """Playwright keeps an event loop in this thread; Django refuses models there unless it is told that it is fine."""
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    yield
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
-
-
-@pytest.fixture(autouse=True)
-def quick_passwords(settings: Any) -> None:
-    """Not here: the real server is another process, which knows the product's own hash only."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher"]
-
-
 @pytest.fixture
 def gateway(transactional_db: None, redis_url: str, tmp_path: Path) -> Iterator[Gateway]:
     """The real server over the database of this test."""
