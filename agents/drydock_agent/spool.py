@@ -255,7 +255,7 @@ class _Job(Generic[T]):
         self._work = work
         self._done = threading.Event()
         self._result: T | None = None
-        self.error: sqlite3.Error | None = None
+        self.error: Exception | None = None
 
     def run(self, db: sqlite3.Connection) -> None:
         try:
@@ -267,7 +267,8 @@ class _Job(Generic[T]):
                 # A commit that failed, for want of room say, leaves the transaction open.
                 if db.in_transaction:
                     db.execute("ROLLBACK")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            # Also a value that SQLite cannot hold fails this one call: the thread is everybody's, and must not end.
             self.error = error
         finally:
             self._done.set()

@@ -125,10 +125,12 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
         transaction.on_commit(lambda: bells.ring_revoked([machine.pk]))
     JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
     placed.link(machine.pk)
+    brought = sets.bring_events(known, placed.home, now=now) if known is not None else []
     disputed = known.set_warnings if known is not None else []
     entries.write(
         [
             *placed.written,
+            *brought,
             entries.entry(
                 kind,
                 text,

@@ -55,10 +55,11 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
     )
     placed.link(machine_id)
     moved = placed.home.pk != machine.availability_set_id
-    if moved:
-        sets.welcome_sightings(placed.home)
-    written = placed.written + sets.note_warnings(
-        machine_id, name, placed.home.pk, machine.set_warnings, placed.warnings, now=now
+    brought = sets.bring_events(machine, placed.home, now=now)
+    written = (
+        placed.written
+        + brought
+        + sets.note_warnings(machine_id, name, placed.home.pk, machine.set_warnings, placed.warnings, now=now)
     )
     if changes:
         kind = EntryKind.MACHINE_MOVED if moved else EntryKind.MACHINE_CHANGED
@@ -97,7 +98,7 @@ def place_again(machine_id: int, *, now: datetime) -> list[Entry]:
     )
     # A provisional set that was named has moved as a whole, and has said so.
     if placed.home.pk != machine.availability_set_id and not placed.written:
-        sets.welcome_sightings(placed.home)
+        written += sets.bring_events(machine, placed.home, now=now)
         text = f"{machine.resource_name} is in “{placed.home.name}” by the imported inventory."
         written.append(
             entry(EntryKind.MACHINE_MOVED, text, at=now, machine_id=machine_id, set_id=placed.home.pk, actor="Drydock")

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from fleet.domain.entries import EntryKind
 from fleet.domain.sets import (
@@ -21,6 +21,7 @@ from fleet.domain.sets import (
     read_statements,
     read_tags,
 )
+from fleet.domain.states import EventStatus
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine, ScheduledEvent, Sighting
 from fleet.operations.entries import entry
 
@@ -298,3 +299,26 @@ def welcome_sightings(home: AvailabilitySet) -> None:
     Sighting.objects.filter(foreign=True, event__availability_set=home, machine__availability_set=home).update(
         foreign=False
     )
+
+
+def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> list[Entry]:
+    """After a machine has moved: open events that nobody who stays behind has a word about go with it; the entries.
+
+    `machine` is its row as it was before; else such an event would stay open for ever, with nobody to end it.
+    """
+    source = machine.availability_set_id
+    if source == home.pk:
+        return []
+    staying = Sighting.objects.filter(event=OuterRef("pk"), machine__availability_set=source)
+    listed = Sighting.objects.filter(event=OuterRef("pk"), machine=machine)
+    still_open = ScheduledEvent.objects.filter(~Exists(staying), Exists(listed), availability_set=source).exclude(
+        status=EventStatus.ENDED.value
+    )
+    events = list(still_open.select_for_update(of=("self",)).order_by("pk"))
+    ScheduledEvent.objects.filter(pk__in=[event.pk for event in events]).update(availability_set=home)
+    welcome_sightings(home)
+    text = f"{machine.resource_name} is in “{home.name}” now, and the event with it."
+    return [
+        entry(EntryKind.MACHINE_MOVED, text, at=now, event_id=event.pk, set_id=home.pk, machine_id=machine.pk)
+        for event in events
+    ]

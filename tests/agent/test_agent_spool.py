@@ -199,3 +199,14 @@ def test_a_state_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -
 def test_the_machine_id_of_the_folder_is_made_once(tmp_path: Path) -> None:
     first = StateFolder(tmp_path, Clock()).own_machine_id()
     assert StateFolder(tmp_path, Clock()).own_machine_id() == first
+
+
+@pytest.mark.parametrize("key", ["half of a pair: \ud800", "whole"])
+def test_a_value_that_cannot_be_kept_fails_alone(spool: Spool, key: str) -> None:
+    with pytest.raises(SpoolError):
+        if key == "whole":
+            spool.acknowledge(0, {2**70: "too large a number"})
+        else:
+            spool.set(key, "value")
+    assert spool.add("document", AT, {}) == 1
+    assert spool.pending() == 1

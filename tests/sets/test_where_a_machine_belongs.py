@@ -171,3 +171,36 @@ def test_the_agents_version_follows_its_reports() -> None:
     delivery.agent_version = "0.2.0"
     fleet.record(delivery)
     assert Machine.objects.get().agent_version == "0.2.0"
+
+
+def says_its_set(fleet: Fleet, name: str, availability_set: str) -> None:
+    agent = fleet.agents[name]
+    data = wire.InstanceData(resource_name=name, availability_set=availability_set, compute=agent.machine.compute)
+    fleet.record(agent.delivery(agent.report(data, kind=wire.INSTANCE, at=fleet.now)))
+
+
+@pytest.mark.django_db
+def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    fleet.all_say(listing(resources=["vm1"]))
+    says_its_set(fleet, "vm1", "other")
+    assert the_event().availability_set == the_set("web")
+    says_its_set(fleet, "vm2", "other")
+    event = the_event()
+    assert event.availability_set == the_set("other")
+    assert not event.sightings.filter(foreign=True).exists()
+    told = Entry.objects.get(kind="machine_moved", event=event).text
+    assert told == "vm2 is in “other” now, and the event with it."
+    fleet.later(5)
+    fleet.all_say()
+    assert the_event().status == "ENDED"
+
+
+@pytest.mark.django_db
+def test_an_open_event_goes_with_a_machine_that_enrols_anew_into_another_set() -> None:
+    fleet = Fleet()
+    agent = fleet.enrol("vm1")
+    fleet.all_say(listing(resources=["vm1"]))
+    fleet.enrol("vm1", availability_set="other", vm_id=agent.machine.vm_id)
+    assert the_event().availability_set == the_set("other")
