@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from fleet.api.views import approvals, events, inventory, machines, sets
+from fleet.api.views import approvals, caches, events, inventory, machines, sets
 
 CALLS = [
     path("v1/sets/", sets.Sets.as_view(), name="api-sets"),
@@ -20,4 +20,9 @@ CALLS = [
     path("v1/events/<str:event_id>/documents/", events.EventDocuments.as_view(), name="api-event-documents"),
     path("v1/events/<str:event_id>/approvals/", approvals.EventApprovals.as_view(), name="api-event-approvals"),
     path("v1/approvals/<int:approval_id>/", approvals.Approval.as_view(), name="api-approval"),
+    path("v1/caches/", caches.Caches.as_view(), name="api-caches"),
+    path("v1/caches/<int:cache_id>/", caches.Cache.as_view(), name="api-cache"),
+    path("v1/maintenances/", caches.Maintenances.as_view(), name="api-maintenances"),
+    path("v1/maintenances/<int:maintenance_id>/", caches.Maintenance.as_view(), name="api-maintenance"),
+    path("v1/notifications/", caches.Notifications.as_view(), name="api-notifications"),
 ]

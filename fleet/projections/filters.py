@@ -12,8 +12,9 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, TextField
 from django.db.models.functions import Cast, Upper
 
 from fleet.domain.entries import EntryKind
+from fleet.domain.maintenance import MaintenanceStatus
 from fleet.domain.states import LIVE_APPROVALS, EventStatus
-from fleet.models import Approval, AvailabilitySet, Entry, Machine, ScheduledEvent
+from fleet.models import Approval, AvailabilitySet, Cache, Entry, Machine, Maintenance, Notification, ScheduledEvent
 from fleet.projections.machines import with_presence
 from fleet.projections.refs import KIND_LABELS
 from fleet.projections.timeline import with_merged
@@ -99,10 +100,11 @@ class SetFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class EntryFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """Entries by set (with those merged into it), machine, event (an EventId in any case), kind and time."""
+    """Entries by set (with those merged into it), machine, cache, event (an EventId in any case), kind and time."""
 
     set = django_filters.NumberFilter(method="filter_set", label="Set")
     machine = django_filters.NumberFilter(field_name="machine", label="Machine")
+    cache = django_filters.NumberFilter(field_name="cache", label="Cache")
     event = django_filters.CharFilter(field_name="event__event_id", lookup_expr="iexact", label="Event")
     kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
     since = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="gte", label="Since")
@@ -117,3 +119,50 @@ class EntryFilter(django_filters.FilterSet):  # type: ignore[misc]
 
     def filter_set(self, queryset: QuerySet[Entry], name: str, value: Any) -> QuerySet[Entry]:
         return queryset.filter(availability_set__in=with_merged(int(value)))
+
+
+class CacheFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """`q` looks into hosts."""
+
+    tier = django_filters.CharFilter(lookup_expr="iexact", label="Tier")
+    q = django_filters.CharFilter(field_name="host", lookup_expr="icontains", label="Search")
+
+    class Meta:
+        model = Cache
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, Cache.objects.all() if queryset is None else queryset, **kwargs)
+
+
+class MaintenanceFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """`since` and `until` go by the first notification."""
+
+    cache = django_filters.NumberFilter(field_name="cache", label="Cache")
+    status = django_filters.MultipleChoiceFilter(choices=[(status.value, status.value) for status in MaintenanceStatus])
+    since = django_filters.IsoDateTimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
+    until = django_filters.IsoDateTimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
+
+    class Meta:
+        model = Maintenance
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, Maintenance.objects.all() if queryset is None else queryset, **kwargs)
+
+
+class NotificationFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """`since` and `until` go by the time at which a notification was first heard."""
+
+    cache = django_filters.NumberFilter(field_name="cache", label="Cache")
+    maintenance = django_filters.NumberFilter(field_name="maintenance", label="Maintenance")
+    type = django_filters.CharFilter(field_name="type", lookup_expr="iexact", label="Type")
+    since = django_filters.IsoDateTimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
+    until = django_filters.IsoDateTimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
+
+    class Meta:
+        model = Notification
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, Notification.objects.all() if queryset is None else queryset, **kwargs)

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from fleet.domain.entries import ENTRY_LOOKS, EntryKind
 from fleet.domain.states import Look
 from fleet.models import AvailabilitySet, Entry
+from fleet.projections.maintenances import CacheRef, cache_ref
 from fleet.projections.paging import Page, Segment, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 
@@ -27,6 +28,8 @@ class TimelineRow:
     set: SetRef | None
     machine: MachineRef | None
     approval_id: int | None
+    cache: CacheRef | None
+    maintenance_id: int | None
     actor: str
     via: str
     text: str
@@ -49,6 +52,8 @@ def _rows(entries: Sequence[Entry]) -> tuple[TimelineRow, ...]:
             set=set_ref(entry.availability_set) if entry.availability_set else None,
             machine=machine_ref(entry.machine) if entry.machine else None,
             approval_id=entry.approval_id,
+            cache=cache_ref(entry.cache) if entry.cache else None,
+            maintenance_id=entry.maintenance_id,
             actor=entry.actor,
             via=entry.via,
             text=entry.text,
@@ -61,7 +66,7 @@ def _rows(entries: Sequence[Entry]) -> tuple[TimelineRow, ...]:
 def _page(
     entries: QuerySet[Entry], *, cursor: str | None, size: int | None, newest_first: bool = True
 ) -> Page[TimelineRow]:
-    rows = entries.select_related("event", "availability_set", "machine").defer("machine__compute")
+    rows = entries.select_related("event", "availability_set", "machine", "cache").defer("machine__compute")
     page = read_page([Segment(rows, "at", descending=newest_first)], cursor=cursor, size=size)
     return page.map(_rows)
 
@@ -90,6 +95,11 @@ def for_set(*, set_id: int, cursor: str | None = None, size: int | None = None) 
 def for_machine(*, machine_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
     """Newest first. One query."""
     return _page(Entry.objects.filter(machine_id=machine_id), cursor=cursor, size=size)
+
+
+def for_cache(*, cache_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
+    """Newest first. One query."""
+    return _page(Entry.objects.filter(cache_id=cache_id), cursor=cursor, size=size)
 
 
 def fleet(

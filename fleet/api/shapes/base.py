@@ -82,6 +82,11 @@ class MachineRefSerializer(serializers.Serializer[Any]):
     resource_name = serializers.CharField()
 
 
+class CacheRefSerializer(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    host = serializers.CharField()
+
+
 def presence_word(help_text: str = "") -> serializers.ChoiceField:
     return word(Presence, help_text=help_text or "How present its agent is.")
 

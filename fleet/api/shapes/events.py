@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from fleet.api.shapes.approvals import ApprovalSerializer
 from fleet.api.shapes.base import (
+    CacheRefSerializer,
     MachineRefSerializer,
     ServerTime,
     SetRefSerializer,
@@ -116,6 +117,8 @@ class EntrySerializer(serializers.Serializer[Any]):
     set = SetRefSerializer(allow_null=True)
     machine = MachineRefSerializer(allow_null=True)
     approval_id = serializers.IntegerField(allow_null=True)
+    cache = CacheRefSerializer(allow_null=True)
+    maintenance_id = serializers.IntegerField(allow_null=True)
     actor = serializers.CharField(help_text="A person, a machine, or Azure.")
     via = serializers.CharField(help_text="`page`, `api`, `agent` or `relay`.")
     text = serializers.CharField()
