@@ -67,8 +67,17 @@ async def _parent_gone(parent: int, stopped: asyncio.Event) -> None:
             continue
 
 
-def _with_redis(loaded: fleet.Fleet, url: str) -> fleet.Fleet:
-    caches = tuple(cache if cache.server else dataclasses.replace(cache, server=url) for cache in loaded.caches)
+def _with_redis(loaded: fleet.Fleet, given: list[str]) -> fleet.Fleet:
+    """`given` holds `URL` for the caches that name no server, or `HOST=URL` for one of them."""
+    # A host name has no colon, and each URL one before whatever `=` may follow.
+    own = {host.lower(): url for host, equals, url in (each.partition("=") for each in given) if ":" not in host}
+    for host in own:
+        loaded.find_cache(host)
+    common = next((each for each in given if ":" in each.partition("=")[0]), "")
+    caches = tuple(
+        cache if cache.server else dataclasses.replace(cache, server=own.get(cache.host.lower(), common))
+        for cache in loaded.caches
+    )
     return dataclasses.replace(loaded, caches=caches)
 
 
@@ -97,7 +106,13 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--most-a-second", type=int, default=0, metavar="N", help="requests of a machine; 5 at Azure")
     parser.add_argument("--story", type=_speed, default=0.0, metavar="SPEED", help="play by itself; 1 is real time")
-    parser.add_argument("--redis-url", default="", metavar="URL", help="server of the caches that name none")
+    parser.add_argument(
+        "--redis-url",
+        action="append",
+        default=[],
+        metavar="[HOST=]URL",
+        help="server of the caches that name none, or of one of them",
+    )
     parser.add_argument("--parent", type=int, default=0, metavar="PID", help="end when this parent process is gone")
     return parser.parse_args()
 

@@ -13,9 +13,10 @@ from azure_simulator.azure import Azure, Event, NotPossibleError
 from azure_simulator.clock import Clock, rfc3339
 from azure_simulator.documents import encoded
 from azure_simulator.faults import STAGES, Faults
-from azure_simulator.fleet import FleetError
+from azure_simulator.fleet import Cache, FleetError
 from azure_simulator.http import Answer, Request, Response
 from azure_simulator.log import Log
+from azure_simulator.redis_plays import PLAYS, Maintenances
 from azure_simulator.stories import Player
 
 Body = Mapping[str, Any]
@@ -29,6 +30,7 @@ class Control:
         self._faults = faults
         self._log = log
         self._clock = clock
+        self.maintenances = Maintenances(clock)
         self.player = Player(self)
         self._calls: dict[tuple[str, str], Callable[[Request], Any]] = {
             ("GET", "/control/events"): lambda request: self.events(),
@@ -40,6 +42,7 @@ class Control:
             ("GET", "/control/clock"): lambda request: self._shown_clock(),
             ("POST", "/control/clock"): lambda request: self.move_clock(_body(request)),
             ("GET", "/control/machines"): lambda request: self.machines(),
+            ("GET", "/control/redis"): lambda request: self.maintenances.shown(),
             ("GET", "/control/stories"): lambda request: self.player.shown(),
             ("POST", "/control/stories"): lambda request: self.player.begin(_body(request)),
             ("DELETE", "/control/stories"): lambda request: self.player.stop(),
@@ -182,20 +185,29 @@ class Control:
     def _shown_clock(self) -> dict[str, Any]:
         return {"now": rfc3339(self._clock.now())}
 
+    def play_redis(self, body: Body) -> dict[str, Any]:
+        """Play a whole maintenance on the server of `cache`. Raises RefusedError."""
+        speed = number(body, "speed", default=1.0, least=0.001)
+        return self.maintenances.begin(self._cache(body), one_of(body, "play", tuple(PLAYS)), speed)
+
+    def _cache(self, body: Body) -> Cache:
+        try:
+            cache = self._azure.fleet.find_cache(text(body, "cache"))
+        except FleetError as error:
+            raise RefusedError(400, f"cache: {error}") from error
+        if not cache.server:
+            raise RefusedError(409, f"cache {cache.host} has no server: name one in the fleet file or with --redis-url")
+        return cache
+
     async def _redis(self, request: Request) -> Response:
         try:
             body = _body(request)
-            only(body, {"cache", "raw", "play"})
+            only(body, {"cache", "raw", "play", "speed"})
+            if ("raw" in body) == ("play" in body):
+                raise RefusedError(400, "say either raw or play")
             if "play" in body:
-                raise RefusedError(501, "the simulator cannot play a whole maintenance yet; publish its lines with raw")
-            cache = self._azure.fleet.find_cache(text(body, "cache"))
-            if not cache.server:
-                raise RefusedError(
-                    409, f"cache {cache.host} has no server: name one in the fleet file or with --redis-url"
-                )
-            heard_by = await redis_events.publish(cache.server, text(body, "raw"))
-        except FleetError as error:
-            return _refusal(RefusedError(400, f"cache: {error}"))
+                return Response(200, encoded(self.play_redis(body)))
+            heard_by = await redis_events.publish(self._cache(body).server, text(body, "raw"))
         except redis_events.NotPublishedError as error:
             return _refusal(RefusedError(502, str(error)))
         except RefusedError as refusal:

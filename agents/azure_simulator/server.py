@@ -101,6 +101,7 @@ async def start(
         yield server
     finally:
         server.control.player.stop()
+        server.control.maintenances.stop()
         for one in listening:
             one.close()
         # Those that hang on purpose too.

@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from azure_simulator.announcing import RefusedError, number, one_of
 from azure_simulator.azure import SCHEDULED, STARTED, Azure
-from azure_simulator.fleet import MachineSet
+from azure_simulator.fleet import Cache, MachineSet
 
 # The times of a story are divided by its speed. The first event comes at once; then one every while, up to so many.
 FIRST_SECONDS = 2.0
 GAP_SECONDS = 25.0
 MOST_OPEN = 4
 _LOOK_SECONDS = 0.5
+# A cache's maintenance takes a quarter of an hour; in a story three minutes, and the next begins after a while.
+REDIS_STORY = "redis-failover"
+REDIS_SPEED = 6.0
+REDIS_FIRST_SECONDS = 20.0
+REDIS_GAP_SECONDS = 600.0
+REDIS_PLAYS = ("failover", "replica", "failover", "announced_never_started", "scale")
 _DAY = 86_400.0
 
 
@@ -29,6 +36,7 @@ class Controls(Protocol):
     def event(self, event_id: str) -> dict[str, Any]: ...
     def events(self) -> list[dict[str, Any]]: ...
     def move_event(self, event_id: str, move: str) -> dict[str, Any]: ...
+    def play_redis(self, body: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +116,25 @@ class Player:
 
     def begin(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Play `story`, or `all` in turn for ever; fields other than `speed` go into the event. Raises RefusedError."""
-        name = one_of(body, "story", (*STORIES, "all"))
+        name = one_of(body, "story", (*STORIES, REDIS_STORY, "all"))
         speed = number(body, "speed", default=1.0, least=0.001)
+        if name == REDIS_STORY:
+            cache = body.get("cache") or next((each.host for each in self._caches()), "")
+            played = self.control.play_redis({"cache": cache, "play": "failover", "speed": REDIS_SPEED * speed})
+            return {"story": name, **played}
         if name != "all":
             changes = {key: value for key, value in body.items() if key not in ("story", "speed")}
             return {"story": name, "EventId": self._announce(name, speed, changes)}
         if "all" in self._tasks.values():
             raise RefusedError(409, "all stories are being played already")
         self._spawn(self._play_all(speed), name)
+        if self._caches():
+            self._spawn(self._play_caches(speed), REDIS_STORY)
         return {"story": name}
 
     def shown(self) -> dict[str, Any]:
         """The stories there are, and those that still have something to come."""
-        return {"stories": [*STORIES, "all"], "playing": list(self._tasks.values())}
+        return {"stories": [*STORIES, REDIS_STORY, "all"], "playing": list(self._tasks.values())}
 
     def stop(self) -> None:
         """Stop playing; the events that were announced remain."""
@@ -139,6 +153,17 @@ class Player:
             self._announce(name, speed, {})
             next_at = loop.time() + GAP_SECONDS / speed
             await asyncio.sleep(0)
+
+    async def _play_caches(self, speed: float) -> None:
+        await asyncio.sleep(REDIS_FIRST_SECONDS / speed)
+        for play, cache in zip(itertools.cycle(REDIS_PLAYS), itertools.cycle(self._caches()), strict=False):
+            # Somebody may be playing on it already.
+            with suppress(RefusedError):
+                self.control.play_redis({"cache": cache.host, "play": play, "speed": REDIS_SPEED * speed})
+            await asyncio.sleep(REDIS_GAP_SECONDS / speed)
+
+    def _caches(self) -> list[Cache]:
+        return [cache for cache in self.control.azure.fleet.caches if cache.server]
 
     def _open_count(self) -> int:
         return sum(event["status"] in (SCHEDULED, STARTED) for event in self.control.events())

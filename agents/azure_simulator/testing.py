@@ -162,6 +162,11 @@ class RunningSimulator:
         """Publish one line on a cache's channel; returns how many subscribers got it."""
         return int(self.call("POST", "/control/redis", {"cache": cache, "raw": raw})["subscribers"])
 
+    def play(self, cache: str, play: str, speed: float = 1.0) -> float:
+        """Play a whole maintenance on a cache's server; returns how many seconds that takes."""
+        body = {"cache": cache, "play": play, "speed": speed}
+        return float(self.call("POST", "/control/redis", body)["seconds"])
+
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Any call; returns the decoded JSON. Raises ControlError."""
         data = None if body is None else json.dumps(body).encode()

@@ -85,6 +85,8 @@ class FaultyPath:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listening.getsockname()[1])
         self.swallows = False
+        # Passes on so many bytes to a client, and swallows from then on.
+        self.stops_after: int | None = None
         self.slices = False
         self.delay = 0.0
         self._open = True
@@ -133,7 +135,11 @@ class FaultyPath:
 
     def _send(self, to: socket.socket, data: bytes) -> None:
         # What is swallowed is acknowledged by the path and reaches nobody.
-        if self.swallows:
+        if self.stops_after is not None:
+            data = data[: self.stops_after]
+            self.swallows = True
+            self.stops_after = None
+        elif self.swallows:
             return
         time.sleep(self.delay)
         while data:

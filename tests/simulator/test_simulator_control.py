@@ -162,7 +162,7 @@ def test_a_line_is_published_as_it_is_on_the_caches_server() -> None:
     [
         ({"cache": "west.redis.cache.windows.net", "raw": "a|b"}, 409),
         ({"cache": "elsewhere", "raw": "a|b"}, 400),
-        ({"cache": "west.redis.cache.windows.net", "play": "failover"}, 501),
+        ({"cache": "west.redis.cache.windows.net", "play": "failover"}, 409),
     ],
 )
 def test_what_cannot_be_published_is_said(azure: Simulated, body: dict[str, str], status: int) -> None:
