@@ -113,14 +113,14 @@ def _newest(words: list[tuple[int, Word]], field: str) -> object:
     return value
 
 
-def fold(witnesses: Iterable[Witness], *, now: datetime) -> Folded | None:
+def fold(witnesses: Iterable[Witness], *, now: datetime, was_ended: bool = False) -> Folded | None:
     """Compute the event's state; None when nobody of its set has a word about it.
 
     Ended needs: no live machine lists it, one that had listed it no longer does, and somebody as well as every live
-    machine of the set had a good poll since the last listing that does not list it. Silence alone ends nothing, save
-    for
+    machine of the set had a good poll since the last listing that does not list it. Silence alone ends nothing, save for
     the machine that a Preempt or Terminate deleted: that is inferred once all who list it are silent and NotBefore is
-    past.
+    past. What has ended (`was_ended`) stays so until a live machine lists it: that a machine is back whose last poll is
+    old, or that a witness has died since, is no news of the event.
     """
     everyone = list(witnesses)
     words = [(w.machine_id, w.word) for w in everyone if w.word is not None and not w.word.foreign]
@@ -146,14 +146,15 @@ def fold(witnesses: Iterable[Witness], *, now: datetime) -> Folded | None:
     saw_it_gone = any(
         not w.lists_it and w.last_poll_at is not None and w.last_poll_at >= last_listing for w in everyone
     )
-    if gone_times and not watched and not unheard and saw_it_gone:
+    if gone_times and not watched and (was_ended or (not unheard and saw_it_gone)):
         status, watched = EventStatus.ENDED, True
         ended_at = max(gone_times)
         ended_as, certainty = _ending(words, started_at)
     elif (
         listing
         and event_type in DELETING_TYPES
-        and all(w.presence in (Presence.SILENT, Presence.GONE) for w in listing)
+        and not watched
+        and (was_ended or all(w.presence in (Presence.SILENT, Presence.GONE) for w in listing))
         and (not_before is None or (isinstance(not_before, datetime) and not_before <= now))
     ):
         status = EventStatus.ENDED

@@ -78,7 +78,7 @@ def refold(
     written: list[Entry] = []
     for event in events:
         of_event = witnesses[event.pk]
-        folded = fold(of_event, now=now)
+        folded = fold(of_event, now=now, was_ended=event.status == EventStatus.ENDED.value)
         if folded is None:
             # Only machines of other sets list it: nothing that counts is known yet.
             continue

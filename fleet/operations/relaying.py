@@ -302,7 +302,7 @@ def _due(now: datetime) -> list[int]:
     events = list(ScheduledEvent.objects.filter(is_open | Q(pk__in=back.values("event_id"))))
     witnesses = load_witnesses(events, now=now)
     for event in events:
-        folded = fold(witnesses[event.pk], now=now)
+        folded = fold(witnesses[event.pk], now=now, was_ended=event.status == EventStatus.ENDED.value)
         if folded is not None and (folded.status.value, folded.watched) != (event.status, event.watched):
             due.add(event.pk)
     return sorted(due)

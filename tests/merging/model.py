@@ -68,6 +68,8 @@ class World:
         self.azure: dict[str, Listed] = {}
         self.count = 0
         self.steps = 0
+        self.ended: set[str] = set()
+        self.wrong: list[str] = []
 
     # Azure
 
@@ -132,8 +134,6 @@ class World:
             node.heard_at = self.fleet.now
             if not node.unsent:
                 node.known_poll = node.polled_at or node.known_poll
-        if batch:
-            self.fleet.record(*batch)
         presence.flush(
             contacts=[
                 presence.Contact(node.agent.machine.pk, node.heard_at, node.known_poll)
@@ -141,6 +141,9 @@ class World:
                 if node.up and node.heard_at is not None
             ]
         )
+        if batch:
+            self.fleet.record(*batch)
+            self.watch()
 
     def restart(self, node: Node) -> None:
         """The state folder is lost: a new spool, and what was not sent is gone with the old one."""
@@ -168,9 +171,28 @@ class World:
         elif what < 0.97:
             self.send([node] if what < 0.8 else self.nodes)
         else:
-            self.fleet.advance()
+            self.sweep()
 
     # The model
+
+    def sweep(self) -> None:
+        self.fleet.advance()
+        self.watch()
+
+    def watch(self) -> None:
+        """Note every wrong step into ENDED and out of it, at the moment at which it is taken."""
+        ended = set(ScheduledEvent.objects.filter(status="ENDED").values_list("event_id", flat=True))
+        for event_id in sorted(ended - self.ended):
+            expected = self.expected(event_id)
+            if expected is None or expected[0] != "ENDED":
+                self.wrong.append(f"{event_id} ended, by the model it is {expected}")
+        for event_id in sorted(self.ended - ended):
+            if not any(self.presence(node) == "live" for node in self.listing_now(event_id)):
+                self.wrong.append(f"{event_id} was reopened, and no live machine lists it")
+        self.ended = ended
+
+    def listing_now(self, event_id: str) -> list[Node]:
+        return [node for node in self.nodes if node.arrived and event_id in node.arrived[-1].events]
 
     def presence(self, node: Node) -> str:
         polls = [time for time in (node.known_poll, self.newest(node)) if time is not None]
@@ -194,7 +216,7 @@ class World:
         tellers = [node for node in self.nodes if any(event_id in told.events for told in node.arrived)]
         if not tellers:
             return None
-        listing_now = [node for node in tellers if event_id in node.arrived[-1].events]
+        listing_now = self.listing_now(event_id)
         gone = [node for node in tellers if node not in listing_now]
         started = [
             told.at
@@ -208,12 +230,14 @@ class World:
         status, ended_as = ("STARTED" if started else "SCHEDULED"), ""
         watched = any(node in live for node in listing_now)
         not_before = self.not_before(tellers, event_id)
-        if gone and not watched and all(self.looked_since(node, last_listing) for node in live) and looked:
+        # What has ended stays so until a live machine lists it.
+        stays = event_id in self.ended and not watched
+        if gone and not watched and (stays or (looked and all(self.looked_since(node, last_listing) for node in live))):
             status, watched = "ENDED", True
             ended_as = "completed" if started else self.cancelled(gone, event_id)
         elif listing_now and self.kind(tellers, event_id) == "Preempt":
             silent = all(self.presence(node) in ("silent", "gone") for node in listing_now)
-            if silent and (not_before is None or not_before <= self.fleet.now):
+            if (silent or stays) and not watched and (not_before is None or not_before <= self.fleet.now):
                 status, ended_as = "ENDED", "machine_deleted"
         resources = max(
             (
@@ -264,8 +288,8 @@ class World:
 
     def compare(self) -> list[str]:
         """Every difference between the model and the real merging after a sweep; empty when there is none."""
-        self.fleet.advance()
-        found = []
+        self.sweep()
+        found = list(self.wrong)
         real = {event.event_id: event for event in ScheduledEvent.objects.all()}
         told = {key for node in self.nodes for one in node.arrived for key in one.events}
         if told != set(real):
