@@ -119,8 +119,8 @@ def fold(witnesses: Iterable[Witness], *, now: datetime, was_ended: bool = False
     Ended needs: no live machine lists it, one that had listed it no longer does, and somebody as well as every live
     machine of the set had a good poll since the last listing that does not list it. Silence alone ends nothing, save
     for the machine that a Preempt or Terminate deleted: that is inferred once all who list it are silent and NotBefore
-    is past. What has ended (`was_ended`) stays so until a live machine lists it: that a machine is back whose last poll is
-    old, or that a witness has died since, is no news of the event.
+    is past. What has ended (`was_ended`) stays so until a live machine lists it: that a machine is back whose last poll
+    is old, or that a witness has died since, is no news of the event.
     """
     everyone = list(witnesses)
     words = [(w.machine_id, w.word) for w in everyone if w.word is not None and not w.word.foreign]
