@@ -1,8 +1,11 @@
 """Bells on Redis: they make things fast and carry ids only. Rows make things true, so a missing Redis is no failure."""
 
 import json
+import queue
 import threading
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import redis
@@ -20,6 +23,10 @@ RELAY_TASK = "fleet.relay.tasks.relay_approval"
 log = structlog.get_logger(__name__)
 
 _local = threading.local()
+# Hints that wait for the broker. Those that find no room are as good as lost, which hints may be.
+_hints: queue.Queue[int] = queue.Queue(maxsize=1000)
+_starting = threading.Lock()
+_sender = threading.Thread(name="hints, not started")
 
 
 class _Line:
@@ -74,17 +81,31 @@ def ring_revoked(machine_ids: Iterable[int]) -> bool:
     return _ring({"revoked": sorted(set(machine_ids))})
 
 
-def hint_relay(approval_id: int) -> bool:
-    """Ask Celery to relay this approval now; False when the broker did not take it. Beat finds it anyway."""
-    rests_until = getattr(_local, "broker_rests_until", None)
-    now = datetime.now().astimezone()
-    if rests_until is not None and now < rests_until:
-        return False
-    try:
-        current_app.send_task(RELAY_TASK, args=[approval_id], retry=False, ignore_result=True)
-    except (OperationalError, redis.RedisError, OSError) as error:
-        _local.broker_rests_until = now + timedelta(seconds=2)
-        log.warning("the broker is away: the relay goes on without hints", error=str(error))
-        return False
-    _local.broker_rests_until = None
-    return True
+def hint_relay(approval_id: int) -> None:
+    """Ask Celery to relay this approval now. Beat finds it anyway, so nobody waits for the broker's answer: one that
+    is there and says nothing would keep a person waiting for many seconds.
+    """
+    with suppress(queue.Full):
+        _hints.put_nowait(approval_id)
+    with _starting:
+        if not _sender.is_alive():
+            _start_sender()
+
+
+def _start_sender() -> None:
+    global _sender  # noqa: PLW0603 - one thread for this process, made when it is first needed
+    _sender = threading.Thread(target=_send_hints, name="hints", daemon=True)
+    _sender.start()
+
+
+def _send_hints() -> None:
+    rests_until = 0.0
+    while True:
+        approval_id = _hints.get()
+        if time.monotonic() < rests_until:
+            continue
+        try:
+            current_app.send_task(RELAY_TASK, args=[approval_id], retry=False, ignore_result=True)
+        except (OperationalError, redis.RedisError, OSError) as error:
+            rests_until = time.monotonic() + 2
+            log.warning("the broker is away: the relay goes on without hints", error=str(error))
