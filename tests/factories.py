@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 from drydock_agent import wire
 
 from fleet.models import Approval, AvailabilitySet, Machine, Order, ScheduledEvent
-from fleet.operations import deciding, enrolment, people, presence, receipts, relaying, reporting
+from fleet.operations import deciding, enrolment, keeping, people, presence, receipts, relaying, reporting, sweeping
 
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
@@ -79,15 +79,15 @@ class Agent:
     seq: int = 0
     incarnation: int = 0
 
-    def report(self, data: reporting.Data, *, kind: str, at: datetime) -> reporting.ParsedReport:
+    def report(self, data: keeping.Data, *, kind: str, at: datetime) -> keeping.ParsedReport:
         """The next numbered report."""
         self.seq += 1
-        return reporting.ParsedReport(seq=self.seq, kind=kind, at=at, machine_at=at, data=data)
+        return keeping.ParsedReport(seq=self.seq, kind=kind, at=at, machine_at=at, data=data)
 
-    def delivery(self, *reports: reporting.ParsedReport) -> reporting.Delivery:
-        return reporting.Delivery(machine_id=self.machine.pk, spool=self.spool, agent_version="0.1.0", reports=reports)
+    def delivery(self, *reports: keeping.ParsedReport) -> keeping.Delivery:
+        return keeping.Delivery(machine_id=self.machine.pk, spool=self.spool, agent_version="0.1.0", reports=reports)
 
-    def document(self, *events: dict[str, Any], at: datetime) -> reporting.ParsedReport:
+    def document(self, *events: dict[str, Any], at: datetime) -> keeping.ParsedReport:
         """A report of a document with these events; the incarnation goes up by one."""
         self.incarnation += 1
         body = document(events, incarnation=self.incarnation)
@@ -170,7 +170,7 @@ class Fleet:
             ]
         )
 
-    def record(self, *deliveries: reporting.Delivery) -> dict[tuple[int, str], int]:
+    def record(self, *deliveries: keeping.Delivery) -> dict[tuple[int, str], int]:
         return reporting.record(deliveries=deliveries, now=self.now)
 
     def say(self, name: str, *events: dict[str, Any], at: datetime | None = None) -> None:
@@ -205,8 +205,8 @@ class Fleet:
         """The order's machine says that it has it."""
         receipts.note_held(held=[(order.machine_id, order.pk, via)], now=self.now)
 
-    def advance(self, *, via: str = "beat") -> relaying.Advanced:
-        return relaying.advance(now=self.now, via=via)
+    def advance(self, *, via: str = "beat") -> sweeping.Advanced:
+        return sweeping.advance(now=self.now, via=via)
 
     def approve(self, event_id: str = EVENT, *, by: User | None = None, comment: str = "go", **fields: Any) -> Approval:
         """An operator approves."""

@@ -25,7 +25,7 @@ from fleet.gateway.waiters import Waiter, Waiters
 from fleet.operations import enrolment
 from fleet.operations.enrolment import MachineIdentity
 from fleet.operations.errors import Refused
-from fleet.operations.reporting import Delivery
+from fleet.operations.keeping import Delivery
 
 ENROL_BYTES = 256 * 1024
 # Orders that one call may say the agent holds.

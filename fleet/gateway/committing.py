@@ -25,7 +25,7 @@ from fleet.gateway.limits import Limits
 from fleet.gateway.loops import Loop
 from fleet.gateway.threads import is_away, with_connection
 from fleet.operations import relaying, reporting
-from fleet.operations.reporting import Delivery, ParsedReport
+from fleet.operations.keeping import Delivery, ParsedReport
 
 log = structlog.get_logger(__name__)
 

@@ -19,7 +19,7 @@ from drydock_agent import wire
 from fleet.gateway.clocks import Clock, utc
 from fleet.gateway.http import Problem
 from fleet.gateway.limits import Limits
-from fleet.operations.reporting import ParsedReport
+from fleet.operations.keeping import ParsedReport
 
 HASH = re.compile(r"[0-9a-f]{64}")
 LONGEST = 2_000

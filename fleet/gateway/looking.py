@@ -18,7 +18,7 @@ from django.db import InterfaceError, OperationalError
 
 from fleet.gateway.loops import Loop
 from fleet.gateway.waiters import Waiters
-from fleet.operations import receipts, relaying
+from fleet.operations import receipts, relaying, sweeping
 
 LOOK = "look"
 PAUSE_SECONDS = 1.0
@@ -110,6 +110,6 @@ class Ticker:
         self.loop = Loop("ticker", self.tick, pause=PAUSE_SECONDS)
 
     def tick(self) -> None:
-        advanced = relaying.advance_if_quiet(now=datetime.now(UTC), quiet_seconds=self.seconds, via="ticker")
+        advanced = sweeping.advance_if_quiet(now=datetime.now(UTC), quiet_seconds=self.seconds, via="ticker")
         if advanced.rung:
             self.looker.ring(advanced.rung, "ticker")

@@ -6,45 +6,27 @@ Locks are taken in one order: events, then approvals, then orders.
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import connection, transaction
-from django.db.models import Q
+from django.db import transaction
 from drydock_agent import wire
 
 from fleet.domain.entries import EntryKind
 from fleet.domain.guards import EventFacts, MachineFacts
 from fleet.domain.relaying import Do, OrderFacts, Step, next_step
-from fleet.domain.sightings import fold
 from fleet.domain.states import (
     OPEN_ORDERS,
     RELAYED_APPROVALS,
     ApprovalState,
-    EventStatus,
     OrderState,
     approval_sources,
     order_sources,
 )
-from fleet.models import Approval, Order, ScheduledEvent, Sighting, Sweep
-from fleet.models.facts import load_facts, load_witnesses
-from fleet.operations import bells, folding, redis
+from fleet.models import Approval, Order, ScheduledEvent
+from fleet.models.facts import load_facts
+from fleet.operations import bells, folding
 from fleet.operations.entries import entry, write
-
-# Any number will do, as long as nothing else in this database uses it.
-SWEEP_LOCK = 7_001_169
-SWEEP = "relay"
-
-
-@dataclass(frozen=True, slots=True)
-class Advanced:
-    """What one sweep did: whether it ran at all, events folded anew, steps carried out, machines rung (row ids)."""
-
-    ran: bool
-    folded: int = 0
-    steps: int = 0
-    rung: tuple[int, ...] = ()
 
 
 def patience() -> timedelta:
@@ -77,7 +59,8 @@ def _orders_of(approvals: Collection[int]) -> dict[int, list[OrderFacts]]:
     return found
 
 
-def _steps(event_pks: Collection[int], now: datetime) -> dict[int, tuple[Approval, EventFacts, Step]]:
+def steps(event_pks: Collection[int], now: datetime) -> dict[int, tuple[Approval, EventFacts, Step]]:
+    """The next step of the relayed approval of each of these events (row ids) that has one. Up to seven queries."""
     approvals = _relayed(event_pks)
     if not approvals:
         return {}
@@ -105,7 +88,7 @@ def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str)
     """
     ring: set[int] = set()
     void: set[int] = set()
-    for approval, facts, step in _steps([event.pk for event in events], now).values():
+    for approval, facts, step in steps([event.pk for event in events], now).values():
         if approval.state == ApprovalState.GRANTED.value and step.do in (Do.OFFER, Do.RING, Do.NOTHING):
             move(approval, ApprovalState.RELAYING)
         if step.machine is not None:
@@ -252,60 +235,6 @@ def advance_approval(*, approval_id: int, now: datetime, via: str) -> set[int]:
     if event_pk is None:
         return set()
     return advance_events(folding.lock([event_pk]), now=now, via=via)
-
-
-def advance(*, now: datetime, via: str) -> Advanced:
-    """Advance whatever is due: fold what time has changed, ring, time out, ask the next machine, lapse.
-
-    Looks without locks first and locks only what has a step to take. An advisory lock keeps two sweeps apart; the
-    one that does not get it returns at once.
-    """
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
-            row = cursor.fetchone()
-        if not row or not row[0]:
-            return Advanced(ran=False)
-        due = _due(now)
-        rung: set[int] = set()
-        folded = 0
-        if due:
-            events = folding.lock(due)
-            folded = len(folding.refold(events, now=now))
-            rung = advance_events(events, now=now, via=via)
-        Sweep.objects.update_or_create(name=SWEEP, defaults={"ran_at": now, "via": via})
-    # In a transaction of its own: approvals do not wait for it.
-    with transaction.atomic():
-        redis.sweep(now=now)
-    return Advanced(ran=True, folded=folded, steps=len(due), rung=tuple(sorted(rung)))
-
-
-def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanced:
-    """Advance when nobody has for this long: the gateway's part when Celery is gone."""
-    ran_at = Sweep.objects.filter(name=SWEEP).values_list("ran_at", flat=True).first()
-    if ran_at is not None and (now - ran_at).total_seconds() < quiet_seconds:
-        return Advanced(ran=False)
-    return advance(now=now, via=via)
-
-
-def _due(now: datetime) -> list[int]:
-    states = [state.value for state in RELAYED_APPROVALS]
-    approved = list(Approval.objects.filter(state__in=states).values_list("event_id", flat=True))
-    due = {pk for pk, (_, _, step) in _steps(approved, now).items() if step.do is not Do.NOTHING}
-    is_open = ~Q(status=EventStatus.ENDED.value)
-    # Over, as it seemed while a machine was silent that is back and still lists it.
-    back = Sighting.objects.filter(
-        gone_at__isnull=True,
-        foreign=False,
-        machine__presence__last_heard_at__gt=now - timedelta(seconds=settings.LIVE_SECONDS),
-    )
-    events = list(ScheduledEvent.objects.filter(is_open | Q(pk__in=back.values("event_id"))))
-    witnesses = load_witnesses(events, now=now)
-    for event in events:
-        folded = fold(witnesses[event.pk], now=now, was_ended=event.status == EventStatus.ENDED.value)
-        if folded is not None and (folded.status.value, folded.watched) != (event.status, event.watched):
-            due.add(event.pk)
-    return sorted(due)
 
 
 def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, list[wire.Order]]:

@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
-from fleet.operations import relaying
+from fleet.operations import relaying, sweeping
 
 
 @shared_task(name="fleet.relay.tasks.relay_approval", ignore_result=True)
@@ -15,4 +15,4 @@ def relay_approval(approval_id: int) -> None:
 @shared_task(name="fleet.relay.tasks.advance", ignore_result=True)
 def advance() -> None:
     """Advance whatever is due: sent by beat."""
-    relaying.advance(now=timezone.now(), via="beat")
+    sweeping.advance(now=timezone.now(), via="beat")

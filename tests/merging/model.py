@@ -13,7 +13,7 @@ from typing import Any
 
 from fleet.models import ScheduledEvent
 from fleet.operations import presence
-from fleet.operations.reporting import Delivery
+from fleet.operations.keeping import Delivery
 from tests.factories import Agent, Fleet, listing, seconds
 
 LIVE, LATE = 60, 600

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleet.models import ScheduledEvent, Sighting
 from fleet.operations.folding import FIELDS
-from fleet.operations.reporting import Delivery
+from fleet.operations.keeping import Delivery
 from tests.factories import EVENT, Fleet, listing, seconds
 
 pytestmark = pytest.mark.django_db

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.models import Entry, Head, Observation, ScheduledEvent, Sighting
-from fleet.operations import reporting
+from fleet.operations import keeping
 from tests.factories import EVENT, Fleet, announced, document_data, listing, the_event
 
 pytestmark = pytest.mark.django_db
@@ -68,7 +68,7 @@ def test_the_acknowledgement_covers_refused_numbers() -> None:
     fleet.enrol_set(1)
     agent = fleet.agents["vm1"]
     good = agent.document(at=fleet.now)
-    delivery = reporting.Delivery(
+    delivery = keeping.Delivery(
         machine_id=agent.machine.pk, spool=agent.spool, reports=[good], refused=[(good.seq + 1, "no such field")]
     )
     assert fleet.record(delivery) == {(agent.machine.pk, agent.spool): good.seq + 1}

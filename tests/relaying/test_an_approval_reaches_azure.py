@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.models import Approval, Entry, Order
-from fleet.operations import enrolment, relaying
+from fleet.operations import enrolment, relaying, sweeping
 from tests.factories import EVENT, Fleet, accepted, admin, announced, listing, open_order, seconds, the_event
 
 pytestmark = pytest.mark.django_db
@@ -247,6 +247,6 @@ def test_only_one_sweep_runs_and_the_ticker_stays_away_while_beat_is_alive() -> 
     fleet = Fleet()
     announced(fleet)
     assert fleet.advance().ran
-    quiet = relaying.advance_if_quiet(now=fleet.later(2), quiet_seconds=4, via="ticker")
+    quiet = sweeping.advance_if_quiet(now=fleet.later(2), quiet_seconds=4, via="ticker")
     assert not quiet.ran
-    assert relaying.advance_if_quiet(now=fleet.later(4), quiet_seconds=4, via="ticker").ran
+    assert sweeping.advance_if_quiet(now=fleet.later(4), quiet_seconds=4, via="ticker").ran
