@@ -92,7 +92,7 @@ def draw(detail: EventDetail, *, now: datetime) -> Picture | None:
 
     named = {hit.machine.id for hit in detail.hit if hit.machine}
     until = detail.event.ended_at or now
-    marks = _placed([(x(at), label, at, css) for label, at, css in moments])
+    marks = placed([(x(at), label, at, css) for label, at, css in moments])
     top = TOP + max((mark.y for mark in marks), default=0)
     lanes = tuple(
         Lane(
@@ -114,7 +114,7 @@ def draw(detail: EventDetail, *, now: datetime) -> Picture | None:
         bottom=bottom,
         lanes=lanes,
         marks=marks,
-        ticks=_ticks(begin, end, x),
+        ticks=ticks_of(begin, end, x),
         summary=f"{len(lanes)} machines; first seen {first:%H:%M:%S} UTC; {detail.seen_summary}.",
     )
 
@@ -157,7 +157,7 @@ def _bar(start: float, end: float, tone: str, what: str, at: datetime) -> Bar:
     return Bar(x=start, width=max(round(end - start, 1), 3.0), tone=tone, title=f"{what} since {at:%H:%M:%S} UTC")
 
 
-def _placed(marks: list[tuple[float, str, datetime, str]]) -> tuple[Mark, ...]:
+def placed(marks: list[tuple[float, str, datetime, str]]) -> tuple[Mark, ...]:
     """Marks in rows, so that texts of neighbours do not overlap."""
     placed: list[Mark] = []
     rows: list[tuple[float, int]] = []
@@ -180,7 +180,7 @@ def _placed(marks: list[tuple[float, str, datetime, str]]) -> tuple[Mark, ...]:
     return tuple(placed)
 
 
-def _ticks(begin: datetime, end: datetime, place: Callable[[datetime], float]) -> tuple[Tick, ...]:
+def ticks_of(begin: datetime, end: datetime, place: Callable[[datetime], float]) -> tuple[Tick, ...]:
     seconds = (end - begin).total_seconds()
     step = next((tick for tick in TICKS if seconds / tick <= 8), TICKS[-1])
     shown = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%d %b"

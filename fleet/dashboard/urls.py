@@ -4,7 +4,7 @@ from django.contrib.auth import views as auth
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from fleet.dashboard import arranging, decisions, views
+from fleet.dashboard import arranging, cache_views, decisions, views
 from fleet.domain.documents import EVENT_ID
 
 
@@ -32,6 +32,9 @@ urlpatterns = [
     path("events/<event:event_id>/export.json", views.event_export, name="event-export"),
     path("events/<event:event_id>/approve/", decisions.approve, name="event-approve"),
     path("approvals/<int:approval_id>/withdraw/", decisions.withdraw, name="approval-withdraw"),
+    path("caches/", cache_views.cache_list, name="caches"),
+    path("caches/<int:cache_id>/", cache_views.cache_page, name="cache"),
+    path("maintenances/<int:maintenance_id>/", cache_views.maintenance_page, name="maintenance"),
     path("timeline/", views.fleet_timeline, name="timeline"),
     path("accounts/login/", auth.LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("accounts/logout/", auth.LogoutView.as_view(), name="logout"),

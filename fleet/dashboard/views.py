@@ -11,7 +11,7 @@ from fleet.dashboard.export import exported
 from fleet.dashboard.lanes import draw
 from fleet.dashboard.pages import missing, page, part, reader
 from fleet.operations.rights import can_administer
-from fleet.projections import blind_spots, documents, events, fleet, machines, queue, sets, timeline
+from fleet.projections import blind_spots, documents, events, fleet, machines, maintenances, queue, sets, timeline
 from fleet.projections.filters import EntryFilter, EventFilter, MachineFilter, SetFilter
 from fleet.projections.paging import BadCursorError, Page
 
@@ -43,6 +43,7 @@ def decision_queue(request: HttpRequest) -> HttpResponse:
         {
             "queue": lambda: {"queue": waiting(), "pulse": waiting().pulse, "overview": fleet.overview(now=now)},
             "cards": lambda: {"cards": sets.cards(now=now, first=waiting().set_ids)},
+            "under_maintenance": lambda: {"under_maintenance": maintenances.active()},
             "recent": lambda: {"entries": timeline.fleet(size=15)},
         },
         now=now,

@@ -244,6 +244,12 @@ def notifications(
     return read_page([Segment(found, "first_at", descending=True)], cursor=cursor, size=size).map(notification_rows)
 
 
+def of_cache(*, cache_id: int, size: int) -> tuple[NotificationRow, ...]:
+    """The newest notifications of one cache. Two queries."""
+    rows = Notification.objects.filter(cache=cache_id).select_related("cache").order_by("-first_at", "-pk")
+    return notification_rows(list(rows[:size]))
+
+
 def detail(*, maintenance_id: int, now: datetime) -> MaintenanceDetail | None:
     """One operation. Four queries."""
     row = Maintenance.objects.select_related("cache").filter(pk=maintenance_id).first()

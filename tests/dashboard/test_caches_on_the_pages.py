@@ -1,0 +1,232 @@
+"""Caches: who listens, what is under way, each step with its meaning, and gaps in which nobody listened."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from fleet.models import Cache, Maintenance
+from fleet.projections import caches, maintenances
+from tests.caches.walking import HOST, Listeners, line, the_cache, the_maintenance
+from tests.dashboard.conftest import text_of
+from tests.dashboard.test_pages_keep_the_policy import Outline
+from tests.factories import seconds
+
+
+@pytest.fixture
+def listeners(db: None) -> Listeners:
+    walker = Listeners(now=datetime.now(UTC) - timedelta(minutes=30))
+    for name in ("vm1", "vm2", "vm3"):
+        walker.enrol(name)
+    return walker
+
+
+def stated(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def announced(walker: Listeners, *, host: str = HOST, replica: str = "False") -> None:
+    """An announcement now, for 14 minutes from now."""
+    raw = line("NodeMaintenanceScheduled", replica=replica) + f"|StartTimeInUTC|{stated(walker.now + seconds(840))}"
+    walker.hear("vm1", raw, host=host)
+
+
+def failed_over(walker: Listeners, *, host: str = HOST) -> None:
+    """Announced twenty minutes ago, started, failed over, ended."""
+    announced(walker, host=host)
+    walker.later(827)
+    walker.hear("vm1", line("NodeMaintenanceStart"), host=host)
+    walker.hear("vm2", line("NodeMaintenanceStart"), host=host)
+    walker.later(10)
+    walker.hear("vm1", line("NodeMaintenanceFailover", port=15001), host=host)
+    walker.later(172)
+    walker.hear("vm1", line("NodeMaintenanceEnded", replica="True"), host=host)
+
+
+def test_the_list_says_tier_nodes_listeners_and_what_is_under_way(listeners: Listeners, viewer: Client) -> None:
+    assert "No agent listens to a cache yet" in text_of(viewer.get("/caches/"))
+    listeners.cover("vm1", "subscribed", tier="standard")
+    listeners.cover("vm2", "refused")
+    failed_over(listeners)
+    listeners.now = datetime.now(UTC)
+    listeners.heard()
+    announced(listeners, replica="True")
+    shown = text_of(viewer.get("/caches/"))
+    for expected in ("standard", "15000 replica", "15001 primary", "1 of 2", "announced"):
+        assert expected in shown
+    assert "made for programs" in shown
+
+
+def test_a_cache_that_nobody_listens_to_says_so(listeners: Listeners, viewer: Client) -> None:
+    listeners.cover("vm1", "subscribed")
+    listeners.cover("vm1", "lost", reason="closed by the server")
+    shown = text_of(viewer.get(f"/caches/{the_cache().pk}/"))
+    assert "Nobody listens to this cache" in shown
+    assert "closed by the server" in shown
+
+
+def test_a_listener_whose_agent_is_silent_does_not_count(listeners: Listeners, viewer: Client) -> None:
+    listeners.cover("vm1", "subscribed")
+    detail = caches.detail(cache_id=the_cache().pk, now=datetime.now(UTC))
+    assert detail is not None
+    assert (detail.cache.listening, detail.cache.coverage[0].state) == (0, "silent")
+    assert "agent silent" in text_of(viewer.get(f"/caches/{the_cache().pk}/"))
+
+
+def test_a_host_without_the_channel_is_named_on_its_page(listeners: Listeners, viewer: Client) -> None:
+    listeners.cover("vm1", "unsupported", host="new.westeurope.redis.azure.net")
+    shown = text_of(viewer.get(f"/caches/{Cache.objects.get().pk}/"))
+    assert "publishes no maintenance notifications" in shown
+    assert "Nobody listens" not in shown
+
+
+def test_the_maintenance_page_tells_each_step_and_what_it_means(listeners: Listeners, viewer: Client) -> None:
+    listeners.cover("vm1", "subscribed", tier="premium")
+    failed_over(listeners)
+    answer = viewer.get(f"/maintenances/{the_maintenance().pk}/")
+    shown = text_of(answer)
+    for expected in (
+        "Get ready",
+        "closes its connections",
+        "Refresh the topology; writing is safe again",
+        "Readers of the replica may return",
+        "The roles are swapped: 15001 is the primary now, 15000 its replica",
+        "heard by 2 machines",
+        "Premium fails over",
+        "NotificationType|NodeMaintenanceFailover|",
+        "made for programs",
+    ):
+        assert expected in shown, expected
+    picture = answer.content.decode().split("<svg viewBox")[1].split("</svg>")[0]
+    for mark in ("Scheduled", "Start", "Failover complete", "Ended"):
+        assert f">{mark}</text>" in picture
+
+
+def test_there_is_nothing_to_approve(listeners: Listeners, operator: Client) -> None:
+    announced(listeners)
+    for address in ("/caches/", f"/caches/{the_cache().pk}/", f"/maintenances/{the_maintenance().pk}/"):
+        body = operator.get(address).content.decode()
+        assert "approve/" not in body
+        assert not re.search(r"<button[^>]*>\s*Approve", body)
+
+
+def test_times_in_which_nobody_listened_are_drawn_as_gaps(listeners: Listeners, viewer: Client) -> None:
+    begin = listeners.now
+    listeners.cover("vm1", "subscribed")
+    listeners.cover("vm2", "subscribed")
+    listeners.later(300)
+    listeners.cover("vm1", "lost")
+    listeners.later(60)
+    listeners.cover("vm2", "lost")
+    listeners.later(120)
+    listeners.cover("vm1", "subscribed")
+    listeners.now = datetime.now(UTC)
+    listeners.heard()
+    detail = caches.detail(cache_id=the_cache().pk, now=listeners.now, hours=1)
+    assert detail is not None
+    assert [round(gap.seconds) for gap in detail.gaps[1:]] == [120]
+    assert detail.gaps[0].end == begin
+    picture = viewer.get(f"/caches/{the_cache().pk}/?hours=1").content.decode()
+    assert picture.count('class="lane-gap"') == 2
+    assert "Nobody listened from" in picture
+
+
+def test_never_started_where_nobody_listened_is_no_proof(listeners: Listeners, viewer: Client) -> None:
+    listeners.now -= timedelta(hours=1)
+    announced(listeners)
+    listeners.now = datetime.now(UTC)
+    listeners.advance()
+    assert the_maintenance().status == "NEVER_STARTED"
+    assert "it may have run unheard" in text_of(viewer.get(f"/maintenances/{the_maintenance().pk}/"))
+
+
+def test_the_front_page_tells_of_a_maintenance_while_it_lasts(listeners: Listeners, viewer: Client) -> None:
+    listeners.now = datetime.now(UTC)
+    assert 'class="cache-strip"' not in viewer.get("/").content.decode()
+    announced(listeners)
+    assert 'class="cache-strip"' in viewer.get("/").content.decode()
+    listeners.hear("vm1", line("NodeMaintenanceEnded", replica="True"), at=listeners.now + seconds(840))
+    assert 'class="cache-strip"' not in viewer.get("/").content.decode()
+
+
+def test_the_fleets_timeline_leads_to_the_maintenance_and_can_be_filtered(listeners: Listeners, viewer: Client) -> None:
+    failed_over(listeners)
+    listeners.hear("vm1", line("NodeMaintenanceStart"), host="sessions.redis.cache.windows.net")
+    body = viewer.get("/timeline/").content.decode()
+    assert f'href="/maintenances/{Maintenance.objects.get(cache=the_cache()).pk}/"' in body
+    only = text_of(viewer.get(f"/timeline/?cache={the_cache().pk}"))
+    assert "Cache failed over" in only
+    assert "sessions" not in only
+
+
+def test_what_a_line_holds_is_text_on_the_page(listeners: Listeners, viewer: Client) -> None:
+    listeners.hear("vm1", "NotificationType|<script>alert(1)</script>|SSLPort|15000")
+    for address in (f"/caches/{the_cache().pk}/", "/timeline/"):
+        body = viewer.get(address).content.decode()
+        assert "<script>alert" not in body
+        assert "&lt;script&gt;" in body
+
+
+def test_the_pages_keep_the_policy(listeners: Listeners, viewer: Client) -> None:
+    listeners.cover("vm1", "subscribed", tier="basic")
+    failed_over(listeners)
+    for address in ("/", "/caches/", f"/caches/{the_cache().pk}/", f"/maintenances/{the_maintenance().pk}/"):
+        answer = viewer.get(address)
+        outline = Outline(answer.content.decode())
+        assert outline.inline == []
+        assert outline.count("h1") == 1
+        assert len(set(outline.ids)) == len(outline.ids)
+        assert outline.count("table") == outline.count("caption")
+        for _, attrs in outline.tags:
+            if attrs.get("data-live") is not None:
+                part = viewer.get(str(attrs["hx-get"]), headers={"HX-Request": "true"})
+                assert part.status_code == 200
+                assert f'id="{attrs["id"]}"' in part.content.decode()
+    for address in ("/caches/999999/", "/maintenances/999999/"):
+        assert viewer.get(address).status_code == 404
+    assert viewer.get("/caches/?cursor=nonsense")["Location"] == "/caches/"
+
+
+def test_reading_costs_the_same_however_much_there_is(listeners: Listeners, viewer: Client) -> None:
+    def costs() -> list[int]:
+        now = datetime.now(UTC)
+        cache, row = the_cache(), Maintenance.objects.filter(cache=the_cache()).order_by("pk")[0]
+        calls = [
+            lambda: caches.listing(now=now),
+            lambda: caches.detail(cache_id=cache.pk, now=now),
+            maintenances.active,
+            maintenances.listing,
+            maintenances.listing_with_members,
+            maintenances.notifications,
+            lambda: maintenances.detail(maintenance_id=row.pk, now=now),
+            lambda: viewer.get("/caches/"),
+            lambda: viewer.get(f"/caches/{cache.pk}/"),
+            lambda: viewer.get(f"/maintenances/{row.pk}/"),
+            lambda: viewer.get("/"),
+        ]
+        counted = []
+        for call in calls:
+            with CaptureQueriesContext(connection) as caught:
+                call()
+            counted.append(len(caught))
+        return counted
+
+    def grow(host: str) -> None:
+        listeners.now = datetime.now(UTC) - timedelta(minutes=30)
+        for name in listeners.agents:
+            listeners.cover(name, "subscribed", host=host)
+        failed_over(listeners, host=host)
+        announced(listeners, host=host)
+
+    grow(HOST)
+    before = costs()
+    assert before[:7] == [4, 6, 1, 1, 3, 2, 4]
+    for number in range(3):
+        listeners.enrol(f"more{number}")
+        grow(f"cache{number}.redis.cache.windows.net")
+    assert costs() == before
