@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from fleet.management.supervising import Recipe
 
@@ -27,6 +29,8 @@ WORKER = (
 BEAT = ("-m", "celery", "--app", "fleet", "--skip-checks", "beat", "--loglevel", "WARNING")
 # The demo's machines fall silent sooner than real ones should, so that a visitor sees it happen.
 DEMO_LATE_SECONDS = "150"
+# Whose machines use the caches of the fleet file.
+SETS_WITH_CACHES = ("web", "legacy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,16 @@ class Machine:
 
     id: str
     stated_set: str
+    uses_caches: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """One cache of the fleet file; `socket` is where the server that stands in for it listens."""
+
+    host: str
+    tier: str
+    socket: Path
 
 
 def machines(fleet_file: Path) -> list[Machine]:
@@ -43,8 +57,15 @@ def machines(fleet_file: Path) -> list[Machine]:
     for one_set in json.loads(fleet_file.read_text())["sets"]:
         # Instance metadata names scale sets only; of the others the owner says what belongs together.
         stated = "" if one_set["kind"] == "scale_set" else f"{one_set['kind']}:{one_set['name']}"
-        found.extend(Machine(id=each["id"], stated_set=stated) for each in one_set["machines"])
+        uses_caches = one_set["name"] in SETS_WITH_CACHES
+        found.extend(Machine(id=each["id"], stated_set=stated, uses_caches=uses_caches) for each in one_set["machines"])
     return found
+
+
+def caches(fleet_file: Path, sockets: Mapping[str, Path]) -> list[Cache]:
+    """Every cache of the file; `sockets` by host name."""
+    found = json.loads(fleet_file.read_text())["caches"]
+    return [Cache(host=each["host"], tier=each["tier"], socket=sockets[each["host"]]) for each in found]
 
 
 def web(port: int) -> Recipe:
@@ -61,12 +82,17 @@ def beat() -> Recipe:
     return Recipe(name="beat", command=[PYTHON, *BEAT])
 
 
-def simulator(*, port: int, fleet_file: Path, redis_url: str) -> Recipe:
+def simulator(*, port: int, fleet_file: Path, caches: Sequence[Cache]) -> Recipe:
     command = [PYTHON, "-m", "azure_simulator", "--listen", f"127.0.0.1:{port}", "--fleet", str(fleet_file)]
-    return Recipe(name="simulator", command=[*command, "--redis-url", redis_url])
+    for cache in caches:
+        command += ["--redis-url", f"{cache.host}=unix://{quote(str(cache.socket))}?db=0"]
+    return Recipe(name="simulator", command=command)
 
 
-def agent(machine: Machine, *, folder: Path, fleet_url: str, simulator_url: str, join_token: str) -> Recipe:
+def agent(
+    machine: Machine, *, folder: Path, fleet_url: str, simulator_url: str, join_token: str, caches: Sequence[Cache]
+) -> Recipe:
+    heard = [f"redis://{each.host}?tier={each.tier}&connect=unix:{quote(str(each.socket))}" for each in caches]
     return Recipe(
         name=f"agent-{machine.id}",
         command=[PYTHON, "-m", "drydock_agent", "run"],
@@ -76,5 +102,6 @@ def agent(machine: Machine, *, folder: Path, fleet_url: str, simulator_url: str,
             "DRYDOCK_STATE_DIR": str(folder / "agents" / machine.id),
             "DRYDOCK_IMDS_URL": f"{simulator_url}/vm/{machine.id}",
             "DRYDOCK_AVAILABILITY_SET": machine.stated_set,
+            "DRYDOCK_REDIS_CACHES": " ".join(heard) if machine.uses_caches else "",
         },
     )

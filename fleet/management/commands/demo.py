@@ -11,17 +11,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import requests
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from fleet.embedded import ServerProblem, Urls, held, servers
+from fleet.embedded import ServerProblem, Urls, held, servers, valkey
 from fleet.embedded.leash import end_with_parent, leashed
+from fleet.embedded.valkey import binary
 from fleet.management import demo_recipes as recipes
 from fleet.management.private_files import write_private
 from fleet.management.supervising import LOOK_SECONDS, Recipe, Worker, stop_all
@@ -55,9 +57,10 @@ class Command(BaseCommand):
             with (
                 held(Path(settings.DEMO_DIR)) as folder,
                 servers(folder / "servers", dict(os.environ)) as urls,
+                cache_servers(folder / "servers") as caches,
             ):
                 try:
-                    self.run(folder, urls, workers)
+                    self.run(folder, urls, caches, workers)
                 finally:
                     # A second Ctrl-C must not leave half of them running.
                     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -74,7 +77,7 @@ class Command(BaseCommand):
             self.stdout.write(text)
             self.stdout.flush()
 
-    def run(self, folder: Path, urls: Urls, workers: list[Worker]) -> None:
+    def run(self, folder: Path, urls: Urls, caches: list[recipes.Cache], workers: list[Worker]) -> None:
         """Starts everything, says how to log in, and watches over it until `Ended` is raised."""
         url, simulator_url = f"http://127.0.0.1:{settings.PORT}", f"http://127.0.0.1:{settings.SIMULATOR_PORT}"
         os.environ.update(urls.environment)
@@ -97,8 +100,7 @@ class Command(BaseCommand):
                 time.sleep(LOOK_SECONDS)
 
         self.say(f"Starting Drydock with its data in {folder} ...")
-        redis_url = urls.redis
-        launch(recipes.simulator(port=settings.SIMULATOR_PORT, fleet_file=FLEET_FILE, redis_url=redis_url))
+        launch(recipes.simulator(port=settings.SIMULATOR_PORT, fleet_file=FLEET_FILE, caches=caches))
         credentials_file = folder / "credentials.json"
         # The web server takes as long to start as a look at the tables; at the very first start there are none yet.
         has_tables = credentials_file.exists()
@@ -112,7 +114,14 @@ class Command(BaseCommand):
         fleet = recipes.machines(FLEET_FILE)
         agents = {
             machine.id: launch(
-                recipes.agent(machine, folder=folder, fleet_url=url, simulator_url=simulator_url, join_token=join_token)
+                recipes.agent(
+                    machine,
+                    folder=folder,
+                    fleet_url=url,
+                    simulator_url=simulator_url,
+                    join_token=join_token,
+                    caches=caches,
+                )
             )
             for machine in fleet
         }
@@ -136,6 +145,21 @@ class Command(BaseCommand):
                 each.look(self.say)
             next(quiet, None)
             time.sleep(LOOK_SECONDS)
+
+
+@contextmanager
+def cache_servers(folder: Path) -> Iterator[list[recipes.Cache]]:
+    """A server for each cache of the fleet: their channels have one name, and a failover cuts all clients of one."""
+    try:
+        binary()
+    except ServerProblem:
+        # Whoever brought servers of their own may have none to spare for pretended caches.
+        yield []
+        return
+    hosts = [each["host"] for each in json.loads(FLEET_FILE.read_text())["caches"]]
+    with ExitStack() as stack:
+        urls = {host: stack.enter_context(valkey(folder / "caches" / host)) for host in hosts}
+        yield recipes.caches(FLEET_FILE, {host: Path(unquote(urlsplit(url).path)) for host, url in urls.items()})
 
 
 def end(number: int, frame: FrameType | None) -> None:
