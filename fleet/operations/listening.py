@@ -97,8 +97,7 @@ def _entry(word: Word, cache: Cache, before: Coverage | None, name: str, *, agai
             return None
         kind, text = EntryKind.CACHE_LISTENED, f"{name} listens to {cache.host}."
         if before is not None:
-            away = max(0, int((word.at - before.since).total_seconds()))
-            text = f"{name} listens to {cache.host} again after {away} s."
+            text = f"{name} listens to {cache.host} again after {_span(word.at - before.since)}."
     elif state == "refused":
         kind, text = EntryKind.CACHE_REFUSED, f"{cache.host} refuses {name}{reason}."
     elif state == "unsupported":
@@ -124,6 +123,11 @@ def _entry(word: Word, cache: Cache, before: Coverage | None, name: str, *, agai
         state=state,
         reason=word.data.reason,
     )
+
+
+def _span(length: timedelta) -> str:
+    seconds = max(0, int(length.total_seconds()))
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min {seconds % 60} s"
 
 
 def _announced(cache: Cache, at: datetime) -> bool:

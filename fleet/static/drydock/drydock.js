@@ -95,8 +95,9 @@ function held(region) {
 const keysOf = (node) => new Set([...node.querySelectorAll("[data-key]")].map((row) => row.dataset.key));
 
 // What a part says, without what changes by the second and what the browser added.
-function essence(node) {
+function essence(node, { pictures = true } = {}) {
   const copy = node.cloneNode(true);
+  if (!pictures) for (const picture of copy.querySelectorAll("svg[viewBox]")) picture.remove();
   for (const pill of copy.querySelectorAll(".pill-box")) pill.remove();
   for (const secret of copy.querySelectorAll("[name=csrfmiddlewaretoken]")) secret.remove();
   for (const time of copy.querySelectorAll("[data-countdown], [data-since], .mark-now")) {
@@ -162,6 +163,8 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
   }
   if (!("forced" in elt.dataset) && held(elt)) {
     event.detail.shouldSwap = false;
+    // A picture moves on with the clock; the tables beside it say what is new.
+    if (essence(fresh, { pictures: false }) === essence(elt, { pictures: false })) return;
     const old = keysOf(elt);
     pill(elt, [...keysOf(fresh)].filter((key) => !old.has(key)).length);
     return;
