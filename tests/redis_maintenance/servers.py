@@ -6,6 +6,7 @@ import random
 import select
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -77,9 +78,13 @@ class CacheServer:
 
 
 class FaultyPath:
-    """A TCP path to a server: passes on, swallows, slices or delays; with `seed` it always does the same."""
+    """A TCP path to a server: passes on, swallows, slices or delays; with `seed` it always does the same.
 
-    def __init__(self, port: int, *, seed: int = 1) -> None:
+    With `tls` its near end speaks TLS.
+    """
+
+    def __init__(self, port: int, *, seed: int = 1, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self._target = port
         self._random = random.Random(seed)
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -110,6 +115,13 @@ class FaultyPath:
                 near, _ = self._listening.accept()
             except OSError:
                 return
+            if self._tls is not None:
+                near.settimeout(5)
+                try:
+                    near = self._tls.wrap_socket(near, server_side=True)
+                except OSError:
+                    near.close()
+                    continue
             try:
                 far = socket.create_connection(("127.0.0.1", self._target), timeout=5)
             except OSError:
