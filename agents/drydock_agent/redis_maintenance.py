@@ -52,6 +52,8 @@ class Rhythm:
     hurry: tuple[float, float] = (1.0, 2.0)
     hurry_for: float = 60.0
     refused: tuple[float, float] = (60.0, 120.0)
+    # A connection that lasted so long was a good one; after a shorter one the waits go on growing.
+    steady: float = 30.0
     # Azure closes what is old or idle in its own time; this spreads a fleet over an hour.
     renew: tuple[float, float] = (3600.0, 7200.0)
     # Before a token ends, and the least time between two connections for the sake of one.
@@ -100,6 +102,7 @@ class RedisMaintenance:
         self._hurry_until = 0.0
         self._maintenance_until = 0.0
         self._renew_at = 0.0
+        self._since = 0.0
         self._alive_at = 0.0
         self._pinged_at: float | None = None
 
@@ -124,8 +127,12 @@ class RedisMaintenance:
             self._connect()
         except Lost as error:
             if self._stopping.is_set():
+                self._close()
                 raise Interrupted from error
             return self._retreat(error)
+        except Interrupted:
+            self._close()
+            raise
         return 0.0
 
     @property
@@ -151,7 +158,7 @@ class RedisMaintenance:
         at = self._clock.now()
         self._subscription = subscription
         self._alive()
-        self._backoff.succeeded()
+        self._since = self._alive_at
         self._quiet.recovered(self.name, f"{self._cache.host}: the channel is heard again.")
         self._report(SUBSCRIBED, "")
         self._restored(at)
@@ -178,6 +185,8 @@ class RedisMaintenance:
         now = self._clock.monotonic()
         had = self._subscription is not None
         self._close()
+        if had and now - self._since >= self._rhythm.steady:
+            self._backoff.succeeded()
         if isinstance(error, Refused):
             self._report(REFUSED, str(error))
         elif isinstance(error, Stale):
@@ -222,9 +231,9 @@ class RedisMaintenance:
         self._alive_at, self._pinged_at = self._clock.monotonic(), None
 
     def _take(self, heard: connection.Heard) -> None:
-        if heard.kind == "pong":
+        if heard.kind == connection.PONG:
             self._record.alive()
-        if heard.kind != "message":
+        if heard.kind != connection.LINE:
             return
         at, raw = self._clock.now(), heard.data
         # Onto the disk before anybody looks at what it says.
@@ -232,7 +241,7 @@ class RedisMaintenance:
         said = line.read(raw)
         if said.kind in (line.STARTING, line.START):
             self._maintenance_until = self._clock.monotonic() + MAINTENANCE_SECONDS
-        log.info("%s: %s.", self._cache.host, said.kind[:100] or "a line that cannot be read")
+        log.info("%s: %s.", self._cache.host, said.shown)
         self._heard(raw, at)
 
     def _renew(self, old: connection.Subscription) -> None:

@@ -162,7 +162,7 @@ class RedisHooks:
             logging.INFO if good else logging.WARNING,
             "%s: %s %s %s after %.1f s%s",
             self._cache.host,
-            occasion.said.kind[:100] or "a line that cannot be read",
+            occasion.said.shown,
             hook.name,
             ended.outcome,
             ended.seconds,

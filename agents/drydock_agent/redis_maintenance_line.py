@@ -32,6 +32,11 @@ class Notification:
     ssl_port: str = ""
     non_ssl_port: str = ""
 
+    @property
+    def shown(self) -> str:
+        """The type, fit for one line of a log."""
+        return " ".join(self.kind.split())[:100] or "a line without a type"
+
 
 def read(raw: bytes) -> Notification:
     """Any bytes; never raises. Pairs come in any order and spelling, and the last valid one of a name counts."""

@@ -37,6 +37,7 @@ QUICK = Rhythm(
     renew=(600, 600),
     margin=1.0,
     least=0.2,
+    steady=0.0,
 )
 
 

@@ -45,6 +45,19 @@ def test_a_server_that_stops_and_starts_is_heard_again(server: CacheServer, list
     assert one.states() == ["subscribed", "lost", "subscribed"]
 
 
+def test_a_server_that_cuts_each_connection_at_once_is_asked_less_and_less(
+    server: CacheServer, listening: ListeningFactory
+) -> None:
+    one = listening(server.port, rhythm=replace(QUICK, steady=30.0))
+    one.until("subscribed")
+    end = time.monotonic() + 6
+    while time.monotonic() < end:
+        server.kill_subscribers()
+        time.sleep(0.02)
+    # Waits of up to one second each time would make about twelve.
+    assert 2 <= one.states().count("subscribed") <= 7
+
+
 def test_during_a_maintenance_it_comes_back_within_two_seconds(
     server: CacheServer, listening: ListeningFactory
 ) -> None:
