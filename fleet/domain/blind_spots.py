@@ -72,6 +72,19 @@ class BlindSpot:
     set_id: int | None
     machine_ids: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    cache_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFacts:
+    """One cache: whether an agent listens, and whether its host publishes notifications at all."""
+
+    cache_id: int
+    host: str
+    listening: bool
+    supported: bool
+    # Why the agents that should listen do not, each once.
+    reasons: tuple[str, ...] = ()
 
 
 def listed(names: Sequence[str], limit: int = 5) -> str:
@@ -94,6 +107,7 @@ def blind_spots(
     sets: Iterable[SetFacts],
     *,
     alone: Sequence[str] = (),
+    caches: Iterable[CacheFacts] = (),
     now: datetime,
     version: str,
     protocol: int,
@@ -116,7 +130,29 @@ def blind_spots(
         found += _unnamed(each)
     if alone:
         found.append(_without_agent(None, alone))
+    found += [_unheard(cache) for cache in caches if not cache.listening]
     return sorted(found, key=lambda spot: ORDER.index(spot.code))
+
+
+def _unheard(cache: CacheFacts) -> BlindSpot:
+    if not cache.supported:
+        reason = f"{cache.host} publishes no maintenance notifications: its maintenance cannot be seen."
+        advice = (
+            "Let the programs that use it find lost connections by themselves, and take it out of the agents' caches."
+        )
+    else:
+        why = f" ({listed(cache.reasons, 3)})" if cache.reasons else ""
+        reason = f"Nobody listens to {cache.host}{why}. Its notifications are not repeated: what is sent now is lost."
+        advice = "Look at the cache's page; let agents on at least two machines listen."
+    return BlindSpot(
+        code="cache-unheard",
+        certainty=Certainty.CERTAIN,
+        reason=reason,
+        advice=advice,
+        set_id=None,
+        names=(cache.host,),
+        cache_id=cache.cache_id,
+    )
 
 
 ORDER = (
@@ -127,6 +163,7 @@ ORDER = (
     "agent-late",
     "agent-never-heard",
     "no-agent",
+    "cache-unheard",
     "wrong-clock",
     "agent-too-old",
     "upgrades-unannounced",

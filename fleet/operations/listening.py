@@ -83,7 +83,8 @@ def _close(before: Coverage, word: Word, *, again: bool) -> None:
         machine=word.machine_id, epoch=word.position[0], seq=word.position[1] - 1
     ).values_list("at", flat=True)
     last = min(max([last, *previous]), word.at)
-    silent = again or word.at - last > SILENT_AFTER
+    # Who did not listen before did not listen in the silence either.
+    silent = before.state == SUBSCRIBED and (again or word.at - last > SILENT_AFTER)
     before.until = max(before.since, last if silent else word.at)
     before.save(update_fields=["until"])
 

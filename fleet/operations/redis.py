@@ -89,7 +89,7 @@ def _merge(
         first_at__lte=hashed[-1][0].at + COPIES,
     ).order_by("first_at", "pk"):
         known.setdefault((row.cache_id, row.raw_hash), []).append(row)
-    ids = [row.pk for rows in known.values() for row in rows]
+    ids = {row.pk for rows in known.values() for row in rows}
     reporters = {(row.notification_id, row.machine_id): row for row in Reporter.objects.filter(notification__any=ids)}
     new: list[Notification] = []
     fresh: dict[tuple[int, int], Reporter] = {}
@@ -119,7 +119,7 @@ def _merge(
             reporter.copies += 1
             reporter.first_at = min(reporter.first_at, line.at)
     Notification.objects.bulk_create(new)
-    kept = [row for rows in known.values() for row in rows if row.pk in set(ids)]
+    kept = [row for rows in known.values() for row in rows if row.pk in ids]
     Notification.objects.bulk_update(kept, ["first_at", "last_at"])
     for reporter in fresh.values():
         reporter.notification_id = reporter.notification.pk

@@ -7,10 +7,12 @@ from datetime import datetime
 from django.conf import settings
 
 from fleet.domain import blind_spots
-from fleet.domain.blind_spots import AgentFacts, BlindSpot, Certainty, SetFacts
-from fleet.models import AvailabilitySet
+from fleet.domain.blind_spots import AgentFacts, BlindSpot, CacheFacts, Certainty, SetFacts
+from fleet.models import AvailabilitySet, Cache
 from fleet.models.facts import contact_times, machine_presence, presence_limits
+from fleet.projections.listening import ListenerRow, listener, with_machine
 from fleet.projections.machines import agentless, with_presence
+from fleet.projections.maintenances import CacheRef
 from fleet.projections.refs import MachineRef, SetRef, set_ref
 
 TITLES = {
@@ -21,6 +23,7 @@ TITLES = {
     "agent-late": "Late agents",
     "agent-never-heard": "Agents never heard",
     "no-agent": "Machines without an agent",
+    "cache-unheard": "Caches nobody listens to",
     "wrong-clock": "Wrong clocks",
     "agent-too-old": "Agents too old",
     "upgrades-unannounced": "Upgrades that are not announced",
@@ -43,6 +46,7 @@ class BlindSpotRow:
     set: SetRef | None
     machines: tuple[MachineRef, ...]
     names: tuple[str, ...]
+    cache: CacheRef | None = None
 
     @property
     def where(self) -> str:
@@ -79,11 +83,29 @@ def _row(spot: BlindSpot, sets: dict[int, SetRef]) -> BlindSpotRow:
             MachineRef(id=pk, resource_name=name) for pk, name in zip(spot.machine_ids, spot.names, strict=False)
         ),
         names=spot.names,
+        cache=CacheRef(id=spot.cache_id, host=spot.names[0]) if spot.cache_id is not None else None,
     )
 
 
+def _caches(now: datetime) -> list[CacheFacts]:
+    """Two queries."""
+    listeners: dict[int, list[ListenerRow]] = defaultdict(list)
+    for row in with_machine().filter(until=None):
+        listeners[row.cache_id].append(listener(row, now=now))
+    return [
+        CacheFacts(
+            cache_id=cache.pk,
+            host=cache.host,
+            listening=any(row.listening for row in listeners[cache.pk]),
+            supported=not any(row.state == "unsupported" for row in listeners[cache.pk]),
+            reasons=tuple(dict.fromkeys(row.reason or row.look.label for row in listeners[cache.pk])),
+        )
+        for cache in Cache.objects.order_by("host")
+    ]
+
+
 def overview(*, now: datetime) -> BlindSpots:
-    """Every blind spot of the fleet. Three queries."""
+    """Every blind spot of the fleet. Five queries."""
     limits = presence_limits()
     agents: dict[int, list[AgentFacts]] = defaultdict(list)
     for machine in with_presence().filter(revoked_at=None).order_by("resource_name", "pk"):
@@ -127,6 +149,7 @@ def overview(*, now: datetime) -> BlindSpots:
             for row in sets
         ],
         alone=[name for name, _, _ in missing.get(None, [])],
+        caches=_caches(now),
         now=now,
         version=settings.VERSION,
         protocol=settings.PROTOCOL,

@@ -78,6 +78,20 @@ def test_a_listener_whose_agent_is_silent_does_not_count(listeners: Listeners, v
     assert "agent silent" in text_of(viewer.get(f"/caches/{the_cache().pk}/"))
 
 
+def test_a_cache_that_nobody_listens_to_is_a_blind_spot(listeners: Listeners, viewer: Client) -> None:
+    listeners.now = datetime.now(UTC)
+    listeners.heard()
+    listeners.cover("vm1", "subscribed")
+    assert "Caches nobody listens to" not in text_of(viewer.get("/blind-spots/"))
+    listeners.cover("vm1", "refused", reason="NOPERM")
+    listeners.cover("vm2", "unsupported", host="new.westeurope.redis.azure.net")
+    body = viewer.get("/blind-spots/")
+    shown = text_of(body)
+    assert f"Nobody listens to {HOST} (NOPERM)" in shown
+    assert "new.westeurope.redis.azure.net publishes no maintenance notifications" in shown
+    assert f'href="/caches/{the_cache().pk}/"' in body.content.decode()
+
+
 def test_a_host_without_the_channel_is_named_on_its_page(listeners: Listeners, viewer: Client) -> None:
     listeners.cover("vm1", "unsupported", host="new.westeurope.redis.azure.net")
     shown = text_of(viewer.get(f"/caches/{Cache.objects.get().pk}/"))

@@ -94,7 +94,7 @@ EXPECTED = {
     "event": 7,
     "documents": 4,
     "timeline": 1,
-    "blind spots": 3,
+    "blind spots": 5,
     "story": 1,
 }
 

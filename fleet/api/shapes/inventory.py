@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from fleet.api.shapes.base import MachineRefSerializer, SetRefSerializer, texts, word
+from fleet.api.shapes.base import CacheRefSerializer, MachineRefSerializer, SetRefSerializer, texts, word
 from fleet.domain.blind_spots import ORDER, Certainty
 
 
@@ -14,9 +14,10 @@ class BlindSpotSerializer(serializers.Serializer[Any]):
     certainty = word(Certainty, help_text="How sure it is.")
     reason = serializers.CharField(help_text="One or two sentences.")
     advice = serializers.CharField(help_text="What to do.")
-    set = SetRefSerializer(allow_null=True, help_text="Null for machines that are in none yet.")
+    set = SetRefSerializer(allow_null=True, help_text="Null for caches, and for machines that are in none yet.")
     machines = MachineRefSerializer(many=True, help_text="Those concerned that have an agent.")
-    names = texts("All machines concerned.")
+    names = texts("All machines concerned; the host of a cache.")
+    cache = CacheRefSerializer(allow_null=True, help_text="The cache that it is about.")
 
 
 class ImportedSerializer(serializers.Serializer[Any]):
