@@ -74,7 +74,7 @@ SETTINGS: tuple[Setting, ...] = (
         "INGEST_QUEUE_REPORTS", "20000", REPORTS, "Reports that may wait for the writer before the gateway answers 503."
     ),
     Setting("AGENT_CALLS_PER_MINUTE", "600", REPORTS, "Calls of one machine before the gateway answers 429."),
-    Setting("ENROLMENTS_PER_MINUTE", "6000", REPORTS, "Enrolments in one process before the gateway answers 429."),
+    Setting("ENROLMENTS_PER_MINUTE", "6000", REPORTS, "Enrolments from one address before the gateway answers 429."),
     Setting(
         "CREDENTIAL_SECONDS", "30", REPORTS, "How long a process trusts a machine's credential without a new look."
     ),

@@ -35,6 +35,8 @@ class EntryKind(StrEnum):
     HOOK_SUCCEEDED = "hook_succeeded"
     HOOK_FAILED = "hook_failed"
     HOOK_LATE = "hook_late"
+    HOOKS_BEGAN = "hooks_began"
+    HOOKS_ENDED = "hooks_ended"
     MACHINE_ENROLLED = "machine_enrolled"
     MACHINE_ENROLLED_AGAIN = "machine_enrolled_again"
     MACHINE_CHANGED = "machine_changed"
@@ -61,6 +63,7 @@ class EntryKind(StrEnum):
     CACHE_UNSUPPORTED = "cache_unsupported"
     # A kind of entry, no password.
     TOKEN_CREATED = "token_created"  # noqa: S105
+    TOKEN_ENDED = "token_ended"  # noqa: S105
 
 
 ENTRY_LOOKS: dict[EntryKind, Look] = {
@@ -93,6 +96,8 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.HOOK_SUCCEEDED: Look("Hook succeeded", "good", "terminal"),
     EntryKind.HOOK_FAILED: Look("Hook failed", "bad", "terminal"),
     EntryKind.HOOK_LATE: Look("Prepares late", "due", "clock-alert"),
+    EntryKind.HOOKS_BEGAN: Look("Hooks began", "busy", "loader-circle"),
+    EntryKind.HOOKS_ENDED: Look("Hooks ended", "quiet", "terminal"),
     EntryKind.MACHINE_ENROLLED: Look("Enrolled", "calm", "server"),
     EntryKind.MACHINE_ENROLLED_AGAIN: Look("Enrolled again", "due", "server"),
     EntryKind.MACHINE_CHANGED: Look("Machine changed", "calm", "server-cog"),
@@ -118,4 +123,5 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.CACHE_REFUSED: Look("Login refused", "bad", "shield-x"),
     EntryKind.CACHE_UNSUPPORTED: Look("Publishes nothing", "due", "ear-off"),
     EntryKind.TOKEN_CREATED: Look("Token made", "calm", "key-round"),
+    EntryKind.TOKEN_ENDED: Look("Token ended", "calm", "key-round"),
 }

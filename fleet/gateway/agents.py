@@ -49,7 +49,7 @@ class Agents:
 
     async def enrol(self, request: Request, send: Send) -> None:
         """A join token for a credential: 200 with EnrolAnswer. Problems 403, 413, 422, 429, 503."""
-        _throttle(self.enrolments, "", "Too many machines enrol at once: try again in a moment.")
+        _throttle(self.enrolments, request.client, "Too many machines enrol at once: try again in a moment.")
         raw = await request.body(ENROL_BYTES)
         try:
             wanted = msgspec.convert(clean(msgspec.json.decode(raw)), wire.EnrolRequest)

@@ -86,7 +86,7 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
     except ValueError as error:
         raise Refused("validation", str(error)) from error
     known = Machine.objects.select_related("availability_set__merged_into").filter(vm_id=vm_id).first()
-    name = request.resource_name.strip() or str(compute.get("name") or "") or vm_id
+    name = (request.resource_name.strip() or str(compute.get("name") or "") or vm_id)[:200]
     placed = sets.place_machine(
         machine=known, vm_id=vm_id, name=name, configured=stated or token.set_name, compute=compute, now=now
     )

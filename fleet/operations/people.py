@@ -12,7 +12,7 @@ from fleet.domain.entries import EntryKind
 from fleet.models import ApiToken
 from fleet.operations import entries
 from fleet.operations.errors import Refused
-from fleet.operations.rights import GROUPS
+from fleet.operations.rights import GROUPS, require_administer
 from fleet.operations.secrets import hash_of, new_secret, prefix_of
 
 SCOPES = ("read", "approve", "admin")
@@ -80,10 +80,23 @@ def person_of_token(*, token: str, now: datetime) -> tuple[User, ApiToken] | Non
     return row.user, row
 
 
-def revoke_token(*, token_id: int, by: User, now: datetime) -> None:
-    """End a token of one's own at once. Raises Refused `not-permitted` for somebody else's."""
-    if not ApiToken.objects.filter(pk=token_id, user=by).update(revoked_at=now):
-        raise Refused("not-permitted", "Only one's own tokens can be ended.")
+@transaction.atomic
+def end_token(*, prefix: str, now: datetime, by: User | None = None) -> ApiToken:
+    """End a token at once, named by its public prefix or by itself; without `by` on the command line.
+
+    Its owner and admins may. Raises Refused `validation` for one that is not known or has ended, `not-permitted`.
+    """
+    token = ApiToken.objects.select_related("user").filter(prefix=prefix_of(prefix.strip())).first()
+    if token is None:
+        raise Refused("validation", "No token begins like this.")
+    if by is not None and by != token.user:
+        require_administer(by)
+    if not ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(revoked_at=now):
+        raise Refused("validation", "This token has ended already.")
+    actor = by.get_username() if by else "the command line"
+    text = f"The API token “{token.name}” of {token.user.get_username()} was ended by {actor}."
+    entries.write([entries.entry(EntryKind.TOKEN_ENDED, text, at=now, actor=actor, prefix=token.prefix)])
+    return token
 
 
 def person_of_session(*, session_key: str) -> User | None:

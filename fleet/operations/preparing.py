@@ -12,6 +12,7 @@ from fleet.models import Entry, Machine, Preparation, ScheduledEvent
 from fleet.operations.entries import entry
 
 MAX_OUTPUT = 4000
+WORDS = {"succeeded": "succeeded", "timed-out": "ran out of time", "failed": "failed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +86,23 @@ def _merge(row: Preparation, word: HookWord) -> None:
 
 def _entry(word: HookWord, name: str, event: ScheduledEvent | None) -> Entry | None:
     data = word.data
-    # What ran is told hook by hook; that a folder holds nothing is shown on the page and is no news.
-    if data.step == "end" or (data.step == "begin" and not data.late):
+    # That a folder holds nothing is shown on the page and is no news.
+    if data.outcome == "nothing":
         return None
-    if data.step == "begin":
+    if data.step == "begin" and data.late:
         kind, text = EntryKind.HOOK_LATE, f"{name} begins to {data.phase} late: the event had started already."
+    elif data.step == "begin":
+        kind, text = EntryKind.HOOKS_BEGAN, f"{name} begins to {data.phase}."
+    elif data.step == "end":
+        kind, text = EntryKind.HOOKS_ENDED, f"{name}: {data.phase} {WORDS.get(data.outcome, data.outcome)}."
+        if data.outcome in BAD_OUTCOMES and data.output.strip():
+            text += f" {data.output.strip()[:300]}"
     else:
         good = data.outcome == "succeeded"
         kind = EntryKind.HOOK_SUCCEEDED if good else EntryKind.HOOK_FAILED
         took = f" after {data.seconds:.1f} s" if data.seconds is not None else ""
-        words = {"succeeded": "succeeded", "timed-out": "ran out of time", "failed": "failed"}
         status = f" with status {data.exit_status}" if not good and data.exit_status is not None else ""
-        text = f"{name}: {data.phase} hook {data.hook} {words.get(data.outcome, data.outcome)}{status}{took}."
+        text = f"{name}: {data.phase} hook {data.hook} {WORDS.get(data.outcome, data.outcome)}{status}{took}."
     return entry(
         kind,
         text.replace("\x00", ""),

@@ -25,7 +25,7 @@ def test_an_expired_token_is_refused(db: None) -> None:
 def test_a_revoked_token_is_refused(operator: Caller) -> None:
     assert operator.user
     token = ApiToken.objects.get(user=operator.user)
-    people.revoke_token(token_id=token.pk, by=operator.user, now=datetime.now(UTC))
+    people.end_token(prefix=token.prefix, by=operator.user, now=datetime.now(UTC))
     problem(operator.get("events/"), 401, "not-authenticated")
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from fleet.management.durations import duration
-from fleet.models import ApiToken, JoinToken
+from fleet.models import ApiToken, Entry, JoinToken
 from tests import factories
 from tests.api.conftest import Caller, problem
 
@@ -77,3 +77,18 @@ def test_a_span_of_time_is_read(text: str, seconds: int) -> None:
 def test_a_span_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is no span of time"):
         duration(text)
+
+
+def test_an_ended_token_is_refused_from_then_on_and_the_timeline_tells_it(db: None) -> None:
+    factories.operator("ann")
+    plain = run("create_token", "ann", "--name", "deploys")[0].strip()
+    caller = Caller(plain)
+    assert caller.get("events/").status_code == 200
+    out, _ = run("end_token", ApiToken.objects.get().prefix)
+    assert out == "The token “deploys” of ann has ended.\n"
+    problem(caller.get("events/"), 401, "not-authenticated")
+    assert Entry.objects.filter(kind="token_ended").count() == 1
+    with pytest.raises(CommandError, match="has ended already"):
+        run("end_token", plain)
+    with pytest.raises(CommandError, match="No token begins like this"):
+        run("end_token", "dd_nothing")

@@ -29,6 +29,8 @@ def test_a_machine_is_preparing_then_prepared_and_each_hook_is_an_entry() -> Non
     say(fleet, "vm1", "prepare", "hook", "succeeded", hook="10-drain", exit_status=0, seconds=3.21, output="drained\n")
     say(fleet, "vm1", "prepare", "end", "succeeded", seconds=3.3)
     assert word("vm1") is Prepared.PREPARED
+    kinds = Entry.objects.filter(event=event, kind__startswith="hook").order_by("id").values_list("kind", flat=True)
+    assert list(kinds) == ["hooks_began", "hook_succeeded", "hooks_ended"]
     line = Entry.objects.get(event=event, kind="hook_succeeded")
     assert line.text == "vm1: prepare hook 10-drain succeeded after 3.2 s."
     assert line.data["output"] == "drained\n"
@@ -76,3 +78,11 @@ def test_a_word_behind_a_newer_one_is_history() -> None:
     say(fleet, "vm1", "prepare", "end", "succeeded")
     fleet.record(agent.delivery(late))
     assert word("vm1") is Prepared.PREPARED
+
+
+def test_a_folder_that_may_not_be_used_is_told_with_its_reason() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    say(fleet, "vm1", "prepare", "end", "failed", output="The folder is writable for everybody.")
+    assert word("vm1") is Prepared.FAILED
+    assert Entry.objects.get(kind="hooks_ended").text.endswith("failed. The folder is writable for everybody.")
