@@ -236,9 +236,11 @@ def _read_redis(data: Any, limits: Limits) -> wire.RedisData:
         raise Unreadable("encoding has to be utf-8 or base64")
     if heard.encoding == "base64":
         try:
-            base64.b64decode(heard.raw, validate=True)
+            line = base64.b64decode(heard.raw, validate=True)
         except ValueError:
             raise Unreadable("raw is no base64") from None
+        if len(line) > LONGEST_LINE:
+            heard.raw, heard.cut = base64.b64encode(line[:LONGEST_LINE]).decode(), True
     elif len(heard.raw) > LONGEST_LINE:
         heard.raw, heard.cut = heard.raw[:LONGEST_LINE], True
     return heard

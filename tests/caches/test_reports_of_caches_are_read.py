@@ -1,0 +1,62 @@
+"""Reports about caches at the gateway: what cannot be taken is refused by itself, with a reason."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from drydock_agent import wire
+
+from fleet.gateway.decoding import Batch, read_batch
+from fleet.gateway.limits import Limits
+
+AT = "2021-10-20T16:21:39Z"
+
+
+def batch(kind: str, data: dict[str, Any]) -> Batch:
+    report = {"seq": 1, "kind": kind, "at": AT, "data": data}
+    raw = json.dumps({"spool": "s", "sent_at": AT, "reports": [report]}).encode()
+    return read_batch(raw, received_at=datetime(2021, 10, 20, 16, 21, 39, tzinfo=UTC), limits=Limits())
+
+
+def test_a_line_is_taken_with_its_host_in_lower_case() -> None:
+    (report,) = batch("redis", {"cache": " Orders.Redis.Cache.Windows.NET. ", "raw": "|a|b"}).reports
+    assert report.data == wire.RedisData(cache="orders.redis.cache.windows.net", raw="|a|b")
+    assert report.flag == ""
+
+
+def test_a_line_that_is_too_long_is_cut_and_says_so() -> None:
+    (report,) = batch("redis", {"cache": "c", "raw": "x" * 20_000}).reports
+    assert isinstance(report.data, wire.RedisData)
+    assert (len(report.data.raw), report.data.cut) == (16_000, True)
+    coded = base64.b64encode(b"\xff" * 20_000).decode()
+    (report,) = batch("redis", {"cache": "c", "raw": coded, "encoding": "base64"}).reports
+    assert isinstance(report.data, wire.RedisData)
+    assert (len(base64.b64decode(report.data.raw)), report.data.cut) == (16_000, True)
+
+
+def test_coverage_is_taken_with_its_settings() -> None:
+    data = {"cache": "c", "state": "subscribed", "tier": "Premium", "divisor": 3}
+    (report,) = batch("coverage", data).reports
+    assert report.data == wire.CoverageData(cache="c", state="subscribed", tier="premium", divisor=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "reason"),
+    [
+        ("redis", {"cache": "", "raw": "x"}, "host name"),
+        ("redis", {"cache": "a b", "raw": "x"}, "host name"),
+        ("redis", {"cache": "c"}, "raw"),
+        ("redis", {"cache": "c", "raw": "x", "encoding": "latin-1"}, "encoding"),
+        ("redis", {"cache": "c", "raw": "?", "encoding": "base64"}, "no base64"),
+        ("coverage", {"cache": "c", "state": "listening"}, "state"),
+        ("coverage", {"cache": "c", "state": "lost", "divisor": 0}, "divisor"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_reason(kind: str, data: dict[str, Any], reason: str) -> None:
+    found = batch(kind, data)
+    assert found.reports == []
+    assert reason in found.refused[0][1]
