@@ -14,7 +14,17 @@ from django.db.models.functions import Cast, Upper
 from fleet.domain.entries import EntryKind
 from fleet.domain.maintenance import MaintenanceStatus
 from fleet.domain.states import LIVE_APPROVALS, EventStatus
-from fleet.models import Approval, AvailabilitySet, Cache, Entry, Machine, Maintenance, Notification, ScheduledEvent
+from fleet.models import (
+    Approval,
+    AvailabilitySet,
+    Cache,
+    Coverage,
+    Entry,
+    Machine,
+    Maintenance,
+    Notification,
+    ScheduledEvent,
+)
 from fleet.projections.machines import with_presence
 from fleet.projections.refs import KIND_LABELS
 from fleet.projections.timeline import with_merged
@@ -100,7 +110,12 @@ class SetFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class EntryFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """Entries by set (with those merged into it), machine, cache, event (an EventId in any case), kind and time."""
+    """Entries by service, set (with those merged into it), machine, cache, event (an EventId in any case), kind, time.
+
+    To a service belong its sets, and the caches that their machines listen to.
+    """
+
+    service = django_filters.CharFilter(method="filter_service", label="Service")
 
     set = django_filters.NumberFilter(method="filter_set", label="Set")
     machine = django_filters.NumberFilter(field_name="machine", label="Machine")
@@ -116,6 +131,14 @@ class EntryFilter(django_filters.FilterSet):  # type: ignore[misc]
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
         super().__init__(data, Entry.objects.all() if queryset is None else queryset, **kwargs)
+
+    def filter_service(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
+        heard = Coverage.objects.filter(machine__availability_set__service__iexact=value)
+        return queryset.filter(
+            Q(availability_set__service__iexact=value)
+            | Q(cache__service__iexact=value)
+            | Q(cache__in=heard.values("cache"))
+        )
 
     def filter_set(self, queryset: QuerySet[Entry], name: str, value: Any) -> QuerySet[Entry]:
         return queryset.filter(availability_set__in=with_merged(int(value)))

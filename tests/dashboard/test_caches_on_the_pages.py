@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from fleet.models import Cache, Maintenance
+from fleet.models import AvailabilitySet, Cache, Maintenance
 from fleet.projections import caches, maintenances
 from tests.caches.walking import HOST, Listeners, line, the_cache, the_maintenance
 from tests.dashboard.conftest import text_of
@@ -244,3 +244,22 @@ def test_reading_costs_the_same_however_much_there_is(listeners: Listeners, view
         listeners.enrol(f"more{number}")
         grow(f"cache{number}.redis.cache.windows.net")
     assert costs() == before
+
+
+def test_a_services_timeline_holds_its_sets_and_the_caches_that_they_listen_to(
+    listeners: Listeners, operator: Client
+) -> None:
+    listeners.enrol("mail1", availability_set="mail", tagsList=[{"name": "drydock:service", "value": "post"}])
+    AvailabilitySet.objects.filter(name="web").update(service="shop")
+    for name in ("vm1", "vm2", "vm3"):
+        listeners.cover(name, "subscribed")
+    announced(listeners)
+    shop = text_of(operator.get("/timeline/?service=shop"))
+    assert "vm1 enrolled." in shop
+    assert "Cache maintenance announced" in shop
+    assert "mail1 enrolled." not in shop
+    post = text_of(operator.get("/timeline/?service=POST"))
+    assert "mail1 enrolled." in post
+    assert "Cache maintenance" not in post
+    set_page = operator.get(f"/sets/{AvailabilitySet.objects.get(name='web').pk}/").content.decode()
+    assert 'href="/timeline/?service=shop"' in set_page
