@@ -71,6 +71,7 @@ class Ring:
                 fleet_url=self.url,
                 simulator_url=simulator.url,
                 join_token=self.join_token,
+                caches=(),
             )
             self.recipes[agent.name] = agent
         self.processes: dict[str, Process] = {}

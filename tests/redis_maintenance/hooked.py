@@ -30,6 +30,7 @@ class Hooked:
             spool=spool,
             clock=clock,
             quiet=Quiet(clock),
+            reported=lambda: None,
         )
         self._thread = threading.Thread(target=self._work)
         self._thread.start()
