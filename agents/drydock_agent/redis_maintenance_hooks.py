@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING
 
 from . import redis_maintenance_line as line
 from .clock import Clock, to_text
+from .connections import Interrupted
 from .hooks import variable_of
 from .hooks_folder import FolderRefused, Hook, hooks_of
 from .hooks_state import FAILED
 from .late import Late
 from .quiet import Quiet
 from .redis_maintenance_caches import Cache
+from .redis_maintenance_outcomes import FOLDER, RETRY_SECONDS, Outcomes
 from .spool import Spool, SpoolError
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class RedisHooks:
         spool: Spool,
         clock: Clock,
         quiet: Quiet,
+        reported: Callable[[], None],
     ) -> None:
         self.name = f"redis hooks {cache.host}"
         self.wake = threading.Event()
@@ -90,6 +93,7 @@ class RedisHooks:
         self._spool = spool
         self._clock = clock
         self._quiet = quiet
+        self._told = Outcomes(cache=cache.host, spool=spool, clock=clock, quiet=quiet, reported=reported)
         self._stopping = threading.Event()
         self._occasions: deque[_Run] = deque()
         self._key = f"redis hook {cache.host}"
@@ -113,10 +117,11 @@ class RedisHooks:
             process.end_leftovers(f"DRYDOCK_RUN={self._left_over}")
             self._left_over = ""
         if not self._occasions:
-            return IDLE_SECONDS
+            self._told.write()
+            return RETRY_SECONDS if self._told.waits else IDLE_SECONDS
         run = self._occasions[0]
         if run.waiting is None:
-            run.waiting = self._hooks()
+            run.waiting = self._hooks(run.occasion)
         if run.waiting:
             self._run(run.occasion, run.waiting.pop(0))
         else:
@@ -134,26 +139,30 @@ class RedisHooks:
         else:
             self._quiet.warn(self.name, f"{self._cache.host}: {WAITING} lines wait for hooks; this one runs none.")
 
-    def _hooks(self) -> list[Hook]:
+    def _hooks(self, occasion: Occasion) -> list[Hook]:
         try:
-            return hooks_of(self._folder, PHASE)
+            found = hooks_of(self._folder, PHASE)
         except FolderRefused as error:
             self._quiet.warn(f"{self.name} folder", str(error))
             self.outcomes[FAILED] += 1
+            self._told.refused(occasion.said.kind, FOLDER, str(error))
             return []
+        self._told.still_refused({hook.name for hook in found if hook.refused})
+        return found
 
     def _run(self, occasion: Occasion, hook: Hook) -> None:
         if hook.refused:
             ended = process.Ended(FAILED, None, 0.0, hook.refused)
+            self._told.refused(occasion.said.kind, hook.name, hook.refused)
         else:
-            run = uuid.uuid4().hex
-            self._keep(run)
-            ended = process.run(
-                hook.command(),
-                environment=self._environment(occasion, run),
-                given=(json.dumps(self._given(occasion)) + "\n").encode(),
-                timeout=self._timeout,
-                stopping=self._stopping,
+            ended = self._ended(occasion, hook)
+            self._told.ended(
+                occasion.said.kind,
+                hook.name,
+                ended.outcome,
+                exit_status=ended.exit_status,
+                seconds=ended.seconds,
+                output=ended.output,
             )
         self.outcomes[ended.outcome] += 1
         good = ended.outcome != FAILED and not ended.exit_status
@@ -168,6 +177,25 @@ class RedisHooks:
             ended.seconds,
             said,
         )
+
+    def _ended(self, occasion: Occasion, hook: Hook) -> process.Ended:
+        if self._stopping.is_set():
+            raise Interrupted
+        run = uuid.uuid4().hex
+        self._keep(run)
+        try:
+            return process.run(
+                hook.command(),
+                environment=self._environment(occasion, run),
+                given=(json.dumps(self._given(occasion)) + "\n").encode(),
+                timeout=self._timeout,
+                stopping=self._stopping,
+            )
+        except Interrupted:
+            # Nobody would run it again, so nobody else would tell.
+            sentence = f"The agent stopped while {hook.name} ran; it is not run again."
+            self._told.ended(occasion.said.kind, hook.name, FAILED, output=sentence)
+            raise
 
     def _keep(self, run: str) -> None:
         # After a crash the next agent knows by it what was left over.

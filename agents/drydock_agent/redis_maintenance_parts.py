@@ -54,6 +54,7 @@ def listeners(
             spool=spool,
             clock=clock,
             quiet=quiet,
+            reported=reported,
         )
         hooks.append(own)
         listening.append(

@@ -42,6 +42,7 @@ INSTANCE = "instance"
 HOOK = "hook"
 REDIS = "redis"
 COVERAGE = "coverage"
+REDIS_HOOK = "redis_hook"
 
 # Outcomes of an order, as a receipt states them.
 ANSWERED = "answered"
@@ -82,8 +83,8 @@ class EnrolAnswer:
 class Report:
     """One numbered observation or receipt. `seq` counts from 1 within a spool; `at` is the machine's own clock.
 
-    `data` holds the fields of `DocumentData`, `ReminderData`, `ReceiptData`, `InstanceData`, `HookData`, `RedisData` or
-    `CoverageData`, by `kind`.
+    `data` holds the fields of `DocumentData`, `ReminderData`, `ReceiptData`, `InstanceData`, `HookData`, `RedisData`,
+    `CoverageData` or `RedisHookData`, by `kind`.
     """
 
     seq: int
@@ -193,6 +194,25 @@ class CoverageData:
     reason: str = ""
     tier: str = ""
     divisor: int = 2
+
+
+@dataclass(slots=True, kw_only=True)
+class RedisHookData:
+    """One of this machine's hooks for a cache (its host name) ended, at the report's `at`.
+
+    `notification_type` is what it ran for: the type of a line (empty where none could be read), `ConnectionLost` or
+    `ConnectionRestored`. `hook` is the file's name, empty where the folder was refused. `outcome` is `succeeded`,
+    `failed` or `timed-out`. Without `seconds` it was refused, or cut off by the agent's stop; `output` says which.
+    """
+
+    cache: str
+    notification_type: str
+    hook: str
+    outcome: str
+    exit_status: int | None = None
+    seconds: float | None = None
+    # The last of what it printed, at most 4,000 characters.
+    output: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

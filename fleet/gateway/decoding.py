@@ -257,6 +257,17 @@ def _read_coverage(data: Any, limits: Limits) -> wire.CoverageData:
     return coverage
 
 
+def _read_redis_hook(data: Any, limits: Limits) -> wire.RedisHookData:
+    hook = msgspec.convert(data, wire.RedisHookData)
+    hook.cache = _host(hook.cache)
+    if hook.outcome not in ("succeeded", "failed", "timed-out"):
+        raise Unreadable("outcome has to be succeeded, failed or timed-out")
+    _check_range("exit_status", hook.exit_status, 2**31)
+    hook.notification_type, hook.hook = hook.notification_type[:200], hook.hook[:200]
+    hook.output = hook.output[-2 * LONGEST :]
+    return hook
+
+
 READERS: dict[str, Callable[[Any, Limits], Any]] = {
     wire.DOCUMENT: _read_document,
     wire.REMINDER: _read_reminder,
@@ -265,6 +276,7 @@ READERS: dict[str, Callable[[Any, Limits], Any]] = {
     wire.HOOK: _read_hook,
     wire.REDIS: _read_redis,
     wire.COVERAGE: _read_coverage,
+    wire.REDIS_HOOK: _read_redis_hook,
 }
 
 

@@ -26,6 +26,7 @@ Data = (
     | wire.HookData
     | wire.RedisData
     | wire.CoverageData
+    | wire.RedisHookData
     | dict[str, Any]
 )
 

@@ -17,7 +17,7 @@ from fleet.domain import maintenance as fold
 from fleet.domain.maintenance import ACTIVE, Heard, MaintenanceStatus, Operation
 from fleet.domain.notifications import NotificationType, read_notification
 from fleet.models import Cache, Coverage, Entry, Machine, Maintenance, Notification, PresenceRow, Reporter
-from fleet.operations import listening
+from fleet.operations import listening, redis_hooks
 from fleet.operations.entries import write
 from fleet.operations.redis_entries import heard_entry, overdue_entry
 
@@ -43,13 +43,22 @@ class Line:
         return self.data.raw.encode("utf-8", errors="replace")
 
 
-def take(lines: Sequence[Line], words: Sequence[listening.Word], *, now: datetime) -> list[Entry]:
-    """Merge lines and changes of coverage; the entries to write. Raises ValueError for a broken base64."""
-    if not lines and not words:
+def take(
+    lines: Sequence[Line],
+    words: Sequence[listening.Word],
+    hook_words: Sequence[redis_hooks.HookWord] = (),
+    *,
+    now: datetime,
+) -> list[Entry]:
+    """Merge lines and changes of coverage, take what hooks did; the entries to write. Raises ValueError for a broken
+    base64.
+    """
+    if not lines and not words and not hook_words:
         return []
-    caches = _lock_caches({line.data.cache for line in lines} | {word.data.cache for word in words}, now)
+    hosts = {line.data.cache for line in lines} | {word.data.cache for word in words}
+    caches = _lock_caches(hosts, now, if_known={word.data.cache for word in hook_words})
     listening.take_settings(words, caches)
-    speaking = {word.machine_id for word in words}
+    speaking = {word.machine_id for word in words} | {word.machine_id for word in hook_words}
     names = dict(Machine.objects.filter(pk__any=speaking).values_list("pk", "resource_name"))
     new, touched = _merge(lines, caches, now)
     by_id = {cache.pk: cache for cache in caches.values()}
@@ -61,15 +70,17 @@ def take(lines: Sequence[Line], words: Sequence[listening.Word], *, now: datetim
         row.maintenance_id = homes.get(row.pk)
         written.append(heard_entry(row, by_id[row.cache_id]))
     # After the notifications: whether a lost connection was announced is told by them.
-    return written + listening.take(words, caches, names)
+    written += listening.take(words, caches, names)
+    return written + redis_hooks.take(hook_words, caches, names)
 
 
-def _lock_caches(hosts: Collection[str], now: datetime) -> dict[str, Cache]:
+def _lock_caches(hosts: Collection[str], now: datetime, *, if_known: Collection[str]) -> dict[str, Cache]:
     known = set(Cache.objects.filter(host__any=hosts).values_list("host", flat=True))
     missing = [Cache(host=host, created_at=now) for host in sorted(set(hosts) - known)]
     if missing:
         Cache.objects.bulk_create(missing, ignore_conflicts=True)
-    rows = Cache.objects.select_for_update().filter(host__any=hosts).order_by("host")
+    # Also those that entries will only point to: that takes a lock of its own, in no order.
+    rows = Cache.objects.select_for_update().filter(host__any={*hosts, *if_known}).order_by("host")
     return {row.host: row for row in rows}
 
 

@@ -22,6 +22,7 @@ from fleet.operations import (
     presence,
     receipts,
     redis,
+    redis_hooks,
     relaying,
     words,
 )
@@ -88,7 +89,12 @@ def _take_redis(news: Sequence[keeping.Row], now: datetime) -> list[Entry]:
         for row in news
         if isinstance(row.report.data, wire.CoverageData)
     ]
-    return redis.take(lines, heard, now=now)
+    hook_words = [
+        redis_hooks.HookWord(row.machine_id, row.report.at, row.report.data)
+        for row in news
+        if isinstance(row.report.data, wire.RedisHookData)
+    ]
+    return redis.take(lines, heard, hook_words, now=now)
 
 
 def _said(

@@ -44,6 +44,24 @@ def test_coverage_is_taken_with_its_settings() -> None:
     assert report.data == wire.CoverageData(cache="c", state="subscribed", tier="premium", divisor=3)
 
 
+def test_a_hook_is_taken_with_the_last_of_what_it_printed() -> None:
+    data = {"cache": "C.", "notification_type": "x" * 300, "hook": "10-a", "outcome": "failed", "exit_status": 3}
+    (report,) = batch("redis_hook", {**data, "seconds": 0.2, "output": "a" + "b" * 4000}).reports
+    assert report.data == wire.RedisHookData(
+        cache="c",
+        notification_type="x" * 200,
+        hook="10-a",
+        outcome="failed",
+        exit_status=3,
+        seconds=0.2,
+        output="b" * 4000,
+    )
+    assert report.flag == ""
+
+
+HOOK = {"cache": "c", "notification_type": "x", "hook": "10-a", "outcome": "succeeded"}
+
+
 @pytest.mark.parametrize(
     ("kind", "data", "reason"),
     [
@@ -54,6 +72,10 @@ def test_coverage_is_taken_with_its_settings() -> None:
         ("redis", {"cache": "c", "raw": "?", "encoding": "base64"}, "no base64"),
         ("coverage", {"cache": "c", "state": "listening"}, "state"),
         ("coverage", {"cache": "c", "state": "lost", "divisor": 0}, "divisor"),
+        ("redis_hook", {**HOOK, "cache": ""}, "host name"),
+        ("redis_hook", {**HOOK, "outcome": "running"}, "outcome"),
+        ("redis_hook", {**HOOK, "exit_status": 2**40}, "exit_status"),
+        ("redis_hook", {**HOOK, "hook": None}, "hook"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_reason(kind: str, data: dict[str, Any], reason: str) -> None:

@@ -7,8 +7,10 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+from drydock_agent import wire
 from drydock_agent.redis_maintenance_hooks import CONNECTION_LOST, CONNECTION_RESTORED
 from drydock_agent.spool import Spool
 
@@ -59,6 +61,16 @@ def ran(hooks: HookFolder, count: int) -> list[str]:
         return lines if len(lines) >= count else None
 
     return wait_for(enough, seconds=10, what=f"{count} hooks")
+
+
+def reports(made: Hooked, count: int) -> list[dict[str, Any]]:
+    """What the spool holds about hooks, once there are so many."""
+
+    def enough() -> list[dict[str, Any]] | None:
+        found = made.listening.reports(wire.REDIS_HOOK)
+        return found if len(found) >= count else None
+
+    return wait_for(enough, seconds=10, what=f"{count} reports")
 
 
 def test_each_line_runs_the_hooks_in_order(hooks: HookFolder, hooked: Start, server: CacheServer) -> None:
@@ -177,6 +189,71 @@ def test_the_stop_ends_a_hook_and_the_next_agent_what_was_left_over(
     made.listening.stop()
     made.hooks.interrupt()
     wait_for(lambda: not alive(pid), seconds=5, what="its end")
+    (report,) = reports(made, 1)
+    assert (report["hook"], report["outcome"]) == ("10-a", "failed")
+    assert report["output"] == "The agent stopped while 10-a ran; it is not run again."
+
+
+def test_how_each_hook_ended_is_reported_with_what_it_printed(
+    hooks: HookFolder, hooked: Start, server: CacheServer
+) -> None:
+    add(hooks, "10-talks", "head -c 5000 /dev/zero | tr '\\0' x; echo end")
+    add(hooks, "20-fails", "echo no luck; exit 3")
+    add(hooks, "30-hangs", "sleep 60")
+    made = hooked(timeout=0.5)
+    server.say(STARTING)
+    found = reports(made, 6)
+    assert [(each["hook"], each["notification_type"], each["outcome"], each["exit_status"]) for each in found] == [
+        (hook, kind, outcome, status)
+        for kind in (CONNECTION_RESTORED, "NodeMaintenanceStarting")
+        for hook, outcome, status in (
+            ("10-talks", "succeeded", 0),
+            ("20-fails", "failed", 3),
+            ("30-hangs", "timed-out", None),
+        )
+    ]
+    talks, fails, hangs = found[:3]
+    assert talks["cache"] == HOST and talks["output"] == "x" * 3996 + "end\n"
+    assert fails["output"] == "no luck\n" and 0 <= fails["seconds"] < 0.5 <= hangs["seconds"]
+
+
+def test_a_refused_file_is_reported_once_until_it_changes(
+    hooks: HookFolder, hooked: Start, server: CacheServer
+) -> None:
+    path = add(hooks, "10-open", mode=0o777)
+    add(hooks, "20-good")
+    made = hooked()
+    server.say(STARTING)
+    found = reports(made, 3)
+    assert [(each["hook"], each["outcome"], each["seconds"] is None) for each in found] == [
+        ("10-open", "failed", True),
+        ("20-good", "succeeded", False),
+        ("20-good", "succeeded", False),
+    ]
+    assert found[0]["output"] == "10-open is not run: it can be written by everybody."
+    path.chmod(0o755)
+    server.say("NotificationType|NodeMaintenanceStart")
+    assert [each["outcome"] for each in reports(made, 5)[3:]] == ["succeeded", "succeeded"]
+    path.chmod(0o777)
+    server.say("NotificationType|NodeMaintenanceEnded")
+    assert [(each["hook"], each["outcome"]) for each in reports(made, 7)[5:]] == [
+        ("10-open", "failed"),
+        ("20-good", "succeeded"),
+    ]
+
+
+def test_a_refused_folder_is_reported_once(hooks: HookFolder, hooked: Start, server: CacheServer) -> None:
+    folder = add(hooks, "10-a").parent
+    folder.chmod(0o777)
+    made = hooked()
+    server.say(STARTING)
+    wait_for(lambda: made.hooks.outcomes.total() == 2, seconds=5, what="both refusals")
+    folder.chmod(0o755)
+    server.say("NotificationType|NodeMaintenanceStart")
+    refused, ran_then = reports(made, 2)
+    assert (refused["hook"], refused["outcome"]) == ("", "failed")
+    assert refused["output"] == f"Nothing in {folder} is run: {folder} can be written by everybody."
+    assert (ran_then["hook"], ran_then["outcome"]) == ("10-a", "succeeded")
 
 
 def test_without_a_folder_nothing_runs(hooked: Start, server: CacheServer) -> None:

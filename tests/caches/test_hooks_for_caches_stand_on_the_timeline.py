@@ -1,0 +1,89 @@
+"""How the machines' hooks for caches ended."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from drydock_agent import wire
+
+from fleet.models import Cache, Entry
+from tests.caches.walking import HOST, Listeners, line, the_cache
+from tests.factories import Agent
+
+
+def ended(hook: str = "10-circuit-breaker", outcome: str = "succeeded", **more: object) -> wire.RedisHookData:
+    given = {"notification_type": "NodeMaintenanceStart", "exit_status": 0, "seconds": 0.21, **more}
+    return wire.RedisHookData(cache=HOST, hook=hook, outcome=outcome, **given)  # type: ignore[arg-type]
+
+
+def say(listeners: Listeners, *words: wire.RedisHookData) -> None:
+    agent: Agent = listeners.agents["vm1"]
+    listeners.record(agent.delivery(*(agent.report(data, kind=wire.REDIS_HOOK, at=listeners.now) for data in words)))
+
+
+def entries() -> list[Entry]:
+    return list(Entry.objects.filter(kind__startswith="hook").order_by("id"))
+
+
+def test_one_that_succeeded_is_an_entry_of_the_cache_and_of_the_machine(listeners: Listeners) -> None:
+    listeners.cover("vm1", "subscribed")
+    say(listeners, ended(output="broke\x00n\n"))
+    (entry,) = entries()
+    assert entry.kind == "hook_succeeded"
+    assert entry.text == "vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart succeeded after 0.2 s."
+    assert (entry.cache, entry.machine, entry.at) == (the_cache(), listeners.agents["vm1"].machine, listeners.now)
+    assert (entry.actor, entry.via) == ("vm1", "agent")
+    assert entry.data == {
+        "cache": HOST,
+        "hook": "10-circuit-breaker",
+        "phase": "redis",
+        "notification_type": "NodeMaintenanceStart",
+        "outcome": "succeeded",
+        "exit_status": 0,
+        "seconds": 0.21,
+        "output": "broke\N{REPLACEMENT CHARACTER}n\n",
+    }
+
+
+def test_those_that_did_not_succeed_say_how(listeners: Listeners) -> None:
+    refusal = "10-a is not run: it can be written by everybody."
+    say(
+        listeners,
+        ended(outcome="failed", exit_status=3),
+        ended(outcome="timed-out", exit_status=None, seconds=30.0, output="still at it"),
+        ended("10-a", "failed", exit_status=None, seconds=None, output=refusal),
+        ended("", "failed", exit_status=None, seconds=None, output="Nothing in redis.d is run.", notification_type=""),
+    )
+    assert {entry.kind for entry in entries()} == {"hook_failed"}
+    assert [entry.text for entry in entries()] == [
+        "vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart failed with status 3 after 0.2 s.",
+        "vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart ran out of time after 30.0 s.",
+        f"vm1: redis hook 10-a for NodeMaintenanceStart failed. {refusal}",
+        "vm1: redis hooks for a line without a type failed. Nothing in redis.d is run.",
+    ]
+
+
+def test_a_hook_for_a_cache_that_is_not_known_is_still_an_entry(listeners: Listeners) -> None:
+    say(listeners, ended())
+    (entry,) = entries()
+    assert entry.cache is None and entry.data["cache"] == HOST
+    assert not Cache.objects.exists()
+
+
+def test_a_hook_told_together_with_the_first_line_belongs_to_the_new_cache(listeners: Listeners) -> None:
+    agent, raw = listeners.agents["vm1"], line("NodeMaintenanceStart")
+    heard = agent.report(wire.RedisData(cache=HOST, raw=raw), kind=wire.REDIS, at=listeners.now)
+    hook = agent.report(ended(), kind=wire.REDIS_HOOK, at=listeners.now + timedelta(seconds=1))
+    listeners.record(agent.delivery(heard, hook))
+    kinds = Entry.objects.filter(cache=the_cache()).order_by("id").values_list("kind", flat=True)
+    assert list(kinds) == ["maintenance_started", "hook_succeeded"]
+
+
+def test_a_repeated_report_is_no_second_entry_and_a_late_one_has_its_own_time(listeners: Listeners) -> None:
+    agent = listeners.agents["vm1"]
+    then = listeners.now - timedelta(hours=3)
+    delivery = agent.delivery(agent.report(ended(), kind=wire.REDIS_HOOK, at=then))
+    listeners.record(delivery)
+    listeners.record(delivery)
+    (entry,) = entries()
+    assert entry.at == then
