@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+from django.db import connection, transaction
 from drydock_agent import wire
 
 from fleet.models import Cache, Entry
-from tests.caches.walking import HOST, Listeners, line, the_cache
+from tests.caches.walking import HOST, Listeners, clock, line, the_cache
 from tests.factories import Agent
+from tests.processes import wait_for
 
 
 def ended(hook: str = "10-circuit-breaker", outcome: str = "succeeded", **more: object) -> wire.RedisHookData:
@@ -87,3 +92,35 @@ def test_a_repeated_report_is_no_second_entry_and_a_late_one_has_its_own_time(li
     listeners.record(delivery)
     (entry,) = entries()
     assert entry.at == then
+
+
+def somebody_waits() -> bool:
+    """Whether another transaction waits for this one."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))")
+        return bool(cursor.fetchone()[0])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_hooks_of_several_caches_wait_for_these_in_the_order_of_all_others() -> None:
+    listeners = Listeners(now=clock("16:00:00"))
+    listeners.enrol("vm1")
+    first, last = "a.redis.cache.windows.net", "b.redis.cache.windows.net"
+    for host in (first, last):
+        listeners.cover("vm1", "subscribed", host=host)
+
+    def tell() -> None:
+        try:
+            say(listeners, replace(ended(), cache=last), replace(ended(), cache=first))
+        finally:
+            connection.close()
+
+    teller = threading.Thread(target=tell)
+    with transaction.atomic():
+        Cache.objects.select_for_update().get(host=first)
+        teller.start()
+        wait_for(somebody_waits, seconds=10, what="the report's wait for the first cache")
+        # Whoever waits for the first must not hold the last already: else both would wait for ever.
+        Cache.objects.select_for_update(nowait=True).get(host=last)
+    teller.join(10)
+    assert [entry.cache.host for entry in entries() if entry.cache] == [last, first]
