@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from django.test import Client
+from drydock_agent import wire
 
 from fleet.projections import events
 from tests import factories
@@ -120,3 +121,15 @@ def test_the_page_tells_how_long_it_was_started_and_how_fast_the_approval_worked
     shown = text_of(operator.get(f"/events/{event.event_id}/"))
     assert "10 s after the approval" in shown
     assert "impact announced: 5 s" in shown
+
+
+def test_what_a_hook_printed_stands_on_the_timeline_as_text(fleet: factories.Fleet, operator: Client) -> None:
+    event = factories.announced(fleet)
+    agent = fleet.agents["vm1"]
+    data = wire.HookData(
+        event_id=event.event_id, phase="prepare", step="hook", outcome="failed", hook="10-drain", output="<b>no luck</b>"
+    )
+    fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
+    page = operator.get(f"/events/{event.event_id}/").content.decode()
+    assert "&lt;b&gt;no luck&lt;/b&gt;" in page
+    assert "<b>no luck" not in page
