@@ -127,7 +127,7 @@ def test_what_a_hook_printed_stands_on_the_timeline_as_text(fleet: factories.Fle
     event = factories.announced(fleet)
     agent = fleet.agents["vm1"]
     data = wire.HookData(
-        event_id=event.event_id, phase="prepare", step="hook", outcome="failed", hook="10-drain", output="<b>no luck</b>"
+        event_id=event.event_id, phase="prepare", step="hook", outcome="failed", hook="drain", output="<b>no luck</b>"
     )
     fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
     page = operator.get(f"/events/{event.event_id}/").content.decode()
