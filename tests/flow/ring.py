@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,14 @@ def fleet_file(folder: Path, names: tuple[str, ...] = NAMES) -> Path:
 class Ring:
     """Starts and stops its parts by name: `web`, `worker`, `beat`, `agent-<machine>`; talks to it as people do."""
 
-    def __init__(self, urls: Urls, folder: Path, simulator: RunningSimulator, fleet: Path) -> None:
+    def __init__(
+        self,
+        urls: Urls,
+        folder: Path,
+        simulator: RunningSimulator,
+        fleet: Path,
+        caches: Sequence[recipes.Cache] = (),
+    ) -> None:
         self.urls = urls
         self.folder = folder
         self.simulator = simulator
@@ -66,12 +74,12 @@ class Ring:
         }
         for machine in recipes.machines(fleet):
             agent = recipes.agent(
-                machine,
+                replace(machine, uses_caches=bool(caches)),
                 folder=folder,
                 fleet_url=self.url,
                 simulator_url=simulator.url,
                 join_token=self.join_token,
-                caches=(),
+                caches=caches,
             )
             self.recipes[agent.name] = agent
         self.processes: dict[str, Process] = {}
@@ -161,11 +169,11 @@ class Ring:
 
 
 @contextmanager
-def ring(urls: Urls, folder: Path) -> Iterator[Ring]:
+def ring(urls: Urls, folder: Path, caches: Sequence[recipes.Cache] = ()) -> Iterator[Ring]:
     """A ring that is prepared and not started, except for its pretend Azure; everything is gone afterwards."""
     fleet = fleet_file(folder)
     with ExitStack() as stack:
         simulator = stack.enter_context(RunningSimulator(fleet))
-        made = Ring(urls, folder, simulator, fleet)
+        made = Ring(urls, folder, simulator, fleet, caches)
         stack.callback(made.stop)
         yield made
