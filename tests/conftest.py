@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 import redis
+from django.db import connection
 from psycopg import sql
 
 from fleet.embedded import Urls, valkey
@@ -57,6 +58,16 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
     """Debian's own chromium: quiet, and without its sandbox only where root leaves no choice."""
     quiet = ["--disable-background-networking", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     return {**browser_type_launch_args, "executable_path": shutil.which("chromium"), "args": quiet}
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """As ever; at the end nobody else may hold on to the test database, or it cannot be dropped."""
+    yield
+    name = connection.settings_dict["NAME"]
+    # A server that a test has just killed may have left a session behind that ends a moment later.
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
 
 
 @pytest.fixture
