@@ -102,6 +102,8 @@ class SightingRow:
     foreign: bool
     says: str
     first_at: datetime
+    # After the first machine of all that saw it.
+    delay_seconds: float
     started_at: datetime | None
     listed_at: datetime
     gone_at: datetime | None
@@ -293,6 +295,7 @@ def _sighting_row(sighting: Sighting, event: ScheduledEvent, *, now: datetime, l
         foreign=sighting.foreign,
         says="no longer listed" if sighting.gone_at else sighting.status or "listed",
         first_at=sighting.first_at,
+        delay_seconds=max(0.0, (sighting.first_at - event.first_seen_at).total_seconds()),
         started_at=sighting.started_at,
         listed_at=sighting.listed_at,
         gone_at=sighting.gone_at,

@@ -133,3 +133,15 @@ def test_what_a_hook_printed_stands_on_the_timeline_as_text(fleet: factories.Fle
     page = operator.get(f"/events/{event.event_id}/").content.decode()
     assert "&lt;b&gt;no luck&lt;/b&gt;" in page
     assert "<b>no luck" not in page
+
+
+def test_each_sighting_tells_its_delay_behind_the_first(fleet: factories.Fleet, operator: Client) -> None:
+    fleet.enrol_set(2)
+    event_listing = factories.listing(not_before=fleet.now + timedelta(minutes=15))
+    fleet.say("vm1", event_listing)
+    fleet.later(2.5)
+    fleet.say("vm2", event_listing)
+    found = events.detail(event_id=factories.EVENT, now=fleet.now)
+    assert found is not None
+    assert [row.delay_seconds for row in found.sightings] == [0.0, 2.5]
+    assert "+2.5 s" in text_of(operator.get(f"/events/{factories.EVENT}/"))

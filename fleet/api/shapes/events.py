@@ -59,6 +59,7 @@ class SightingSerializer(serializers.Serializer[Any]):
     foreign = serializers.BooleanField(help_text="From a machine of another set: kept, without a vote.")
     says = serializers.CharField(help_text="`Scheduled`, `Started`, `no longer listed`, or Azure's own other word.")
     first_at = Time()
+    delay_seconds = serializers.FloatField(help_text="After the first machine of all that saw it.")
     started_at = Time(allow_null=True)
     listed_at = Time()
     gone_at = Time(allow_null=True)
