@@ -32,6 +32,7 @@ from fleet.gateway.loops import Loop
 from fleet.gateway.probes import Probes
 from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Threads
+from fleet.operations.bells import prepare_hints
 
 log = structlog.get_logger(__name__)
 
@@ -117,6 +118,7 @@ class Gateway:
         }
         for loop in self.loops:
             loop.start()
+        prepare_hints()
         self._sweep(events)
         self._watch_signals(events)
 

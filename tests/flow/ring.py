@@ -142,6 +142,15 @@ class Ring:
 
         return wait_for(look, seconds=seconds, what=f"event {event_id} is {status}")
 
+    def seen_by(self, event_id: str, count: int, *, seconds: float = 20) -> None:
+        """Returns once so many machines have seen the event."""
+
+        def look() -> bool:
+            event = self.event(event_id)
+            return event is not None and len(event["sightings"]) == count
+
+        wait_for(look, seconds=seconds, what=f"{count} machines have seen the event {event_id}")
+
     def all_live(self, count: int, *, seconds: float = 30) -> None:
         """Returns once this many machines are live."""
 

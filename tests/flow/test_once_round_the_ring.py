@@ -33,7 +33,7 @@ def test_the_documented_live_migration_is_announced_approved_started_and_over(ow
         event = it.event_when(event_id, "SCHEDULED")
         assert event["resources"] == ["WestNO_0", "WestNO_1"]
         assert (event["event_type"], event["source"], event["duration_seconds"]) == ("Freeze", "Platform", 5)
-        wait_for(lambda: len(it.event(event_id)["sightings"]) == 3, seconds=10, what="all three machines have seen it")
+        it.seen_by(event_id, 3)
         assert len(it.get("events/")["results"]) == 1
 
         approval = it.approve(event_id)
@@ -64,11 +64,13 @@ def test_the_usual_path_is_celerys_and_the_orders_say_so(own_urls: Urls, tmp_pat
         for _ in range(5):
             event_id = it.simulator.events.create(**MIGRATION)
             it.event_when(event_id, "SCHEDULED")
+            # Whoever reports in the moment of the click takes the order along; a person decides later than that.
+            it.seen_by(event_id, 3)
             approval = it.approval_when(it.approve(event_id)["id"], "CONFIRMED")
             vias += [order["delivered_by"] for order in approval["orders"]]
-        # A gateway that happens to look in the very milliseconds before the task runs may be first.
-        assert set(vias) <= {"celery", "look"}
-        assert vias.count("celery") >= 3
+        # Any of them may happen to pass by in the very milliseconds before the task runs.
+        assert set(vias) <= {"celery", "beat", "look", "report", "ticker"}
+        assert 2 * vias.count("celery") > len(vias), vias
 
 
 def test_with_redis_and_celery_dead_an_approval_still_reaches_azure(own_urls: Urls, tmp_path: Path) -> None:
@@ -92,11 +94,7 @@ def test_when_the_asked_agent_is_dead_the_next_machine_asks(own_urls: Urls, tmp_
         it.start()
         it.all_live(3)
         event_id = it.simulator.events.create(**MIGRATION)
-        wait_for(
-            lambda: len((it.event(event_id) or {"sightings": []})["sightings"]) == 3,
-            seconds=20,
-            what="all three machines have seen it",
-        )
+        it.seen_by(event_id, 3)
         it.kill("agent-WestNO_0")
         approval = it.approve(event_id)
         approval = it.approval_when(approval["id"], "CONFIRMED")
