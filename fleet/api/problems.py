@@ -56,7 +56,7 @@ PROBLEMS: dict[str, ProblemType] = {
         409, "Somebody was first", "Look at the approval that is there; `by` and `at` say who decided and when."
     ),
     "guarded": ProblemType(
-        409, "A guard speaks against it", "Read the sentences in `guards`, and try again when none of them holds."
+        409, "A guard speaks against it", "Read `guards`: what `needs` a reason takes one in `override`."
     ),
     "too-late": ProblemType(
         409, "It is too late for that", "Do nothing: what happens now is decided already; the event's page shows it."
@@ -64,6 +64,12 @@ PROBLEMS: dict[str, ProblemType] = {
     "version-changed": ProblemType(
         409, "The event has changed since you looked", "Send the `version` that you decide on as `expected_version`."
     ),
+    "already-claimed": ProblemType(
+        409, "Somebody is on it already", "Talk to `by`, or take the claim over with `take_over`."
+    ),
+    "not-claimed": ProblemType(409, "Nobody has claimed it", "Do nothing: there is no claim to give back."),
+    "already-held": ProblemType(409, "Somebody holds it already", "Do nothing: `by` says who, `reason` why."),
+    "not-held": ProblemType(409, "Nobody holds it", "Do nothing: there is no hold to lift."),
     "set-exists": ProblemType(
         409, "There is a set of this kind and name already", "Merge the two sets if they are one; `set` is its id."
     ),

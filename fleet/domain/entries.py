@@ -18,7 +18,15 @@ class EntryKind(StrEnum):
     DOCUMENT_UNREADABLE = "document_unreadable"
     REPORT_UNKNOWN = "report_unknown"
     REPORT_REFUSED = "report_refused"
+    EVENT_CLAIMED = "event_claimed"
+    CLAIM_ENDED = "claim_ended"
+    EVENT_HELD = "event_held"
+    HOLD_ENDED = "hold_ended"
+    APPROVAL_PROPOSED = "approval_proposed"
+    APPROVAL_CONSENTED = "approval_consented"
+    APPROVAL_PLANNED = "approval_planned"
     APPROVAL_GRANTED = "approval_granted"
+    APPROVAL_DUE = "approval_due"
     APPROVAL_ACCEPTED = "approval_accepted"
     APPROVAL_CONFIRMED = "approval_confirmed"
     APPROVAL_WITHDRAWN = "approval_withdrawn"
@@ -37,6 +45,12 @@ class EntryKind(StrEnum):
     HOOK_LATE = "hook_late"
     HOOKS_BEGAN = "hooks_began"
     HOOKS_ENDED = "hooks_ended"
+    WAVE_BEGAN = "wave_began"
+    WAVE_ENDED = "wave_ended"
+    WAVE_STOPPED = "wave_stopped"
+    DRILL_BEGAN = "drill_began"
+    DRILL_STEP = "drill_step"
+    DRILL_ENDED = "drill_ended"
     MACHINE_ENROLLED = "machine_enrolled"
     MACHINE_ENROLLED_AGAIN = "machine_enrolled_again"
     MACHINE_CHANGED = "machine_changed"
@@ -44,6 +58,7 @@ class EntryKind(StrEnum):
     MACHINE_MOVED = "machine_moved"
     SET_MERGED = "set_merged"
     SET_NAMED = "set_named"
+    SET_CHANGED = "set_changed"
     SET_DISPUTED = "set_disputed"
     SET_AGREED = "set_agreed"
     INVENTORY_IMPORTED = "inventory_imported"
@@ -61,6 +76,14 @@ class EntryKind(StrEnum):
     CACHE_LOST_UNANNOUNCED = "cache_lost_unannounced"
     CACHE_REFUSED = "cache_refused"
     CACHE_UNSUPPORTED = "cache_unsupported"
+    RULE_CREATED = "rule_created"
+    RULE_CHANGED = "rule_changed"
+    RULE_DELETED = "rule_deleted"
+    WINDOW_CREATED = "window_created"
+    WINDOW_DELETED = "window_deleted"
+    PERSON_CHANGED = "person_changed"
+    SIGNING_KEY_MADE = "signing_key_made"
+    SIGNING_KEY_RETIRED = "signing_key_retired"
     # A kind of entry, no password.
     TOKEN_CREATED = "token_created"  # noqa: S105
     TOKEN_ENDED = "token_ended"  # noqa: S105
@@ -79,7 +102,15 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.DOCUMENT_UNREADABLE: Look("Unreadable document", "bad", "file-question-mark"),
     EntryKind.REPORT_UNKNOWN: Look("Unknown report", "due", "file-question-mark"),
     EntryKind.REPORT_REFUSED: Look("Refused report", "bad", "file-x"),
+    EntryKind.EVENT_CLAIMED: Look("Claimed", "calm", "hand"),
+    EntryKind.CLAIM_ENDED: Look("Given back", "quiet", "undo-2"),
+    EntryKind.EVENT_HELD: Look("Held", "due", "circle-pause"),
+    EntryKind.HOLD_ENDED: Look("Hold lifted", "quiet", "circle-play"),
+    EntryKind.APPROVAL_PROPOSED: Look("Proposed", "due", "users"),
+    EntryKind.APPROVAL_CONSENTED: Look("Second person agreed", "busy", "user-check"),
+    EntryKind.APPROVAL_PLANNED: Look("Approved, waits", "busy", "hourglass"),
     EntryKind.APPROVAL_GRANTED: Look("Approved", "busy", "gavel"),
+    EntryKind.APPROVAL_DUE: Look("Condition met", "busy", "gavel"),
     EntryKind.APPROVAL_ACCEPTED: Look("Azure accepted", "busy", "cloud"),
     EntryKind.APPROVAL_CONFIRMED: Look("Approval confirmed", "good", "circle-check"),
     EntryKind.APPROVAL_WITHDRAWN: Look("Approval withdrawn", "quiet", "undo-2"),
@@ -98,6 +129,12 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.HOOK_LATE: Look("Prepares late", "due", "clock-alert"),
     EntryKind.HOOKS_BEGAN: Look("Hooks began", "busy", "loader-circle"),
     EntryKind.HOOKS_ENDED: Look("Hooks ended", "quiet", "terminal"),
+    EntryKind.WAVE_BEGAN: Look("Wave began", "busy", "waves"),
+    EntryKind.WAVE_ENDED: Look("Wave done", "good", "waves"),
+    EntryKind.WAVE_STOPPED: Look("Wave stopped", "bad", "octagon-x"),
+    EntryKind.DRILL_BEGAN: Look("Drill began", "busy", "siren"),
+    EntryKind.DRILL_STEP: Look("Drill", "calm", "siren"),
+    EntryKind.DRILL_ENDED: Look("Drill ended", "good", "siren"),
     EntryKind.MACHINE_ENROLLED: Look("Enrolled", "calm", "server"),
     EntryKind.MACHINE_ENROLLED_AGAIN: Look("Enrolled again", "due", "server"),
     EntryKind.MACHINE_CHANGED: Look("Machine changed", "calm", "server-cog"),
@@ -105,6 +142,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.MACHINE_MOVED: Look("Moved to another set", "calm", "arrow-right-left"),
     EntryKind.SET_MERGED: Look("Sets joined", "calm", "merge"),
     EntryKind.SET_NAMED: Look("Set named", "calm", "tag"),
+    EntryKind.SET_CHANGED: Look("Set's settings changed", "calm", "settings-2"),
     EntryKind.SET_DISPUTED: Look("Set unclear", "due", "triangle-alert"),
     EntryKind.SET_AGREED: Look("Set clear again", "quiet", "circle-check"),
     EntryKind.INVENTORY_IMPORTED: Look("Inventory imported", "calm", "clipboard-list"),
@@ -122,6 +160,14 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.CACHE_LOST_UNANNOUNCED: Look("Connection lost unannounced", "bad", "unplug"),
     EntryKind.CACHE_REFUSED: Look("Login refused", "bad", "shield-x"),
     EntryKind.CACHE_UNSUPPORTED: Look("Publishes nothing", "due", "ear-off"),
+    EntryKind.RULE_CREATED: Look("Rule made", "calm", "scale"),
+    EntryKind.RULE_CHANGED: Look("Rule changed", "calm", "scale"),
+    EntryKind.RULE_DELETED: Look("Rule deleted", "calm", "scale"),
+    EntryKind.WINDOW_CREATED: Look("No-approval window made", "calm", "calendar-off"),
+    EntryKind.WINDOW_DELETED: Look("No-approval window deleted", "calm", "calendar-off"),
+    EntryKind.PERSON_CHANGED: Look("Person changed", "calm", "user-cog"),
+    EntryKind.SIGNING_KEY_MADE: Look("Signing key made", "calm", "file-key"),
+    EntryKind.SIGNING_KEY_RETIRED: Look("Signing key retired", "calm", "file-key"),
     EntryKind.TOKEN_CREATED: Look("Token made", "calm", "key-round"),
     EntryKind.TOKEN_ENDED: Look("Token ended", "calm", "key-round"),
 }

@@ -3,16 +3,33 @@
 One list for every door: the preview shows it, the form and the API enforce it.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
-from fleet.domain.events import LOSING_TYPES, facts_of
+from fleet.domain.events import LOSING_TYPES
+from fleet.domain.events import facts_of as type_facts
+from fleet.domain.places import PROVISIONAL, Place
+from fleet.domain.preparing import Prepared
 from fleet.domain.states import EventStatus, Presence
+
+
+class Need(StrEnum):
+    """What a guard asks for: nothing but to be read, a reason, a second person, or it blocks."""
+
+    NOTE = "note"
+    REASON = "reason"
+    SECOND = "second"
+    BLOCKS = "blocks"
 
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """One machine of the event's set, as far as deciding goes. `lists_it`: its newest document lists the event."""
+    """One machine of the event's set, as far as deciding goes. `lists_it`: its newest document lists the event.
+
+    `prepared` is what its hooks said of this event, `failed_hook` the first that failed.
+    """
 
     machine_id: int
     name: str
@@ -20,27 +37,64 @@ class MachineFacts:
     lists_it: bool = False
     spelled: str = ""
     last_heard_at: datetime | None = None
+    prepared: Prepared = Prepared.UNKNOWN
+    failed_hook: str = ""
+    fault_domain: int | None = None
 
     @property
     def live(self) -> bool:
         return self.presence is Presence.LIVE
 
+    @property
+    def ready(self) -> bool:
+        """Its prepare hooks succeeded, or it has none and is live."""
+        return self.prepared is Prepared.PREPARED or (self.prepared is Prepared.NOTHING and self.live)
+
 
 @dataclass(frozen=True, slots=True)
 class DecisionFacts:
-    """A live approval of the event, or the last one."""
+    """A live approval of the event. `by_rule`: no person has decided yet."""
 
     approval_id: int
     state: str
     by: str
     at: datetime | None
+    by_rule: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OtherEvent:
+    """Another open event of the same set or service. `in_flight`: started, or its approval is on its way."""
+
+    event_id: str
+    set_id: int
+    set_name: str
+    in_flight: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HoldFacts:
+    """Somebody wants this event to run by itself."""
+
+    by: str
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFacts:
+    """A no-approval window that is open now for this event's set."""
+
+    name: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class EventFacts:
-    """Everything that guards and the relay judge about one event.
+    """Everything that guards, rules and the relay judge about one event.
 
-    `machines` are those of the event's set that are not revoked; `other_open` the ids of other open events of the set.
+    `machines` are those of the event's set that are not revoked; `other_open` the ids of other open events of the set,
+    `others` those of its set and service with how far they are. Drills see drills only, real events real ones.
     """
 
     event_id: str
@@ -55,15 +109,41 @@ class EventFacts:
     machines: tuple[MachineFacts, ...] = ()
     decision: DecisionFacts | None = None
     other_open: tuple[str, ...] = field(default=())
+    others: tuple[OtherEvent, ...] = ()
+    source: str = ""
+    duration_seconds: int | None = None
+    first_seen_at: datetime | None = None
+    set_service: str = ""
+    set_resource_group: str = ""
+    second_person: bool = False
+    hold: HoldFacts | None = None
+    windows: tuple[WindowFacts, ...] = ()
+    drill: bool = False
+
+    @property
+    def place(self) -> Place:
+        return Place(self.set_kind, self.set_name, self.set_service, self.set_resource_group)
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`code` is stable, `sentence` is for people, `blocks` says that nobody may approve past it."""
+    """`code` is stable, `sentence` is for people. `overridable`: an approver may go past a guard that blocks, with a
+    reason; past any other that blocks nobody may.
+    """
 
     code: str
     sentence: str
-    blocks: bool
+    needs: Need
+    overridable: bool = False
+
+    @property
+    def blocks(self) -> bool:
+        return self.needs is Need.BLOCKS
+
+    @property
+    def takes_reason(self) -> bool:
+        """Whether it is overcome by a reason."""
+        return self.needs is Need.REASON or (self.blocks and self.overridable)
 
 
 def hit_machines(facts: EventFacts) -> list[MachineFacts]:
@@ -91,45 +171,115 @@ def who_is_asked(facts: EventFacts) -> list[MachineFacts]:
     return [m for m in [*hit, *others] if m.live and m.lists_it]
 
 
+# Guards whose reason a rule may give in advance.
+ACCEPTABLE = ("lost-for-good", "not-prepared", "hook-failed", "no-approval-window", "service-in-flight")
+
+
 def guards(facts: EventFacts, *, now: datetime, expected_version: int | None = None) -> list[Guard]:
-    """Every reason against approving now, blocking ones first."""
-    found: list[Guard] = []
+    """Every reason against approving now, those that block first, then by what they need."""
+    found = [*_impossible(facts, now, expected_version)]
+    if facts.status is EventStatus.SCHEDULED:
+        found += [*_in_flight(facts), *_second(facts), *_reasons(facts), *_notes(facts)]
+    order = list(reversed(Need))
+    return sorted(found, key=lambda guard: (order.index(guard.needs), guard.overridable))
+
+
+def without(found: Collection[Guard], codes: Collection[str]) -> list[Guard]:
+    """The guards that still ask for something once those of these codes are overcome."""
+    return [guard for guard in found if guard.needs is not Need.NOTE and guard.code not in codes]
+
+
+def _impossible(facts: EventFacts, now: datetime, expected_version: int | None) -> list[Guard]:
+    found = []
+
+    def block(code: str, sentence: str) -> None:
+        found.append(Guard(code, sentence, Need.BLOCKS))
+
     if facts.decision is not None:
         when = f" at {facts.decision.at:%H:%M:%S} UTC" if facts.decision.at else ""
-        found.append(Guard("already-decided", f"{facts.decision.by} has approved it already{when}.", True))
+        block("already-decided", f"{facts.decision.by} has approved it already{when}.")
     if facts.status is EventStatus.ENDED:
-        found.append(Guard("event-not-open", "The event is over: there is nothing left to approve.", True))
+        block("event-not-open", "The event is over: there is nothing left to approve.")
     elif facts.status is EventStatus.STARTED:
-        found.append(Guard("event-not-open", "The event has started already: Azure needs no approval any more.", True))
+        block("event-not-open", "The event has started already: Azure needs no approval any more.")
     elif facts.not_before is not None and facts.not_before <= now:
-        found.append(Guard("too-late", "NotBefore is past: Azure may start the event at any moment by itself.", True))
+        block("too-late", "NotBefore is past: Azure may start the event at any moment by itself.")
     if expected_version is not None and expected_version != facts.version:
-        found.append(
-            Guard("version-changed", "The event has changed since you looked. Read it again, then decide.", True)
-        )
+        block("version-changed", "The event has changed since you looked. Read it again, then decide.")
     if facts.status is EventStatus.SCHEDULED and not who_is_asked(facts):
-        found.append(
-            Guard("no-live-machine", "No live machine of the set lists this event, so no agent can ask Azure.", True)
-        )
-    if facts.status is EventStatus.SCHEDULED:
-        found += _warnings(facts)
+        block("no-live-machine", "No live machine of the set lists this event, so no agent can ask Azure.")
     return found
 
 
-def _warnings(facts: EventFacts) -> list[Guard]:
+def _in_flight(facts: EventFacts) -> list[Guard]:
+    here = [other for other in facts.others if other.in_flight and other.set_id == facts.set_id]
+    there = [other for other in facts.others if other.in_flight and other.set_id != facts.set_id]
     found = []
-    if facts.event_type in LOSING_TYPES:
+    if here:
+        what = _count(len(here), "another event of this set is", "other events of this set are")
+        sentence = f"{what} under way: two at once may take more machines down than the set can spare."
+        found.append(Guard("set-in-flight", sentence, Need.BLOCKS, overridable=True))
+    if there:
+        names = ", ".join(sorted({other.set_name for other in there}))
+        sentence = f"Another event of the service {facts.set_service} is under way, in {names}."
+        found.append(Guard("service-in-flight", sentence, Need.REASON))
+    return found
+
+
+def _second(facts: EventFacts) -> list[Guard]:
+    found = []
+    if facts.second_person:
         found.append(
-            Guard("lost-for-good", f"What is lost does not come back: {facts_of(facts.event_type).lost}.", False)
+            Guard("set-wants-second", "Approving in this set always takes a second person, an approver.", Need.SECOND)
         )
-    hit = {m.machine_id for m in hit_machines(facts)}
-    live = [m for m in facts.machines if m.live]
-    if hit and live and all(m.machine_id in hit for m in live):
-        found.append(Guard("last-live-machines", "It hits every live machine of the set: none stays up.", False))
+    hit = {machine.machine_id for machine in hit_machines(facts)}
+    live = [machine for machine in facts.machines if machine.live]
+    if hit and live and all(machine.machine_id in hit for machine in live):
+        if facts.event_type == "Freeze":
+            found.append(Guard("last-live-machines", "It pauses every live machine of the set at once.", Need.NOTE))
+        elif len(facts.machines) == 1:
+            found.append(Guard("last-live-machines", "It hits the only machine of the set.", Need.NOTE))
+        else:
+            sentence = "It takes down every live machine of the set: none stays up."
+            found.append(Guard("last-live-machines", sentence, Need.SECOND))
+    return found
+
+
+def _reasons(facts: EventFacts) -> list[Guard]:
+    found = []
+    if facts.hold is not None:
+        sentence = f"{facts.hold.by} holds it since {facts.hold.at:%H:%M:%S} UTC: “{facts.hold.reason}”"
+        found.append(Guard("held", sentence, Need.REASON))
+    for window in facts.windows:
+        sentence = f"These are hours without approvals ({window.name}): {window.reason}"
+        found.append(Guard("no-approval-window", sentence, Need.REASON))
+    if facts.event_type in LOSING_TYPES:
+        sentence = f"What is lost does not come back: {type_facts(facts.event_type).lost}."
+        found.append(Guard("lost-for-good", sentence, Need.REASON))
+    hit = hit_machines(facts)
+    failed = [machine for machine in hit if machine.prepared is Prepared.FAILED]
+    if failed:
+        told = ", ".join(f"{m.name} ({m.failed_hook})" if m.failed_hook else m.name for m in failed)
+        found.append(Guard("hook-failed", f"A prepare hook failed on {told}.", Need.REASON))
+    busy = [machine.name for machine in hit if machine.prepared is Prepared.PREPARING]
+    if busy:
+        sentence = f"{', '.join(busy)} {'is' if len(busy) == 1 else 'are'} still preparing."
+        found.append(Guard("not-prepared", sentence, Need.REASON))
+    return found
+
+
+def _notes(facts: EventFacts) -> list[Guard]:
+    found = []
     if facts.other_open:
         count = len(facts.other_open)
         what = "another event" if count == 1 else f"{count} other events"
-        found.append(Guard("other-open-event", f"The set has {what} open.", False))
-    if facts.set_kind == "provisional":
-        found.append(Guard("unnamed-set", "Nobody has named this machine's set yet: others may be hit, too.", False))
+        found.append(Guard("other-open-event", f"The set has {what} open.", Need.NOTE))
+    if facts.set_kind == PROVISIONAL:
+        sentence = "Nobody has named this machine's set yet: others may be hit, too."
+        found.append(Guard("unnamed-set", sentence, Need.NOTE))
     return found
+
+
+def _count(count: int, one: str, many: str) -> str:
+    sentence = one if count == 1 else f"{count} {many}"
+    return sentence[0].upper() + sentence[1:]

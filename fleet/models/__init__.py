@@ -2,38 +2,49 @@
 
 from fleet.models.approvals import Approval, Order
 from fleet.models.caches import Cache, Coverage, Maintenance, Notification, Reporter
+from fleet.models.claims import Claim, Hold
 from fleet.models.documents import DocumentBody, Observation
-from fleet.models.entries import Entry
+from fleet.models.entries import Entry, Seal
 from fleet.models.events import ScheduledEvent, Sighting
 from fleet.models.lookups import EqualsAny
 from fleet.models.machines import AvailabilitySet, Head, InventoryMachine, JoinToken, Machine, PresenceRow, Spool
-from fleet.models.people import ApiToken, StoredAnswer
+from fleet.models.people import ApiToken, Profile, Scope, StoredAnswer
 from fleet.models.preparations import Preparation
+from fleet.models.rules import NoApprovalWindow, Rule
 from fleet.models.sweeps import Sweep
+from fleet.models.waves import Wave
 
 __all__ = [
     "ApiToken",
     "Approval",
     "AvailabilitySet",
     "Cache",
+    "Claim",
     "Coverage",
     "DocumentBody",
     "Entry",
     "EqualsAny",
     "Head",
+    "Hold",
     "InventoryMachine",
     "JoinToken",
     "Machine",
     "Maintenance",
+    "NoApprovalWindow",
     "Notification",
     "Observation",
     "Order",
     "Preparation",
     "PresenceRow",
+    "Profile",
     "Reporter",
+    "Rule",
     "ScheduledEvent",
+    "Scope",
+    "Seal",
     "Sighting",
     "Spool",
     "StoredAnswer",
     "Sweep",
+    "Wave",
 ]

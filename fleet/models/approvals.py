@@ -6,13 +6,18 @@ from django.db import models
 from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, ApprovalState, OrderState
 from fleet.models.events import ScheduledEvent
 from fleet.models.machines import Machine
+from fleet.models.rules import Rule
+from fleet.models.waves import Wave
 
 
 class Approval(models.Model):
-    """A person's (later: a rule's) decision to start one event now, and how far it got.
+    """A person's or a rule's decision to start one event, and how far it got.
 
-    `via` is `page` or `api`, with the token's name in `token_name`. `inferred` says that its end was concluded, not
-    answered. `reason` is one sentence about how it ended.
+    `via` is `page`, `api` or `rule`, with the token's name in `token_name`; a rule's decision keeps the rule and its
+    `rule_wording` at that time. `when` is one of `fleet.domain.conditions.When`; `due_at` belongs to `time`, `wave` and
+    `turn` to `turn`. `overrides` holds the guards that were overcome, each `{"code", "sentence", "reason"}`.
+    `consented_*` is the second person. `inferred` says that its end was concluded, not answered. `reason` is one
+    sentence about how it ended.
     """
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="approvals")
@@ -24,6 +29,20 @@ class Approval(models.Model):
     token_name = models.TextField(blank=True, default="")
     comment = models.TextField(blank=True, default="")
     event_version = models.IntegerField()
+    rule = models.ForeignKey(Rule, null=True, blank=True, on_delete=models.PROTECT, related_name="approvals")
+    rule_wording = models.TextField(blank=True, default="")
+    when = models.TextField(default="now")
+    due_at = models.DateTimeField(null=True, blank=True)
+    wave = models.ForeignKey(Wave, null=True, blank=True, on_delete=models.PROTECT, related_name="approvals")
+    turn = models.IntegerField(null=True, blank=True)
+    overrides = models.JSONField(default=list, blank=True)
+    # When somebody decided; `granted_at` is when it was to go to Azure, which may be later.
+    decided_at = models.DateTimeField()
+    consented_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    consented_at = models.DateTimeField(null=True, blank=True)
+    consent_comment = models.TextField(blank=True, default="")
     granted_at = models.DateTimeField(null=True, blank=True)
     accepted_at = models.DateTimeField(null=True, blank=True)
     accepted_by = models.ForeignKey(Machine, null=True, blank=True, on_delete=models.PROTECT, related_name="+")

@@ -15,6 +15,9 @@ CURRENT_TRANSACTION = Cast(
     models.BigIntegerField(),
 )
 
+# Through what people and rules act.
+ACTING = ("page", "api", "rule", "command")
+
 
 class Entry(models.Model):
     """One line of a timeline. Append-only: the database refuses UPDATE and DELETE.
@@ -52,10 +55,20 @@ class Entry(models.Model):
         db_index=False,
         db_constraint=False,
     )
-    # Who: a person's name, `Azure`, or a machine's; through what: `page`, `api`, `agent`, `relay`.
+    # Who: a person's name, a rule's (`rule: …`), `Azure`, `Drydock`, or a machine's.
     actor = models.TextField(blank=True, default="")
+    # Through what: `page`, `api`, `rule`, `command`, `agent`, `relay`.
     via = models.TextField(blank=True, default="")
+    token_name = models.TextField(blank=True, default="", db_default="")
     text = models.TextField()
+    # Why, in the actor's own words.
+    why = models.TextField(blank=True, default="", db_default="")
+    # What a person or a rule changed, by field; None where nothing of that kind was.
+    before = models.JSONField(null=True, blank=True)
+    after = models.JSONField(null=True, blank=True)
+    # Of the request that asked for it; empty where none did.
+    request_id = models.TextField(blank=True, default="", db_default="")
+    address = models.TextField(blank=True, default="", db_default="")
     data = models.JSONField(default=dict)
 
     class Meta:
@@ -74,7 +87,29 @@ class Entry(models.Model):
             models.Index(
                 fields=["cache", "-at", "-id"], name="entry_by_cache", condition=models.Q(cache__isnull=False)
             ),
+            # What people and rules did: few lines among many.
+            models.Index(fields=["actor", "-at", "-id"], name="entry_by_actor", condition=models.Q(via__in=ACTING)),
+            models.Index(fields=["-at", "-id"], name="entry_of_acts", condition=models.Q(via__in=ACTING)),
         ]
 
     def __str__(self) -> str:
         return self.text
+
+
+class Seal(models.Model):
+    """A link of the chain over the timeline. Append-only, like the rows that it seals.
+
+    It seals the `rows` entries whose (xid, id) lies behind the seal before it, up to and with (`last_xid`, `last_id`).
+    `hash` is the SHA-256 (hex) of the hash before it and of these rows in that order.
+    """
+
+    number = models.BigIntegerField(primary_key=True)
+    sealed_at = models.DateTimeField()
+    last_xid = models.BigIntegerField()
+    last_id = models.BigIntegerField()
+    rows = models.BigIntegerField()
+    previous_hash = models.TextField()
+    hash = models.TextField()
+
+    def __str__(self) -> str:
+        return f"seal {self.number}"

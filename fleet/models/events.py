@@ -16,6 +16,8 @@ class ScheduledEvent(models.Model):
     event_id = models.TextField(unique=True)
     availability_set = models.ForeignKey(AvailabilitySet, on_delete=models.PROTECT, related_name="events")
     created_at = models.DateTimeField()
+    # A rehearsal: no real event, and Azure knows nothing of it.
+    drill = models.BooleanField(default=False)
 
     status = models.TextField(default=EventStatus.SCHEDULED.value)
     version = models.IntegerField(default=0)

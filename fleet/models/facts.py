@@ -5,14 +5,21 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from django.conf import settings
+from django.db.models import Exists, OuterRef, Q
 
-from fleet.domain.guards import DecisionFacts, EventFacts, MachineFacts
+from fleet.domain.guards import DecisionFacts, EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts
+from fleet.domain.hours import within
+from fleet.domain.places import Place, lies_in
+from fleet.domain.preparing import Prepared, prepared_of
 from fleet.domain.presence import Limits, presence_of
 from fleet.domain.sightings import Witness, Word
-from fleet.domain.states import LIVE_APPROVALS, EventStatus, Presence
+from fleet.domain.states import LIVE_APPROVALS, RELAYED_APPROVALS, EventStatus, Presence
 from fleet.models.approvals import Approval
+from fleet.models.claims import Hold
 from fleet.models.events import ScheduledEvent, Sighting
-from fleet.models.machines import Machine
+from fleet.models.machines import AvailabilitySet, Machine
+from fleet.models.preparations import Preparation
+from fleet.models.rules import NoApprovalWindow
 
 
 def presence_limits() -> Limits:
@@ -99,41 +106,56 @@ def load_witnesses(events: Collection[ScheduledEvent], *, now: datetime) -> dict
 
 
 def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventFacts]:
-    """What guards and the relay judge, by the event's row id. Five queries, however many events."""
+    """What guards, rules and the relay judge, by the event's row id. Eight queries, however many events."""
     events = list(ScheduledEvent.objects.filter(pk__in=event_ids).select_related("availability_set"))
     machines = _machines_of({event.availability_set_id for event in events})
     standing = Sighting.objects.filter(event_id__in=event_ids, gone_at__isnull=True, foreign=False)
-    return facts_of(events, machines, standing, now=now)
+    preparations = Preparation.objects.filter(event_id__in=event_ids)
+    return facts_of(events, machines, standing, preparations, now=now)
 
 
 def facts_of(
     events: Collection[ScheduledEvent],
     machines: Mapping[int, Collection[Machine]],
     sightings: Iterable[Sighting],
+    preparations: Iterable[Preparation],
     *,
     now: datetime,
 ) -> dict[int, EventFacts]:
-    """The same for rows loaded already: events with their set, machines by set, sightings. Two queries."""
+    """The same for rows loaded already: events with their set, machines by set, sightings, preparations. Four
+    queries.
+    """
     event_ids = [event.pk for event in events]
-    set_ids = {event.availability_set_id for event in events}
     limits = presence_limits()
     listed: dict[int, dict[int, str]] = defaultdict(dict)
     for sighting in sightings:
         if sighting.gone_at is None and not sighting.foreign:
             listed[sighting.event_id][sighting.machine_id] = sighting.spelled
-    decisions = {}
-    live = [state.value for state in LIVE_APPROVALS]
-    for approval in Approval.objects.filter(event_id__in=event_ids, state__in=live).select_related("decided_by"):
-        decisions[approval.event_id] = DecisionFacts(
-            approval_id=approval.pk,
-            state=approval.state,
-            by=approval.decided_by.get_username() if approval.decided_by else "a rule",
-            at=approval.granted_at,
+    prepared = {(row.event_id, row.machine_id): row for row in preparations}
+    decisions = _decisions(event_ids)
+    others = _others(events)
+    holds = {
+        hold.event_id: HoldFacts(by=name_of(hold), at=hold.at, reason=hold.reason)
+        for hold in Hold.objects.filter(event_id__in=event_ids, ended_at__isnull=True).select_related("by", "rule")
+    }
+    windows = list(NoApprovalWindow.objects.filter(deleted_at__isnull=True).order_by("pk")) if events else []
+
+    def machine_facts(event: ScheduledEvent, machine: Machine) -> MachineFacts:
+        word = prepared.get((event.pk, machine.pk))
+        return MachineFacts(
+            machine_id=machine.pk,
+            name=machine.resource_name,
+            presence=machine_presence(machine, now=now, limits=limits),
+            lists_it=machine.pk in listed[event.pk],
+            spelled=listed[event.pk].get(machine.pk, ""),
+            last_heard_at=contact_times(machine)[0],
+            prepared=prepared_of(prepare_outcome=word.prepare_outcome, recover_outcome=word.recover_outcome)
+            if word
+            else Prepared.UNKNOWN,
+            failed_hook=word.prepare_failed_hook if word else "",
+            fault_domain=machine.fault_domain,
         )
-    open_events: dict[int, list[tuple[int, str]]] = defaultdict(list)
-    still_open = ScheduledEvent.objects.filter(availability_set_id__in=set_ids).exclude(status=EventStatus.ENDED.value)
-    for pk, event_id, set_id in still_open.values_list("pk", "event_id", "availability_set_id").order_by("pk"):
-        open_events[set_id].append((pk, event_id))
+
     return {
         event.pk: EventFacts(
             event_id=event.event_id,
@@ -146,19 +168,100 @@ def facts_of(
             set_kind=event.availability_set.kind,
             set_name=event.availability_set.name,
             machines=tuple(
-                MachineFacts(
-                    machine_id=machine.pk,
-                    name=machine.resource_name,
-                    presence=machine_presence(machine, now=now, limits=limits),
-                    lists_it=machine.pk in listed[event.pk],
-                    spelled=listed[event.pk].get(machine.pk, ""),
-                    last_heard_at=contact_times(machine)[0],
-                )
+                machine_facts(event, machine)
                 for machine in machines[event.availability_set_id]
                 if machine.revoked_at is None
             ),
             decision=decisions.get(event.pk),
-            other_open=tuple(eid for pk, eid in open_events[event.availability_set_id] if pk != event.pk),
+            other_open=tuple(other.event_id for other in others[event.pk] if other.set_id == event.availability_set_id),
+            others=tuple(others[event.pk]),
+            source=event.source,
+            duration_seconds=event.duration_seconds,
+            first_seen_at=event.first_seen_at,
+            set_service=event.availability_set.service,
+            set_resource_group=event.availability_set.resource_group,
+            second_person=event.availability_set.second_person,
+            hold=holds.get(event.pk),
+            windows=tuple(
+                WindowFacts(name=window.name, reason=window.reason)
+                for window in windows
+                if is_open(window, place_of(event.availability_set), now=now)
+            ),
+            drill=event.drill,
         )
         for event in events
     }
+
+
+def name_of(decision: Approval | Hold) -> str:
+    """Who decided: a person's name, or the rule's. Wants `decided_by` or `by`, and `rule`, selected with it."""
+    person = decision.decided_by if isinstance(decision, Approval) else decision.by
+    if person is not None:
+        return person.get_username()
+    return f"the rule “{decision.rule.name}”" if decision.rule else "a rule"
+
+
+def place_of(row: AvailabilitySet) -> Place:
+    """What scopes, rules and windows look at in a set."""
+    return Place(row.kind, row.name, row.service, row.resource_group)
+
+
+def is_open(window: NoApprovalWindow, place: Place, *, now: datetime) -> bool:
+    """Whether a window holds for this place at this moment."""
+    if not lies_in(place, set_pattern=window.set_pattern, service=window.service, resource_group=window.resource_group):
+        return False
+    if window.starts_at is not None or window.ends_at is not None:
+        begun = window.starts_at is None or window.starts_at <= now
+        return begun and (window.ends_at is None or now < window.ends_at)
+    return within(
+        now,
+        weekdays=window.weekdays,
+        from_time=window.from_time,
+        until_time=window.until_time,
+        time_zone=window.time_zone,
+    )
+
+
+def _decisions(event_ids: Collection[int]) -> dict[int, DecisionFacts]:
+    live = [state.value for state in LIVE_APPROVALS]
+    rows = Approval.objects.filter(event_id__in=event_ids, state__in=live).select_related("decided_by", "rule")
+    return {
+        row.event_id: DecisionFacts(
+            approval_id=row.pk,
+            state=row.state,
+            by=name_of(row),
+            at=row.decided_at,
+            by_rule=row.decided_by_id is None and row.consented_by_id is None,
+        )
+        for row in rows
+    }
+
+
+def _others(events: Collection[ScheduledEvent]) -> dict[int, list[OtherEvent]]:
+    """The other open events of the set or service of each, by its row id. One query."""
+    sets = {event.availability_set_id for event in events}
+    services = {event.availability_set.service for event in events} - {""}
+    relayed = Approval.objects.filter(event=OuterRef("pk"), state__in=[state.value for state in RELAYED_APPROVALS])
+    rows = (
+        ScheduledEvent.objects.filter(Q(availability_set_id__in=sets) | Q(availability_set__service__in=services))
+        .exclude(status=EventStatus.ENDED.value)
+        .annotate(relayed=Exists(relayed))
+        .select_related("availability_set")
+        .order_by("pk")
+    )
+    found: dict[int, list[OtherEvent]] = defaultdict(list)
+    for row in rows if events else ():
+        home = row.availability_set
+        for event in events:
+            mine = event.availability_set
+            near = home.pk == mine.pk or (bool(mine.service) and home.service == mine.service)
+            if row.pk != event.pk and near and row.drill == event.drill:
+                found[event.pk].append(
+                    OtherEvent(
+                        event_id=row.event_id,
+                        set_id=home.pk,
+                        set_name=home.name,
+                        in_flight=row.status == EventStatus.STARTED.value or row.relayed,
+                    )
+                )
+    return found

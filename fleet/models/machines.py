@@ -22,6 +22,8 @@ class AvailabilitySet(models.Model):
     service = models.TextField(blank=True, default="")
     # Whether its scale set announces upgrades and reimages of the operating system; None when nobody said.
     upgrade_notices = models.BooleanField(null=True, blank=True)
+    # Whether approving in it always takes a second person.
+    second_person = models.BooleanField(default=False)
     created_at = models.DateTimeField()
     # Never a chain: who was merged into a set that is merged itself leads to the last one.
     merged_into = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")

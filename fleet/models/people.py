@@ -1,7 +1,42 @@
-"""Tokens of people and scripts, and answers kept for repeated requests."""
+"""People: their settings and scopes, their tokens, and answers kept for repeated requests."""
 
 from django.conf import settings
 from django.db import models
+
+
+class Profile(models.Model):
+    """What a person has chosen. `time_zone` is an IANA name; empty is UTC. `shortcuts` switches the keyboard's on."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="profile"
+    )
+    time_zone = models.TextField(blank=True, default="")
+    shortcuts = models.BooleanField(default=True)
+
+    def __str__(self) -> str:
+        return f"profile of {self.user_id}"
+
+
+class Scope(models.Model):
+    """Sets in which a person may act. A person without scopes may act in all of them; reading is never narrowed.
+
+    `kind` is `name`, `service` or `resource_group`; `pattern` may carry * and ?, and is compared without case.
+    """
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="scopes")
+    kind = models.TextField()
+    pattern = models.TextField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "kind", "pattern"], name="scope_once"),
+            models.CheckConstraint(
+                condition=models.Q(kind__in=["name", "service", "resource_group"]), name="scope_kind_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.pattern}"
 
 
 class ApiToken(models.Model):

@@ -1,28 +1,98 @@
-"""Deciding: the one door through which an approval comes into being, and the one through which it is taken back."""
+"""Deciding: the one door through which an approval comes into being, for people, rules and waves alike."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 
+from fleet.domain.conditions import When
 from fleet.domain.entries import EntryKind
-from fleet.domain.guards import EventFacts, Guard, guards, who_is_asked
+from fleet.domain.guards import EventFacts, Guard, Need, guards, who_is_asked, without
 from fleet.domain.states import LOOKS, ApprovalState
-from fleet.models import Approval, Order, ScheduledEvent
+from fleet.models import Approval, Order, Rule, ScheduledEvent, Wave
 from fleet.models.facts import load_facts
 from fleet.operations import bells, folding, relaying
 from fleet.operations.entries import entry, write
 from fleet.operations.errors import Refused
-from fleet.operations.rights import require_approve
+from fleet.operations.rights import can_override, require_approve, require_override
 
-# Guards that are a problem type of their own; every other guard that blocks answers `guarded`.
+# Guards that are a problem type of their own; every other guard that stands in the way answers `guarded`.
 OWN_TYPES = {
     "already-decided": "already-decided",
     "too-late": "too-late",
     "event-not-open": "too-late",
     "version-changed": "version-changed",
 }
-MAX_COMMENT = 2000
+MAX_TEXT = 2000
+# The first key of the advisory locks that keep decisions about one service or set apart.
+DECIDING_LOCK = 7_001_170
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Who decides, and through what: a person (`by`), or a rule with its wording at this moment."""
+
+    via: str
+    by: User | None = None
+    token_name: str = ""
+    rule: Rule | None = None
+    wording: str = ""
+
+    @property
+    def name(self) -> str:
+        if self.by is not None:
+            return self.by.get_username()
+        return f"rule: {self.rule.name}" if self.rule else "Drydock"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is decided. `overrides`: reasons by the code of the guard that they overcome."""
+
+    comment: str = ""
+    when: When = When.NOW
+    due_at: datetime | None = None
+    overrides: Mapping[str, str] | None = None
+    expected_version: int | None = None
+    wave: Wave | None = None
+    turn: int | None = None
+
+
+@contextmanager
+def alone_with(*event_pks: int) -> Iterator[None]:
+    """A transaction in which nobody else decides about the service (or the set, where there is none) of these events.
+
+    Two people who approve two events of one set at once would else each see nothing in flight. Taken before any row is
+    locked.
+    """
+    with transaction.atomic():
+        homes = ScheduledEvent.objects.filter(pk__in=event_pks).values_list(
+            "availability_set__service", "availability_set_id"
+        )
+        with connection.cursor() as cursor:
+            for name in sorted({service or f"set {set_id}" for service, set_id in homes}):
+                cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [DECIDING_LOCK, name])
+        yield
+
+
+def row_id(event_id: str) -> int:
+    """The row id of an event by its EventId. Raises Refused `unknown-event`."""
+    found = ScheduledEvent.objects.filter(event_id=event_id.strip().upper()).values_list("pk", flat=True).first()
+    if found is None:
+        raise Refused("unknown-event", "No machine has reported an event of this id.")
+    return found
+
+
+def cleaned(text: str, *, what: str = "comment") -> str:
+    """A text by a person, fit to be kept. Raises Refused `validation` when it is too long."""
+    text = text.replace("\x00", "").strip()
+    if len(text) > MAX_TEXT:
+        raise Refused("validation", f"The {what} is longer than {MAX_TEXT:,} characters.")
+    return text
 
 
 def grant(
@@ -34,19 +104,30 @@ def grant(
     now: datetime,
     expected_version: int | None = None,
     token_name: str = "",
+    when: When = When.NOW,
+    due_at: datetime | None = None,
+    overrides: Mapping[str, str] | None = None,
 ) -> Approval:
-    """Decide that this event starts now. The approval and its first order are one transaction.
+    """A person decides that this event is started: now, once it is prepared, or at a time before NotBefore.
 
-    `via` is `page` or `api`. Raises Refused: `not-permitted`, `validation`, `unknown-event`, `already-decided`
-    (details `by`, `at`, `approval`), `too-late`, `version-changed` (details `version`), `guarded` (details `guards`).
+    "Now" writes the approval and its first order in one transaction. Where a guard or the set asks for a second person
+    it is a proposal. What a rule has decided and not sent yet is withdrawn in favour of the person. `overrides` are
+    reasons by guard code. `via` is `page` or `api`. Raises Refused: `not-permitted`, `validation`, `unknown-event`,
+    `already-decided` (details `by`, `at`, `approval`), `too-late`, `version-changed` (details `version`), `guarded`
+    (details `guards`).
     """
     require_approve(by)
-    comment = comment.replace("\x00", "").strip()
-    if len(comment) > MAX_COMMENT:
-        raise Refused("validation", f"The comment is longer than {MAX_COMMENT} characters.")
+    plan = Plan(
+        comment=cleaned(comment),
+        when=when,
+        due_at=due_at if when is When.TIME else None,
+        overrides={code: cleaned(reason, what="reason") for code, reason in (overrides or {}).items()},
+        expected_version=expected_version,
+    )
+    event_pk = row_id(event_id)
     try:
-        with transaction.atomic():
-            return _grant(event_id, by, via, comment, now, expected_version, token_name)
+        with alone_with(event_pk):
+            return _decide(event_pk, Decider(via=via, by=by, token_name=token_name), plan, now=now)
     except IntegrityError as error:
         # The database holds one live approval per event, whatever this code believes.
         if "one_live_approval_per_event" not in str(error):
@@ -54,58 +135,136 @@ def grant(
         raise Refused("already-decided", "Somebody has approved this event already.") from error
 
 
-def _grant(
-    event_id: str, by: User, via: str, comment: str, now: datetime, expected_version: int | None, token_name: str
-) -> Approval:
-    event_pk = ScheduledEvent.objects.filter(event_id=event_id.strip().upper()).values_list("pk", flat=True).first()
-    if event_pk is None:
-        raise Refused("unknown-event", "No machine has reported an event of this id.")
+def decide(event_pk: int, decider: Decider, plan: Plan, *, now: datetime) -> Approval:
+    """The same for rules and waves, inside `alone_with` of the event (row id). Raises Refused as `grant` does."""
+    return _decide(event_pk, decider, plan, now=now)
+
+
+def judged(event_pk: int, *, now: datetime) -> EventFacts:
+    """Lock one event, fold it again, and load what guards judge."""
     events = folding.lock([event_pk])
     folding.refold(events, now=now)
-    facts = load_facts([event_pk], now=now)[event_pk]
-    found = guards(facts, now=now, expected_version=expected_version)
-    _refuse(facts, [guard for guard in found if guard.blocks])
+    return load_facts([event_pk], now=now)[event_pk]
+
+
+def _decide(event_pk: int, decider: Decider, plan: Plan, *, now: datetime) -> Approval:
+    facts = judged(event_pk, now=now)
+    if decider.by is not None:
+        require_approve(decider.by, facts.place)
+        facts = take_over(event_pk, facts, decider, now=now)
+    _check_time(plan, facts, now)
+    found = guards(facts, now=now, expected_version=plan.expected_version)
+    if plan.when in (When.PREPARED, When.TURN):
+        # Waiting for it is what was decided; when it goes, the guards are asked again.
+        found = [guard for guard in found if guard.code not in LATER[plan.when]]
+    overridden = _overcome(facts, found, decider, plan.overrides or {})
+    proposal = any(guard.needs is Need.SECOND for guard in found)
+    if proposal and decider.by is None:
+        raise Refused("guarded", "It needs two people.", guards=_told(g for g in found if g.needs is Need.SECOND))
+    at_once = plan.when is When.NOW and not proposal
+    state = ApprovalState.PROPOSED if proposal else ApprovalState.GRANTED if at_once else ApprovalState.WAITING
     approval = Approval.objects.create(
         event_id=event_pk,
-        state=ApprovalState.GRANTED.value,
-        decided_by=by,
-        via=via,
-        token_name=token_name,
-        comment=comment,
+        state=state.value,
+        decided_by=decider.by,
+        rule=decider.rule,
+        rule_wording=decider.wording,
+        via=decider.via,
+        token_name=decider.token_name,
+        comment=plan.comment,
         event_version=facts.version,
-        granted_at=now,
+        when=plan.when.value,
+        due_at=plan.due_at,
+        wave=plan.wave,
+        turn=plan.turn,
+        overrides=overridden,
+        decided_at=now,
+        granted_at=now if at_once else None,
     )
+    kind, text = _words(state, decider, plan)
     write(
         [
             entry(
-                EntryKind.APPROVAL_GRANTED,
-                f"{by.get_username()} approved: start now." + (f" “{comment}”" if comment else ""),
+                kind,
+                text,
                 at=now,
                 event_id=event_pk,
                 set_id=facts.set_id,
                 approval_id=approval.pk,
-                actor=by.get_username(),
-                via=via,
-                comment=comment,
-                token=token_name,
+                actor=decider.name,
+                via=decider.via,
+                token_name=decider.token_name,
+                why=plan.comment or decider.wording,
+                before={"approval": None},
+                after={"approval": state.value, "when": plan.when.value},
+                overrides=overridden,
                 warnings=[guard.code for guard in found],
+                rule=decider.wording,
             )
         ]
     )
-    relaying.offer(approval, facts, who_is_asked(facts)[0], now=now)
+    if at_once:
+        relaying.offer(approval, facts, who_is_asked(facts)[0], now=now)
     transaction.on_commit(lambda: bells.hint_relay(approval.pk))
     return approval
 
 
-def _refuse(facts: EventFacts, blocking: list[Guard]) -> None:
-    if not blocking:
+# Guards that a decision for later need not overcome at once.
+LATER = {When.PREPARED: ("not-prepared",), When.TURN: ("set-in-flight", "service-in-flight", "not-prepared")}
+
+
+def take_over(event_pk: int, facts: EventFacts, decider: Decider, *, now: datetime) -> EventFacts:
+    """A person's decision beats a rule's: one that has not been sent is withdrawn. Returns the facts after it."""
+    if facts.decision is None or not facts.decision.by_rule:
+        return facts
+    approval = Approval.objects.get(pk=facts.decision.approval_id)
+    if Order.objects.filter(approval=approval).exists():
+        return facts
+    reason = f"{decider.name} decided: that beats {facts.decision.by}."
+    relaying.close(
+        approval, ApprovalState.WITHDRAWN, facts=facts, now=now, reason=reason, actor=decider.name, via=decider.via
+    )
+    return load_facts([event_pk], now=now)[event_pk]
+
+
+def _check_time(plan: Plan, facts: EventFacts, now: datetime) -> None:
+    if plan.when is not When.TIME:
         return
-    first = blocking[0]
+    if plan.due_at is None or plan.due_at <= now:
+        raise Refused("validation", "Say a time that is still to come, or approve now.")
+    if facts.not_before is not None and plan.due_at >= facts.not_before:
+        raise Refused("validation", "Say a time before NotBefore: from then on Azure may start it by itself.")
+
+
+def _overcome(
+    facts: EventFacts, found: list[Guard], decider: Decider, reasons: Mapping[str, str]
+) -> list[dict[str, str]]:
+    """What was overcome, with the reasons given. Raises Refused for what stands in the way."""
+    given = {guard.code for guard in found if guard.takes_reason and reasons.get(guard.code)}
+    standing = [guard for guard in without(found, given) if guard.needs is not Need.SECOND]
+    if standing:
+        _refuse(facts, standing)
+    if decider.by is not None and not can_override(decider.by, facts.place):
+        blocking = [guard for guard in found if guard.blocks]
+        if blocking:
+            require_override(decider.by, facts.place, verb="Going past what a guard blocks")
+    return [
+        {"code": guard.code, "sentence": guard.sentence, "reason": reasons[guard.code]}
+        for guard in found
+        if guard.code in given
+    ]
+
+
+def _told(found: Any) -> list[dict[str, object]]:
+    return [
+        {"code": g.code, "sentence": g.sentence, "needs": g.needs.value, "overridable": g.overridable} for g in found
+    ]
+
+
+def _refuse(facts: EventFacts, standing: list[Guard]) -> None:
+    first = standing[0]
     code = OWN_TYPES.get(first.code, "guarded")
-    details: dict[str, object] = {
-        "guards": [{"code": guard.code, "sentence": guard.sentence} for guard in blocking],
-        "version": facts.version,
-    }
+    details: dict[str, object] = {"guards": _told(standing), "version": facts.version}
     if code == "already-decided" and facts.decision is not None:
         details |= {
             "by": facts.decision.by,
@@ -115,30 +274,119 @@ def _refuse(facts: EventFacts, blocking: list[Guard]) -> None:
     raise Refused(code, first.sentence, **details)
 
 
-@transaction.atomic
+def _words(state: ApprovalState, decider: Decider, plan: Plan) -> tuple[EntryKind, str]:
+    what = {
+        When.NOW: "start now",
+        When.PREPARED: "start when every machine is prepared",
+        When.TIME: f"start at {plan.due_at:%Y-%m-%d %H:%M:%S} UTC" if plan.due_at else "start later",
+        When.TURN: f"start in turn {plan.turn} of the wave",
+    }[plan.when]
+    said = f" “{plan.comment}”" if plan.comment else ""
+    who = decider.name if decider.by is not None else f"The rule “{decider.rule.name if decider.rule else ''}”"
+    if state is ApprovalState.PROPOSED:
+        return EntryKind.APPROVAL_PROPOSED, f"{who} proposed: {what}. A second person has to agree.{said}"
+    if state is ApprovalState.WAITING:
+        return EntryKind.APPROVAL_PLANNED, f"{who} approved: {what}.{said}"
+    return EntryKind.APPROVAL_GRANTED, f"{who} approved: {what}.{said}"
+
+
 def withdraw(
     *, approval_id: int, by: User, via: str, now: datetime, comment: str = "", token_name: str = ""
 ) -> Approval:
-    """Take an approval back before an order was offered.
+    """Take an approval back before an order was offered. What a rule decided is held then: no rule decides it again.
 
-    Raises Refused: `not-permitted`, `unknown-approval`, `too-late`.
+    Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`.
     """
-    require_approve(by)
+    require_approve(by, verb="Withdrawing")
+    comment = cleaned(comment)
+    with transaction.atomic():
+        approval, facts = _its_event(approval_id)
+        require_approve(by, facts.place, verb="Withdrawing")
+        if Order.objects.filter(approval=approval).exists():
+            look = LOOKS[ApprovalState(approval.state)]
+            raise Refused(
+                "too-late", f"It cannot be withdrawn: an order was offered to a machine. It stands at: {look.label}."
+            )
+        reason = f"{by.get_username()} withdrew it." + (f" “{comment}”" if comment else "")
+        name = by.get_username()
+        closed = relaying.close(
+            approval,
+            ApprovalState.WITHDRAWN,
+            facts=facts,
+            now=now,
+            reason=reason,
+            actor=name,
+            via=via,
+            token_name=token_name,
+            why=comment,
+        )
+        if not closed:
+            raise Refused("too-late", f"It cannot be withdrawn: it has ended as {approval.state}.")
+    approval.refresh_from_db()
+    return approval
+
+
+def consent(
+    *, approval_id: int, by: User, via: str, now: datetime, comment: str = "", token_name: str = ""
+) -> Approval:
+    """The second person agrees to a proposal: never the one who proposed it. It goes then, or waits for its condition.
+
+    The guards are asked again; those that the proposer overcame stay so. Raises Refused: `not-permitted`, `validation`,
+    `unknown-approval`, `too-late`, `guarded`.
+    """
+    require_override(by, verb="Being the second person")
+    comment = cleaned(comment)
+    event_pk = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
+    if event_pk is None:
+        raise Refused("unknown-approval", "There is no approval of this id.")
+    with alone_with(event_pk):
+        facts = judged(event_pk, now=now)
+        approval = Approval.objects.select_related("event").get(pk=approval_id)
+        require_override(by, facts.place, verb="Being the second person")
+        if approval.decided_by_id == by.pk:
+            raise Refused("not-permitted", "The second person has to be somebody else: you proposed it yourself.")
+        if approval.state != ApprovalState.PROPOSED.value:
+            look = LOOKS[ApprovalState(approval.state)]
+            raise Refused("too-late", f"It waits for no second person (any more). It stands at: {look.label}.")
+        overcome = {one["code"] for one in approval.overrides} | {"already-decided"}
+        found = [g for g in guards(facts, now=now) if g.code not in LATER.get(When(approval.when), ())]
+        standing = [guard for guard in without(found, overcome) if guard.needs is not Need.SECOND]
+        if standing:
+            _refuse(facts, standing)
+        at_once = approval.when == When.NOW.value
+        target = ApprovalState.GRANTED if at_once else ApprovalState.WAITING
+        columns = {"consented_by": by, "consented_at": now, "consent_comment": comment}
+        if not relaying.move(approval, target, **columns, **({"granted_at": now} if at_once else {})):
+            raise Refused("too-late", "Somebody was first: it waits for no second person any more.")
+        write(
+            [
+                entry(
+                    EntryKind.APPROVAL_CONSENTED,
+                    f"{by.get_username()} agreed as the second person." + (f" “{comment}”" if comment else ""),
+                    at=now,
+                    event_id=event_pk,
+                    set_id=facts.set_id,
+                    approval_id=approval.pk,
+                    actor=by.get_username(),
+                    via=via,
+                    token_name=token_name,
+                    why=comment,
+                    before={"approval": ApprovalState.PROPOSED.value},
+                    after={"approval": target.value},
+                )
+            ]
+        )
+        if at_once:
+            relaying.offer(approval, facts, who_is_asked(facts)[0], now=now)
+        transaction.on_commit(lambda: bells.hint_relay(approval.pk))
+    approval.refresh_from_db()
+    return approval
+
+
+def _its_event(approval_id: int) -> tuple[Approval, EventFacts]:
     event_pk = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
     if event_pk is None:
         raise Refused("unknown-approval", "There is no approval of this id.")
     folding.lock([event_pk])
     approval = Approval.objects.select_related("event").get(pk=approval_id)
-    if Order.objects.filter(approval=approval).exists():
-        look = LOOKS[ApprovalState(approval.state)]
-        raise Refused(
-            "too-late", f"It cannot be withdrawn: an order was offered to a machine. It stands at: {look.label}."
-        )
-    facts = load_facts([event_pk], now=now)[event_pk]
-    reason = f"{by.get_username()} withdrew it." + (f" “{comment}”" if comment else "")
-    if not relaying.close(
-        approval, ApprovalState.WITHDRAWN, facts=facts, now=now, reason=reason, actor=by.get_username(), via=via
-    ):
-        raise Refused("too-late", f"It cannot be withdrawn: it has ended as {approval.state}.")
-    approval.refresh_from_db()
-    return approval
+    return approval, load_facts([event_pk], now=approval.decided_at)[event_pk]

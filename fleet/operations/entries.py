@@ -1,6 +1,9 @@
 """Writing the timeline. Always inside the transaction of the change that the entry tells of."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +12,28 @@ from django.db import transaction
 from fleet.domain.entries import EntryKind
 from fleet.models import Entry
 from fleet.operations import bells
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The request behind a change: its id and the address that it came from."""
+
+    request_id: str = ""
+    address: str = ""
+
+
+NOBODY = Asked()
+_asked: ContextVar[Asked] = ContextVar("asked", default=NOBODY)
+
+
+@contextmanager
+def asked_by(request_id: str, address: str) -> Iterator[None]:
+    """Entries written inside carry this request's id and address: edges wrap what they do for a request in it."""
+    token = _asked.set(Asked(request_id[:200], address[:200]))
+    try:
+        yield
+    finally:
+        _asked.reset(token)
 
 
 def entry(
@@ -24,9 +49,14 @@ def entry(
     maintenance_id: int | None = None,
     actor: str = "",
     via: str = "",
+    token_name: str = "",
+    why: str = "",
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
     **data: Any,
 ) -> Entry:
-    """An entry not yet written; the ids are row ids."""
+    """An entry not yet written; the ids are row ids. `before` and `after` are what an act changed, as JSON values."""
+    asked = _asked.get()
     return Entry(
         kind=kind.value,
         text=text,
@@ -39,6 +69,12 @@ def entry(
         maintenance_id=maintenance_id,
         actor=actor,
         via=via,
+        token_name=token_name,
+        why=why,
+        before=before,
+        after=after,
+        request_id=asked.request_id,
+        address=asked.address,
         data=data,
     )
 

@@ -8,7 +8,7 @@ from django.db.models import Q
 from fleet.domain.entries import EntryKind
 from fleet.domain.sightings import Folded, Witness, fold
 from fleet.domain.states import LOOKS, RELAYED_APPROVALS, ApprovalState, EndedAs, EventStatus
-from fleet.models import Approval, Entry, Machine, ScheduledEvent, Sighting
+from fleet.models import Approval, Claim, Entry, Hold, Machine, ScheduledEvent, Sighting
 from fleet.models.facts import load_witnesses
 from fleet.operations import sets
 from fleet.operations.entries import entry, write
@@ -95,6 +95,11 @@ def refold(
         ScheduledEvent.objects.bulk_create(
             changed, update_conflicts=True, unique_fields=["event_id"], update_fields=FIELDS
         )
+        over = [event.pk for event in changed if event.status == EventStatus.ENDED.value]
+        if over:
+            # What was said about an event ends with it.
+            Claim.objects.filter(event_id__in=over, ended_at__isnull=True).update(ended_at=now)
+            Hold.objects.filter(event_id__in=over, ended_at__isnull=True).update(ended_at=now)
     write(written)
     return changed
 

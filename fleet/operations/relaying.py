@@ -141,8 +141,11 @@ def close(
     inferred: bool = False,
     actor: str = "Drydock",
     via: str = "relay",
+    token_name: str = "",
+    why: str = "",
 ) -> bool:
     """End an approval, its open order with it, and say so on the timeline; False when it had ended already."""
+    was = approval.state
     if not move(approval, target, closed_at=now, reason=reason, inferred=inferred):
         return False
     ending = OrderState.EXPIRED if target is ApprovalState.LAPSED else OrderState.CANCELLED
@@ -158,6 +161,10 @@ def close(
                 approval_id=approval.pk,
                 actor=actor,
                 via=via,
+                token_name=token_name,
+                why=why,
+                before={"approval": was},
+                after={"approval": target.value},
                 inferred=inferred,
             )
         ]

@@ -15,6 +15,7 @@ from fleet.domain.entries import EntryKind
 from fleet.models import Entry, Machine
 from fleet.operations import (
     folding,
+    judging,
     keeping,
     listening,
     machines,
@@ -70,6 +71,9 @@ def record(*, deliveries: Sequence[keeping.Delivery], now: datetime) -> dict[tup
         written += preparing.take(hook_words)
         folding.refold(events, now=now, new_sightings=merged.new_sightings if merged else None)
         relaying.advance_events(events, now=now, via="report")
+        touched = [event.pk for event in events]
+        # What was reported is safe by then: nothing that goes wrong in deciding may undo it.
+        transaction.on_commit(lambda: judging.follow(touched, now=now), robust=True)
     elif answers or hook_words:
         written += receipts.take(answers, now=now)
         written += preparing.take(hook_words)

@@ -12,7 +12,7 @@ from fleet.domain.sightings import fold
 from fleet.domain.states import RELAYED_APPROVALS, EventStatus
 from fleet.models import Approval, ScheduledEvent, Sighting, Sweep
 from fleet.models.facts import load_witnesses
-from fleet.operations import folding, redis, relaying
+from fleet.operations import folding, judging, redis, relaying
 
 # Any number will do, as long as nothing else in this database uses it.
 SWEEP_LOCK = 7_001_169
@@ -52,6 +52,7 @@ def advance(*, now: datetime, via: str) -> Advanced:
     # In a transaction of its own: approvals do not wait for it.
     with transaction.atomic():
         redis.sweep(now=now)
+    judging.follow(now=now)
     return Advanced(ran=True, folded=folded, steps=len(due), rung=tuple(sorted(rung)))
 
 

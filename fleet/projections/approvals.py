@@ -11,6 +11,7 @@ from django.db.models import Prefetch
 
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, OrderState
 from fleet.models import Approval, Order, ScheduledEvent
+from fleet.models.facts import name_of
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 
 # An order usually takes well under a second to arrive and a few to be answered; beyond this a person should look.
@@ -145,7 +146,7 @@ def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, 
     accepted = next((o for o in orders if o.azure_status is not None and 200 <= o.azure_status < 300), None)
     ended = event.status == EventStatus.ENDED.value
     steps = [
-        Step("Decided", "done", approval.granted_at, f"by {_by(approval)}"),
+        Step("Decided", "done", approval.decided_at, f"by {name_of(approval)}"),
         _sent(orders, accepted=accepted, closed=closed, now=now),
         _answered(orders, accepted=accepted, state=state, closed=closed, now=now),
     ]
@@ -166,7 +167,7 @@ def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, 
 
 
 def _by(approval: Approval) -> str:
-    return approval.decided_by.get_username() if approval.decided_by else "a rule"
+    return name_of(approval)
 
 
 def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) -> ApprovalRow:
@@ -179,7 +180,7 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         event_status=EventStatus(event.status),
         set=set_ref(event.availability_set),
         state=ApprovalState(approval.state),
-        by=_by(approval),
+        by=name_of(approval),
         via=approval.via,
         token_name=approval.token_name,
         comment=approval.comment,
@@ -201,7 +202,7 @@ def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tu
     known = {event.pk: event for event in events}
     approvals = (
         Approval.objects.filter(event_id__in=list(known))
-        .select_related("decided_by", "accepted_by")
+        .select_related("decided_by", "accepted_by", "rule")
         .prefetch_related(Prefetch("orders", Order.objects.select_related("machine").order_by("offered_at", "pk")))
         .order_by("-pk")
     )
@@ -215,7 +216,7 @@ def detail(*, approval_id: int, now: datetime) -> ApprovalRow | None:
     """One approval. Two queries."""
     approval = (
         Approval.objects.filter(pk=approval_id)
-        .select_related("decided_by", "accepted_by", "event__availability_set")
+        .select_related("decided_by", "accepted_by", "rule", "event__availability_set")
         .prefetch_related(Prefetch("orders", Order.objects.select_related("machine").order_by("offered_at", "pk")))
         .first()
     )

@@ -350,11 +350,14 @@ def detail(*, event_id: str, now: datetime) -> EventDetail | None:
         .defer("compute")
         .order_by("resource_name", "pk")
     )
-    facts: EventFacts = known_facts([event], {event.availability_set_id: machines}, sightings, now=now)[event.pk]
+    preparing = list(Preparation.objects.filter(event=event))
+    facts: EventFacts = known_facts([event], {event.availability_set_id: machines}, sightings, preparing, now=now)[
+        event.pk
+    ]
     presences = [(machine, machine_presence(machine, now=now, limits=limits)) for machine in machines]
     there = [machine for machine, presence in presences if presence is not Presence.GONE]
     witnesses = {sighting.machine_id for sighting in sightings if not sighting.foreign}
-    preparations = {row.machine_id: row for row in Preparation.objects.filter(event=event)}
+    preparations = {row.machine_id: row for row in preparing}
     hit = tuple(_hit(name, machines, preparations, now=now, limits=limits) for name in event.resources)
     known = facts_of(event.event_type)
     return EventDetail(

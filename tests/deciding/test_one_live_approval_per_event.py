@@ -111,7 +111,9 @@ def test_the_database_itself_holds_one_live_approval_and_one_open_order() -> Non
     approval = fleet.approve()
     order = open_order(approval)
     with pytest.raises(IntegrityError, match="one_live_approval_per_event"), transaction.atomic():
-        Approval.objects.create(event=approval.event, state="GRANTED", via="page", event_version=1)
+        Approval.objects.create(
+            event=approval.event, state="GRANTED", via="page", event_version=1, decided_at=fleet.now
+        )
     with pytest.raises(IntegrityError, match="one_open_order_per_approval"), transaction.atomic():
         Order.objects.create(
             id="6f9ea0f2-9b5c-4c43-8e7c-6dd8a3a7a111",

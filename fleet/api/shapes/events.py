@@ -16,6 +16,7 @@ from fleet.api.shapes.base import (
     word,
 )
 from fleet.domain.entries import EntryKind
+from fleet.domain.guards import Need
 from fleet.domain.preparing import Prepared
 from fleet.domain.states import Certainty, EndedAs, EventStatus, Presence
 
@@ -70,7 +71,9 @@ class SightingSerializer(serializers.Serializer[Any]):
 class GuardSerializer(serializers.Serializer[Any]):
     code = serializers.CharField()
     sentence = serializers.CharField()
-    blocks = serializers.BooleanField(help_text="Nobody may approve past it.")
+    needs = word(Need)
+    blocks = serializers.BooleanField(help_text="It needs more than a reason or a second person.")
+    overridable = serializers.BooleanField(help_text="An approver may go past it though it blocks, with a reason.")
 
 
 class HitMachineSerializer(serializers.Serializer[Any]):
