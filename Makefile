@@ -7,7 +7,7 @@ DEV_READY := .venv/ready-dev
 SOURCES := requirements/uv.txt pyproject.toml agents/pyproject.toml CHANGELOG.md
 
 .DEFAULT_GOAL := install
-.PHONY: install demo test check lint types docs lock browser bench soak clean
+.PHONY: install demo test check lint types docs lock browser bench soak faults clean
 
 install: $(DEV_READY)
 .venv: $(DEV_READY)
@@ -66,6 +66,10 @@ bench: $(DEV_READY)
 soak: $(DEV_READY)
 	@LINES=$${LINES:-1000000} $(BIN)/python -m pytest tests/caches/test_lines_are_read.py $(ARGS)
 	@MODEL_STEPS=$${MODEL_STEPS:-1000000} $(BIN)/python -m pytest tests/merging/test_the_merging_agrees_with_a_plain_model.py $(ARGS)
+
+# Rounds of kill -9 with the whole ring running; ROUNDS=1 SEED=n plays round n again.
+faults: $(DEV_READY)
+	@ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -s -q -m faults tests/faults $(ARGS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles test-artifacts

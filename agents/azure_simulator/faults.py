@@ -32,6 +32,7 @@ STAGES = {
     "hang": TRANSPORT,
     "reset": TRANSPORT,
     "slow": TRANSPORT,
+    "late-answer": TRANSPORT,
     "lagging-cloud": VERSION,
     "incarnation-jump": INCARNATION,
     "incarnation-reset": INCARNATION,
@@ -51,7 +52,7 @@ STAGES = {
 }
 
 # Seconds, unless the fault says otherwise with `delay_seconds`.
-DEFAULT_DELAYS = {"slow": 3.0, "hang": 300.0, "tenants-delay": 30.0}
+DEFAULT_DELAYS = {"slow": 3.0, "late-answer": 3.0, "hang": 300.0, "tenants-delay": 30.0}
 
 
 @dataclass(slots=True)

@@ -181,6 +181,9 @@ class Metadata:
     ) -> Answer:
         if fault.name == "slow":
             return self._slow(fault.delay_seconds, in_set, machine, request)
+        if fault.name == "late-answer":
+            # What the request asks for has happened by now, and whoever asked does not know it yet.
+            return _late(fault.delay_seconds, self._sound(in_set, machine, request, now))
         if fault.name == "hang":
             return _hang(fault.delay_seconds)
         if fault.name == "reset":
@@ -221,6 +224,11 @@ _LATER = {
     500: "Internal server error",
     503: "Service unavailable",
 }
+
+
+async def _late(seconds: float, answer: Response) -> Response:
+    await asyncio.sleep(seconds)
+    return answer
 
 
 async def _hang(seconds: float) -> Response:

@@ -6,13 +6,17 @@ from random import Random
 
 LEAST_SECONDS = 1.0
 MOST_SECONDS = 60.0
+# To the backend: what was granted reaches Azure within ten seconds of its recovery, however long it was away. One that
+# is under pressure asks for more by its `Retry-After`.
+BACKEND_SECONDS = 5.0
 
 
 class Backoff:
-    """Counts failures in a row. `random` is injected."""
+    """Counts failures in a row. `random` is injected; `most` is the limit of the limit, in seconds."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, most: float = MOST_SECONDS) -> None:
         self._random = random
+        self._most = most
         self._failures = 0
 
     @property
@@ -25,7 +29,7 @@ class Backoff:
         self._failures = 0
 
     def failed(self, retry_after: float | None = None) -> float:
-        """Seconds to wait: up to 1, 2, 4 ... 60, on top of what the peer asked for with `retry_after`."""
-        limit = min(MOST_SECONDS, LEAST_SECONDS * 2 ** min(self._failures, 10))
+        """Seconds to wait: up to 1, 2, 4 ... `most`, on top of what the peer asked for with `retry_after`."""
+        limit = min(self._most, LEAST_SECONDS * 2 ** min(self._failures, 10))
         self._failures += 1
         return (retry_after or 0.0) + self._random.uniform(0.0, limit)

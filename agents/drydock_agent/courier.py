@@ -9,7 +9,7 @@ from datetime import datetime
 from random import Random
 
 from . import wire
-from .backoff import Backoff
+from .backoff import BACKEND_SECONDS, Backoff
 from .clock import Clock
 from .connections import NoAnswer
 from .enrolment import Enrolment
@@ -55,7 +55,7 @@ class Courier:
         self._orders = orders
         self._clock = clock
         self._quiet = quiet
-        self._backoff = Backoff(random)
+        self._backoff = Backoff(random, most=BACKEND_SECONDS)
         self._agent_version = agent_version
         self._last_poll_at = last_poll_at
         self._renewed = renewed

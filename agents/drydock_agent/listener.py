@@ -8,7 +8,7 @@ from datetime import datetime
 from random import Random
 
 from . import wire
-from .backoff import Backoff
+from .backoff import BACKEND_SECONDS, Backoff
 from .clock import Clock
 from .connections import NoAnswer
 from .enrolment import Enrolment
@@ -44,7 +44,7 @@ class Listener:
         self._orders = orders
         self._clock = clock
         self._quiet = quiet
-        self._backoff = Backoff(random)
+        self._backoff = Backoff(random, most=BACKEND_SECONDS)
         self._last_poll_at = last_poll_at
         self._refused = refused
         self._wait = wait

@@ -14,6 +14,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
+from django.db import InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -24,6 +25,8 @@ from fleet.operations.idempotency import KeyReused
 logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
+# When to call again while Postgres is away.
+AWAY_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,11 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
         case exceptions.Throttled():
             headers["Retry-After"] = str(max(1, math.ceil(getattr(error, "wait", None) or 1)))
             return answer(document("throttled"), headers)
+        case OperationalError() | InterfaceError():
+            # Postgres is away or is starting: whoever sent a key may repeat the call, and it happens once.
+            logger.warning("the database is away: %s", error)
+            headers["Retry-After"] = str(AWAY_SECONDS)
+            return answer(document("busy", detail="The database cannot be reached right now."), headers)
     if settings.DEBUG:
         return None
     logger.exception("a call failed")

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from azure_simulator.testing import RunningSimulator
 from drydock_agent import wire
-from drydock_agent.backoff import Backoff
+from drydock_agent.backoff import BACKEND_SECONDS, Backoff
 from drydock_agent.clock import Clock, ServerClock, from_text, to_text
 from drydock_agent.config import load
 from drydock_agent.connections import NoAnswer, trust
@@ -225,6 +225,12 @@ def test_waits_are_jittered_fully_and_grow_to_a_minute(seed: int, retry_after: f
     assert retry_after <= backoff.failed(retry_after) <= retry_after + 60
     backoff.succeeded()
     assert backoff.failed() <= 1
+
+
+@given(st.integers(0, 2**32))
+def test_the_backend_is_asked_again_within_five_seconds_however_long_it_was_away(seed: int) -> None:
+    backoff = Backoff(Random(seed), most=BACKEND_SECONDS)
+    assert all(0 <= backoff.failed() <= limit for limit in [1, 2, 4, 5, 5, 5, 5, 5, 5, 5])
 
 
 def test_a_fleet_that_was_cut_at_once_spreads() -> None:

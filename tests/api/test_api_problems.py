@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.test import Client
 
 from fleet.api import problems
@@ -128,6 +129,14 @@ def test_every_type_says_what_to_do_in_one_sentence() -> None:
 def test_detail_never_overwrites_what_every_problem_has() -> None:
     body = problems.document("too-late", more={"status": 200, "by": "ann"})
     assert (body["status"], body["by"]) == (409, "ann")
+
+
+def test_while_postgres_is_away_it_asks_to_be_called_again() -> None:
+    answer = problems.exception_handler(OperationalError("the connection is lost"), {})
+    assert answer is not None
+    assert answer.status_code == 503
+    assert answer.data["detail"].startswith("The database cannot be reached right now.")
+    assert int(answer.headers["Retry-After"]) > 0
 
 
 def test_pages_are_not_problems(db: None) -> None:

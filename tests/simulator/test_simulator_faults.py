@@ -102,6 +102,21 @@ def test_a_slow_answer_comes_late_and_is_sound(azure: Simulated) -> None:
     assert time.monotonic() - began >= 0.3
 
 
+def test_a_late_answer_is_of_something_done_at_once(azure: Simulated) -> None:
+    event_id = azure.create(set="west", type="Reboot")
+    lay(azure, "late-answer", method="POST", delay_seconds=0.5)
+    answered: list[int] = []
+    asker = threading.Thread(target=lambda: answered.append(azure.approve("WestNO_0", event_id)))
+    asker.start()
+    deadline = time.monotonic() + 5
+    while azure.control("GET", f"events/{event_id}").json["status"] != "Started" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert azure.control("GET", f"events/{event_id}").json["status"] == "Started"
+    assert answered == []
+    asker.join(5)
+    assert answered == [200]
+
+
 def test_an_answer_cut_short(azure: Simulated) -> None:
     lay(azure, "cut-short")
     with pytest.raises(http.client.IncompleteRead):

@@ -1,0 +1,48 @@
+"""What can be seen of tasks from outside: at the broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import TypeVar
+
+import redis
+
+from tests.processes import wait_for
+
+SECONDS = 15.0
+
+Sent = TypeVar("Sent")
+
+
+def popped_by_a_frozen_worker(
+    client: redis.Redis,
+    freeze: Callable[[], AbstractContextManager[None]],
+    send: Callable[[], Sent],
+    *,
+    task: str,
+    undo: ExitStack,
+) -> Sent:
+    """Send a task while the only worker waits for one and is frozen: then it is neither in the queue nor noted as
+    running, and nobody has read it.
+    """
+    undo.enter_context(
+        wait_for(lambda: _frozen_while_it_waits(client, freeze), seconds=SECONDS, what="the worker waits for a task")
+    )
+    with client.monitor() as monitor:
+        # What is pushed goes to the connection that waits for it, whether or not anybody reads there.
+        sent = send()
+        deadline = time.monotonic() + SECONDS
+        while task not in monitor.next_command()["command"]:
+            assert time.monotonic() < deadline, f"no task {task} was sent"
+    return sent
+
+
+def _frozen_while_it_waits(client: redis.Redis, freeze: Callable[[], AbstractContextManager[None]]) -> ExitStack | None:
+    """The worker, frozen while its connection is blocked in BRPOP; None when it happened to be elsewhere."""
+    with ExitStack() as frozen:
+        frozen.enter_context(freeze())
+        if any(each["cmd"] == "brpop" and "b" in each["flags"] for each in client.client_list()):
+            return frozen.pop_all()
+    return None
