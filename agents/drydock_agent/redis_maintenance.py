@@ -51,7 +51,8 @@ class Rhythm:
     pong: float = 10.0
     hurry: tuple[float, float] = (1.0, 2.0)
     hurry_for: float = 60.0
-    refused: tuple[float, float] = (60.0, 120.0)
+    # Seldom, and often enough that a mended key or right is on the pages within a minute.
+    refused: tuple[float, float] = (20.0, 40.0)
     # A connection that lasted so long was a good one; after a shorter one the waits go on growing.
     steady: float = 30.0
     # Azure closes what is old or idle in its own time; this spreads a fleet over an hour.

@@ -11,6 +11,7 @@ from typing import Any
 
 import requests
 from azure_simulator.testing import RunningSimulator
+from django.conf import settings
 
 from fleet.embedded import Urls
 from fleet.management import demo_recipes as recipes
@@ -49,7 +50,7 @@ class Ring:
         folder: Path,
         simulator: RunningSimulator,
         fleet: Path,
-        caches: Sequence[recipes.Cache] = (),
+        caches: Sequence[str] = (),
     ) -> None:
         self.urls = urls
         self.folder = folder
@@ -74,14 +75,15 @@ class Ring:
         }
         for machine in recipes.machines(fleet):
             agent = recipes.agent(
-                replace(machine, uses_caches=bool(caches)),
+                machine,
                 folder=folder,
                 fleet_url=self.url,
                 simulator_url=simulator.url,
                 join_token=self.join_token,
-                caches=caches,
+                caches=(),
             )
-            self.recipes[agent.name] = agent
+            environment = {**agent.environment, "DRYDOCK_REDIS_CACHES": " ".join(caches)}
+            self.recipes[agent.name] = replace(agent, environment=environment)
         self.processes: dict[str, Process] = {}
 
     def start(self, *names: str) -> None:
@@ -127,6 +129,25 @@ class Ring:
         answer = self.call("GET", path)
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+    def logged_in(self, who: str = "operator") -> requests.Session:
+        """A browser without a screen, logged in."""
+        session = requests.Session()
+        address = f"{self.url}/accounts/login/"
+        session.get(address, timeout=10)
+        answer = session.post(
+            address,
+            data={
+                "username": self.people[who]["username"],
+                "password": self.people[who]["password"],
+                "csrfmiddlewaretoken": session.cookies[settings.CSRF_COOKIE_NAME],
+            },
+            headers={"Referer": address},
+            timeout=10,
+        )
+        assert answer.status_code == 200, answer.text
+        assert settings.SESSION_COOKIE_NAME in session.cookies
+        return session
 
     def event(self, event_id: str) -> Any:
         """The event, or None while nobody has reported it."""
@@ -178,8 +199,11 @@ class Ring:
 
 
 @contextmanager
-def ring(urls: Urls, folder: Path, caches: Sequence[recipes.Cache] = ()) -> Iterator[Ring]:
-    """A ring that is prepared and not started, except for its pretend Azure; everything is gone afterwards."""
+def ring(urls: Urls, folder: Path, caches: Sequence[str] = ()) -> Iterator[Ring]:
+    """A ring that is prepared and not started, except for its pretend Azure; everything is gone afterwards.
+
+    `caches` are the addresses of those that each agent listens to.
+    """
     fleet = fleet_file(folder)
     with ExitStack() as stack:
         simulator = stack.enter_context(RunningSimulator(fleet))
