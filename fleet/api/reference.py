@@ -47,6 +47,7 @@ SHOWN = (
     "SetRef",
     "MachineRef",
     "CacheRef",
+    "RuleRef",
     "PresenceCounts",
     "Problem",
 )

@@ -17,6 +17,13 @@ class When(StrEnum):
     TURN = "turn"
 
 
+# Guards that a decision for later need not overcome at once: when it goes, they are asked again.
+LATER: dict[When, tuple[str, ...]] = {
+    When.PREPARED: ("not-prepared",),
+    When.TURN: ("set-in-flight", "service-in-flight", "not-prepared"),
+}
+
+
 class Wait(StrEnum):
     STAY = "stay"
     GRANT = "grant"

@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 
-from fleet.domain.conditions import When
+from fleet.domain.conditions import LATER, When
 from fleet.domain.entries import EntryKind
 from fleet.domain.guards import EventFacts, Guard, Need, guards, who_is_asked, without
 from fleet.domain.states import LOOKS, ApprovalState
@@ -154,9 +154,8 @@ def _decide(event_pk: int, decider: Decider, plan: Plan, *, now: datetime) -> Ap
         facts = take_over(event_pk, facts, decider, now=now)
     _check_time(plan, facts, now)
     found = guards(facts, now=now, expected_version=plan.expected_version)
-    if plan.when in (When.PREPARED, When.TURN):
-        # Waiting for it is what was decided; when it goes, the guards are asked again.
-        found = [guard for guard in found if guard.code not in LATER[plan.when]]
+    # Waiting for it is what was decided; when it goes, the guards are asked again.
+    found = [guard for guard in found if guard.code not in LATER.get(plan.when, ())]
     overridden = _overcome(facts, found, decider, plan.overrides or {})
     proposal = any(guard.needs is Need.SECOND for guard in found)
     if proposal and decider.by is None:
@@ -207,10 +206,6 @@ def _decide(event_pk: int, decider: Decider, plan: Plan, *, now: datetime) -> Ap
         relaying.offer(approval, facts, who_is_asked(facts)[0], now=now)
     transaction.on_commit(lambda: bells.hint_relay(approval.pk))
     return approval
-
-
-# Guards that a decision for later need not overcome at once.
-LATER = {When.PREPARED: ("not-prepared",), When.TURN: ("set-in-flight", "service-in-flight", "not-prepared")}
 
 
 def take_over(event_pk: int, facts: EventFacts, decider: Decider, *, now: datetime) -> EventFacts:

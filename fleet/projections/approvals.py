@@ -12,7 +12,7 @@ from django.db.models import Prefetch
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, OrderState
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts import name_of
-from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
+from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, rule_ref, set_ref
 
 # An order usually takes well under a second to arrive and a few to be answered; beyond this a person should look.
 SENT_OVERDUE = timedelta(seconds=5)
@@ -64,6 +64,9 @@ class ApprovalRow:
     via: str
     token_name: str
     comment: str
+    # The rule that decided, and how it was worded then.
+    rule: RuleRef | None
+    rule_wording: str
     event_version: int
     granted_at: datetime | None
     accepted_at: datetime | None
@@ -184,6 +187,8 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         via=approval.via,
         token_name=approval.token_name,
         comment=approval.comment,
+        rule=rule_ref(approval.rule) if approval.rule else None,
+        rule_wording=approval.rule_wording,
         event_version=approval.event_version,
         granted_at=approval.granted_at,
         accepted_at=approval.accepted_at,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fleet.domain.states import Presence
-from fleet.models import AvailabilitySet, Machine
+from fleet.models import AvailabilitySet, Machine, Rule
 
 KIND_LABELS = {
     "availability_set": "availability set",
@@ -51,6 +51,12 @@ class MachineRef:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleRef:
+    id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class PresenceCounts:
     """How many machines are how present. `total` counts those that are not gone."""
 
@@ -84,6 +90,10 @@ def set_ref(row: AvailabilitySet) -> SetRef:
 
 def machine_ref(row: Machine) -> MachineRef:
     return MachineRef(id=row.pk, resource_name=row.resource_name)
+
+
+def rule_ref(row: Rule) -> RuleRef:
+    return RuleRef(id=row.pk, name=row.name)
 
 
 def plain_name(name: str) -> str:

@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from fleet.api.shapes.base import (
     MachineRefSerializer,
+    RuleRefSerializer,
     SecondsUntil,
     ServerTime,
     SetRefSerializer,
@@ -49,9 +50,11 @@ class ApprovalSerializer(serializers.Serializer[Any]):
     set = SetRefSerializer()
     state = word(ApprovalState)
     by = serializers.CharField(help_text="Who decided.")
-    via = serializers.CharField(help_text="Through what: `page` or `api`.")
+    via = serializers.CharField(help_text="Through what: `page`, `api` or `rule`.")
     token_name = serializers.CharField(help_text="The token's name; empty where there was none.")
     comment = serializers.CharField()
+    rule = RuleRefSerializer(allow_null=True, help_text="The rule that decided; null where a person did.")
+    rule_wording = serializers.CharField(help_text="How the rule was worded then; empty where a person decided.")
     event_version = serializers.IntegerField(help_text="The event's version when it was decided.")
     granted_at = Time(allow_null=True)
     accepted_at = Time(allow_null=True, help_text="When Azure answered 200.")

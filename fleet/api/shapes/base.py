@@ -87,6 +87,11 @@ class CacheRefSerializer(serializers.Serializer[Any]):
     host = serializers.CharField()
 
 
+class RuleRefSerializer(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    name = serializers.CharField()
+
+
 def presence_word(help_text: str = "") -> serializers.ChoiceField:
     return word(Presence, help_text=help_text or "How present its agent is.")
 
