@@ -44,6 +44,8 @@ PARENT_SECONDS = 1.0
 # Looks after which an orphan that does not end by itself is ended.
 ORPHAN_ROUNDS = 5
 SWEEP_SECONDS = 1.0
+# The connection to Celery's broker is made so long after the start, which it would otherwise slow down.
+BROKER_SECONDS = 1.0
 
 
 class Gateway:
@@ -118,7 +120,7 @@ class Gateway:
         }
         for loop in self.loops:
             loop.start()
-        prepare_hints()
+        events.call_later(BROKER_SECONDS, prepare_hints)
         self._sweep(events)
         self._watch_signals(events)
 
