@@ -33,7 +33,7 @@ demo: $(DEMO_READY)
 	@exec $(BIN)/python manage.py demo
 
 test: $(DEV_READY)
-	@exec $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	@exec $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 check: $(DEV_READY) lint types docs
 	@$(BIN)/python requirements/lock.py --check

@@ -19,10 +19,11 @@ import psycopg
 import pytest
 import redis
 from django.db import connection
+from django.test.utils import setup_databases, teardown_databases
 from psycopg import sql
+from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.embedded import Urls, valkey
-from tests.processes import manage
 
 # In CI these must run; a skip there means that nobody looked.
 NEVER_SKIPPED_IN_CI = ("browser", "flow", "fault")
@@ -60,14 +61,29 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
     return {**browser_type_launch_args, "executable_path": shutil.which("chromium"), "args": quiet}
 
 
+# A copy of the test database from before the first test.
+TEMPLATE = f"drydock_template_{secrets.token_hex(4)}"
+
+
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """As ever; at the end nobody else may hold on to the test database, or it cannot be dropped."""
+def django_db_setup(
+    django_test_environment: None, django_db_modify_db_settings: None, django_db_blocker: DjangoDbBlocker
+) -> Iterator[None]:
+    """The test database, and its copy. The plugin's own makes none where only real processes want one."""
+    with django_db_blocker.unblock():
+        made = setup_databases(verbosity=0, interactive=False, aliases={"default"})
+        name = connection.settings_dict["NAME"]
+        # A template is a database to which nobody is connected.
+        connection.close()
+    execute("CREATE DATABASE {} TEMPLATE {}", TEMPLATE, name)
     yield
-    name = connection.settings_dict["NAME"]
-    # A server that a test has just killed may have left a session behind that ends a moment later.
+    execute("DROP DATABASE {} WITH (FORCE)", TEMPLATE)
+    # A server that a test has just killed may have left a session behind that ends a moment later; while anybody holds
+    # on to the test database it cannot be dropped.
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+    with django_db_blocker.unblock():
+        teardown_databases(made, verbosity=0)
 
 
 @pytest.fixture
@@ -97,15 +113,9 @@ def execute(statement: str, *names: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def migrated_template() -> Iterator[str]:
+def migrated_template(django_db_setup: None) -> str:
     """The name of a database with all migrations and no rows, to copy from; nobody may stay connected to it."""
-    name = f"drydock_template_{secrets.token_hex(4)}"
-    execute("CREATE DATABASE {}", name)
-    try:
-        manage("migrate", "--verbosity=0", "--skip-checks", environment={"DATABASE_URL": database_named(name)})
-        yield name
-    finally:
-        execute("DROP DATABASE {} WITH (FORCE)", name)
+    return TEMPLATE
 
 
 @pytest.fixture
@@ -132,10 +142,14 @@ def own_urls(tmp_path: Path, migrated_template: str, new_database: Callable[...,
         yield Urls(database=new_database(migrated_template), redis=redis_url)
 
 
+@pytest.fixture
+def product_passwords() -> None:
+    """For a test with a log-in at the real server: that is another process, which knows the product's hash only."""
+
+
 @pytest.fixture(autouse=True)
 def quick_passwords(request: pytest.FixtureRequest, settings: Any) -> None:
     """Nobody's password is guessed here; the slow hash of the product costs a second a person."""
-    if "gateway" in request.fixturenames:
-        # The real server is another process, which knows the product's own hash only.
+    if "product_passwords" in request.fixturenames:
         return
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

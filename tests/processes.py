@@ -30,15 +30,18 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(question: Callable[[], Found | None], *, seconds: float, what: str) -> Found:
-    """The first answer that is not None and not False; AssertionError after the time."""
+def wait_for(question: Callable[[], Found | None], *, seconds: float, what: str, every: float = 0.02) -> Found:
+    """The first answer that is not None and not False; AssertionError after the time.
+
+    `every` is the pause in seconds. A question that costs others something is asked less often: all share the cores.
+    """
     deadline = time.monotonic() + seconds
     while True:
         found = question()
         if found is not None and found is not False:
             return found
         assert time.monotonic() < deadline, f"after {seconds:g} seconds still not: {what}"
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def answers(url: str, *, status: int = 200) -> bool:

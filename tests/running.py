@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,7 +15,8 @@ from uuid import uuid4
 import requests
 
 from fleet.embedded import Urls
-from tests.processes import PYTHON, Process, answers, free_port, manage, running, wait_for
+from fleet.operations.enrolment import create_join_token
+from tests.processes import PYTHON, Process, answers, free_port, running, wait_for
 
 APPLICATION = "fleet.asgi:application"
 
@@ -38,7 +39,8 @@ class Gateway:
     def agent(self, **identity: Any) -> Agent:
         """A newly enrolled machine."""
         if not self.join_token:
-            self.join_token = manage("create_join_token", environment=self.urls.environment).strip()
+            # The test process shares the gateway's database.
+            _, self.join_token = create_join_token(comment="", expires_in=timedelta(hours=1), now=datetime.now(UTC))
         return Agent.enrolled(self.url, self.join_token, **identity)
 
     def metric(self, name: str, **labels: str) -> float:

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import connection
+from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
 
 from fleet.embedded import Urls
@@ -26,11 +29,32 @@ WIDE = {"width": 1360, "height": 860}
 PHONE = {"width": 390, "height": 844}
 
 
+def of_this_run() -> Urls:
+    return Urls(database=database_named(str(connection.settings_dict["NAME"])), redis=os.environ["REDIS_URL"])
+
+
+@pytest.fixture(scope="session")
+def one_gateway(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with running_gateway(of_this_run(), tmp_path_factory.mktemp("gateway")) as it:
+        yield it
+
+
 @pytest.fixture
-def gateway(transactional_db: None, redis_url: str, tmp_path: Path) -> Iterator[Gateway]:
-    """The real server over the database of this test."""
-    database = database_named(str(connection.settings_dict["NAME"]))
-    with running_gateway(Urls(database=database, redis=redis_url), tmp_path) as it:
+def gateway(one_gateway: Gateway, transactional_db: None, redis_url: str) -> Gateway:
+    """The real server over the emptied database; the next test finds it running."""
+    with connection.cursor() as cursor:
+        # It looks at its tables every second, also while they are emptied after the test. Whoever waits for the other
+        # in a circle, it is not this process that gives way.
+        cursor.execute(
+            "SELECT set_config('deadlock_timeout', '20s', false) WHERE current_setting('is_superuser') = 'on'"
+        )
+    return one_gateway
+
+
+@pytest.fixture
+def own_gateway(gateway: Gateway, tmp_path: Path) -> Iterator[Gateway]:
+    """A server of this test alone, to be killed."""
+    with running_gateway(gateway.urls, tmp_path) as it:
         yield it
 
 
@@ -59,15 +83,28 @@ class Watched:
         unexpected = [error for error in self.errors if not any(part in error for part in self.expected)]
         assert unexpected == []
 
+    def session_of(self, person: User) -> None:
+        """From now on this person is logged in."""
+        client = Client()
+        client.force_login(person)
+        key = client.cookies[settings.SESSION_COOKIE_NAME].value
+        self.page.context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": key, "url": self.url}])
+
     def open(self, path: str) -> None:
         self.page.goto(f"{self.url}{path}")
 
-    def log_in(self, username: str, password: str = "") -> None:
+    def log_in(self, username: str, password: str) -> None:
+        """As a person does it, with the form."""
         self.open("/accounts/login/")
         self.page.get_by_label("Name").fill(username)
-        self.page.get_by_label("Password").fill(password or f"harbour-{username}")
+        self.page.get_by_label("Password").fill(password)
         self.page.get_by_role("button", name="Log in").click()
         self.page.locator("#queue").wait_for()
+
+    def picture(self, target: Path, *, full_page: bool) -> None:
+        # The caret stays: hiding it would write a style into the page's fields, which htmx then copies into the next
+        # answer, where the policy forbids it.
+        self.page.screenshot(path=target, full_page=full_page, caret="initial")
 
     def live(self) -> None:
         """Returns once the stream is open."""
@@ -102,13 +139,14 @@ def open_page(browser: Browser, gateway: Gateway) -> Iterator[OpenPage]:
     """Opens a page of the gateway, logged in as an operator or as `who`, once it is live."""
     with watched_pages(browser) as make:
 
-        def opened(path: str = "/", *, who: str = "otto", live: bool = True, **context: Any) -> Watched:
+        def opened(
+            path: str = "/", *, who: str = "otto", live: bool = True, on: Gateway | None = None, **context: Any
+        ) -> Watched:
             if who == "otto":
                 factories.operator()
-            found = make(gateway.url, **context)
-            found.log_in(who)
-            if path != "/":
-                found.open(path)
+            found = make(on.url if on else gateway.url, **context)
+            found.session_of(User.objects.get(username=who))
+            found.open(path)
             if live:
                 found.live()
             return found

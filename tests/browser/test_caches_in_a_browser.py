@@ -87,7 +87,7 @@ def test_caches_can_be_pictured(fleet: Listeners, open_page: OpenPage, pictures:
         assert wide, f"{path} is wider than the window"
         assert serious(watched.page) == []
         target = pictures / f"{name}-{kind}.png"
-        watched.page.screenshot(path=target, full_page=name != "queue-maintenance")
+        watched.picture(target, full_page=name != "queue-maintenance")
         assert target.stat().st_size > 10_000
 
 

@@ -93,16 +93,16 @@ def test_a_cut_stream_is_replaced_by_asking_every_ten_seconds(fleet: Fleet, open
 
 
 def test_a_page_without_a_server_says_for_how_long_it_has_been_stale(
-    fleet: Fleet, open_page: OpenPage, gateway: Gateway
+    fleet: Fleet, open_page: OpenPage, own_gateway: Gateway
 ) -> None:
     fleet.enrol_set()
-    watched = open_page("/", live=False)
+    watched = open_page("/", live=False, on=own_gateway)
     page = watched.page
     page.clock.install()
     watched.open("/")
     watched.live()
     watched.expected = ("net::", "Failed to load", "htmx:")
-    gateway.process.kill()
+    own_gateway.process.kill()
     page.clock.fast_forward(45_000)
     expect(page.locator("#live")).to_have_text("stale for 40 s")
 

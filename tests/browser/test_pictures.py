@@ -36,5 +36,5 @@ def test_queue_set_and_event_can_be_pictured(fleet: Fleet, open_page: OpenPage, 
             watched.page.evaluate("scrollTo(0, 0)")
         watched.page.wait_for_timeout(400)
         target = pictures / f"{name}-{kind}.png"
-        watched.page.screenshot(path=target, full_page=kind != "phone")
+        watched.picture(target, full_page=kind != "phone")
         assert target.stat().st_size > 20_000

@@ -166,8 +166,9 @@ def test_every_service_runs_with_its_own_command_and_variables(containers: Conta
     assert containers.once("migrate", OURS["migrate"]["command"]) == 0
     with ExitStack() as stack:
         started = {name: containers.start(name, stack) for name in ("web", "worker", "beat")}
-        wait_for(lambda: containers.is_healthy("web") or None, seconds=60, what="a healthy web server")
-        wait_for(lambda: containers.is_healthy("worker") or None, seconds=60, what="a healthy worker")
+        # Their checks are programs that take long to start.
+        wait_for(lambda: containers.is_healthy("web") or None, seconds=60, what="a healthy web server", every=0.5)
+        wait_for(lambda: containers.is_healthy("worker") or None, seconds=60, what="a healthy worker", every=0.5)
         # The head of the file says how to come by a token.
         token = manage("create_join_token", environment=containers.environment("web")).split()[-1]
         containers.chosen["DRYDOCK_JOIN_TOKEN"] = token

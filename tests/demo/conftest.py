@@ -1,9 +1,11 @@
-"""The demo in a process of its own, on free ports, with a folder that the tests of one file share."""
+"""The demo in a process of its own, on free ports, with one folder.
+
+It takes long to start, so tests share it until one of them ends it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,7 +14,7 @@ from tests.processes import PYTHON, Process, free_port, start, wait_for
 SECONDS_TO_START = 90
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         "PORT": str(free_port()),
@@ -26,14 +28,32 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-@pytest.fixture
-def demo(environment: dict[str, str], tmp_path: Path) -> Iterator[Process]:
-    process = start([PYTHON, "manage.py", "demo"], environment=environment, log=tmp_path / "demo.log")
-    try:
-        wait_for(lambda: says_how_to_log_in(process) or None, seconds=SECONDS_TO_START, what="a demo that answers")
-        yield process
-    finally:
+@pytest.fixture(scope="package")
+def demos(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Process]]:
+    """The demo that runs, or a new one on the same folder where it has ended."""
+    processes: list[Process] = []
+
+    def running() -> Process:
+        if not processes or processes[-1].child.poll() is not None:
+            log = tmp_path_factory.mktemp("log") / "demo.log"
+            processes.append(start([PYTHON, "manage.py", "demo"], environment=environment, log=log))
+            process = processes[-1]
+            wait_for(
+                lambda: says_how_to_log_in(process) or None,
+                seconds=SECONDS_TO_START,
+                what="a demo that answers",
+                every=0.2,
+            )
+        return processes[-1]
+
+    yield running
+    for process in processes:
         process.kill()
+
+
+@pytest.fixture
+def demo(demos: Callable[[], Process]) -> Process:
+    return demos()
 
 
 def says_how_to_log_in(process: Process) -> bool:

@@ -46,6 +46,6 @@ def test_the_front_page_shows_what_azure_announces(
         page.mouse.move(2, 2)
         page.wait_for_timeout(500)
         target = Path(os.environ.get("SCREENSHOTS") or tmp_path) / "demo.png"
-        page.screenshot(path=target)
+        page.screenshot(path=target, caret="initial")
     assert target.stat().st_size > 20_000
     assert errors == []

@@ -41,6 +41,10 @@ def fleet_file(folder: Path, names: tuple[str, ...] = NAMES) -> Path:
     return path
 
 
+# The gateway that is asked shares its processor with everybody else of the ring.
+ASK_EVERY = 0.1
+
+
 class Ring:
     """Starts and stops its parts by name: `web`, `worker`, `beat`, `agent-<machine>`; talks to it as people do."""
 
@@ -88,18 +92,24 @@ class Ring:
 
     def start(self, *names: str) -> None:
         """Start these parts; without names all of them. Returns once the web process answers and Celery is ready."""
-        for name in names or self.recipes:
-            recipe = self.recipes[name]
-            environment = {**self.environment, **recipe.environment}
-            cwd = self.folder if name == "beat" else ROOT
-            self.processes[name] = start(
-                recipe.command, environment=environment, log=self.folder / f"{name}.log", cwd=cwd
-            )
-            if name == "web":
-                wait_for(lambda: answers(f"{self.url}/readyz"), seconds=30, what="the web process answers")
+        parts = names or tuple(self.recipes)
+        for name in parts:
+            if not name.startswith("agent-"):
+                self._start(name)
+        if "web" in parts:
+            wait_for(lambda: answers(f"{self.url}/readyz"), seconds=60, what="the web process answers", every=ASK_EVERY)
+        for name in parts:
+            if name.startswith("agent-"):
+                self._start(name)
         worker = self.processes.get("worker")
         if worker is not None:
-            wait_for(lambda: "ready." in worker.said(), seconds=30, what="the Celery worker is ready")
+            wait_for(lambda: "ready." in worker.said(), seconds=60, what="the Celery worker is ready")
+
+    def _start(self, name: str) -> None:
+        recipe = self.recipes[name]
+        environment = {**self.environment, **recipe.environment}
+        cwd = self.folder if name == "beat" else ROOT
+        self.processes[name] = start(recipe.command, environment=environment, log=self.folder / f"{name}.log", cwd=cwd)
 
     def kill(self, *names: str) -> None:
         for name in names:
@@ -161,7 +171,7 @@ class Ring:
             event = self.event(event_id)
             return event if event is not None and event["status"] == status else None
 
-        return wait_for(look, seconds=seconds, what=f"event {event_id} is {status}")
+        return wait_for(look, seconds=seconds, what=f"event {event_id} is {status}", every=ASK_EVERY)
 
     def seen_by(self, event_id: str, count: int, *, seconds: float = 20) -> None:
         """Returns once so many machines have seen the event."""
@@ -179,7 +189,7 @@ class Ring:
             machines = self.get("machines/")["results"]
             return sum(machine["presence"] == "live" for machine in machines) == count
 
-        wait_for(look, seconds=seconds, what=f"{count} machines are live")
+        wait_for(look, seconds=seconds, what=f"{count} machines are live", every=ASK_EVERY)
 
     def approve(self, event_id: str, comment: str = "agreed") -> Any:
         answer = self.call("POST", f"events/{event_id}/approvals/", json={"comment": comment})
@@ -191,7 +201,7 @@ class Ring:
             approval = self.get(f"approvals/{approval_id}/")
             return approval if approval["state"] == state else None
 
-        return wait_for(look, seconds=seconds, what=f"approval {approval_id} is {state}")
+        return wait_for(look, seconds=seconds, what=f"approval {approval_id} is {state}", every=ASK_EVERY)
 
     def starts(self) -> list[dict[str, Any]]:
         """Every `StartRequests` that reached Azure."""

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 import redis
 import requests
+from django.db import connection as django_connection
 
 from fleet.embedded import Urls
 from fleet.models import Observation, PresenceRow
@@ -86,6 +87,8 @@ def cut_connections(database: str) -> None:
             " AND application_name = 'drydock'",
             [name],
         )
+    # The test's own was among them.
+    django_connection.close()
 
 
 def test_a_cut_connection_is_made_anew_without_a_word(gateway: Gateway, servers: Urls) -> None:

@@ -71,7 +71,7 @@ def test_a_token_without_the_scope_may_not_read(gateway: Gateway) -> None:
         assert (answer.status_code, answer.json()["type"]) == (403, "not-permitted")
 
 
-def test_a_login_opens_the_stream_of_pages(gateway: Gateway) -> None:
+def test_a_login_opens_the_stream_of_pages(gateway: Gateway, product_passwords: None) -> None:
     people.ensure_person(username="vera", group="viewer", password=PASSWORD)
     browser = requests.Session()
     form = browser.get(gateway.url + "/", timeout=10)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 from fleet.embedded.leash import leashed
 from tests.processes import PYTHON, ROOT
+from tests.servers import KEPT
 
 SAMPLE = """
 import pytest
@@ -28,7 +30,8 @@ def run(folder: Path, environment: dict[str, str]) -> str:
     ended = subprocess.run(
         leashed([*command, "-p", "no:cacheprovider"]),
         cwd=ROOT,
-        env=environment,
+        # With the servers of this run: it would start some of its own for the four tests.
+        env={**{name: os.environ[name] for name in KEPT}, **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -206,6 +206,7 @@ function connect() {
   stream = new EventSource(address);
   stream.addEventListener("open", () => {
     lastContact = Date.now();
+    showLive();
     // What happened while nobody listened is not missed: everything is asked for once.
     if (opened) refreshSoon(regions());
     opened = true;
