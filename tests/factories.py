@@ -228,6 +228,10 @@ def operator(username: str = "otto") -> User:
     return person(username, "operator")
 
 
+def approver(username: str = "anna") -> User:
+    return person(username, "approver")
+
+
 def admin(username: str = "ada") -> User:
     return person(username, "admin")
 

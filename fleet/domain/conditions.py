@@ -19,7 +19,7 @@ class When(StrEnum):
 
 # Guards that a decision for later need not overcome at once: when it goes, they are asked again.
 LATER: dict[When, tuple[str, ...]] = {
-    When.PREPARED: ("not-prepared",),
+    When.PREPARED: ("not-prepared", "hook-failed"),
     When.TURN: ("set-in-flight", "service-in-flight", "not-prepared"),
 }
 

@@ -12,7 +12,7 @@ from fleet.domain.events import LOSING_TYPES
 from fleet.domain.events import facts_of as type_facts
 from fleet.domain.places import PROVISIONAL, Place
 from fleet.domain.preparing import Prepared
-from fleet.domain.states import EventStatus, Presence
+from fleet.domain.states import ApprovalState, EventStatus, Presence
 
 
 class Need(StrEnum):
@@ -171,6 +171,11 @@ def who_is_asked(facts: EventFacts) -> list[MachineFacts]:
     return [m for m in [*hit, *others] if m.live and m.lists_it]
 
 
+# What was done by a decision that has not gone to Azure yet, and what it waits for.
+WAITING_DECISIONS = {
+    ApprovalState.PROPOSED.value: ("proposed", ": a second person has to agree"),
+    ApprovalState.WAITING.value: ("approved", ": it goes once its condition is met"),
+}
 # Guards whose reason a rule may give in advance.
 ACCEPTABLE = ("lost-for-good", "not-prepared", "hook-failed", "no-approval-window", "service-in-flight")
 
@@ -197,7 +202,8 @@ def _impossible(facts: EventFacts, now: datetime, expected_version: int | None) 
 
     if facts.decision is not None:
         when = f" at {facts.decision.at:%H:%M:%S} UTC" if facts.decision.at else ""
-        block("already-decided", f"{facts.decision.by} has approved it already{when}.")
+        what, then = WAITING_DECISIONS.get(facts.decision.state, ("approved", ""))
+        block("already-decided", f"{facts.decision.by} has {what} it already{when}{then}.")
     if facts.status is EventStatus.ENDED:
         block("event-not-open", "The event is over: there is nothing left to approve.")
     elif facts.status is EventStatus.STARTED:

@@ -14,6 +14,7 @@ from fleet.operations import folding
 from fleet.operations.deciding import Decider, cleaned, judged, row_id, take_over
 from fleet.operations.entries import entry, write
 from fleet.operations.errors import Refused
+from fleet.operations.holding import write_hold
 from fleet.operations.rights import can_override, require_approve
 
 
@@ -107,36 +108,22 @@ def hold(*, event_id: str, by: User, via: str, now: datetime, reason: str, token
     require_approve(by, facts.place, verb="Holding")
     facts = take_over(event_pk, facts, Decider(via=via, by=by, token_name=token_name), now=now)
     _check_holdable(facts, event_pk)
-    row = Hold.objects.create(event_id=event_pk, by=by, via=via, token_name=token_name, reason=reason, at=now)
     text = f"{by.get_username()} holds it: nothing is approved by a rule, Azure may start it from NotBefore. “{reason}”"
-    _note(EntryKind.EVENT_HELD, text, event_pk, facts, by, via, token_name, reason, now, "hold", None, True)
-    return row
+    return write_hold(facts, event_pk, text=text, reason=reason, by=by, via=via, token_name=token_name, now=now)
 
 
 def hold_by_rule(event_pk: int, decider: Decider, facts: EventFacts, *, reason: str, now: datetime) -> Hold:
     """The same by a rule, for a locked event that nobody has decided or held."""
-    row = Hold.objects.create(
-        event_id=event_pk, rule=decider.rule, rule_wording=decider.wording, via=decider.via, reason=reason, at=now
+    return write_hold(
+        facts,
+        event_pk,
+        text=f"The rule “{decider.rule.name if decider.rule else ''}” holds it: people decide. “{reason}”",
+        reason=reason,
+        rule=decider.rule,
+        wording=decider.wording,
+        via=decider.via,
+        now=now,
     )
-    text = f"The rule “{decider.rule.name if decider.rule else ''}” holds it: people decide. “{reason}”"
-    write(
-        [
-            entry(
-                EntryKind.EVENT_HELD,
-                text,
-                at=now,
-                event_id=event_pk,
-                set_id=facts.set_id,
-                actor=decider.name,
-                via=decider.via,
-                why=reason,
-                before={"hold": None},
-                after={"hold": decider.name},
-                rule=decider.wording,
-            )
-        ]
-    )
-    return row
 
 
 @transaction.atomic
@@ -165,6 +152,7 @@ def _check_holdable(facts: EventFacts, event_pk: int) -> None:
             "already-decided",
             f"{facts.decision.by} has approved it already: withdraw that first, if it is not on its way.",
             by=facts.decision.by,
+            at=_iso(facts.decision.at) if facts.decision.at else None,
             approval=facts.decision.approval_id,
         )
     if facts.hold is not None:

@@ -2,31 +2,24 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 
 from fleet.domain.conditions import LATER, When
 from fleet.domain.entries import EntryKind
-from fleet.domain.guards import EventFacts, Guard, Need, guards, who_is_asked, without
-from fleet.domain.states import LOOKS, ApprovalState
+from fleet.domain.guards import EventFacts, Guard, Need, guards, who_is_asked
+from fleet.domain.states import LOOKS, ApprovalState, EventStatus
 from fleet.models import Approval, Order, Rule, ScheduledEvent, Wave
 from fleet.models.facts import load_facts
-from fleet.operations import bells, folding, relaying
+from fleet.operations import bells, folding, holding, relaying
 from fleet.operations.entries import entry, write
 from fleet.operations.errors import Refused
-from fleet.operations.rights import can_override, require_approve, require_override
+from fleet.operations.overcoming import overcome, told
+from fleet.operations.rights import require_approve, require_override
 
-# Guards that are a problem type of their own; every other guard that stands in the way answers `guarded`.
-OWN_TYPES = {
-    "already-decided": "already-decided",
-    "too-late": "too-late",
-    "event-not-open": "too-late",
-    "version-changed": "version-changed",
-}
 MAX_TEXT = 2000
 # The first key of the advisory locks that keep decisions about one service or set apart.
 DECIDING_LOCK = 7_001_170
@@ -153,13 +146,14 @@ def _decide(event_pk: int, decider: Decider, plan: Plan, *, now: datetime) -> Ap
         require_approve(decider.by, facts.place)
         facts = take_over(event_pk, facts, decider, now=now)
     _check_time(plan, facts, now)
-    found = guards(facts, now=now, expected_version=plan.expected_version)
-    # Waiting for it is what was decided; when it goes, the guards are asked again.
-    found = [guard for guard in found if guard.code not in LATER.get(plan.when, ())]
-    overridden = _overcome(facts, found, decider, plan.overrides or {})
+    if plan.when is When.TIME and plan.due_at is not None:
+        # The hours without approvals that count are those in which it is to go.
+        facts = replace(facts, windows=load_facts([event_pk], now=plan.due_at)[event_pk].windows)
+    found = _asked(facts, plan.when, now=now, expected_version=plan.expected_version)
+    overridden = overcome(facts, found, decider.by, plan.overrides or {})
     proposal = any(guard.needs is Need.SECOND for guard in found)
     if proposal and decider.by is None:
-        raise Refused("guarded", "It needs two people.", guards=_told(g for g in found if g.needs is Need.SECOND))
+        raise Refused("guarded", "It needs two people.", guards=told(g for g in found if g.needs is Need.SECOND))
     at_once = plan.when is When.NOW and not proposal
     state = ApprovalState.PROPOSED if proposal else ApprovalState.GRANTED if at_once else ApprovalState.WAITING
     approval = Approval.objects.create(
@@ -208,6 +202,12 @@ def _decide(event_pk: int, decider: Decider, plan: Plan, *, now: datetime) -> Ap
     return approval
 
 
+def _asked(facts: EventFacts, when: When, *, now: datetime, expected_version: int | None = None) -> list[Guard]:
+    """The guards that count for such a decision; all of them are asked again when it goes."""
+    found = guards(facts, now=now, expected_version=expected_version)
+    return [guard for guard in found if guard.code not in LATER.get(when, ())]
+
+
 def take_over(event_pk: int, facts: EventFacts, decider: Decider, *, now: datetime) -> EventFacts:
     """A person's decision beats a rule's: one that has not been sent is withdrawn. Returns the facts after it."""
     if facts.decision is None or not facts.decision.by_rule:
@@ -229,44 +229,6 @@ def _check_time(plan: Plan, facts: EventFacts, now: datetime) -> None:
         raise Refused("validation", "Say a time that is still to come, or approve now.")
     if facts.not_before is not None and plan.due_at >= facts.not_before:
         raise Refused("validation", "Say a time before NotBefore: from then on Azure may start it by itself.")
-
-
-def _overcome(
-    facts: EventFacts, found: list[Guard], decider: Decider, reasons: Mapping[str, str]
-) -> list[dict[str, str]]:
-    """What was overcome, with the reasons given. Raises Refused for what stands in the way."""
-    given = {guard.code for guard in found if guard.takes_reason and reasons.get(guard.code)}
-    standing = [guard for guard in without(found, given) if guard.needs is not Need.SECOND]
-    if standing:
-        _refuse(facts, standing)
-    if decider.by is not None and not can_override(decider.by, facts.place):
-        blocking = [guard for guard in found if guard.blocks]
-        if blocking:
-            require_override(decider.by, facts.place, verb="Going past what a guard blocks")
-    return [
-        {"code": guard.code, "sentence": guard.sentence, "reason": reasons[guard.code]}
-        for guard in found
-        if guard.code in given
-    ]
-
-
-def _told(found: Any) -> list[dict[str, object]]:
-    return [
-        {"code": g.code, "sentence": g.sentence, "needs": g.needs.value, "overridable": g.overridable} for g in found
-    ]
-
-
-def _refuse(facts: EventFacts, standing: list[Guard]) -> None:
-    first = standing[0]
-    code = OWN_TYPES.get(first.code, "guarded")
-    details: dict[str, object] = {"guards": _told(standing), "version": facts.version}
-    if code == "already-decided" and facts.decision is not None:
-        details |= {
-            "by": facts.decision.by,
-            "at": facts.decision.at.isoformat().replace("+00:00", "Z") if facts.decision.at else None,
-            "approval": facts.decision.approval_id,
-        }
-    raise Refused(code, first.sentence, **details)
 
 
 def _words(state: ApprovalState, decider: Decider, plan: Plan) -> tuple[EntryKind, str]:
@@ -294,80 +256,106 @@ def withdraw(
     """
     require_approve(by, verb="Withdrawing")
     comment = cleaned(comment)
+    event_pk = _event_of(approval_id)
     with transaction.atomic():
-        approval, facts = _its_event(approval_id)
+        facts = judged(event_pk, now=now)
+        approval = Approval.objects.select_related("event").get(pk=approval_id)
         require_approve(by, facts.place, verb="Withdrawing")
         if Order.objects.filter(approval=approval).exists():
             look = LOOKS[ApprovalState(approval.state)]
             raise Refused(
                 "too-late", f"It cannot be withdrawn: an order was offered to a machine. It stands at: {look.label}."
             )
-        reason = f"{by.get_username()} withdrew it." + (f" “{comment}”" if comment else "")
         name = by.get_username()
+        said = f" “{comment}”" if comment else ""
         closed = relaying.close(
             approval,
             ApprovalState.WITHDRAWN,
             facts=facts,
             now=now,
-            reason=reason,
+            reason=f"{name} withdrew it.{said}",
             actor=name,
             via=via,
             token_name=token_name,
             why=comment,
         )
         if not closed:
-            raise Refused("too-late", f"It cannot be withdrawn: it has ended as {approval.state}.")
+            look = LOOKS[ApprovalState(approval.state)]
+            raise Refused("too-late", f"It cannot be withdrawn, since it has ended: {look.label}. {approval.reason}")
+        if approval.decided_by_id is None and facts.hold is None and facts.status is EventStatus.SCHEDULED:
+            holding.write_hold(
+                facts,
+                event_pk,
+                text=f"{name} withdrew what the rule decided, so rules leave it alone.{said}",
+                reason=comment or "What the rule decided was withdrawn.",
+                by=by,
+                via=via,
+                token_name=token_name,
+                now=now,
+            )
     approval.refresh_from_db()
     return approval
 
 
 def consent(
-    *, approval_id: int, by: User, via: str, now: datetime, comment: str = "", token_name: str = ""
+    *,
+    approval_id: int,
+    by: User,
+    via: str,
+    now: datetime,
+    comment: str = "",
+    token_name: str = "",
+    overrides: Mapping[str, str] | None = None,
 ) -> Approval:
     """The second person agrees to a proposal: never the one who proposed it. It goes then, or waits for its condition.
 
-    The guards are asked again; those that the proposer overcame stay so. Raises Refused: `not-permitted`, `validation`,
-    `unknown-approval`, `too-late`, `guarded`.
+    The guards are asked again: those that the proposer overcame stay so, a new one takes a reason in `overrides`.
+    Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`, `guarded` (details `guards`).
     """
     require_override(by, verb="Being the second person")
     comment = cleaned(comment)
-    event_pk = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
-    if event_pk is None:
-        raise Refused("unknown-approval", "There is no approval of this id.")
+    reasons = {code: cleaned(reason, what="reason") for code, reason in (overrides or {}).items()}
+    event_pk = _event_of(approval_id)
     with alone_with(event_pk):
         facts = judged(event_pk, now=now)
-        approval = Approval.objects.select_related("event").get(pk=approval_id)
+        approval = Approval.objects.select_related("event", "decided_by").get(pk=approval_id)
         require_override(by, facts.place, verb="Being the second person")
-        if approval.decided_by_id == by.pk:
-            raise Refused("not-permitted", "The second person has to be somebody else: you proposed it yourself.")
         if approval.state != ApprovalState.PROPOSED.value:
             look = LOOKS[ApprovalState(approval.state)]
             raise Refused("too-late", f"It waits for no second person (any more). It stands at: {look.label}.")
-        overcome = {one["code"] for one in approval.overrides} | {"already-decided"}
-        found = [g for g in guards(facts, now=now) if g.code not in LATER.get(When(approval.when), ())]
-        standing = [guard for guard in without(found, overcome) if guard.needs is not Need.SECOND]
-        if standing:
-            _refuse(facts, standing)
+        if approval.decided_by_id == by.pk:
+            raise Refused("not-permitted", "The second person has to be somebody else: you proposed it yourself.")
+        before = {one["code"] for one in approval.overrides} | {"already-decided"}
+        found = [g for g in _asked(facts, When(approval.when), now=now) if g.code not in before]
+        name = by.get_username()
+        agreed = [
+            {"code": g.code, "sentence": g.sentence, "reason": comment or f"{name} agreed as the second person."}
+            for g in found
+            if g.needs is Need.SECOND
+        ]
+        # What stands here was overcome by the two of them; what comes later was seen by nobody.
+        overridden = [*approval.overrides, *overcome(facts, found, by, reasons), *agreed]
         at_once = approval.when == When.NOW.value
         target = ApprovalState.GRANTED if at_once else ApprovalState.WAITING
-        columns = {"consented_by": by, "consented_at": now, "consent_comment": comment}
+        columns = {"consented_by": by, "consented_at": now, "consent_comment": comment, "overrides": overridden}
         if not relaying.move(approval, target, **columns, **({"granted_at": now} if at_once else {})):
             raise Refused("too-late", "Somebody was first: it waits for no second person any more.")
         write(
             [
                 entry(
                     EntryKind.APPROVAL_CONSENTED,
-                    f"{by.get_username()} agreed as the second person." + (f" “{comment}”" if comment else ""),
+                    f"{name} agreed as the second person." + (f" “{comment}”" if comment else ""),
                     at=now,
                     event_id=event_pk,
                     set_id=facts.set_id,
                     approval_id=approval.pk,
-                    actor=by.get_username(),
+                    actor=name,
                     via=via,
                     token_name=token_name,
                     why=comment,
                     before={"approval": ApprovalState.PROPOSED.value},
                     after={"approval": target.value},
+                    overrides=overridden,
                 )
             ]
         )
@@ -378,10 +366,8 @@ def consent(
     return approval
 
 
-def _its_event(approval_id: int) -> tuple[Approval, EventFacts]:
+def _event_of(approval_id: int) -> int:
     event_pk = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
     if event_pk is None:
         raise Refused("unknown-approval", "There is no approval of this id.")
-    folding.lock([event_pk])
-    approval = Approval.objects.select_related("event").get(pk=approval_id)
-    return approval, load_facts([event_pk], now=approval.decided_at)[event_pk]
+    return event_pk

@@ -8,7 +8,7 @@ from django.db import transaction
 from fleet.domain.entries import EntryKind
 from fleet.domain.sets import MAX_NAME, NAMED_KINDS, PROVISIONAL, SetKey
 from fleet.domain.states import EventStatus
-from fleet.models import AvailabilitySet, Machine, ScheduledEvent
+from fleet.models import AvailabilitySet, Entry, Machine, ScheduledEvent
 from fleet.operations import folding, relaying, sets
 from fleet.operations.entries import entry, write
 from fleet.operations.errors import Refused
@@ -34,8 +34,11 @@ def name_set(
     name: str | None = None,
     kind: str | None = None,
     service: str | None = None,
+    second_person: bool | None = None,
+    token_name: str = "",
 ) -> AvailabilitySet:
-    """Name a provisional set (without a kind: an availability set), or say which service a set belongs to.
+    """Name a provisional set (without a kind: an availability set), say which service a set belongs to, or whether
+    approving in it always takes a second person.
 
     Raises Refused: `not-permitted`, `not-found`, `validation`, `set-exists` (details `set`).
     """
@@ -59,9 +62,27 @@ def name_set(
             f"the service “{row.service}”." if row.service else "no service."
         )
         written.append(entry(EntryKind.SET_NAMED, text, at=now, set_id=row.pk, actor=by.get_username(), via=via))
-    row.save(update_fields=["key", "kind", "name", "service"])
+    if second_person is not None and second_person != row.second_person:
+        written.append(_ask_for_second(row, second_person, by=by, via=via, token_name=token_name, now=now))
+    row.save(update_fields=["key", "kind", "name", "service", "second_person"])
     write(written)
     return row
+
+
+def _ask_for_second(row: AvailabilitySet, wanted: bool, *, by: User, via: str, token_name: str, now: datetime) -> Entry:
+    before, row.second_person = row.second_person, wanted
+    what = "always takes a second person" if wanted else "takes a second person only where a guard asks for one"
+    return entry(
+        EntryKind.SET_CHANGED,
+        f"{by.get_username()} said that approving here {what}.",
+        at=now,
+        set_id=row.pk,
+        actor=by.get_username(),
+        via=via,
+        token_name=token_name,
+        before={"second_person": before},
+        after={"second_person": wanted},
+    )
 
 
 def _rename(row: AvailabilitySet, name: str, kind: str) -> None:

@@ -44,8 +44,6 @@ def advance(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
 
 def _next(approval: Approval, facts: EventFacts, *, may_go: bool, now: datetime) -> Waited:
     overcome = {one["code"] for one in approval.overrides}
-    if approval.consented_by_id is not None:
-        overcome |= {"set-wants-second", "last-live-machines"}
     return next_wait(
         state=ApprovalState(approval.state),
         when=When(approval.when),
@@ -65,6 +63,7 @@ def _move_on(approval_id: int, event_pk: int, *, now: datetime) -> bool:
             return False
         turns = waves.whose_turn({approval.wave_id} if approval.wave_id else set(), now=now)
         step = _next(approval, facts, may_go=approval.pk in turns, now=now)
+        was = approval.state
         if step.do is Wait.VOID:
             return relaying.close(approval, ApprovalState.VOID, facts=facts, now=now, reason=step.reason)
         if step.do is Wait.LAPSE:
@@ -82,6 +81,8 @@ def _move_on(approval_id: int, event_pk: int, *, now: datetime) -> bool:
                     approval_id=approval.pk,
                     actor="Drydock",
                     via="relay",
+                    before={"approval": was},
+                    after={"approval": ApprovalState.GRANTED.value},
                 )
             ]
         )

@@ -3,13 +3,13 @@
 from celery import shared_task
 from django.utils import timezone
 
-from fleet.operations import relaying, sweeping
+from fleet.operations import judging, sweeping
 
 
 @shared_task(name="fleet.relay.tasks.relay_approval", ignore_result=True)
 def relay_approval(approval_id: int) -> None:
     """Take a fresh approval on its way: sent when its transaction has committed."""
-    relaying.advance_approval(approval_id=approval_id, now=timezone.now(), via="celery")
+    judging.take_on(approval_id=approval_id, now=timezone.now(), via="celery")
 
 
 @shared_task(name="fleet.relay.tasks.advance", ignore_result=True)
