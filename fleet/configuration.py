@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -53,6 +54,13 @@ SETTINGS: tuple[Setting, ...] = (
         "ALLOWED_HOSTS", "", SERVERS, "Host names to answer to, by comma, beside the one of `BASE_URL` and loopback."
     ),
     Setting("BEHIND_PROXY", "no", SERVERS, "`yes` if a proxy in front ends TLS and sets `X-Forwarded-Proto` itself."),
+    Setting(
+        "TRUSTED_PROXIES",
+        "",
+        SERVERS,
+        "Addresses or networks of proxies in front, by comma: what these write into `X-Forwarded-For` is believed, and"
+        " stands in the audit.",
+    ),
     Setting("DATABASE_SECONDS", "60", SERVERS, "How long a connection to Postgres is kept for the next request."),
     Setting(
         "LIVE_SECONDS", "60", MACHINES, "A machine is live if it was heard, and had a good poll, within this time."
@@ -146,6 +154,18 @@ class Reader:
     def words(self, name: str) -> list[str]:
         """Parts between commas, without empty ones."""
         return [word.strip() for word in self.text(name).split(",") if word.strip()]
+
+    def networks(self, name: str) -> list[str]:
+        """Addresses or networks between commas, as they were written."""
+        found = self.words(name)
+        for network in found:
+            try:
+                ip_network(network, strict=False)
+            except ValueError as error:
+                raise ImproperlyConfigured(
+                    f"{name} has to hold addresses or networks such as 10.0.0.0/8, not {network!r}."
+                ) from error
+        return found
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
         value = self.text(name)

@@ -28,6 +28,7 @@ SECRET_KEY = read.text("SECRET_KEY") or secrets.token_urlsafe(48)
 SECRET_KEY_IS_OURS = not read.text("SECRET_KEY")
 BASE_URL = read.address("BASE_URL", ("http", "https"))
 BEHIND_PROXY = read.flag("BEHIND_PROXY")
+TRUSTED_PROXIES = read.networks("TRUSTED_PROXIES")
 ALLOWED_HOSTS = [*read.words("ALLOWED_HOSTS"), urlsplit(BASE_URL).hostname or "", "localhost", "127.0.0.1", "[::1]"]
 CSRF_TRUSTED_ORIGINS = ["{0.scheme}://{0.netloc}".format(urlsplit(BASE_URL))]
 
@@ -103,6 +104,7 @@ INSTALLED_APPS = [
     "rest_framework",
 ]
 MIDDLEWARE = [
+    "fleet.asked.AskedMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

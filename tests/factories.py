@@ -14,11 +14,11 @@ from email.utils import format_datetime
 from typing import Any
 from uuid import uuid4
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from drydock_agent import wire
 
 from fleet.models import Approval, AvailabilitySet, Machine, Order, ScheduledEvent
-from fleet.operations import deciding, enrolment, keeping, people, presence, receipts, relaying, reporting, sweeping
+from fleet.operations import deciding, enrolment, keeping, presence, receipts, relaying, reporting, sweeping
 
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
@@ -217,7 +217,12 @@ class Fleet:
 
 def person(username: str, group: str) -> User:
     """A person in this group; the password is `harbour-` and the name."""
-    return people.ensure_person(username=username, group=group, password=f"harbour-{username}")
+    found, is_new = User.objects.get_or_create(username=username)
+    if is_new:
+        found.set_password(f"harbour-{username}")
+        found.save(update_fields=["password"])
+    found.groups.set([Group.objects.get_or_create(name=group)[0]])
+    return found
 
 
 def viewer(username: str = "vera") -> User:

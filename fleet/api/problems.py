@@ -52,6 +52,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "not-found": ProblemType(404, "There is no such thing", "Check the address; paths end with a slash."),
     "unknown-event": ProblemType(404, "Nobody has reported this EventId", "Look it up in the list of events."),
     "unknown-machine": ProblemType(404, "No machine has this id", "Look it up in the list of machines."),
+    "unknown-person": ProblemType(404, "Nobody has this name", "Look it up in the list of people."),
     "unknown-approval": ProblemType(404, "No approval has this id", "Look it up at its event."),
     "method-not-allowed": ProblemType(405, "This address has no such method", "Use one of the methods in `Allow`."),
     "too-slow": ProblemType(408, "The request did not come to its end in time", "Send it again, all at once."),

@@ -217,7 +217,14 @@ def take_over(event_pk: int, facts: EventFacts, decider: Decider, *, now: dateti
         return facts
     reason = f"{decider.name} decided: that beats {facts.decision.by}."
     relaying.close(
-        approval, ApprovalState.WITHDRAWN, facts=facts, now=now, reason=reason, actor=decider.name, via=decider.via
+        approval,
+        ApprovalState.WITHDRAWN,
+        facts=facts,
+        now=now,
+        reason=reason,
+        actor=decider.name,
+        via=decider.via,
+        token_name=decider.token_name,
     )
     return load_facts([event_pk], now=now)[event_pk]
 

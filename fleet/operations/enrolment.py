@@ -13,6 +13,7 @@ from fleet.domain.entries import EntryKind
 from fleet.domain.sets import read_stated
 from fleet.models import JoinToken, Machine
 from fleet.operations import bells, entries, sets
+from fleet.operations.entries import COMMAND_LINE, iso
 from fleet.operations.errors import Refused
 from fleet.operations.rights import require_administer
 from fleet.operations.secrets import hash_of, new_secret, prefix_of
@@ -28,7 +29,14 @@ class MachineIdentity:
 
 @transaction.atomic
 def create_join_token(
-    *, comment: str, expires_in: timedelta, now: datetime, by: User | None = None, set_name: str = ""
+    *,
+    comment: str,
+    expires_in: timedelta,
+    now: datetime,
+    by: User | None = None,
+    via: str = "command",
+    token_name: str = "",
+    set_name: str = "",
 ) -> tuple[JoinToken, str]:
     """A token with which agents enrol until it expires. The plain text is returned this once.
 
@@ -53,9 +61,27 @@ def create_join_token(
         created_at=now,
         expires_at=now + expires_in,
     )
-    actor = by.get_username() if by else "the command line"
+    actor = by.get_username() if by else COMMAND_LINE
     text = f"A join token was made by {actor}, valid until {token.expires_at:%Y-%m-%d %H:%M} UTC."
-    entries.write([entries.entry(EntryKind.TOKEN_CREATED, text, at=now, actor=actor, comment=comment)])
+    entries.write(
+        [
+            entries.entry(
+                EntryKind.TOKEN_CREATED,
+                text,
+                at=now,
+                actor=actor,
+                via=via,
+                token_name=token_name,
+                why=comment,
+                before={"join_token": None},
+                after={
+                    "join_token": token.prefix,
+                    "set": token.set_name,
+                    "expires_at": iso(token.expires_at),
+                },
+            )
+        ]
+    )
     return token, plain
 
 
@@ -157,7 +183,7 @@ def authenticate(*, credential: str) -> MachineIdentity | None:
 
 
 @transaction.atomic
-def revoke(*, machine_id: int, by: User, via: str, now: datetime) -> None:
+def revoke(*, machine_id: int, by: User, via: str, now: datetime, token_name: str = "") -> None:
     """End a machine's credential at once. Raises Refused `not-permitted` or `unknown-machine`."""
     require_administer(by)
     machine = Machine.objects.filter(pk=machine_id).first()
@@ -176,6 +202,9 @@ def revoke(*, machine_id: int, by: User, via: str, now: datetime) -> None:
                 set_id=machine.availability_set_id,
                 actor=by.get_username(),
                 via=via,
+                token_name=token_name,
+                before={"credential": "valid"},
+                after={"credential": "revoked"},
             )
         ]
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
@@ -22,6 +22,8 @@ class Asked:
     address: str = ""
 
 
+# Who acts where a command does: whoever may run commands on the server.
+COMMAND_LINE = "the command line"
 NOBODY = Asked()
 _asked: ContextVar[Asked] = ContextVar("asked", default=NOBODY)
 
@@ -34,6 +36,11 @@ def asked_by(request_id: str, address: str) -> Iterator[None]:
         yield
     finally:
         _asked.reset(token)
+
+
+def iso(at: datetime | None) -> str | None:
+    """A time as `before` and `after` carry it: RFC 3339 in UTC."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z") if at else None
 
 
 def entry(

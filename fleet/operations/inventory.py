@@ -1,7 +1,7 @@
 """Taking an inventory: what `az` printed becomes known machines, and says which set each of them is in."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from django.contrib.auth.models import User
@@ -14,7 +14,7 @@ from fleet.domain.entries import EntryKind
 from fleet.domain.inventory import Inventory, InventoryItem
 from fleet.models import InventoryMachine, Machine
 from fleet.operations import machines, sets
-from fleet.operations.entries import entry, write
+from fleet.operations.entries import COMMAND_LINE, entry, write
 from fleet.operations.rights import require_administer
 
 # Any number will do, as long as nothing else in this database uses it.
@@ -38,7 +38,13 @@ class Imported:
 
 @transaction.atomic
 def import_inventory(
-    *, inventory: Inventory, now: datetime, by: User | None = None, via: str = "command", complete: bool = False
+    *,
+    inventory: Inventory,
+    now: datetime,
+    by: User | None = None,
+    via: str = "command",
+    token_name: str = "",
+    complete: bool = False,
 ) -> Imported:
     """Bring what is known of machines up to this inventory. Nothing is forgotten unless it is `complete`.
 
@@ -79,12 +85,25 @@ def import_inventory(
         dropped=len(dropped),
         scale_sets=len(inventory.upgrade_notices),
     )
-    actor = by.get_username() if by else "the command line"
+    actor = by.get_username() if by else COMMAND_LINE
     text = (
         f"An inventory was imported by {actor}: {found.machines} machines, {found.new} of them new,"
         f" {found.without_agent} without an agent" + (f", {found.dropped} dropped." if complete else ".")
     )
-    write([entry(EntryKind.INVENTORY_IMPORTED, text, at=now, actor=actor, via=via, complete=complete)])
+    write(
+        [
+            entry(
+                EntryKind.INVENTORY_IMPORTED,
+                text,
+                at=now,
+                actor=actor,
+                via=via,
+                token_name=token_name,
+                after=asdict(found),
+                complete=complete,
+            )
+        ]
+    )
     return found
 
 

@@ -1,6 +1,7 @@
 """What people decide about sets: naming a provisional one, its service, and joining two that are one."""
 
 from datetime import datetime
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -8,7 +9,7 @@ from django.db import transaction
 from fleet.domain.entries import EntryKind
 from fleet.domain.sets import MAX_NAME, NAMED_KINDS, PROVISIONAL, SetKey
 from fleet.domain.states import EventStatus
-from fleet.models import AvailabilitySet, Entry, Machine, ScheduledEvent
+from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 from fleet.operations import folding, relaying, sets
 from fleet.operations.entries import entry, write
 from fleet.operations.errors import Refused
@@ -46,43 +47,50 @@ def name_set(
     row = _locked(set_id).get(set_id)
     if row is None or row.merged_into_id is not None:
         raise Refused("not-found", "There is no set of this id.")
-    written = []
+    before = _shown(row)
+    person, said = by.get_username(), []
     if name is not None:
         old, name = row.name, _clean(name)
         _rename(row, name, kind or "availability_set")
-        text = f"{by.get_username()} named the provisional set {old}: it is “{row.name}”."
-        written.append(
-            entry(EntryKind.SET_NAMED, text, at=now, set_id=row.pk, actor=by.get_username(), via=via, kind_of_set=kind)
-        )
+        said.append(f"named the provisional set {old}: it is “{row.name}”")
     elif kind is not None:
         raise Refused("validation", "A kind comes together with a name.")
     if service is not None and _clean(service)[:MAX_NAME] != row.service:
         row.service = _clean(service)[:MAX_NAME]
-        text = f"{by.get_username()} said that it belongs to " + (
-            f"the service “{row.service}”." if row.service else "no service."
-        )
-        written.append(entry(EntryKind.SET_NAMED, text, at=now, set_id=row.pk, actor=by.get_username(), via=via))
+        said.append("said that it belongs to " + (f"the service “{row.service}”" if row.service else "no service"))
     if second_person is not None and second_person != row.second_person:
-        written.append(_ask_for_second(row, second_person, by=by, via=via, token_name=token_name, now=now))
+        row.second_person = second_person
+        said.append(
+            "said that approving here "
+            + (
+                "always takes a second person"
+                if second_person
+                else "takes a second person only where a guard asks for one"
+            )
+        )
     row.save(update_fields=["key", "kind", "name", "service", "second_person"])
-    write(written)
+    if said:
+        after = _shown(row)
+        write(
+            [
+                entry(
+                    EntryKind.SET_CHANGED if name is None else EntryKind.SET_NAMED,
+                    f"{person} {' and '.join(said)}.",
+                    at=now,
+                    set_id=row.pk,
+                    actor=person,
+                    via=via,
+                    token_name=token_name,
+                    before={field: value for field, value in before.items() if after[field] != value},
+                    after={field: value for field, value in after.items() if before[field] != value},
+                )
+            ]
+        )
     return row
 
 
-def _ask_for_second(row: AvailabilitySet, wanted: bool, *, by: User, via: str, token_name: str, now: datetime) -> Entry:
-    before, row.second_person = row.second_person, wanted
-    what = "always takes a second person" if wanted else "takes a second person only where a guard asks for one"
-    return entry(
-        EntryKind.SET_CHANGED,
-        f"{by.get_username()} said that approving here {what}.",
-        at=now,
-        set_id=row.pk,
-        actor=by.get_username(),
-        via=via,
-        token_name=token_name,
-        before={"second_person": before},
-        after={"second_person": wanted},
-    )
+def _shown(row: AvailabilitySet) -> dict[str, Any]:
+    return {"name": row.name, "kind": row.kind, "service": row.service, "second_person": row.second_person}
 
 
 def _rename(row: AvailabilitySet, name: str, kind: str) -> None:
@@ -100,7 +108,7 @@ def _rename(row: AvailabilitySet, name: str, kind: str) -> None:
 
 
 @transaction.atomic
-def merge_sets(*, set_id: int, into: int, by: User, via: str, now: datetime) -> AvailabilitySet:
+def merge_sets(*, set_id: int, into: int, by: User, via: str, now: datetime, token_name: str = "") -> AvailabilitySet:
     """Join two sets that are one: machines, events and inventory move, entries stay and are shown at both.
 
     Returns the set that remains. Raises Refused: `not-permitted`, `not-found`, `validation`.
@@ -123,7 +131,13 @@ def merge_sets(*, set_id: int, into: int, by: User, via: str, now: datetime) -> 
         raise Refused("validation", "Sets of two subscriptions cannot be one: Azure knows no such set.")
     person = by.get_username()
     joined = sets.join(
-        source, target, text=f"{person} merged “{source.name}” into “{target.name}”.", now=now, actor=person, via=via
+        source,
+        target,
+        text=f"{person} merged “{source.name}” into “{target.name}”.",
+        now=now,
+        actor=person,
+        via=via,
+        token_name=token_name,
     )
     disputed = Machine.objects.filter(availability_set=target).exclude(set_warnings=[]).order_by("pk")
     write([joined, *sets.judge_again(disputed.select_related("availability_set"), now=now)])

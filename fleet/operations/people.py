@@ -1,9 +1,9 @@
-"""People, their groups and their tokens."""
+"""The tokens of people, and who a token or a session belongs to."""
 
 from datetime import datetime, timedelta
 
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
 from django.db import transaction
 from django.utils.crypto import constant_time_compare
@@ -12,39 +12,36 @@ from fleet.domain.entries import EntryKind
 from fleet.models import ApiToken
 from fleet.operations import entries
 from fleet.operations.errors import Refused
-from fleet.operations.rights import GROUPS, require_administer
+from fleet.operations.rights import can_administer, can_approve, can_read, require_administer
 from fleet.operations.secrets import hash_of, new_secret, prefix_of
 
 SCOPES = ("read", "approve", "admin")
 
 
-def ensure_groups() -> None:
-    """Make the groups of the product where they are missing."""
-    for name in GROUPS:
-        Group.objects.get_or_create(name=name)
-
-
-@transaction.atomic
-def ensure_person(*, username: str, group: str, password: str) -> User:
-    """A person of this name in exactly this group, with this password."""
-    if group not in GROUPS:
-        raise Refused("validation", f"There is no group {group!r}: choose one of {', '.join(GROUPS)}.")
-    ensure_groups()
-    person, _ = User.objects.get_or_create(username=username)
-    if not person.check_password(password):
-        person.set_password(password)
-        person.save(update_fields=["password"])
-    person.groups.set([Group.objects.get(name=group)])
-    return person
+# Who may have a token with which scope.
+NEEDED = {
+    "read": (can_read, "a viewer"),
+    "approve": (can_approve, "an operator"),
+    "admin": (can_administer, "an admin"),
+}
+MAX_TOKEN_NAME = 200
+MAX_TOKEN_TIME = timedelta(days=366)
 
 
 @transaction.atomic
 def issue_token(
-    *, user: User, name: str, scopes: list[str], now: datetime, expires_at: datetime | None = None
+    *,
+    user: User,
+    name: str,
+    scopes: list[str],
+    now: datetime,
+    expires_at: datetime | None = None,
+    via: str = "command",
+    token_name: str = "",
 ) -> tuple[ApiToken, str]:
     """A new token of this person. The plain text is returned this once; a hash is kept.
 
-    Raises Refused `validation` for an unknown scope or none.
+    Rights are asked anew at each call that carries it. Raises Refused `validation` for an unknown scope or none.
     """
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
@@ -59,11 +56,65 @@ def issue_token(
         created_at=now,
         expires_at=expires_at,
     )
-    text = f"An API token “{name}” of {user.get_username()} was made."
     entries.write(
-        [entries.entry(EntryKind.TOKEN_CREATED, text, at=now, actor=user.get_username(), scopes=token.scopes)]
+        [
+            entries.entry(
+                EntryKind.TOKEN_CREATED,
+                f"An API token “{name}” of {user.get_username()} was made.",
+                at=now,
+                actor=entries.COMMAND_LINE if via == "command" else user.get_username(),
+                via=via,
+                token_name=token_name,
+                before={"token": None},
+                after={"token": token.prefix, "scopes": token.scopes, "expires_at": entries.iso(expires_at)},
+                person=user.get_username(),
+            )
+        ]
     )
     return token, plain
+
+
+def make_own_token(
+    *,
+    by: User,
+    via: str,
+    name: str,
+    scopes: list[str],
+    expires_in: timedelta,
+    now: datetime,
+    carried: ApiToken | None = None,
+) -> tuple[ApiToken, str]:
+    """A token for oneself, which may no more than its person; the plain text is returned this once.
+
+    `carried` is the token that the request itself came with: the new one may no more and lives no longer than it, so
+    that a token in wrong hands cannot outlive itself. Raises Refused `not-permitted` or `validation`.
+    """
+    if not can_read(by):
+        raise Refused("not-permitted", "Making a token needs the right of a viewer. Ask an admin of your installation.")
+    name = name.replace("\x00", "").strip()
+    if not name or len(name) > MAX_TOKEN_NAME:
+        raise Refused("validation", f"Give the token a name of up to {MAX_TOKEN_NAME} characters: what is it for?")
+    if not timedelta(0) < expires_in <= MAX_TOKEN_TIME:
+        raise Refused("validation", f"A token lives for more than no time and at most {MAX_TOKEN_TIME.days} days.")
+    for scope, (allowed, right) in NEEDED.items():
+        if scope in scopes and not allowed(by):
+            raise Refused("not-permitted", f"A token with the scope `{scope}` needs the right of {right}.")
+    expires_at = now + expires_in
+    if carried is not None:
+        beyond = [scope for scope in SCOPES if scope in scopes and scope not in carried.scopes]
+        if beyond:
+            raise Refused("not-permitted", f"The token that asks has not got the scope `{beyond[0]}` itself.")
+        if carried.expires_at is not None:
+            expires_at = min(expires_at, carried.expires_at)
+    return issue_token(
+        user=by,
+        name=name,
+        scopes=scopes,
+        now=now,
+        expires_at=expires_at,
+        via=via,
+        token_name=carried.name if carried else "",
+    )
 
 
 def person_of_token(*, token: str, now: datetime) -> tuple[User, ApiToken] | None:
@@ -81,7 +132,9 @@ def person_of_token(*, token: str, now: datetime) -> tuple[User, ApiToken] | Non
 
 
 @transaction.atomic
-def end_token(*, prefix: str, now: datetime, by: User | None = None) -> ApiToken:
+def end_token(
+    *, prefix: str, now: datetime, by: User | None = None, via: str = "command", token_name: str = ""
+) -> ApiToken:
     """End a token at once, named by its public prefix or by itself; without `by` on the command line.
 
     Its owner and admins may. Raises Refused `validation` for one that is not known or has ended, `not-permitted`.
@@ -93,9 +146,22 @@ def end_token(*, prefix: str, now: datetime, by: User | None = None) -> ApiToken
         require_administer(by)
     if not ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(revoked_at=now):
         raise Refused("validation", "This token has ended already.")
-    actor = by.get_username() if by else "the command line"
-    text = f"The API token “{token.name}” of {token.user.get_username()} was ended by {actor}."
-    entries.write([entries.entry(EntryKind.TOKEN_ENDED, text, at=now, actor=actor, prefix=token.prefix)])
+    actor = by.get_username() if by else entries.COMMAND_LINE
+    entries.write(
+        [
+            entries.entry(
+                EntryKind.TOKEN_ENDED,
+                f"The API token “{token.name}” of {token.user.get_username()} was ended by {actor}.",
+                at=now,
+                actor=actor,
+                via=via,
+                token_name=token_name,
+                before={"token": token.prefix},
+                after={"token": None},
+                person=token.user.get_username(),
+            )
+        ]
+    )
     return token
 
 

@@ -265,6 +265,7 @@ def join(
     event_id: int | None = None,
     actor: str = "Drydock",
     via: str = "",
+    token_name: str = "",
 ) -> Entry:
     """Move everything of one set into another; the entry to write. Entries keep the set that they were written of."""
     # Locked in the order of their ids, as everybody locks events.
@@ -290,6 +291,9 @@ def join(
         event_id=event_id,
         actor=actor,
         via=via,
+        token_name=token_name,
+        before={"sets": [source.name, target.name]},
+        after={"sets": [target.name]},
         source_set=source.pk,
     )
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from fleet.embedded import Urls, valkey
 from fleet.models import Order
-from fleet.operations import bells, deciding, people
+from fleet.operations import bells, deciding, membership
 from tests.factories import listing
 from tests.processes import wait_for
 from tests.running import Agent, Gateway, running_gateway
@@ -32,7 +32,9 @@ def approve_for(agent: Agent) -> Order:
     name = f"vm-{agent.vm_id[:8]}"
     event = listing(event_id, resources=[name], not_before=timezone.now() + timedelta(minutes=10))
     assert agent.post(agent.document(incarnation=agent.seq + 1, events=(event,))).json()["refused"] == []
-    person = people.ensure_person(username="olga", group="operator", password="long enough to be one")
+    person = membership.ensure_person(
+        username="olga", group="operator", password="long enough to be one", now=timezone.now()
+    )
     deciding.grant(event_id=event_id, by=person, via="api", comment="", now=timezone.now())
     return Order.objects.get(approval__event__event_id=event_id)
 
@@ -181,7 +183,9 @@ def test_nothing_due_waits_for_celery(servers: Urls, folder: Path) -> None:
         for agent in agents:
             agent.post(agent.document(incarnation=5, events=(event,)))
         time.sleep(2.5)
-        person = people.ensure_person(username="olga", group="operator", password="long enough to be one")
+        person = membership.ensure_person(
+            username="olga", group="operator", password="long enough to be one", now=timezone.now()
+        )
         deciding.grant(event_id=event_id, by=person, via="api", comment="", now=timezone.now())
         first = Order.objects.get(approval__event__event_id=event_id)
         other = next(agent for agent in agents if agent.vm_id != first.machine.vm_id)

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from fleet.embedded import Urls
 from fleet.models import Entry
-from fleet.operations import bells, people
+from fleet.operations import bells, membership, people
 from tests.processes import wait_for
 from tests.running import Gateway, running_gateway
 
@@ -29,7 +29,7 @@ Event = dict[str, str]
 @pytest.fixture(scope="module")
 def token(servers: Urls) -> str:
     """A token of a viewer."""
-    person = people.ensure_person(username="vera", group="viewer", password=PASSWORD)
+    person = membership.ensure_person(username="vera", group="viewer", password=PASSWORD, now=timezone.now())
     return people.issue_token(user=person, name="stream", scopes=["read"], now=timezone.now())[1]
 
 
@@ -65,14 +65,14 @@ def test_a_stream_needs_a_person(gateway: Gateway) -> None:
 
 
 def test_a_token_without_the_scope_may_not_read(gateway: Gateway) -> None:
-    person = people.ensure_person(username="oskar", group="operator", password=PASSWORD)
+    person = membership.ensure_person(username="oskar", group="operator", password=PASSWORD, now=timezone.now())
     _, plain = people.issue_token(user=person, name="approver", scopes=["approve"], now=timezone.now())
     with closing(listen(gateway, plain)) as answer:
         assert (answer.status_code, answer.json()["type"]) == (403, "not-permitted")
 
 
 def test_a_login_opens_the_stream_of_pages(gateway: Gateway, product_passwords: None) -> None:
-    people.ensure_person(username="vera", group="viewer", password=PASSWORD)
+    membership.ensure_person(username="vera", group="viewer", password=PASSWORD, now=timezone.now())
     browser = requests.Session()
     form = browser.get(gateway.url + "/", timeout=10)
     fields = {"username": "vera", "password": PASSWORD, "csrfmiddlewaretoken": browser.cookies["drydock_csrf"]}
@@ -204,7 +204,7 @@ def test_an_id_of_another_database_begins_anew(gateway: Gateway, token: str) -> 
             stream = events(answer)
             assert next(stream)["event"] == "clock"
             agent = gateway.agent()
-            assert any(f"vm-{agent.vm_id[:8]}" in event["data"] for event in itertools.islice(stream, 3))
+            assert any(f"vm-{agent.vm_id[:8]}" in event["data"] for event in itertools.islice(stream, 5))
 
 
 def test_a_stream_pings_ends_itself_and_is_counted(servers: Urls, token: str, folder: Path) -> None:

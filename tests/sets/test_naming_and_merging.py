@@ -35,7 +35,7 @@ def test_a_named_set_keeps_its_machines_and_its_history() -> None:
     named = name(fleet, row, name=" web ", service="shop")
     assert (named.pk, named.kind, named.name, named.service) == (row.pk, "availability_set", "web", "shop")
     kinds = [entry.kind.value for entry in timeline.for_set(set_id=row.pk).results]
-    assert kinds == ["set_named", "set_named", "machine_enrolled"]
+    assert kinds == ["set_named", "machine_enrolled"]
     assert instance(fleet, "a").availability_set == named
     # A machine that states the same set is in it at once.
     assert fleet.enrol("b", availability_set="WEB").machine.availability_set == named

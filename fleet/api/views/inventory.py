@@ -9,7 +9,7 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from fleet.api.authentication import person_of
+from fleet.api.authentication import person_of, token_name
 from fleet.api.calls import Call, problem_answers
 from fleet.api.problems import Problem
 from fleet.api.shapes.inventory import BlindSpotSerializer, ImportedSerializer
@@ -68,7 +68,12 @@ class Inventory(Call):
         except InventoryError as error:
             raise wrong(str(error)) from error
         found = import_inventory(
-            inventory=inventory, by=person_of(request), via="api", complete=complete == "true", now=self.now
+            inventory=inventory,
+            by=person_of(request),
+            via="api",
+            token_name=token_name(request),
+            complete=complete == "true",
+            now=self.now,
         )
         return self.shown(ImportedSerializer, found)
 

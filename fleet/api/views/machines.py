@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from fleet.api.authentication import person_of
+from fleet.api.authentication import person_of, token_name
 from fleet.api.calls import Call, filtered, names_of, problem_answers, query_parameters
 from fleet.api.problems import Problem
 from fleet.api.shapes.base import values_of
@@ -72,7 +72,9 @@ class RevokeMachine(Call):
         responses={200: MachineDetailSerializer, **problem_answers(404)},
     )
     def post(self, request: Request, machine_id: int) -> Response:
-        enrolment.revoke(machine_id=machine_id, by=person_of(request), via="api", now=self.now)
+        enrolment.revoke(
+            machine_id=machine_id, by=person_of(request), via="api", token_name=token_name(request), now=self.now
+        )
         return self.shown(MachineDetailSerializer, detail_of(machine_id, self.now))
 
 
@@ -92,6 +94,8 @@ class JoinTokens(Call):
             expires_in=timedelta(seconds=wanted["expires_in_seconds"]),
             set_name=wanted["set"],
             by=person_of(request),
+            via="api",
+            token_name=token_name(request),
             now=self.now,
         )
         made = {

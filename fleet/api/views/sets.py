@@ -6,7 +6,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from fleet.api.authentication import person_of
+from fleet.api.authentication import person_of, token_name
 from fleet.api.calls import Call, filtered, names_of, problem_answers, query_parameters
 from fleet.api.problems import Problem
 from fleet.api.shapes.machines import SetSerializer
@@ -57,7 +57,9 @@ class Set(Call):
     )
     def patch(self, request: Request, set_id: int) -> Response:
         wanted = self.read(NameSetSerializer, request)
-        naming.name_set(set_id=set_id, by=person_of(request), via="api", now=self.now, **wanted)
+        naming.name_set(
+            set_id=set_id, by=person_of(request), via="api", token_name=token_name(request), now=self.now, **wanted
+        )
         return shown(set_id, self)
 
 
@@ -73,7 +75,9 @@ class MergeSet(Call):
     )
     def post(self, request: Request, set_id: int) -> Response:
         into = self.read(MergeSetSerializer, request)["into"]
-        naming.merge_sets(set_id=set_id, into=into, by=person_of(request), via="api", now=self.now)
+        naming.merge_sets(
+            set_id=set_id, into=into, by=person_of(request), via="api", token_name=token_name(request), now=self.now
+        )
         return shown(into, self)
 
 

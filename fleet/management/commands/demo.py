@@ -246,7 +246,9 @@ def story_of_silence(agents: dict[str, Worker]) -> Iterator[None]:
 
 def welcome(credentials: dict[str, Any], folder: Path) -> str:
     """What a visitor needs to know, and no more."""
-    people = "\n".join(f"    {group:<9} {credentials[group]['password']}" for group in ("operator", "viewer", "admin"))
+    people = "\n".join(
+        f"    {group:<9} {credentials[group]['password']}" for group in ("operator", "approver", "viewer", "admin")
+    )
     return f"""
 Drydock answers at {credentials["url"]}
 

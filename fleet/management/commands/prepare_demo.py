@@ -14,10 +14,16 @@ from django.utils import timezone
 
 from fleet.management.private_files import write_private
 from fleet.operations.enrolment import create_join_token
-from fleet.operations.people import ensure_person, issue_token, person_of_token
+from fleet.operations.membership import ensure_person
+from fleet.operations.people import issue_token, person_of_token
 
 # Each group of people with what its token may do.
-PEOPLE = {"viewer": ["read"], "operator": ["read", "approve"], "admin": ["read", "approve", "admin"]}
+PEOPLE = {
+    "viewer": ["read"],
+    "operator": ["read", "approve"],
+    "approver": ["read", "approve"],
+    "admin": ["read", "approve", "admin"],
+}
 JOIN_TOKEN_TIME = timedelta(days=30)
 
 
@@ -47,7 +53,7 @@ class Command(BaseCommand):
 def credentials(group: str, scopes: list[str], before: dict[str, str], now: datetime) -> dict[str, str]:
     """The person's name, password and token: those of the last start where the database still knows them."""
     password = before.get("password") or secrets.token_urlsafe(12)
-    person = ensure_person(username=group, group=group, password=password)
+    person = ensure_person(username=group, group=group, password=password, now=now)
     token = before.get("token", "")
     if not token or person_of_token(token=token, now=now) is None:
         _, token = issue_token(user=person, name="The demo's credentials file", scopes=scopes, now=now)

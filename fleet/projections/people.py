@@ -1,0 +1,144 @@
+"""People as admins see them, and as they see themselves."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Q
+
+from fleet.models import ApiToken, Profile, Scope
+from fleet.projections.paging import Page, Segment, read_page
+
+# From the least to the most: who is in several may what the last of them may.
+GROUPS = ("viewer", "operator", "approver", "admin")
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRow:
+    """Sets in which a person may act: `kind` is `name`, `service` or `resource_group`."""
+
+    kind: str
+    pattern: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind.replace('_', ' ')} {self.pattern}"
+
+
+@dataclass(frozen=True, slots=True)
+class PersonRow:
+    """`group` is the one that counts; empty for somebody in none. No scopes at all: everywhere."""
+
+    username: str
+    group: str
+    superuser: bool
+    active: bool
+    scopes: tuple[ScopeRow, ...]
+    joined_at: datetime
+    last_login_at: datetime | None
+    tokens: int
+
+    @property
+    def right(self) -> str:
+        return "superuser" if self.superuser else self.group or "no group"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A token without its secret. `prefix` is its public beginning, by which it is named."""
+
+    prefix: str
+    name: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    ended_at: datetime | None
+
+    def usable(self, now: datetime) -> bool:
+        return self.ended_at is None and (self.expires_at is None or self.expires_at > now)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSettings:
+    """`time_zone` is an IANA name, `browser`, or empty for UTC."""
+
+    time_zone: str = ""
+    shortcuts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """Who asks, and what they may."""
+
+    person: PersonRow
+    settings: OwnSettings
+
+
+def own_settings(*, user_id: int) -> OwnSettings:
+    """What this person (row id) has chosen. One query."""
+    row = Profile.objects.filter(pk=user_id).first()
+    return OwnSettings(time_zone=row.time_zone, shortcuts=row.shortcuts) if row else OwnSettings()
+
+
+def listing(*, cursor: str | None = None, size: int | None = None, q: str = "") -> Page[PersonRow]:
+    """By name. Three queries."""
+    users = User.objects.filter(username__icontains=q) if q else User.objects.all()
+    return read_page([Segment(users, "username")], cursor=cursor, size=size).map(_rows)
+
+
+def detail(*, username: str) -> PersonRow | None:
+    """One person by the exact name. Up to four queries."""
+    found = _rows(list(User.objects.filter(username=username)))
+    return found[0] if found else None
+
+
+def me(*, user_id: int) -> Me:
+    """Five queries."""
+    return Me(person=_rows([User.objects.get(pk=user_id)])[0], settings=own_settings(user_id=user_id))
+
+
+def tokens(*, username: str, with_ended: bool = False) -> tuple[TokenRow, ...]:
+    """Somebody's tokens, newest first, at most 500. One query."""
+    rows = ApiToken.objects.filter(user__username=username).order_by("-created_at", "-pk")
+    if not with_ended:
+        rows = rows.filter(revoked_at__isnull=True)
+    return tuple(
+        TokenRow(
+            prefix=row.prefix,
+            name=row.name,
+            scopes=tuple(row.scopes),
+            created_at=row.created_at,
+            expires_at=row.expires_at,
+            last_used_at=row.last_used_at,
+            ended_at=row.revoked_at,
+        )
+        for row in rows[:500]
+    )
+
+
+def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
+    ids = [user.pk for user in users]
+    groups: dict[int, set[str]] = defaultdict(set)
+    for user_id, name in User.groups.through.objects.filter(user__in=ids).values_list("user_id", "group__name"):
+        groups[user_id].add(name)
+    scopes: dict[int, list[ScopeRow]] = defaultdict(list)
+    for row in Scope.objects.filter(user__in=ids).order_by("kind", "pattern"):
+        scopes[row.user_id].append(ScopeRow(kind=row.kind, pattern=row.pattern))
+    live = Count("api_tokens", filter=Q(api_tokens__revoked_at__isnull=True))
+    counts = dict(User.objects.filter(pk__in=ids).annotate(live=live).values_list("pk", "live"))
+    return tuple(
+        PersonRow(
+            username=user.get_username(),
+            group=next((name for name in reversed(GROUPS) if name in groups[user.pk]), ""),
+            superuser=user.is_superuser,
+            active=user.is_active,
+            scopes=tuple(scopes[user.pk]),
+            joined_at=user.date_joined,
+            last_login_at=user.last_login,
+            tokens=counts.get(user.pk, 0),
+        )
+        for user in users
+    )
