@@ -15,6 +15,11 @@ from fleet.operations.entries import entry, write
 from fleet.operations.errors import Refused
 from fleet.operations.rights import require_administer
 
+SECOND_PERSON = {
+    True: "said that approving here always takes a second person",
+    False: "said that approving here takes a second person only where a guard asks for one",
+}
+
 
 def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
     rows = AvailabilitySet.objects.select_for_update(of=("self",)).filter(pk__in=set_ids).order_by("pk")
