@@ -12,6 +12,7 @@ MAY_CATCH_EVERYTHING = {
     "agents/drydock_agent/loop.py:Crew._work": "the loop of an agent's part: a mistake in one part must end no other",
     "fleet/gateway/loops.py:Loop.run": "the loop of a gateway's thread: it must go on after any failure",
     "fleet/gateway/committing.py:Committer._record": "whatever one report breaks, the others are committed",
+    "fleet/operations/ruling.py:_apart": "whatever is wrong with one event or one rule, the others are judged",
 }
 CATCHES_EVERYTHING = {"Exception", "BaseException"}
 
