@@ -43,7 +43,14 @@ SETTINGS: tuple[Setting, ...] = (
         SERVERS,
         "Redis or Valkey, as `redis://`, `rediss://` or `unix://`. Bells and ids only. Required.",
     ),
-    Setting("SECRET_KEY", "", SERVERS, "Signs sessions. A long random text, the same for every process. Required."),
+    Setting(
+        "SECRET_KEY",
+        "",
+        SERVERS,
+        "Signs sessions and encrypts the keys that sign orders. A long random text, the same for every process. "
+        "Required.",
+    ),
+    Setting("SECRET_KEY_FALLBACKS", "", SERVERS, "Earlier values of `SECRET_KEY`, by comma, that are still honoured."),
     Setting(
         "BASE_URL",
         "http://127.0.0.1:8000",

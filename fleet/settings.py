@@ -25,6 +25,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 DEBUG = read.flag("DEBUG")
 # Without a key each process makes its own: nothing can be forged, and logins end with the process. A check says so.
 SECRET_KEY = read.text("SECRET_KEY") or secrets.token_urlsafe(48)
+SECRET_KEY_FALLBACKS = read.words("SECRET_KEY_FALLBACKS")
 SECRET_KEY_IS_OURS = not read.text("SECRET_KEY")
 BASE_URL = read.address("BASE_URL", ("http", "https"))
 BEHIND_PROXY = read.flag("BEHIND_PROXY")

@@ -21,7 +21,7 @@ FOLDER = ROOT / "requirements"
 OUTPUTS: dict[str, list[str]] = {
     "uv.txt": ["requirements/uv.in"],
     "base.txt": ["pyproject.toml", "requirements/build.in"],
-    "agent.txt": ["agents/pyproject.toml", "requirements/build.in", "--extra", "redis"],
+    "agent.txt": ["agents/pyproject.toml", "requirements/build.in", "--extra", "redis", "--extra", "signed"],
     "demo.txt": ["pyproject.toml", "requirements/build.in", "requirements/uv.in", "--extra", "demo"],
     "dev.txt": ["pyproject.toml", "requirements/build.in", "requirements/uv.in", "--extra", "demo", "--extra", "dev"],
 }

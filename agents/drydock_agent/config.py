@@ -8,6 +8,7 @@ import tomllib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from .redis_maintenance_caches import Cache, caches_of
 
 SET_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")
 DISCOVERY = ("auto", "always", "never")
+SIGNED = ("auto", "always", "never")
 DEFAULT_IMDS_URL = "http://169.254.169.254"
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -42,6 +44,7 @@ class Settings:
     hooks_dir: Path
     hook_timeout_seconds: float
     redis_caches: tuple[Cache, ...]
+    signed_orders: str
     ca_file: str
     log_level: str
 
@@ -180,6 +183,15 @@ def _level(value: object) -> str:
     return text
 
 
+def _signed(value: object) -> str:
+    text = _text(value).lower()
+    if text not in SIGNED:
+        raise ValueError(f"must be one of {', '.join(SIGNED)}, not {text!r}")
+    if text == "always" and find_spec("cryptography") is None:
+        raise ValueError("is always, which needs the extra: pip install 'drydock-agent[signed]'")
+    return text
+
+
 def _discovery(value: object) -> str:
     text = _text(value).lower()
     if text not in DISCOVERY:
@@ -203,6 +215,7 @@ SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object
     "hooks_dir": (default_hooks_dir, _path),
     "hook_timeout_seconds": ("300", _seconds(1, 86400)),
     "redis_caches": ("", caches_of),
+    "signed_orders": ("auto", _signed),
     "ca_file": ("", _file),
     "log_level": ("info", _level),
 }

@@ -16,6 +16,7 @@ from .enrolment import Enrolment
 from .fleet import Acknowledgement, Fleet, Refused
 from .orders import Orders
 from .quiet import Quiet
+from .signatures import Keyring
 from .spool import Spool, SpoolError, Stored
 from .state import StateError
 
@@ -39,6 +40,7 @@ class Courier:
         wake: threading.Event,
         fleet: Fleet,
         enrolment: Enrolment,
+        keyring: Keyring,
         spool: Spool,
         orders: Orders,
         clock: Clock,
@@ -51,6 +53,7 @@ class Courier:
         self.wake = wake
         self._fleet = fleet
         self._enrolment = enrolment
+        self._keyring = keyring
         self._spool = spool
         self._orders = orders
         self._clock = clock
@@ -146,8 +149,10 @@ class Courier:
             last_poll_at=poll_at,
             agent_version=self._agent_version,
             held=self._orders.held(),
+            signing_keys=self._keyring.trusted,
         )
         answer = self._fleet.report(secret, request, batch)
+        self._keyring.hear(answer.key_words)
         # Orders first: they are in a hurry, and nothing about them depends on the spool's tidying up.
         self._orders.take(answer.orders, answer.unreadable)
         if not self._spool.acknowledge(answer.acknowledged, answer.refused):

@@ -9,6 +9,7 @@ from . import wire
 from .config import Settings
 from .fleet import Fleet
 from .identity import Identity, resource_name
+from .signatures import Keyring
 from .state import Credential, StateFolder
 
 
@@ -23,12 +24,14 @@ class Enrolment:
         state: StateFolder,
         agent_version: str,
         enrolled: Callable[[], None],
+        keyring: Keyring,
     ) -> None:
         self._settings = settings
         self._identity = identity
         self._state = state
         self._agent_version = agent_version
         self._enrolled = enrolled
+        self._keyring = keyring
         self._lock = threading.Lock()
         stored = state.credential()
         # A disk that was cloned brings another machine's credential along.
@@ -54,7 +57,7 @@ class Enrolment:
 
     def enrol(self, fleet: Fleet) -> None:
         """Ask for a credential and store it. Raises what `fleet` raises, and `StateError`."""
-        secret = fleet.enrol(
+        granted = fleet.enrol(
             wire.EnrolRequest(
                 join_token=self._settings.join_token,
                 machine_id=self._identity.machine_id,
@@ -67,6 +70,7 @@ class Enrolment:
         )
         # Used even where it cannot be stored: the spool is full of news, and enrolling again costs only a warning.
         with self._lock:
-            self._secret = secret
+            self._secret = granted.secret
         self._enrolled()
-        self._state.keep_credential(Credential(self._identity.machine_id, self._identity.source, secret))
+        self._keyring.enrolled(granted.signing_keys)
+        self._state.keep_credential(Credential(self._identity.machine_id, self._identity.source, granted.secret))

@@ -38,6 +38,15 @@ class Acknowledgement:
     refused: dict[int, str]
     orders: list[wire.Order]
     unreadable: int
+    key_words: tuple[wire.KeyWord, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class Granted:
+    """What enrolling brought."""
+
+    secret: str
+    signing_keys: tuple[wire.PublicKey, ...]
 
 
 class Fleet:
@@ -55,14 +64,18 @@ class Fleet:
             tls=tls,
         )
 
-    def enrol(self, request: wire.EnrolRequest) -> str:
-        """The credential."""
+    def enrol(self, request: wire.EnrolRequest) -> Granted:
+        """The credential, and the keys that sign orders."""
         content = self._call("POST", wire.ENROL_PATH, "", body=json.dumps(asdict(request)).encode())
         credential = content.get("credential")
         # It goes into a header, where nothing but printable ASCII may stand.
         if not isinstance(credential, str) or not (credential and credential.isascii() and credential.isprintable()):
             raise NoAnswer("the answer to enrolling holds no credential")
-        return credential
+        keys = [
+            wire.PublicKey(id=str(item.get("id") or ""), public_key=str(item.get("public_key") or ""))
+            for item in _dicts(content.get("signing_keys"))
+        ]
+        return Granted(credential, tuple(key for key in keys if key.id and key.public_key))
 
     def report(self, secret: str, request: wire.ReportsRequest, reports: Iterable[Stored]) -> Acknowledgement:
         """Send one batch; `reports` stand in for `request.reports`."""
@@ -82,7 +95,17 @@ class Fleet:
             if isinstance(item.get("seq"), int):
                 refused[item["seq"]] = str(item.get("reason", ""))
         orders, unreadable = read_orders(content.get("orders"))
-        return Acknowledgement(acknowledged, refused, orders, unreadable)
+        words = tuple(
+            wire.KeyWord(
+                id=str(item.get("id") or ""),
+                public_key=str(item.get("public_key") or ""),
+                retired=item.get("retired") is True,
+                by=str(item.get("by") or ""),
+                signature=str(item.get("signature") or ""),
+            )
+            for item in _dicts(content.get("key_words"))
+        )
+        return Acknowledgement(acknowledged, refused, orders, unreadable, words)
 
     def orders(self, secret: str, *, wait: int, last_poll_at: datetime | None, held: list[str]) -> Acknowledgement:
         """A held call: ends when an order comes, or with none after `wait` seconds."""
@@ -152,6 +175,10 @@ def read_orders(value: object) -> tuple[list[wire.Order], int]:
                 issued_at=from_text(item.get("issued_at")) or datetime.fromtimestamp(0, UTC),
                 expires_at=expires_at,
                 via=str(item.get("via") or ""),
+                signatures=[
+                    wire.Signature(key=str(one.get("key") or ""), value=str(one.get("value") or ""))
+                    for one in _dicts(item.get("signatures"))
+                ],
             )
         )
     return orders, unreadable

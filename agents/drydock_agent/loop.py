@@ -28,6 +28,7 @@ from .listener import Listener
 from .orders import Orders
 from .quiet import Quiet
 from .scheduled_events import ScheduledEvents
+from .signatures import Keyring
 from .state import StateFolder
 from .versions import EVENTS_VERSIONS, Versions
 
@@ -88,6 +89,7 @@ class Crew:
         self.quiet = quiet
         self.spool = state.open_spool(identity.machine_id)
         versions = Versions(EVENTS_VERSIONS, clock)
+        keyring = Keyring(state=state, mode=settings.signed_orders, quiet=quiet)
         self.hooks = Hooks(
             folder=settings.hooks_dir,
             timeout=settings.hook_timeout_seconds,
@@ -117,9 +119,15 @@ class Crew:
             server_clock=server_clock,
             quiet=quiet,
             receipt_written=to_courier.set,
+            trust=keyring.judge,
         )
         enrolment = Enrolment(
-            settings=settings, identity=identity, state=state, agent_version=release, enrolled=self._enrolled
+            settings=settings,
+            identity=identity,
+            state=state,
+            agent_version=release,
+            enrolled=self._enrolled,
+            keyring=keyring,
         )
 
         def fleet() -> Fleet:
@@ -135,6 +143,7 @@ class Crew:
             wake=to_courier,
             fleet=fleet(),
             enrolment=enrolment,
+            keyring=keyring,
             spool=self.spool,
             orders=self.orders,
             clock=clock,

@@ -57,6 +57,7 @@ class Orders:
         server_clock: ServerClock,
         quiet: Quiet,
         receipt_written: Callable[[], None],
+        trust: Callable[[wire.Order], str] = lambda order: "",
     ) -> None:
         self.wake = threading.Event()
         self._machine_id = machine_id
@@ -67,6 +68,7 @@ class Orders:
         self._server_clock = server_clock
         self._quiet = quiet
         self._receipt_written = receipt_written
+        self._trust = trust
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}
@@ -179,6 +181,9 @@ class Orders:
             return "unreadable", ""
         if order.machine_id.lower() != self._machine_id.lower():
             return "wrong-machine", ""
+        distrust = self._trust(order)
+        if distrust:
+            return distrust, ""
         if order.expires_at is not None and self._server_clock.now() >= order.expires_at:
             return "expired", ""
         event_id = self._scheduled_events.listed(order.event_id)

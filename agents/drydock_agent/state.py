@@ -62,6 +62,21 @@ class StateFolder:
         """Store `credential`, readable by this user alone."""
         self._replace("credential.json", json.dumps({name: getattr(credential, name) for name in Credential.__slots__}))
 
+    def signing_keys(self) -> dict[str, str]:
+        """The trusted signing keys, public halves in base64 by their id; none where there are none that can be read."""
+        try:
+            content = json.loads((self.root / "signing-keys.json").read_text("utf-8"))
+            return {str(key): str(value) for key, value in content.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, AttributeError) as error:
+            log.warning("The stored signing keys cannot be read (%s).", error)
+            return {}
+
+    def keep_signing_keys(self, keys: dict[str, str]) -> None:
+        """Store the trusted signing keys."""
+        self._replace("signing-keys.json", json.dumps(keys))
+
     def own_machine_id(self) -> str:
         """The UUID of this folder, made at the first call."""
         path = self.root / "machine-id"

@@ -17,8 +17,9 @@ enrol anew), 403 (join token refused), 413 (too large), 422 (cannot be read), 42
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 PROTOCOL = 1
@@ -70,12 +71,43 @@ class EnrolRequest:
 
 
 @dataclass(slots=True, kw_only=True)
+class PublicKey:
+    """A key that signs orders: Ed25519, the 32 bytes of its public half in base64; `id` names it."""
+
+    id: str
+    public_key: str
+
+
+@dataclass(slots=True, kw_only=True)
+class KeyWord:
+    """News of a signing key: that it is there, or (`retired`) that it signs no more.
+
+    `signature` (base64) over `key_text` is by the key `by`, which the reader must trust already.
+    """
+
+    id: str
+    public_key: str
+    retired: bool
+    by: str
+    signature: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Signature:
+    """One signature (base64, Ed25519) over an order's `order_text`, and the id of the key that made it."""
+
+    key: str
+    value: str
+
+
+@dataclass(slots=True, kw_only=True)
 class EnrolAnswer:
-    """The credential is shown this once; the backend keeps a hash of it."""
+    """The credential is shown this once; the backend keeps a hash of it. `signing_keys` are those that sign orders."""
 
     credential: str
     machine_id: str
     server_time: datetime
+    signing_keys: list[PublicKey] = field(default_factory=list)
     protocol: int = PROTOCOL
 
 
@@ -121,7 +153,8 @@ class ReceiptData:
     """The agent's answer to one order.
 
     `outcome` is `answered` (Azure answered with `azure_status` and `azure_body`, cut at 2,000 characters), `refused`
-    (the agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `unreadable`) or
+    (the agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `unreadable`, `unsigned`,
+    `bad-signature`) or
     `failed` (asked, no answer: `reason` in words). `via` repeats the order's.
     """
 
@@ -229,6 +262,8 @@ class ReportsRequest:
     last_poll_at: datetime | None = None
     agent_version: str = ""
     held: list[str] = field(default_factory=list)
+    # The ids of the signing keys that this agent trusts; null where it checks no signatures.
+    signing_keys: list[str] | None = None
     # Each one a `Report`; read one by one, so that an unreadable report stands alone.
     reports: list[Any] = field(default_factory=list)
     protocol: int = PROTOCOL
@@ -248,6 +283,24 @@ class Order:
     issued_at: datetime
     expires_at: datetime | None = None
     via: str = ""
+    # By every key that signs at this time.
+    signatures: list[Signature] = field(default_factory=list)
+
+
+def order_text(order: Order) -> bytes:
+    """What is signed of an order: everything but the path that it took. Times count in microseconds since 1970."""
+    said = [order.id, order.machine_id, order.event_id, _microseconds(order.issued_at), _microseconds(order.expires_at)]
+    return json.dumps(["drydock order 1", *said], ensure_ascii=True, separators=(",", ":")).encode()
+
+
+def key_text(word: KeyWord) -> bytes:
+    """What is signed of the news of a key."""
+    said = ["drydock key 1", word.id, word.public_key, word.retired, word.by]
+    return json.dumps(said, ensure_ascii=True, separators=(",", ":")).encode()
+
+
+def _microseconds(at: datetime | None) -> int | None:
+    return None if at is None else (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -266,6 +319,8 @@ class ReportsAnswer:
     server_time: datetime
     refused: list[Refusal] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
+    # News of signing keys that this agent does not have, or should have no more; in the order in which to read them.
+    key_words: list[KeyWord] = field(default_factory=list)
     protocol: int = PROTOCOL
 
 

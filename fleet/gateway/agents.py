@@ -17,6 +17,7 @@ from fleet.gateway.committing import Committer
 from fleet.gateway.credentials import UNKNOWN, Credentials
 from fleet.gateway.decoding import clean, read_batch
 from fleet.gateway.http import Problem, Request, Send, answer
+from fleet.gateway.keys import Keys
 from fleet.gateway.limits import Buckets, Limits
 from fleet.gateway.looking import Looker
 from fleet.gateway.presence import Contacts
@@ -30,6 +31,8 @@ from fleet.operations.keeping import Delivery
 ENROL_BYTES = 256 * 1024
 # Orders that one call may say the agent holds.
 MOST_HELD = 100
+# Signing keys that one call may say the agent trusts.
+MOST_KEYS = 100
 
 
 class Agents:
@@ -45,6 +48,7 @@ class Agents:
         self.looker = Looker(self.waiters, events)
         self.calls = Buckets(limits.agent_calls)
         self.enrolments = Buckets(limits.enrolments)
+        self.keys = Keys()
         self.stopping = False
 
     async def enrol(self, request: Request, send: Send) -> None:
@@ -84,11 +88,17 @@ class Agents:
         has = {order_id.partition(":")[0] for order_id in wanted.held}
         orders = [order for order in written.orders if order.id not in has]
         _count(orders)
+        words: list[wire.KeyWord] = []
+        if wanted.signing_keys is not None:
+            if self.keys.stale:
+                await self.threads.run(self.keys.refresh, now)
+            words = self.keys.news_for(wanted.signing_keys[:MOST_KEYS])
         said = wire.ReportsAnswer(
             acknowledged=written.acknowledged,
             server_time=datetime.now(UTC),
             refused=[wire.Refusal(seq=seq, reason=reason) for seq, reason in sorted(refused)],
             orders=orders,
+            key_words=words,
         )
         await answer(send, 200, msgspec.json.encode(said))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
@@ -14,6 +16,7 @@ from fleet.gateway.http import Request, Send, answer
 from fleet.gateway.loops import Loop
 from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Threads
+from fleet.operations.signing import unreadable
 
 
 class Probes:
@@ -34,12 +37,13 @@ class Probes:
         await answer(send, 500 if ended else 200, msgspec.json.encode(said))
 
     async def readyz(self, request: Request, send: Send) -> None:
-        """200 when reports can be taken ("degraded" without Redis); 503 without the database or its migrations."""
+        """200 when reports can be taken ("degraded" without Redis or a signing key); 503 without its database."""
         database = await self.threads.run(self._database)
         redis = "ok" if self.bells.heard else "away"
         ready = database == "ok" and not self.agents.stopping
-        status = "unavailable" if not ready else "ok" if redis == "ok" else "degraded"
-        said = {"status": status, "database": database, "redis": redis}
+        signing = await self.threads.run(self._signing) if database == "ok" else "unknown"
+        status = "unavailable" if not ready else "ok" if (redis, signing) == ("ok", "ok") else "degraded"
+        said = {"status": status, "database": database, "redis": redis, "signing": signing}
         await answer(send, 200 if ready else 503, msgspec.json.encode(said))
 
     async def metrics(self, request: Request, send: Send) -> None:
@@ -48,6 +52,13 @@ class Probes:
         metrics.STREAMS.set(self.streams.count)
         body = await self.threads.run(generate_latest)
         await answer(send, 200, body, kind=CONTENT_TYPE_LATEST.encode())
+
+    def _signing(self) -> str:
+        try:
+            return "unreadable" if unreadable(now=datetime.now(UTC)) else "ok"
+        except DatabaseError:
+            connection.close()
+            return "unknown"
 
     def _database(self) -> str:
         try:

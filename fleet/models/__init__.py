@@ -11,6 +11,7 @@ from fleet.models.machines import AvailabilitySet, Head, InventoryMachine, JoinT
 from fleet.models.people import ApiToken, Profile, Scope, StoredAnswer
 from fleet.models.preparations import Preparation
 from fleet.models.rules import NoApprovalWindow, Rule
+from fleet.models.signing import SigningKey
 from fleet.models.sweeps import Sweep
 from fleet.models.waves import Wave
 
@@ -43,6 +44,7 @@ __all__ = [
     "Scope",
     "Seal",
     "Sighting",
+    "SigningKey",
     "Spool",
     "StoredAnswer",
     "Sweep",

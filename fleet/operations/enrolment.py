@@ -12,7 +12,7 @@ from drydock_agent import wire
 from fleet.domain.entries import EntryKind
 from fleet.domain.sets import read_stated
 from fleet.models import JoinToken, Machine
-from fleet.operations import bells, entries, sets
+from fleet.operations import bells, entries, sets, signing
 from fleet.operations.entries import COMMAND_LINE, iso
 from fleet.operations.errors import Refused
 from fleet.operations.rights import require_administer
@@ -169,7 +169,9 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
             *sets.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now),
         ]
     )
-    return wire.EnrolAnswer(credential=plain, machine_id=vm_id, server_time=now)
+    return wire.EnrolAnswer(
+        credential=plain, machine_id=vm_id, server_time=now, signing_keys=signing.public_keys(now=now)
+    )
 
 
 def authenticate(*, credential: str) -> MachineIdentity | None:

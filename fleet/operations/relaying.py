@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
+from django.utils import timezone
 from drydock_agent import wire
 
 from fleet.domain.entries import EntryKind
@@ -25,7 +26,7 @@ from fleet.domain.states import (
 )
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts import load_facts
-from fleet.operations import bells, folding
+from fleet.operations import bells, folding, signing
 from fleet.operations.entries import entry, write
 
 
@@ -245,19 +246,22 @@ def advance_approval(*, approval_id: int, now: datetime, via: str) -> set[int]:
 
 
 def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, list[wire.Order]]:
-    """Open orders by machine (row ids), for these machines or for all. `via` is left to who delivers."""
+    """Open orders by machine (row ids), signed, for these machines or for all. `via` is left to who delivers."""
     rows = Order.objects.filter(state__in=[state.value for state in OPEN_ORDERS]).select_related("machine")
     if machine_ids is not None:
         rows = rows.filter(machine_id__any=machine_ids)
-    found: dict[int, list[wire.Order]] = defaultdict(list)
-    for order in rows.defer("machine__compute").order_by("offered_at", "id"):
-        found[order.machine_id].append(
-            wire.Order(
-                id=str(order.pk),
-                machine_id=order.machine.vm_id,
-                event_id=order.spelled,
-                issued_at=order.offered_at,
-                expires_at=order.expires_at,
-            )
+    waiting = list(rows.defer("machine__compute").order_by("offered_at", "id"))
+    orders = [
+        wire.Order(
+            id=str(order.pk),
+            machine_id=order.machine.vm_id,
+            event_id=order.spelled,
+            issued_at=order.offered_at,
+            expires_at=order.expires_at,
         )
+        for order in waiting
+    ]
+    found: dict[int, list[wire.Order]] = defaultdict(list)
+    for order, signed in zip(waiting, signing.signed(orders, now=timezone.now()), strict=True):
+        found[order.machine_id].append(signed)
     return found

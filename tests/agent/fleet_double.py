@@ -46,6 +46,9 @@ class FleetDouble:
         self.clock_ahead = timedelta()
         self.delivered: set[str] = set()
         self.waiting: list[dict[str, Any]] = []
+        # Sent along when a machine enrols, and with each answer to reports.
+        self.signing_keys: list[dict[str, Any]] = []
+        self.key_words: list[dict[str, Any]] = []
         self.stopping = False
         double = self
 
@@ -160,7 +163,12 @@ class FleetDouble:
             self.enrolments.append(content)
             credential = f"credential-{len(self.enrolments)}"
             self.credentials[credential] = content["machine_id"]
-        answer = {"credential": credential, "machine_id": content["machine_id"], "server_time": text_of(self.now())}
+        answer = {
+            "credential": credential,
+            "machine_id": content["machine_id"],
+            "server_time": text_of(self.now()),
+            "signing_keys": self.signing_keys,
+        }
         self._answer(handler, 200, answer)
 
     def _take(self, handler: BaseHTTPRequestHandler, content: dict[str, Any]) -> None:
@@ -193,6 +201,7 @@ class FleetDouble:
             "server_time": text_of(self.now()),
             "refused": refused,
             "orders": orders,
+            "key_words": self.key_words,
             "a_field_of_tomorrow": 1,
         }
         self._answer(handler, 200, answer)

@@ -19,6 +19,7 @@ from drydock_agent.courier import Courier
 from drydock_agent.enrolment import Enrolment
 from drydock_agent.fleet import Fleet
 from drydock_agent.identity import Identity
+from drydock_agent.signatures import Keyring
 from drydock_agent.state import StateFolder
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,18 +35,22 @@ def courier(parts: PartsFactory, fleet: FleetDouble, tmp_path: Path, clock: Step
     made = parts()
     made.poller.step()
     url = {"DRYDOCK_FLEET_URL": fleet.url, "DRYDOCK_JOIN_TOKEN": JOIN_TOKEN}
+    state = StateFolder(tmp_path, clock)
+    keyring = Keyring(state=state, mode="auto", quiet=made.quiet)
     enrolment = Enrolment(
         settings=load(url),
         identity=Identity(VM_IDS["web-vm1"], "imds"),
-        state=StateFolder(tmp_path, clock),
+        state=state,
         agent_version="1",
         enrolled=lambda: None,
+        keyring=keyring,
     )
     client = Fleet(fleet.url, user_agent="test", tls=trust(""), clock=clock, server_clock=made.server_clock)
     yield Courier(
         wake=made.poller.wake,
         fleet=client,
         enrolment=enrolment,
+        keyring=keyring,
         spool=made.spool,
         orders=made.orders,
         clock=clock,

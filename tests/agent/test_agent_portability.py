@@ -12,6 +12,8 @@ import pytest
 
 FOLDER = Path(drydock_agent.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
+# The one file of each extra that imports what the extra brings.
+EXTRAS = {"redis_maintenance_connection.py": {"redis"}, "signatures_check.py": {"cryptography"}}
 
 POSIX_ONLY = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
 # Attributes of modules that exist on some systems only.
@@ -52,7 +54,7 @@ def test_nothing_posix_only_is_imported_or_used(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_only_requests_and_what_it_brings_is_needed(path: Path) -> None:
-    extra = {"redis"} if path.name == "redis_maintenance_connection.py" else set()
+    extra = EXTRAS.get(path.name, set())
     assert imported(path) - set(sys.stdlib_module_names) <= {"requests", "urllib3"} | extra
 
 

@@ -1,0 +1,33 @@
+"""What agents hear of the keys that sign orders. Known per process for half a minute: rotations are rare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+from drydock_agent import wire
+
+from fleet.operations import signing
+
+SECONDS = 30.0
+
+
+class Keys:
+    """The signing keys as this process knows them."""
+
+    def __init__(self) -> None:
+        self._known: list[signing.KnownKey] | None = None
+        self._until = 0.0
+
+    @property
+    def stale(self) -> bool:
+        return self._known is None or time.monotonic() >= self._until
+
+    def refresh(self, now: datetime) -> None:
+        """Ask Postgres."""
+        self._known = signing.all_keys(now=now)
+        self._until = time.monotonic() + SECONDS
+
+    def news_for(self, trusted: Sequence[str]) -> list[wire.KeyWord]:
+        return signing.news_for(self._known or (), trusted)

@@ -1,0 +1,34 @@
+"""`manage.py rotate_signing_key`: a new key signs orders from now on."""
+
+from argparse import ArgumentParser
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from fleet.management.durations import duration
+from fleet.operations import signing
+from fleet.operations.errors import Refused
+
+
+class Command(BaseCommand):
+    help = "Make a new key that signs orders. The old one signs beside it until the overlap is over."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--overlap",
+            type=duration,
+            default=timedelta(days=7),
+            metavar="SPAN",
+            help="how long the old key signs on: 1s, 12h, 7d (default: 7d)",
+        )
+        parser.add_argument("--why", default="", help="why, for those who read the timeline later")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        now = timezone.now()
+        try:
+            key = signing.rotate(overlap=options["overlap"], why=options["why"], now=now)
+        except Refused as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"The key {key.key_id} signs orders now. Agents that check signatures hear of it by itself.")
