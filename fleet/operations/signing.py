@@ -25,7 +25,7 @@ from drydock_agent import wire
 
 from fleet.domain.entries import EntryKind
 from fleet.models import SigningKey
-from fleet.operations.entries import entry, write
+from fleet.operations.entries import COMMAND_LINE, entry, write
 from fleet.operations.errors import Refused
 
 # Two processes may want the first key at once.
@@ -143,7 +143,7 @@ def _make(introducer: Signer | None, *, now: datetime, actor: str, via: str) -> 
 
 
 @transaction.atomic
-def rotate(*, overlap: timedelta, now: datetime, why: str = "", actor: str = "the command line") -> SigningKey:
+def rotate(*, overlap: timedelta, now: datetime, why: str = "", actor: str = COMMAND_LINE) -> SigningKey:
     """Make a new key; those before it sign until the overlap is over, then agents that hear of it trust them no more.
 
     Raises Refused `validation`: a negative overlap, or no key that can introduce the new one.
