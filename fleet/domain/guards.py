@@ -28,6 +28,7 @@ class Need(StrEnum):
 class MachineFacts:
     """One machine of the event's set, as far as deciding goes. `lists_it`: its newest document lists the event.
 
+    `told_until` is its last good poll of which everything is here: what it wrote down before that, it has delivered.
     `prepared` is what its hooks said of this event, `failed_hook` the first that failed.
     """
 
@@ -37,6 +38,7 @@ class MachineFacts:
     lists_it: bool = False
     spelled: str = ""
     last_heard_at: datetime | None = None
+    told_until: datetime | None = None
     prepared: Prepared = Prepared.UNKNOWN
     failed_hook: str = ""
     fault_domain: int | None = None
@@ -113,6 +115,7 @@ class EventFacts:
     source: str = ""
     duration_seconds: int | None = None
     first_seen_at: datetime | None = None
+    started_at: datetime | None = None
     set_service: str = ""
     set_resource_group: str = ""
     second_person: bool = False

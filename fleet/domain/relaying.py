@@ -77,6 +77,7 @@ def next_step(
     # Somebody may have asked Azure already without the receipt being here yet.
     out = [o for o in orders if o.delivered_at is not None and not o.outcome]
     fresh = any(now - (o.delivered_at or o.offered_at) < 2 * patience for o in orders if not o.outcome)
+    untold = any(_may_yet_tell(facts, o, patience) for o in orders)
 
     if facts.status is EventStatus.STARTED:
         if fresh:
@@ -88,14 +89,39 @@ def next_step(
         if any(order.outcome == "failed" for order in orders):
             reason = "Started was seen after a machine had asked Azure and got no answer."
             return Step(Do.CONFIRM, reason=reason, inferred=True)
+        if untold and _early(facts):
+            return NOTHING
         return Step(Do.VOID, reason="The event started without this approval.")
     if facts.status is EventStatus.ENDED:
-        return NOTHING if fresh and out else Step(Do.VOID, reason="The event ended before the approval reached Azure.")
+        return (
+            NOTHING
+            if untold or (fresh and out)
+            else Step(Do.VOID, reason="The event ended before the approval reached Azure.")
+        )
     if facts.not_before is not None and facts.not_before <= now:
-        if fresh and out:
+        if untold or (fresh and out):
             return NOTHING
         return Step(Do.LAPSE, reason="NotBefore came before any machine's order was accepted by Azure.")
     return _whom_to_ask(facts, orders, open_order, now, patience)
+
+
+def _may_yet_tell(facts: EventFacts, order: OrderFacts, patience: timedelta) -> bool:
+    """Whether a receipt may be in a spool: the order's machine is live, and has not told of the time since the offer.
+
+    So it is when Postgres or the gateway was away: Azure may have answered meanwhile, and even that the order had
+    arrived may not be written here.
+    """
+    if order.outcome:
+        return False
+    machine = next((m for m in facts.machines if m.machine_id == order.machine_id), None)
+    if machine is None or not machine.live:
+        return False
+    return machine.told_until is None or machine.told_until < (order.delivered_at or order.offered_at) + 2 * patience
+
+
+def _early(facts: EventFacts) -> bool:
+    """Whether it started before NotBefore: somebody has approved it, and that may be us."""
+    return facts.started_at is not None and (facts.not_before is None or facts.started_at < facts.not_before)
 
 
 def _after_acceptance(facts: EventFacts) -> Step:

@@ -73,7 +73,7 @@ class Agents:
         now = datetime.now(UTC)
         batch = read_batch(raw, received_at=now, limits=self.limits)
         wanted = batch.request
-        self._note(machine, batch.clock, wanted.last_poll_at, wanted.held, now)
+        self._note(machine, batch.clock, None, wanted.held, now)
         delivery = Delivery(
             machine_id=machine.machine_id,
             spool=wanted.spool,
@@ -82,6 +82,8 @@ class Agents:
             refused=batch.refused,
         )
         written = await self.committer.commit(delivery, batch.size)
+        # Only now: a poll counts when everything that was written down before it is here.
+        self._note(machine, batch.clock, wanted.last_poll_at, [], now)
         refused = [*batch.refused, *written.refused]
         metrics.REPORTS.inc(len(batch.reports) - len(written.refused))
         metrics.REFUSED.inc(len(refused))

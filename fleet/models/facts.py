@@ -149,6 +149,7 @@ def facts_of(
             lists_it=machine.pk in listed[event.pk],
             spelled=listed[event.pk].get(machine.pk, ""),
             last_heard_at=contact_times(machine)[0],
+            told_until=contact_times(machine)[1],
             prepared=prepared_of(prepare_outcome=word.prepare_outcome, recover_outcome=word.recover_outcome)
             if word
             else Prepared.UNKNOWN,
@@ -178,6 +179,7 @@ def facts_of(
             source=event.source,
             duration_seconds=event.duration_seconds,
             first_seen_at=event.first_seen_at,
+            started_at=event.started_at,
             set_service=event.availability_set.service,
             set_resource_group=event.availability_set.resource_group,
             second_person=event.availability_set.second_person,

@@ -11,7 +11,7 @@ import redis
 
 from tests.processes import wait_for
 
-SECONDS = 15.0
+SECONDS = 40.0
 
 Sent = TypeVar("Sent")
 
@@ -41,8 +41,15 @@ def popped_by_a_frozen_worker(
 
 def _frozen_while_it_waits(client: redis.Redis, freeze: Callable[[], AbstractContextManager[None]]) -> ExitStack | None:
     """The worker, frozen while its connection is blocked in BRPOP; None when it happened to be elsewhere."""
+    if not consumes(client):
+        return None
     with ExitStack() as frozen:
         frozen.enter_context(freeze())
-        if any(each["cmd"] == "brpop" and "b" in each["flags"] for each in client.client_list()):
+        if consumes(client):
             return frozen.pop_all()
     return None
+
+
+def consumes(client: redis.Redis) -> bool:
+    """Whether a connection is blocked in BRPOP: a worker waits for a task."""
+    return any(each["cmd"] == "brpop" and "b" in each["flags"] for each in client.client_list())

@@ -13,7 +13,7 @@ from tests.faults.scene import Grant, Scene
 from tests.faults.schedule import Moment
 from tests.processes import wait_for
 
-SECONDS = 15.0
+SECONDS = 40.0
 RELAY_TASK = "fleet.relay.tasks.relay_approval"
 HANDED_OUT = re.compile(r"^drydock_orders_handed_out_total\{[^}]*\} ([0-9.]+)$", re.MULTILINE)
 

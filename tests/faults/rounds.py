@@ -42,8 +42,18 @@ class Outcome:
 
 
 def play(scene: Scene, plan: Plan) -> Outcome:
-    """Play a round. What is wrong stands in the outcome; AssertionError when even its stage could not be set."""
+    """Play a round. What is wrong stands in the outcome."""
     outcome = Outcome(plan)
+    scene.heal()
+    try:
+        _play(scene, plan, outcome)
+    except AssertionError as error:
+        # Not even its stage could be set, or taken down.
+        outcome.wrong.append(f"the round could not be played: {str(error).splitlines()[0]}")
+    return outcome
+
+
+def _play(scene: Scene, plan: Plan, outcome: Outcome) -> None:
     events = [_announce(scene, plan, name, resources) for name, resources in plan.events]
     wait_for(
         lambda: all(_seen(scene, event_id, name) for event_id, (name, _) in zip(events, plan.events, strict=True)),
@@ -68,7 +78,6 @@ def play(scene: Scene, plan: Plan) -> Outcome:
     if not plan.returns:
         scene.start(plan.victim, name)
     _end(scene, grants, outcome)
-    return outcome
 
 
 def _announce(scene: Scene, plan: Plan, in_set: str, resources: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +97,13 @@ class Scene:
         with psycopg.connect(self.database.url, autocommit=True) as connection:
             return connection.execute(question, values).fetchall()
 
+    @contextmanager
+    def at_once(self) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
+        """A function like `rows` whose answers are all of one moment."""
+        with psycopg.connect(self.database.url) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            yield lambda question, *values: connection.execute(question, values).fetchall()
+
     def asked(self, event_id: str) -> str:
         """The machine whose order is open, or would be the first."""
         found = self.rows(
@@ -146,6 +153,12 @@ class Scene:
             wait_for(lambda: b"ready." in log.read_bytes()[said:], seconds=60, what="the worker is ready")
         if name == "web":
             wait_for(lambda: answers(f"{self.ring.url}/readyz"), seconds=60, what="the gateway is ready")
+
+    def heal(self) -> None:
+        """Start what a round that broke off has left lying."""
+        for name in self.ring.recipes:
+            if name not in self.ring.processes:
+                self.start_process(name)
 
     def broker_client(self) -> redis.Redis:
         return redis.Redis.from_url(self.broker.url, socket_timeout=5)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from tests.faults.scene import Grant, Scene
 
 CLOSING = {
@@ -23,44 +26,60 @@ TWO_OPEN = f"""SELECT approval_id FROM fleet_order WHERE state IN {OPEN_ORDERS} 
                HAVING count(*) > 1"""
 
 
+Rows = Callable[..., list[tuple[Any, ...]]]
+
+
 def approvals(scene: Scene, event_id: str) -> list[tuple[int, str]]:
     """(id, state) of each approval of this event."""
-    return [(int(pk), str(state)) for pk, state in scene.rows(APPROVALS, event_id)]
+    return _approvals(scene.rows, event_id)
+
+
+def _approvals(rows: Rows, event_id: str) -> list[tuple[int, str]]:
+    return [(int(pk), str(state)) for pk, state in rows(APPROVALS, event_id)]
 
 
 def lies(scene: Scene, grant: Grant, *, over: bool) -> list[str]:
     """Everything that is wrong with this event, as sentences. `over`: it has ended, so nothing may be pending."""
+    with scene.at_once() as rows:
+        found = _approvals(rows, grant.event_id)
+        wrong = _of_the_rows(rows, grant, found, over=over)
+    # Read last: what Azure has heard by now can only be more.
     event = scene.ring.simulator.events.get(grant.event_id)
-    asked = bool(event["approvals"])
+    times = ", ".join(f"{each['vm']} at {each['time']}" for each in event["approvals"])
+    if times and not found:
+        wrong.append(f"Azure was asked ({times}) for an event that nobody approved")
+    for approval_id, state in found:
+        if bool(times) != (state in ("ACCEPTED", "CONFIRMED")):
+            wrong.append(
+                f"approval {approval_id} is {state}, and StartRequests reached Azure: {times or 'never'}"
+                f" (started by {event['started_by'] or 'nobody'})"
+            )
+    return wrong
+
+
+def _of_the_rows(rows: Rows, grant: Grant, found: list[tuple[int, str]], *, over: bool) -> list[str]:
     wrong: list[str] = []
-    found = approvals(scene, grant.event_id)
     if len(found) > 1:
         wrong.append(f"there are {len(found)} approvals of one event: {found}")
     if grant.seen_granted and grant.approval_id not in [pk for pk, _ in found]:
         wrong.append(f"approval {grant.approval_id} was answered with 201 and is lost")
-    if asked and not found:
-        wrong.append("Azure was asked for an event that nobody approved")
-    entries = {str(kind): int(count) for kind, count in scene.rows(ENTRIES, grant.event_id)}
-    for approval_id, state in found:
-        said = f"approval {approval_id} is {state}"
-        if asked != (state in ("ACCEPTED", "CONFIRMED")):
-            times = ", ".join(f"{each['vm']} at {each['time']}" for each in event["approvals"]) or "never"
-            wrong.append(f"{said}, and StartRequests reached Azure: {times} (started by {event['started_by']})")
-        if over and state not in CLOSING:
-            wrong.append(f"{said} though its event is over")
-        wrong += _entries_of(scene, approval_id, state, entries)
+    entries = {str(kind): int(count) for kind, count in rows(ENTRIES, grant.event_id)}
     if entries.get("event_seen") != 1:
         wrong.append(f"the event was seen {entries.get('event_seen', 0)} times on the timeline")
-    wrong += [f"approval {pk} has two open orders" for (pk,) in scene.rows(TWO_OPEN)]
+    for approval_id, state in found:
+        if over and state not in CLOSING:
+            wrong.append(f"approval {approval_id} is {state} though its event is over")
+        wrong += _of_one(rows, approval_id, state, entries)
+    wrong += [f"approval {pk} has two open orders" for (pk,) in rows(TWO_OPEN)]
     return wrong
 
 
-def _entries_of(scene: Scene, approval_id: int, state: str, entries: dict[str, int]) -> list[str]:
-    orders = [str(order) for (order,) in scene.rows(ORDERS, approval_id)]
+def _of_one(rows: Rows, approval_id: int, state: str, entries: dict[str, int]) -> list[str]:
+    orders = [str(order) for (order,) in rows(ORDERS, approval_id)]
     expected = {"approval_granted": 1, "order_offered": len(orders)}
     expected |= {kind: int(closed == state) for closed, kind in CLOSING.items()}
     wrong = [
-        f"the timeline has {entries.get(kind, 0)} of {kind} instead of {count}"
+        f"the timeline has {entries.get(kind, 0)} of {kind} instead of {count}, and approval {approval_id} is {state}"
         for kind, count in expected.items()
         if entries.get(kind, 0) != count
     ]

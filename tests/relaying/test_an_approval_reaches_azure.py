@@ -145,6 +145,7 @@ def test_not_before_without_an_answer_lapses_and_expires_the_order() -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
     fleet.later(31)
+    fleet.heard("vm1")
     fleet.advance()
     assert after(approval).state == "LAPSED"
     assert approval.orders.get().state == "EXPIRED"
@@ -155,10 +156,60 @@ def test_a_receipt_after_the_end_is_an_entry_and_changes_no_state() -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
     fleet.later(31)
+    fleet.heard("vm1")
     fleet.advance()
     fleet.receipt(approval.orders.get())
     assert after(approval).state == "LAPSED"
     assert Entry.objects.filter(approval=approval, kind="late_receipt").count() == 1
+
+
+def test_after_an_outage_nothing_lapses_before_the_machine_that_was_asked_has_told_everything() -> None:
+    fleet = Fleet()
+    announced(fleet, not_before=fleet.now + seconds(30))
+    approval = fleet.approve()
+    # Nobody was heard since, as when Postgres is away; not even that the order arrived was written.
+    fleet.later(40)
+    fleet.advance()
+    assert after(approval).state == "GRANTED"
+    fleet.receipt(approval.orders.get())
+    assert after(approval).state == "ACCEPTED"
+    fleet.all_say()
+    assert after(approval).state == "CONFIRMED"
+
+
+def test_an_order_that_its_machine_never_read_lapses_once_it_has_told_everything() -> None:
+    fleet = Fleet()
+    announced(fleet, not_before=fleet.now + seconds(30))
+    approval = fleet.approve()
+    fleet.later(40)
+    fleet.heard("vm1")
+    fleet.advance()
+    assert after(approval).state == "LAPSED"
+
+
+def test_an_event_that_came_and_went_in_an_outage_is_not_void_before_the_asked_machine_has_told_everything() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    fleet.later(20)
+    fleet.heard("vm1", poll_at=fleet.now - seconds(19))
+    fleet.all_say(names=["vm2", "vm3", "vm4", "vm5", "vm6"])
+    assert after(approval).state == "RELAYING"
+    fleet.receipt(approval.orders.order_by("offered_at").first() or approval.orders.get())
+    fleet.say("vm1")
+    assert after(approval).state == "CONFIRMED"
+    assert the_event().status == "ENDED"
+
+
+def test_started_early_is_not_void_while_the_asked_machine_may_have_asked() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    fleet.later(20)
+    fleet.say("vm2", listing(status="Started", resources=["vm1", "vm2"]))
+    assert after(approval).state in ("GRANTED", "RELAYING")
+    assert not the_event().approved_elsewhere
+    fleet.receipt(approval.orders.order_by("offered_at").first() or approval.orders.get())
+    assert after(approval).state in ("ACCEPTED", "CONFIRMED")
 
 
 def test_an_event_that_ends_meanwhile_makes_the_approval_void() -> None:
@@ -168,6 +219,7 @@ def test_an_event_that_ends_meanwhile_makes_the_approval_void() -> None:
     fleet.later(1)
     fleet.all_say()
     fleet.later(10)
+    fleet.heard("vm1")
     fleet.advance()
     assert after(approval).state == "VOID"
     assert approval.orders.get().state == "CANCELLED"
