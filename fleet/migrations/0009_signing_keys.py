@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0007_deciding'),
+        ('fleet', '0008_ready_made_rules'),
     ]
 
     operations = [
