@@ -254,7 +254,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_TIMEZONE = "UTC"
-# The schedule is one line of code; the file that beat would keep it in only gets in the way.
+# The schedule is a few lines of code; the file that beat would keep it in only gets in the way.
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 1
 CELERY_BEAT_SCHEDULE = {
@@ -264,6 +264,7 @@ CELERY_BEAT_SCHEDULE = {
         # While no worker is there, hints must not pile up.
         "options": {"expires": max(4 * BEAT_SECONDS, 8)},
     },
+    "seal": {"task": "fleet.relay.tasks.seal", "schedule": 60.0, "options": {"expires": 60}},
 }
 
 # Logs

@@ -27,7 +27,7 @@ from fleet.gateway.http import (
     answer_problem,
 )
 from fleet.gateway.limits import Limits
-from fleet.gateway.looking import Ticker
+from fleet.gateway.looking import Sealer, Ticker
 from fleet.gateway.loops import Loop
 from fleet.gateway.probes import Probes
 from fleet.gateway.streams import Streams
@@ -93,12 +93,14 @@ class Gateway:
         self.feed = Feed(events, queue=self.limits.stream_queue)
         self.streams = Streams(self.feed, self.threads, self.limits)
         self.ticker = Ticker(self.agents.looker, seconds=self.limits.ticker)
+        self.sealer = Sealer()
         self.bells = Bells(self._on_bell)
         self.parent = Loop("parent", _parent_watch(), pause=PARENT_SECONDS)
         # In the order in which they stop: what brings work first, what writes last.
         self.loops = [
             self.bells.loop,
             self.ticker.loop,
+            self.sealer.loop,
             self.agents.looker.loop,
             self.feed.loop,
             self.agents.committer.loop,

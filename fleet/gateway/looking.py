@@ -18,10 +18,13 @@ from django.db import InterfaceError, OperationalError
 
 from fleet.gateway.loops import Loop
 from fleet.gateway.waiters import Waiters
-from fleet.operations import receipts, relaying, sweeping
+from fleet.operations import receipts, relaying, sealing, sweeping
 
 LOOK = "look"
 PAUSE_SECONDS = 1.0
+# How often somebody may seal beside Celery, and after how long a silence it is needed.
+SEAL_PAUSE_SECONDS = 20.0
+SEAL_QUIET_SECONDS = 90.0
 # How long after a bell a call that comes in counts as brought by it.
 BELL_SECONDS = 1.0
 # From here on, asking for all open orders is cheaper than naming machines.
@@ -113,3 +116,13 @@ class Ticker:
         advanced = sweeping.advance_if_quiet(now=datetime.now(UTC), quiet_seconds=self.seconds, via="ticker")
         if advanced.rung:
             self.looker.ring(advanced.rung, "ticker")
+
+
+class Sealer:
+    """Seals the timeline when Celery has not for a while. Apart from the ticker: a first seal may take long."""
+
+    def __init__(self) -> None:
+        self.loop = Loop("seal", self.step, pause=SEAL_PAUSE_SECONDS)
+
+    def step(self) -> None:
+        sealing.seal_if_quiet(now=datetime.now(UTC), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")

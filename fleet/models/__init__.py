@@ -8,7 +8,7 @@ from fleet.models.entries import Entry, Seal
 from fleet.models.events import ScheduledEvent, Sighting
 from fleet.models.lookups import EqualsAny
 from fleet.models.machines import AvailabilitySet, Head, InventoryMachine, JoinToken, Machine, PresenceRow, Spool
-from fleet.models.people import ApiToken, Profile, Scope, StoredAnswer
+from fleet.models.people import ApiToken, LoginAttempts, Profile, Scope, StoredAnswer
 from fleet.models.preparations import Preparation
 from fleet.models.rules import NoApprovalWindow, Rule
 from fleet.models.signing import SigningKey
@@ -29,6 +29,7 @@ __all__ = [
     "Hold",
     "InventoryMachine",
     "JoinToken",
+    "LoginAttempts",
     "Machine",
     "Maintenance",
     "NoApprovalWindow",

@@ -58,6 +58,22 @@ class ApiToken(models.Model):
         return self.name
 
 
+class LoginAttempts(models.Model):
+    """Failed logins since a time: of one name, from one address, or of both. `key` is a hash, since people type
+    passwords into the wrong field.
+    """
+
+    key = models.TextField(primary_key=True)
+    count = models.IntegerField()
+    since = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["since"], name="login_attempts_by_age")]
+
+    def __str__(self) -> str:
+        return f"{self.count} since {self.since}"
+
+
 class StoredAnswer(models.Model):
     """The answer to a request that carried an `Idempotency-Key`, for repeats of it."""
 

@@ -1,4 +1,4 @@
-"""When the relay last looked for what is due."""
+"""When something that runs again and again last ran: the look for what is due, the sealing of the timeline."""
 
 from django.db import models
 

@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
-from fleet.operations import judging, sweeping
+from fleet.operations import judging, sealing, sweeping
 
 
 @shared_task(name="fleet.relay.tasks.relay_approval", ignore_result=True)
@@ -16,3 +16,9 @@ def relay_approval(approval_id: int) -> None:
 def advance() -> None:
     """Advance whatever is due: sent by beat."""
     sweeping.advance(now=timezone.now(), via="beat")
+
+
+@shared_task(name="fleet.relay.tasks.seal", ignore_result=True)
+def seal() -> None:
+    """Seal the timeline: sent by beat."""
+    sealing.seal(now=timezone.now(), via="beat")

@@ -1,0 +1,58 @@
+"""`manage.py verify_audit`: whether the timeline is as it was sealed."""
+
+import re
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from fleet.operations.verifying import Finding, verify
+
+
+def head(text: str) -> tuple[int, str]:
+    """`NUMBER:HASH`, as the log carries it. Raises ArgumentTypeError."""
+    found = re.fullmatch(r"([0-9]{1,18}):([0-9a-f]{64})", text.strip().lower())
+    if not found:
+        raise ArgumentTypeError(f"{text!r} is no head: copy NUMBER:HASH from a log line `audit.sealed`.")
+    return int(found[1]), found[2]
+
+
+class Command(BaseCommand):
+    help = (
+        "Compute the seals of the timeline again and name every interval in which a row or a seal was edited, deleted"
+        " or inserted. Ends with status 1 if anything is wrong."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--head",
+            action="append",
+            type=head,
+            default=[],
+            metavar="NUMBER:HASH",
+            help="a head out of the log that has to be in the chain; may be given several times",
+        )
+        parser.add_argument(
+            "--from",
+            type=int,
+            default=1,
+            dest="first",
+            metavar="NUMBER",
+            help="begin at this seal and believe what is before it",
+        )
+
+    def handle(self, *args: Any, head: list[tuple[int, str]], first: int, **options: Any) -> None:
+        if first < 1:
+            raise CommandError("Seals are numbered from 1 on.")
+
+        def tell(finding: Finding) -> None:
+            self.stdout.write(finding.sentence)
+
+        found = verify(now=timezone.now(), heads=dict(head), first=first, tell=tell)
+        self.stdout.write(
+            f"{found.seals} seals over {found.rows} rows were computed again; head: {found.head or 'none yet'}."
+        )
+        if found.findings:
+            raise CommandError(f"The timeline is not as it was sealed: {found.findings} findings.")
+        self.stdout.write("Nothing is wrong.")
