@@ -110,11 +110,12 @@ def _freeze_redis(stage: Stage) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            command = (path / "cmdline").read_bytes()
-            own = str(stage.folder).encode() in command or str(stage.folder).encode() in (path / "environ").read_bytes()
+            # It says nothing of the stage but where it runs: its folder.
+            own = (path / "cwd").readlink().is_relative_to(stage.folder.resolve())
+            valkey = own and b"valkey" in (path / "cmdline").read_bytes().split(b"\0")[0]
         except OSError:
             continue
-        if own and b"valkey" in command.split(b"\0")[0]:
+        if valkey:
             found.append(int(path.name))
     if not found:
         raise RuntimeError("No Valkey was found that could be frozen.")
