@@ -25,7 +25,7 @@ DROP TRIGGER fleet_entry_is_not_emptied ON fleet_entry;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("fleet", "0008_ready_made_rules"), ("fleet", "0008_signing_keys")]
+    dependencies = [("fleet", "0009_signing_keys")]
 
     operations = [
         migrations.RunSQL(FORWARD, BACKWARD),
