@@ -47,7 +47,7 @@ def wait_for(question: Callable[[], Found | None], *, seconds: float, what: str,
 def answers(url: str, *, status: int = 200) -> bool:
     """Whether a GET gets this status, without following redirects."""
     try:
-        return requests.get(url, timeout=2, allow_redirects=False).status_code == status
+        return requests.get(url, timeout=5, allow_redirects=False).status_code == status
     except requests.RequestException:
         return False
 

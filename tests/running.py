@@ -116,7 +116,7 @@ def running_gateway(
     own = {**urls.environment, "BASE_URL": f"http://127.0.0.1:{port}", **(environment or {})}
     with running(command, environment=own, log=folder / f"gateway-{port}.log") as process:
         url = f"http://127.0.0.1:{port}"
-        wait_for(lambda: answers(f"{url}/healthz") or ended(process), seconds=30, what="the gateway answers")
+        wait_for(lambda: answers(f"{url}/healthz") or ended(process), seconds=90, what="the gateway answers")
         yield Gateway(url=url, process=process, urls=urls)
 
 

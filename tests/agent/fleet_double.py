@@ -247,7 +247,7 @@ class FleetDouble:
         handler.wfile.write(body)
 
 
-def eventually(look: Callable[[], object], *, seconds: float = 10.0) -> Any:
+def eventually(look: Callable[[], object], *, seconds: float = 30.0) -> Any:
     """The first true value of `look`; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

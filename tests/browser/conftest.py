@@ -18,12 +18,15 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
 
 from fleet.embedded import Urls
 from tests import factories
 from tests.conftest import database_named
 from tests.running import Gateway, running_gateway
+
+# Five seconds by itself, which is little where others keep the processor busy.
+expect.set_options(timeout=20_000)
 
 WIDE = {"width": 1360, "height": 860}
 PHONE = {"width": 390, "height": 844}

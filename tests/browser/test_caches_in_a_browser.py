@@ -96,4 +96,4 @@ def test_an_announcement_appears_on_the_front_page_by_itself(fleet: Listeners, o
     watched.page.locator(".cache-strip >> text=sessions").wait_for()
     soon = (fleet.now + timedelta(seconds=600)).strftime("%Y-%m-%dT%H:%M:%S")
     fleet.hear("web-1", line("NodeMaintenanceScheduled", port=15001, replica="True") + f"|StartTimeInUTC|{soon}")
-    watched.page.locator(".cache-strip >> text=orders").wait_for(timeout=5000)
+    watched.page.locator(".cache-strip >> text=orders").wait_for(timeout=30_000)

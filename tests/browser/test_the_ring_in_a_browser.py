@@ -44,7 +44,7 @@ def test_an_event_arrives_is_approved_and_ends_without_a_reload(
 
         event_id = it.simulator.events.create(**MIGRATION)
         row = page.locator(f'[data-rows="waiting"] [data-key="{event_id}"]')
-        expect(row).to_be_visible(timeout=10_000)
+        expect(row).to_be_visible(timeout=30_000)
         expect(row).to_contain_text("Freeze of WestNO_0, WestNO_1")
         expect(row).to_contain_text("1 of 3 stays up")
         expect(page).to_have_title(TITLE)
@@ -52,15 +52,15 @@ def test_an_event_arrives_is_approved_and_ends_without_a_reload(
 
         row.get_by_role("link", name="Decide").click()
         watched.live()
-        expect(page.get_by_text("seen by 3 of 3", exact=True)).to_be_visible(timeout=10_000)
+        expect(page.get_by_text("seen by 3 of 3", exact=True)).to_be_visible(timeout=30_000)
         page.evaluate("window.notReloaded = true")
         page.get_by_label("Comment").fill("Drained by hand.")
         page.get_by_role("button", name="Approve: start now").click()
         panel = page.locator("#decision")
-        expect(panel).to_contain_text("Azure answered 200", timeout=10_000)
+        expect(panel).to_contain_text("Azure answered 200", timeout=30_000)
         # The pointer still rests where the button was: what comes next must not wait for it.
         page.mouse.move(5, 5)
-        expect(panel.get_by_role("heading", name="Running")).to_be_visible(timeout=10_000)
+        expect(panel.get_by_role("heading", name="Running")).to_be_visible(timeout=30_000)
         expect(panel.get_by_role("heading", name="Over")).to_be_visible(timeout=20_000)
         expect(panel).to_contain_text("Confirmed")
         expect(page.locator("#event-head")).to_contain_text("completed")
@@ -69,6 +69,6 @@ def test_an_event_arrives_is_approved_and_ends_without_a_reload(
 
         approval = it.event(event_id)["approval"]
         assert (approval["via"], approval["comment"]) == ("page", "Drained by hand.")
-        assert wait_for(it.starts, seconds=5, what="StartRequests at Azure")
+        assert wait_for(it.starts, seconds=20, what="StartRequests at Azure")
         page.goto(it.url)
         expect(page.get_by_role("heading", name="Nothing needs a decision")).to_be_visible()

@@ -70,7 +70,7 @@ def test_it_starts_again_on_its_data_and_kill_9_leaves_nothing(demo: Process, en
     assert credentials["operator"]["password"] in demo.said()
     others = descendants(demo.pid)
     os.kill(demo.pid, signal.SIGKILL)
-    wait_for(lambda: not any(map(is_running, others)) or None, seconds=5, what="the end of every process")
+    wait_for(lambda: not any(map(is_running, others)) or None, seconds=20, what="the end of every process")
 
 
 def test_a_taken_port_is_one_sentence(environment: dict[str, str], tmp_path: Path) -> None:

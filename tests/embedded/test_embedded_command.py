@@ -43,5 +43,5 @@ def test_however_it_is_ended_the_command_and_the_servers_end_too(tmp_path: Path,
     server = int((tmp_path / "data" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
     os.kill(process.pid, number)
     process.child.wait(10)
-    wait_for(lambda: not is_running(int(pid)) or None, seconds=5, what="the end of the command")
-    wait_for(lambda: not is_running(server) or None, seconds=5, what="the end of Postgres")
+    wait_for(lambda: not is_running(int(pid)) or None, seconds=20, what="the end of the command")
+    wait_for(lambda: not is_running(server) or None, seconds=20, what="the end of Postgres")

@@ -121,7 +121,7 @@ class Ring:
             self.processes[name].child.terminate()
         for process in self.processes.values():
             try:
-                process.child.wait(5)
+                process.child.wait(20)
             finally:
                 process.kill()
 
@@ -164,7 +164,7 @@ class Ring:
         answer = self.call("GET", f"events/{event_id}/")
         return answer.json() if answer.status_code == 200 else None
 
-    def event_when(self, event_id: str, status: str, *, seconds: float = 20) -> Any:
+    def event_when(self, event_id: str, status: str, *, seconds: float = 60) -> Any:
         """The event once it has this status."""
 
         def look() -> Any:
@@ -182,7 +182,7 @@ class Ring:
 
         wait_for(look, seconds=seconds, what=f"{count} machines have seen the event {event_id}")
 
-    def all_live(self, count: int, *, seconds: float = 30) -> None:
+    def all_live(self, count: int, *, seconds: float = 60) -> None:
         """Returns once this many machines are live."""
 
         def look() -> bool:
@@ -196,7 +196,7 @@ class Ring:
         assert answer.status_code == 201, answer.text
         return answer.json()
 
-    def approval_when(self, approval_id: int, state: str, *, seconds: float = 20) -> Any:
+    def approval_when(self, approval_id: int, state: str, *, seconds: float = 60) -> Any:
         def look() -> Any:
             approval = self.get(f"approvals/{approval_id}/")
             return approval if approval["state"] == state else None

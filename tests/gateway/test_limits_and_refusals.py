@@ -98,7 +98,7 @@ def test_a_wrong_join_token_is_a_403_and_nonsense_a_422(gateway: Gateway) -> Non
 def test_a_machine_that_calls_too_often_is_told_when_to_come_again(servers: Urls, folder: Path) -> None:
     with running_gateway(servers, folder, environment={"AGENT_CALLS_PER_MINUTE": "60"}) as gateway:
         busy, calm = gateway.agent(), gateway.agent()
-        answers = [busy.post() for _ in range(40)]
+        answers = (busy.post() for _ in range(400))
         throttled = next(answer for answer in answers if answer.status_code != 200)
         assert problem(throttled) == (429, "throttled")
         assert 1 <= int(throttled.headers["retry-after"]) <= 60
@@ -116,7 +116,7 @@ def test_under_pressure_batches_are_sent_away_and_nothing_taken_is_lost(servers:
             for agent in agents:
                 batch = [agent.document(incarnation=number) for number in range(5)]
                 calls.append(pool.submit(agent.post, *batch))
-            wait_for(lambda: any(call.done() for call in calls), seconds=5, what="somebody is sent away")
+            wait_for(lambda: any(call.done() for call in calls), seconds=20, what="somebody is sent away")
             lock.rollback()
             answers = [call.result(30) for call in calls]
         sent_away = [answer for answer in answers if answer.status_code == 503]
@@ -137,7 +137,7 @@ def test_enrolment_gives_a_credential_that_works_and_ends_the_one_before(gateway
     second = gateway.agent(machine_id=first.vm_id)
     assert second.post().status_code == 200
     # The bell clears the cache at once, long before its 30 seconds are over.
-    wait_for(lambda: first.post().status_code == 401, seconds=2, what="the first credential is refused")
+    wait_for(lambda: first.post().status_code == 401, seconds=20, what="the first credential is refused")
     assert Machine.objects.get(vm_id=first.vm_id).warnings
 
 
@@ -149,7 +149,7 @@ def test_texts_of_an_enrolment_may_hold_anything(gateway: Gateway) -> None:
 def test_the_probes_answer(gateway: Gateway) -> None:
     assert requests.get(gateway.url + "/healthz", timeout=5).json() == {"status": "ok"}
     ready = {"status": "ok", "database": "ok", "redis": "ok"}
-    wait_for(lambda: requests.get(gateway.url + "/readyz", timeout=5).json() == ready, seconds=5, what="ready")
+    wait_for(lambda: requests.get(gateway.url + "/readyz", timeout=5).json() == ready, seconds=20, what="ready")
     agent = gateway.agent()
     before = gateway.metric("drydock_reports_total")
     agent.post(agent.document(), sent_at=now())

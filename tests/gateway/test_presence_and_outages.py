@@ -25,7 +25,7 @@ def presence_of(agent: Agent) -> PresenceRow | None:
 
 
 def noted(agent: Agent) -> PresenceRow:
-    return wait_for(lambda: presence_of(agent), seconds=4, what="the contact is written")
+    return wait_for(lambda: presence_of(agent), seconds=20, what="the contact is written")
 
 
 def test_a_contact_is_written_within_seconds(gateway: Gateway) -> None:
@@ -36,9 +36,9 @@ def test_a_contact_is_written_within_seconds(gateway: Gateway) -> None:
     assert row.last_heard_at is not None
     assert row.last_poll_at is not None
     assert before <= row.last_heard_at <= datetime.now(UTC)
-    assert abs((row.last_poll_at - before).total_seconds()) < 1
+    assert abs((row.last_poll_at - before).total_seconds()) < 5
     assert row.clock_offset is not None
-    assert abs(row.clock_offset) < 1
+    assert abs(row.clock_offset) < 5
 
 
 def test_a_held_call_is_a_contact_too(gateway: Gateway) -> None:
@@ -55,11 +55,12 @@ def test_times_of_a_clock_that_is_a_day_off_are_corrected(gateway: Gateway) -> N
     agent.post(report, sent_at=ahead.isoformat(), last_poll_at=(ahead - timedelta(seconds=5)).isoformat())
     row = Observation.objects.get(machine__vm_id=agent.vm_id)
     assert row.machine_at == ahead - timedelta(seconds=30)
-    assert abs((row.at - (real - timedelta(seconds=30))).total_seconds()) < 1
+    # How long the call was under way is all that the correction cannot know.
+    assert abs((row.at - (real - timedelta(seconds=30))).total_seconds()) < 10
     contact = noted(agent)
     assert contact.last_poll_at is not None
-    assert abs((contact.last_poll_at - (real - timedelta(seconds=5))).total_seconds()) < 1
-    assert contact.clock_offset == pytest.approx(86400, abs=1)
+    assert abs((contact.last_poll_at - (real - timedelta(seconds=5))).total_seconds()) < 10
+    assert contact.clock_offset == pytest.approx(86400, abs=10)
 
 
 def test_a_clock_within_the_tolerance_is_left_alone(gateway: Gateway) -> None:

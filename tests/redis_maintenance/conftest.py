@@ -30,7 +30,8 @@ HOST = "shop.redis.cache.windows.net"
 QUICK = Rhythm(
     look=0.05,
     ping=0.3,
-    pong=0.3,
+    # An answer that is only slow, where others keep the processor busy, is no lost connection.
+    pong=1.0,
     hurry=(0.01, 0.05),
     hurry_for=5.0,
     refused=(0.2, 0.3),
@@ -83,7 +84,7 @@ class Listening:
     def states(self) -> list[str]:
         return [data["state"] for data in self.reports(wire.COVERAGE)]
 
-    def until(self, state: str, *, seconds: float = 10.0) -> datetime:
+    def until(self, state: str, *, seconds: float = 30.0) -> datetime:
         """When the newest report of coverage came to be `state`."""
 
         def found() -> datetime | None:
@@ -92,7 +93,7 @@ class Listening:
 
         return wait_for(found, seconds=seconds, what=state)
 
-    def heard(self, count: int, *, seconds: float = 10.0) -> list[str]:
+    def heard(self, count: int, *, seconds: float = 30.0) -> list[str]:
         return wait_for(
             lambda: ((found := self.lines()) and len(found) >= count and found) or None,
             seconds=seconds,
@@ -102,7 +103,7 @@ class Listening:
     def stop(self) -> None:
         self.part.interrupt()
         self.part.wake.set()
-        self._thread.join(5)
+        self._thread.join(20)
         assert not self._thread.is_alive()
 
     def _work(self) -> None:

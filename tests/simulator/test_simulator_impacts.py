@@ -37,12 +37,12 @@ def test_while_started_there_may_be_further_impacts_shorter_than_announced(azure
 
 def test_an_interrupted_machine_gets_its_answer_afterwards_and_others_at_once(azure: Simulated) -> None:
     event_id = azure.create(set="west", type="Freeze", resources=["WestNO_0"], starts_as="Started")
-    assert impact(azure, event_id, 0.5) == 200
+    assert impact(azure, event_id, 2) == 200
     begun = time.monotonic()
     assert azure.get("WestNO_1").status == 200
-    assert time.monotonic() - begun < 0.4
+    assert time.monotonic() - begun < 1.8
     assert azure.get("WestNO_0").status == 200
-    assert time.monotonic() - begun > 0.45
+    assert time.monotonic() - begun > 1.8
 
 
 @pytest.mark.parametrize("event_type", ["Preempt", "Terminate"])
@@ -79,7 +79,7 @@ def test_a_deleted_machine_may_come_back_and_begins_anew(azure: Simulated) -> No
 
 
 def test_the_first_call_is_slow_and_so_is_the_first_one_after_a_day() -> None:
-    with RunningSimulator(west_norway(), first_call_seconds=0.6) as simulator:
+    with RunningSimulator(west_norway(), first_call_seconds=1.5) as simulator:
 
         def took(vm: str) -> float:
             begun = time.monotonic()
@@ -89,31 +89,35 @@ def test_the_first_call_is_slow_and_so_is_the_first_one_after_a_day() -> None:
             return time.monotonic() - begun
 
         incarnations: list[int] = []
-        assert took("WestNO_0") > 0.55
-        assert took("WestNO_0") < 0.4
+        assert took("WestNO_0") > 1.4
+        assert took("WestNO_0") < 1.4
         simulator.events.create(set="west", type="Freeze", notice_seconds=3 * DAY)
-        assert took("WestNO_0") < 0.4
+        assert took("WestNO_0") < 1.4
         simulator.advance(DAY - 60)
-        assert took("WestNO_0") < 0.4, "asked within the day"
+        assert took("WestNO_0") < 1.4, "asked within the day"
         simulator.advance(DAY + 60)
-        assert took("WestNO_0") > 0.55, "a day without a call switched it off"
+        assert took("WestNO_0") > 1.4, "a day without a call switched it off"
         assert incarnations == [1, 1, 2, 2, 1], "and the incarnation begins anew"
 
 
 def test_a_refused_call_does_not_switch_the_service_on() -> None:
-    with RunningSimulator(west_norway(), first_call_seconds=0.6) as simulator:
+    with RunningSimulator(west_norway(), first_call_seconds=1.5) as simulator:
         assert ask(simulator.vm_url("WestNO_0"), "GET", EVENTS).status == 400
         begun = time.monotonic()
         assert ask(simulator.vm_url("WestNO_0"), "GET", EVENTS, headers=METADATA).status == 200
-        assert time.monotonic() - begun > 0.55
+        assert time.monotonic() - begun > 1.4
 
 
 def test_a_machine_that_asks_more_than_five_times_a_second_is_told_later() -> None:
     with RunningSimulator(west_norway(), most_a_second=5) as simulator:
         targets = [EVENTS, "/metadata/instance?api-version=2021-02-01"] * 4
-        begun = time.monotonic()
-        answers = [ask(simulator.vm_url("WestNO_0"), "GET", target, headers=METADATA) for target in targets]
-        assert time.monotonic() - begun < 0.9, "too slow here to ask too fast"
+        for _ in range(10):
+            begun = time.monotonic()
+            answers = [ask(simulator.vm_url("WestNO_0"), "GET", target, headers=METADATA) for target in targets]
+            if time.monotonic() - begun < 0.9:
+                break
+            # Too slow here, just now, to ask too fast.
+            time.sleep(1.1)
         assert [answer.status for answer in answers] == [200] * 5 + [429] * 3
         assert answers[-1].headers["retry-after"] == "1"
         assert ask(simulator.vm_url("WestNO_1"), "GET", EVENTS, headers=METADATA).status == 200
