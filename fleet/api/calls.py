@@ -169,7 +169,7 @@ def filtered(request: Request, found: Any) -> Any:
     wrong += [
         {"field": name, "message": "Say `true` or `false`."}
         for name, field in found.form.fields.items()
-        if isinstance(field, NullBooleanField) and request.query_params.get(name)
+        if isinstance(field, NullBooleanField) and (found.data or request.query_params).get(name)
         if found.form.cleaned_data.get(name) is None and name not in found.errors
     ]
     if wrong:

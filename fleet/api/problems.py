@@ -68,6 +68,9 @@ PROBLEMS: dict[str, ProblemType] = {
     "version-changed": ProblemType(
         409, "The event has changed since you looked", "Send the `version` that you decide on as `expected_version`."
     ),
+    "count-changed": ProblemType(
+        409, "Others are there than you saw", "Look at the list again, then send the number that you see."
+    ),
     "already-claimed": ProblemType(
         409, "Somebody is on it already", "Talk to `by`, or take the claim over with `take_over`."
     ),

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from fleet.api.views import approvals, caches, events, inventory, machines, sets
+from fleet.api.views import approvals, bulk, caches, claims, events, inventory, machines, sets
 
 CALLS = [
     path("v1/sets/", sets.Sets.as_view(), name="api-sets"),
@@ -20,6 +20,11 @@ CALLS = [
     path("v1/events/<str:event_id>/documents/", events.EventDocuments.as_view(), name="api-event-documents"),
     path("v1/events/<str:event_id>/approvals/", approvals.EventApprovals.as_view(), name="api-event-approvals"),
     path("v1/approvals/<int:approval_id>/", approvals.Approval.as_view(), name="api-approval"),
+    path("v1/approvals/<int:approval_id>/consents/", approvals.Consents.as_view(), name="api-approval-consents"),
+    path("v1/events/<str:event_id>/claims/", claims.EventClaims.as_view(), name="api-event-claims"),
+    path("v1/events/<str:event_id>/holds/", claims.EventHolds.as_view(), name="api-event-holds"),
+    path("v1/bulk/approvals/", bulk.BulkApprovals.as_view(), name="api-bulk-approvals"),
+    path("v1/bulk/claims/", bulk.BulkClaims.as_view(), name="api-bulk-claims"),
     path("v1/caches/", caches.Caches.as_view(), name="api-caches"),
     path("v1/caches/<int:cache_id>/", caches.Cache.as_view(), name="api-cache"),
     path("v1/maintenances/", caches.Maintenances.as_view(), name="api-maintenances"),

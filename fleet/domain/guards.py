@@ -181,6 +181,8 @@ WAITING_DECISIONS = {
 }
 # Guards whose reason a rule may give in advance.
 ACCEPTABLE = ("lost-for-good", "not-prepared", "hook-failed", "no-approval-window", "service-in-flight")
+# Guards that a person overcomes with a reason, the first only with the right of an approver.
+TAKE_REASONS = ("set-in-flight", "held", *ACCEPTABLE)
 
 
 def guards(facts: EventFacts, *, now: datetime, expected_version: int | None = None) -> list[Guard]:

@@ -2,16 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
 from django.db.models import Prefetch
 
+from fleet.domain.conditions import When, next_wait
+from fleet.domain.guards import EventFacts
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, OrderState
 from fleet.models import Approval, Order, ScheduledEvent
-from fleet.models.facts import name_of
+from fleet.models.facts import load_facts, name_of
 from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, rule_ref, set_ref
 
 # An order usually takes well under a second to arrive and a few to be answered; beyond this a person should look.
@@ -51,6 +53,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Overridden:
+    """A guard that stood against it, and the reason for which it was overcome."""
+
+    code: str
+    sentence: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalRow:
     """An approval with its orders, oldest first."""
 
@@ -68,6 +79,16 @@ class ApprovalRow:
     rule: RuleRef | None
     rule_wording: str
     event_version: int
+    when: When
+    due_at: datetime | None
+    overrides: tuple[Overridden, ...]
+    decided_at: datetime
+    # The second person.
+    consented_by: str
+    consented_at: datetime | None
+    consent_comment: str
+    # What it waits for now, in one sentence; empty when it waits for nothing of ours.
+    waits_for: str
     granted_at: datetime | None
     accepted_at: datetime | None
     accepted_by: MachineRef | None
@@ -142,6 +163,59 @@ def _answered(
     return Step("Azure answers 200", "overdue" if now - min(delivered) > ANSWER_OVERDUE else "now")
 
 
+def _decided(approval: Approval, *, state: ApprovalState, closed: bool) -> list[Step]:
+    """Who decided, the second person where there has to be one, and the condition where it waits for one."""
+    when = When(approval.when)
+    never_went = closed and approval.granted_at is None
+    # What was to go at once and did not can only have waited for a second person.
+    two = state is ApprovalState.PROPOSED or approval.consented_at is not None or (never_went and when is When.NOW)
+    steps = [Step("Proposed" if two else "Decided", "done", approval.decided_at, f"by {name_of(approval)}")]
+    if two and approval.consented_by is not None:
+        name = approval.consented_by.get_username()
+        steps.append(Step("Second person agreed", "done", approval.consented_at, f"by {name}"))
+    elif two:
+        steps.append(Step("Second person agrees", "failed" if closed else "now"))
+    if when is not When.NOW:
+        reached: Literal["done", "failed", "now", "ahead"] = "ahead"
+        if approval.granted_at is not None or closed:
+            reached = "failed" if never_went else "done"
+        elif state is ApprovalState.WAITING:
+            reached = "now"
+        steps.append(Step(CONDITIONS[when], reached, approval.granted_at))
+    return steps
+
+
+CONDITIONS = {When.PREPARED: "Machines prepared", When.TIME: "Its time comes", When.TURN: "Its turn comes"}
+
+
+def _waits_for(approval: Approval) -> str:
+    if approval.state == ApprovalState.PROPOSED.value:
+        return "It waits for a second person."
+    if approval.state != ApprovalState.WAITING.value:
+        return ""
+    if approval.when == When.TIME.value and approval.due_at is not None:
+        return f"It waits until {approval.due_at:%Y-%m-%d %H:%M:%S} UTC."
+    if approval.when == When.TURN.value:
+        return "It waits for its turn in the wave."
+    return "It waits until every machine that it hits is prepared."
+
+
+def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRow:
+    """The same with what exactly it waits for, by the facts of its event."""
+    if row.state not in (ApprovalState.PROPOSED, ApprovalState.WAITING):
+        return row
+    step = next_wait(
+        state=row.state,
+        when=row.when,
+        facts=facts,
+        overcome=frozenset(one.code for one in row.overrides),
+        due_at=row.due_at,
+        may_go=False,
+        now=now,
+    )
+    return replace(row, waits_for=step.reason)
+
+
 def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, now: datetime) -> tuple[Step, ...]:
     """Decided, sent, answered, started, gone. Waiting for other tenants after Azure's 200 is not overdue."""
     state = ApprovalState(approval.state)
@@ -149,7 +223,7 @@ def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, 
     accepted = next((o for o in orders if o.azure_status is not None and 200 <= o.azure_status < 300), None)
     ended = event.status == EventStatus.ENDED.value
     steps = [
-        Step("Decided", "done", approval.decided_at, f"by {name_of(approval)}"),
+        *_decided(approval, state=state, closed=closed),
         _sent(orders, accepted=accepted, closed=closed, now=now),
         _answered(orders, accepted=accepted, state=state, closed=closed, now=now),
     ]
@@ -190,6 +264,14 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         rule=rule_ref(approval.rule) if approval.rule else None,
         rule_wording=approval.rule_wording,
         event_version=approval.event_version,
+        when=When(approval.when),
+        due_at=approval.due_at,
+        overrides=tuple(Overridden(one["code"], one["sentence"], one["reason"]) for one in approval.overrides),
+        decided_at=approval.decided_at,
+        consented_by=approval.consented_by.get_username() if approval.consented_by else "",
+        consented_at=approval.consented_at,
+        consent_comment=approval.consent_comment,
+        waits_for=_waits_for(approval),
         granted_at=approval.granted_at,
         accepted_at=approval.accepted_at,
         accepted_by=machine_ref(approval.accepted_by) if approval.accepted_by else None,
@@ -207,7 +289,7 @@ def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tu
     known = {event.pk: event for event in events}
     approvals = (
         Approval.objects.filter(event_id__in=list(known))
-        .select_related("decided_by", "accepted_by", "rule")
+        .select_related("decided_by", "consented_by", "accepted_by", "rule")
         .prefetch_related(Prefetch("orders", Order.objects.select_related("machine").order_by("offered_at", "pk")))
         .order_by("-pk")
     )
@@ -218,11 +300,16 @@ def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tu
 
 
 def detail(*, approval_id: int, now: datetime) -> ApprovalRow | None:
-    """One approval. Two queries."""
+    """One approval. Two queries; ten for one that waits."""
     approval = (
         Approval.objects.filter(pk=approval_id)
-        .select_related("decided_by", "accepted_by", "rule", "event__availability_set")
+        .select_related("decided_by", "consented_by", "accepted_by", "rule", "event__availability_set")
         .prefetch_related(Prefetch("orders", Order.objects.select_related("machine").order_by("offered_at", "pk")))
         .first()
     )
-    return approval_row(approval, approval.event, now=now) if approval else None
+    if approval is None:
+        return None
+    row = approval_row(approval, approval.event, now=now)
+    if row.state not in (ApprovalState.PROPOSED, ApprovalState.WAITING):
+        return row
+    return told_by(row, load_facts([approval.event_id], now=now)[approval.event_id], now=now)

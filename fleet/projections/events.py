@@ -5,20 +5,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce
 
+from fleet.domain.conditions import not_ready
 from fleet.domain.consequences import FAR_AHEAD, advice, if_nobody_acts
 from fleet.domain.events import facts_of
-from fleet.domain.guards import EventFacts, Guard, guards, who_is_asked
+from fleet.domain.guards import EventFacts, Guard, Need, guards, who_is_asked
+from fleet.domain.places import Place
 from fleet.domain.preparing import PREPARED_LOOKS, Prepared, prepared_of
 from fleet.domain.presence import Limits
-from fleet.domain.states import LIVE_APPROVALS, Certainty, EndedAs, EventStatus, Look, Presence
+from fleet.domain.states import LIVE_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus, Look, Presence
 from fleet.models import Machine, Preparation, ScheduledEvent, Sighting
 from fleet.models.facts import facts_of as known_facts
 from fleet.models.facts import machine_presence, presence_limits
-from fleet.projections import approvals
+from fleet.projections import approvals, attention
 from fleet.projections.approvals import ApprovalRow
+from fleet.projections.attention import NOBODY, Attention, ClaimRow, HoldRow
 from fleet.projections.paging import Page, Segment, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, plain_name, set_ref
 
@@ -52,6 +55,10 @@ class EventRow:
     version: int
     # The live approval, else the newest one.
     approval: ApprovalRow | None
+    claim: ClaimRow | None
+    hold: HoldRow | None
+    # A rehearsal: Azure knows nothing of it.
+    drill: bool
     needs_decision: bool
     if_nobody_acts: str
     seconds_left: float | None
@@ -165,12 +172,25 @@ class EventDetail:
     seen_by: tuple[MachineRef, ...]
     not_seen_by: tuple[MachineRef, ...]
     other_open: tuple[str, ...]
+    # Where it lies, as far as rights go.
+    place: Place
+    # Machines in Resources that are not prepared; "when prepared" waits for them.
+    not_ready: tuple[str, ...]
     advice: str
     server_time: datetime
 
     @property
     def blocked(self) -> bool:
         return any(guard.blocks for guard in self.guards)
+
+    @property
+    def blocked_for_all(self) -> bool:
+        """Nobody may go past it, whatever the reason."""
+        return any(guard.blocks and not guard.overridable for guard in self.guards)
+
+    @property
+    def needs_second(self) -> bool:
+        return any(guard.needs is Need.SECOND for guard in self.guards)
 
     @property
     def seen_summary(self) -> str:
@@ -194,11 +214,16 @@ def _current(rows: Sequence[ApprovalRow]) -> ApprovalRow | None:
     return next((row for row in rows if row.state in LIVE_APPROVALS), rows[0] if rows else None)
 
 
-def event_row(event: ScheduledEvent, approval_rows: Sequence[ApprovalRow], *, now: datetime) -> EventRow:
+def event_row(
+    event: ScheduledEvent, approval_rows: Sequence[ApprovalRow], *, now: datetime, seen_to: Attention = NOBODY
+) -> EventRow:
     """Shape one event loaded with its set. No query."""
     approval = _current(approval_rows)
     status = EventStatus(event.status)
     in_time = event.not_before is None or event.not_before > now
+    held = seen_to.hold is not None and not seen_to.hold.by_rule
+    # As `attention.needs_decision` asks the database.
+    undecided = not held if approval is None or not approval.live else approval.state is ApprovalState.PROPOSED
     return EventRow(
         id=event.pk,
         event_id=event.event_id,
@@ -222,7 +247,10 @@ def event_row(event: ScheduledEvent, approval_rows: Sequence[ApprovalRow], *, no
         warnings=tuple(event.warnings),
         version=event.version,
         approval=approval,
-        needs_decision=status is EventStatus.SCHEDULED and in_time and not (approval and approval.live),
+        claim=seen_to.claim,
+        hold=seen_to.hold,
+        drill=event.drill,
+        needs_decision=status is EventStatus.SCHEDULED and in_time and undecided,
         if_nobody_acts=if_nobody_acts(status=status, not_before=event.not_before, watched=event.watched, now=now),
         seconds_left=_seconds_left(event, now),
         server_time=now,
@@ -230,9 +258,12 @@ def event_row(event: ScheduledEvent, approval_rows: Sequence[ApprovalRow], *, no
 
 
 def event_rows(events: Sequence[ScheduledEvent], *, now: datetime) -> tuple[EventRow, ...]:
-    """Shape events loaded with their sets. Two queries, for the approvals."""
+    """Shape events loaded with their sets. Three queries, for the approvals, claims and holds."""
     decided = approvals.by_event(events, now=now)
-    return tuple(event_row(event, decided.get(event.pk, ()), now=now) for event in events)
+    seen_to = attention.of_events([event.pk for event in events])
+    return tuple(
+        event_row(event, decided.get(event.pk, ()), now=now, seen_to=seen_to.get(event.pk, NOBODY)) for event in events
+    )
 
 
 def listing(
@@ -242,7 +273,7 @@ def listing(
     cursor: str | None = None,
     size: int | None = None,
 ) -> Page[EventRow]:
-    """Open events by time left, then ended ones, newest first. At most four queries.
+    """Open events by time left, then ended ones, newest first. At most five queries.
 
     `events` is a filtered queryset (see `filters.EventFilter`).
     """
@@ -255,6 +286,12 @@ def listing(
     segments = [Segment(still_open, "due"), Segment(ended, "first_seen_at", descending=True)]
     page = read_page(segments, cursor=cursor, size=size)
     return page.map(lambda found: event_rows(found, now=now))
+
+
+def ids_by_time(events: QuerySet[ScheduledEvent], *, limit: int) -> list[str]:
+    """EventIds of a filtered queryset by time left, those without a time first. One query."""
+    rows = events.order_by(F("not_before").asc(nulls_first=True), "pk")
+    return list(rows.values_list("event_id", flat=True)[:limit])
 
 
 def blast_radius(resources: Iterable[str], machines: Iterable[tuple[str, Presence]]) -> BlastRadius:
@@ -360,8 +397,10 @@ def detail(*, event_id: str, now: datetime) -> EventDetail | None:
     preparations = {row.machine_id: row for row in preparing}
     hit = tuple(_hit(name, machines, preparations, now=now, limits=limits) for name in event.resources)
     known = facts_of(event.event_type)
+    approval_rows = tuple(approvals.told_by(row, facts, now=now) for row in approval_rows)
+    seen_to = attention.of_events([event.pk]).get(event.pk, NOBODY)
     return EventDetail(
-        event=event_row(event, approval_rows, now=now),
+        event=event_row(event, approval_rows, now=now, seen_to=seen_to),
         effect=known.effect,
         lost=known.lost,
         documented_notice_seconds=known.notice_seconds,
@@ -374,6 +413,8 @@ def detail(*, event_id: str, now: datetime) -> EventDetail | None:
         seen_by=tuple(machine_ref(machine) for machine in machines if machine.pk in witnesses),
         not_seen_by=tuple(machine_ref(machine) for machine in there if machine.pk not in witnesses),
         other_open=tuple(facts.other_open),
+        place=facts.place,
+        not_ready=tuple(not_ready(facts)),
         advice=advice(status=EventStatus(event.status), source=event.source, not_before=event.not_before, now=now),
         server_time=now,
     )

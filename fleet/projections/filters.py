@@ -8,14 +8,13 @@ from datetime import datetime
 from typing import Any
 
 import django_filters
-from django.db.models import Exists, OuterRef, Q, QuerySet, TextField
+from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast, Upper
 
 from fleet.domain.entries import EntryKind
 from fleet.domain.maintenance import MaintenanceStatus
-from fleet.domain.states import LIVE_APPROVALS, EventStatus
+from fleet.domain.states import EventStatus
 from fleet.models import (
-    Approval,
     AvailabilitySet,
     Cache,
     Coverage,
@@ -25,6 +24,7 @@ from fleet.models import (
     Notification,
     ScheduledEvent,
 )
+from fleet.projections.attention import needs_decision
 from fleet.projections.machines import with_presence
 from fleet.projections.refs import KIND_LABELS
 from fleet.projections.timeline import with_merged
@@ -66,10 +66,7 @@ class EventFilter(django_filters.FilterSet):  # type: ignore[misc]
     def filter_needs_decision(
         self, queryset: QuerySet[ScheduledEvent], name: str, value: bool
     ) -> QuerySet[ScheduledEvent]:
-        live = [state.value for state in LIVE_APPROVALS]
-        decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=live))
-        in_time = Q(not_before=None) | Q(not_before__gt=self.now)
-        needs = Q(status=EventStatus.SCHEDULED.value) & in_time & ~decided
+        needs = needs_decision(now=self.now)
         return queryset.filter(needs) if value else queryset.exclude(needs)
 
 

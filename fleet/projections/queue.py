@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef, Q
-
 from fleet.domain.consequences import FAR_AHEAD
-from fleet.domain.states import LIVE_APPROVALS, EventStatus
-from fleet.models import Approval, ScheduledEvent
+from fleet.models import ScheduledEvent
+from fleet.projections.attention import needs_decision
 from fleet.projections.events import OPEN, BlastRadius, EventRow, blast_radii, event_rows
 
 LIMIT = 200
@@ -29,7 +27,8 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class DecisionQueue:
-    """`waiting` needs a decision; `under_way` is decided, started or past NotBefore; `far_ahead` lies beyond 24 hours.
+    """`waiting` needs a decision or a second person; `under_way` is decided, held, started or past NotBefore;
+    `far_ahead` lies beyond 24 hours.
 
     Each is sorted by time left. `more` is True when there are more open events than are shown.
     """
@@ -57,7 +56,7 @@ class DecisionQueue:
 
 
 def decision_queue(*, now: datetime) -> DecisionQueue:
-    """All open events in three parts. Four queries."""
+    """All open events in three parts. Five queries."""
     events = list(
         ScheduledEvent.objects.filter(status__in=OPEN)
         .select_related("availability_set")
@@ -77,9 +76,6 @@ def decision_queue(*, now: datetime) -> DecisionQueue:
 
 def pulse(*, now: datetime) -> Pulse:
     """What every page carries in its head. One query."""
-    live = [state.value for state in LIVE_APPROVALS]
-    decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=live))
-    in_time = Q(not_before=None) | Q(not_before__gt=now, not_before__lte=now + FAR_AHEAD)
-    waiting = ScheduledEvent.objects.filter(in_time & ~decided, status=EventStatus.SCHEDULED.value)
+    waiting = ScheduledEvent.objects.filter(needs_decision(now=now, until=now + FAR_AHEAD))
     times = list(waiting.order_by("not_before", "pk").values_list("not_before", flat=True)[:LIMIT])
     return Pulse(waiting=len(times), next_at=min((time for time in times if time is not None), default=None))

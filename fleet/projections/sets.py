@@ -83,6 +83,8 @@ class SetRow:
     open_events: tuple[OpenEventBrief, ...]
     warnings: tuple[str, ...]
     grid: Grid
+    # Approving in it always takes a second person.
+    second_person: bool
 
     @property
     def ref(self) -> SetRef:
@@ -196,6 +198,7 @@ def _shape(sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *,
                 open_events=tuple(open_events[row.pk]),
                 warnings=_warnings(row, inside, counts, missing[row.pk], foreign[row.pk]),
                 grid=_grid(inside, open_events[row.pk]),
+                second_person=row.second_person,
             )
         )
     return tuple(shaped)

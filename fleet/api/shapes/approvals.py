@@ -13,6 +13,7 @@ from fleet.api.shapes.base import (
     Time,
     word,
 )
+from fleet.domain.conditions import When
 from fleet.domain.states import OPEN_ORDERS, ApprovalState, EventStatus, OrderState
 
 
@@ -42,6 +43,12 @@ class StepSerializer(serializers.Serializer[Any]):
     detail = serializers.CharField()
 
 
+class OverriddenSerializer(serializers.Serializer[Any]):
+    code = serializers.CharField()
+    sentence = serializers.CharField(help_text="What the guard said.")
+    reason = serializers.CharField()
+
+
 class ApprovalSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     event_id = serializers.CharField()
@@ -56,13 +63,23 @@ class ApprovalSerializer(serializers.Serializer[Any]):
     rule = RuleRefSerializer(allow_null=True, help_text="The rule that decided; null where a person did.")
     rule_wording = serializers.CharField(help_text="How the rule was worded then; empty where a person decided.")
     event_version = serializers.IntegerField(help_text="The event's version when it was decided.")
-    granted_at = Time(allow_null=True)
+    when = word(When, help_text="When it was to go.")
+    due_at = Time(allow_null=True, help_text="The time that was said, with `when` being `time`.")
+    overrides = OverriddenSerializer(many=True, help_text="The guards that were overcome, and why.")
+    decided_at = Time(help_text="When somebody decided or proposed it.")
+    consented_by = serializers.CharField(help_text="The second person; empty where there was none.")
+    consented_at = Time(allow_null=True)
+    consent_comment = serializers.CharField()
+    waits_for = serializers.CharField(
+        help_text="What it waits for now, in one sentence; empty once it is on its way or over."
+    )
+    granted_at = Time(allow_null=True, help_text="When it was to go to Azure; null while it waits.")
     accepted_at = Time(allow_null=True, help_text="When Azure answered 200.")
     accepted_by = MachineRefSerializer(allow_null=True, help_text="The machine that asked Azure.")
     closed_at = Time(allow_null=True)
     inferred = serializers.BooleanField(help_text="Its end was concluded, not answered.")
     reason = serializers.CharField(help_text="One sentence about how it ended.")
     orders = OrderSerializer(many=True, help_text="Oldest first.")
-    steps = StepSerializer(many=True, help_text="Decided, sent, answered, started, gone.")
+    steps = StepSerializer(many=True, help_text="Decided, agreed to, due, sent, answered, started, gone.")
     may_be_withdrawn = serializers.BooleanField()
     server_time = ServerTime()

@@ -21,6 +21,19 @@ from fleet.domain.preparing import Prepared
 from fleet.domain.states import Certainty, EndedAs, EventStatus, Presence
 
 
+class ClaimRefSerializer(serializers.Serializer[Any]):
+    by = serializers.CharField()
+    at = Time()
+    comment = serializers.CharField()
+
+
+class HoldRefSerializer(serializers.Serializer[Any]):
+    by = serializers.CharField(help_text="A person, or the rule.")
+    at = Time()
+    reason = serializers.CharField()
+    by_rule = serializers.BooleanField(help_text="A rule holds it: people may still decide.")
+
+
 class EventSerializer(serializers.Serializer[Any]):
     event_id = serializers.CharField()
     event_type = serializers.CharField()
@@ -49,7 +62,12 @@ class EventSerializer(serializers.Serializer[Any]):
     warnings = texts()
     version = serializers.IntegerField(help_text="Moves with status, NotBefore, Resources, type, source and duration.")
     approval = ApprovalSerializer(allow_null=True, help_text="The live approval, else the newest one.")
-    needs_decision = serializers.BooleanField()
+    claim = ClaimRefSerializer(allow_null=True, help_text="Who is on it.")
+    hold = HoldRefSerializer(allow_null=True, help_text="Who wants it to run by itself.")
+    drill = serializers.BooleanField(help_text="A rehearsal: Azure knows nothing of it.")
+    needs_decision = serializers.BooleanField(
+        help_text="Nobody has decided, or a second person has to agree. What a person holds is decided."
+    )
     if_nobody_acts = serializers.CharField(help_text="What happens if nobody acts, in one sentence.")
     server_time = ServerTime()
 
@@ -108,6 +126,7 @@ class EventDetailSerializer(EventSerializer):
     seen_by = MachineRefSerializer(many=True)
     not_seen_by = MachineRefSerializer(many=True)
     other_open = texts("Other open events of the set.")
+    not_ready = texts("Names in `resources` that are not prepared: `prepared` waits for them.")
     advice = serializers.CharField(help_text="What Microsoft advises for such an event; may be empty.")
 
 

@@ -93,6 +93,7 @@ class SetSerializer(serializers.Serializer[Any]):
     presence = PresenceCountsSerializer(help_text="How many machines are how present.")
     open_events = OpenEventSerializer(many=True, help_text="By time left.")
     warnings = texts("What is wrong with the set, in sentences.")
+    second_person = serializers.BooleanField(help_text="Approving in it always takes a second person.")
     server_time = ServerTime()
 
 

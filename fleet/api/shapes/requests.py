@@ -23,30 +23,6 @@ def comment_field(**kwargs: Any) -> serializers.CharField:
     return serializers.CharField(max_length=2000, allow_blank=True, **kwargs)
 
 
-class ApproveSerializer(RequestSerializer):
-    comment = comment_field(help_text="Why; it stands in the timeline.")
-    expected_version = serializers.IntegerField(
-        required=False,
-        allow_null=True,
-        default=None,
-        min_value=0,
-        max_value=2**31 - 1,
-        help_text="The event's `version` that you looked at; another one refuses the approval.",
-    )
-    when = serializers.CharField(required=False, default="now", help_text="`now`, which is also the default.")
-    override = serializers.ListField(required=False, default=list, help_text="Has to be empty.")
-
-    def validate_when(self, value: str) -> str:
-        if value != "now":
-            raise serializers.ValidationError("An event can be approved for now only: say `now`, or leave `when` out.")
-        return value
-
-    def validate_override(self, value: list[Any]) -> list[Any]:
-        if value:
-            raise serializers.ValidationError("A guard that blocks cannot be overridden: leave `override` out.")
-        return value
-
-
 class WithdrawSerializer(RequestSerializer):
     comment = comment_field(required=False, default="", help_text="Why; it stands in the timeline.")
 
@@ -62,9 +38,13 @@ class NameSetSerializer(RequestSerializer):
         required=False, allow_blank=True, max_length=200, help_text="What it belongs to; empty for nothing."
     )
 
+    second_person = serializers.BooleanField(
+        required=False, help_text="Whether approving in it always takes a second person."
+    )
+
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         if not values:
-            raise serializers.ValidationError("Say a name, or a service.")
+            raise serializers.ValidationError("Say a name, a service, or `second_person`.")
         return values
 
 

@@ -1,28 +1,21 @@
-"""Approving, withdrawing, and how far it got."""
+"""Approving, agreeing as the second person, withdrawing, and how far it got."""
 
-import re
+from collections.abc import Mapping
 from typing import Any
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from fleet.api.authentication import person_of, token_name
 from fleet.api.calls import Call, problem_answers
-from fleet.api.problems import CONTENT_TYPE, Problem, refusal
+from fleet.api.problems import Problem
+from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once
 from fleet.api.shapes.approvals import ApprovalSerializer
-from fleet.api.shapes.requests import ApproveSerializer, WithdrawSerializer
+from fleet.api.shapes.deciding import ApproveSerializer, ConsentSerializer
+from fleet.api.shapes.requests import WithdrawSerializer
 from fleet.operations import deciding
-from fleet.operations.errors import Refused
-from fleet.operations.idempotency import Answer, answer_once, fingerprint
 from fleet.projections import approvals
-
-IDEMPOTENCY_KEY = OpenApiParameter(
-    "Idempotency-Key",
-    str,
-    OpenApiParameter.HEADER,
-    description="Up to 200 printable characters. The same key and request get the stored answer, for 24 hours.",
-)
 
 
 class EventApprovals(Call):
@@ -30,48 +23,19 @@ class EventApprovals(Call):
 
     @extend_schema(
         operation_id="approve_event",
-        summary="Approve: start the event now",
-        description="For every machine in `Resources`. Azure starts it once; nobody can postpone it.",
+        summary="Approve: start the event now, once it is prepared, or at a time",
+        description=(
+            "For every machine in `Resources`. Azure starts it once; nobody can postpone it. Where a guard or the set"
+            " asks for a second person, the approval answers with the state `PROPOSED`."
+        ),
         parameters=[IDEMPOTENCY_KEY],
         request=ApproveSerializer,
         responses={201: ApprovalSerializer, **problem_answers(404, 409, 422)},
     )
     def post(self, request: Request, event_id: str) -> Response:
         wanted = self.read(ApproveSerializer, request)
-        key = idempotency_key(request)
-        if key is None:
-            return Response(self.granted(request, event_id, wanted), status=201)
-        answer = answer_once(
-            user=person_of(request),
-            key=key,
-            request=fingerprint(method="POST", path=request.path, body=request.data),
-            now=self.now,
-            act=lambda: self.attempt(request, event_id, wanted),
-        )
-        headers = {"Idempotency-Replayed": "true"} if answer.repeated else {}
-        kind = CONTENT_TYPE if answer.status >= 400 else None
-        return Response(answer.body, status=answer.status, headers=headers, content_type=kind)
-
-    def granted(self, request: Request, event_id: str, wanted: dict[str, Any]) -> Any:
-        """The approval as JSON values. Raises Refused."""
-        approval = deciding.grant(
-            event_id=event_id,
-            by=person_of(request),
-            via="api",
-            comment=wanted["comment"],
-            expected_version=wanted["expected_version"],
-            token_name=token_name(request),
-            now=self.now,
-        )
-        return shown(approval.pk, self)
-
-    def attempt(self, request: Request, event_id: str, wanted: dict[str, Any]) -> Answer:
-        """Grant, or the refusal; both are answers that a repeat gets again."""
-        try:
-            return Answer(status=201, body=self.granted(request, event_id, wanted))
-        except Refused as error:
-            body = refusal(error)
-            return Answer(status=body["status"], body=body)
+        version = wanted["expected_version"]
+        return answered(once(request, lambda: granted(self, request, event_id, wanted, version), now=self.now))
 
 
 class Approval(Call):
@@ -104,6 +68,56 @@ class Approval(Call):
         return Response(shown(approval_id, self))
 
 
+class Consents(Call):
+    needs = {"POST": "approve"}
+
+    @extend_schema(
+        operation_id="consent_to_approval",
+        summary="Agree to a proposal as the second person",
+        description=(
+            "Needs the right of an approver, and somebody else than who proposed it. The guards are asked again: one"
+            " that is new takes a reason in `override`."
+        ),
+        parameters=[IDEMPOTENCY_KEY],
+        request=ConsentSerializer,
+        responses={201: ApprovalSerializer, **problem_answers(404, 409, 422)},
+    )
+    def post(self, request: Request, approval_id: int) -> Response:
+        wanted = self.read(ConsentSerializer, request)
+
+        def act() -> Any:
+            deciding.consent(
+                approval_id=approval_id,
+                by=person_of(request),
+                via="api",
+                comment=wanted["comment"],
+                overrides=wanted["override"],
+                token_name=token_name(request),
+                now=self.now,
+            )
+            return shown(approval_id, self)
+
+        return answered(once(request, act, now=self.now))
+
+
+def granted(call: Call, request: Request, event_id: str, plan: Mapping[str, Any], version: int | None) -> Any:
+    """The new approval as JSON values. Raises Refused."""
+    when, due_at = plan["when"]
+    approval = deciding.grant(
+        event_id=event_id,
+        by=person_of(request),
+        via="api",
+        comment=plan["comment"],
+        when=when,
+        due_at=due_at,
+        overrides=plan["override"],
+        expected_version=version,
+        token_name=token_name(request),
+        now=call.now,
+    )
+    return shown(approval.pk, call)
+
+
 def shown(approval_id: int, call: Call) -> dict[str, Any]:
     """One approval as JSON values. Raises Problem `unknown-approval`."""
     found = approvals.detail(approval_id=approval_id, now=call.now)
@@ -111,12 +125,3 @@ def shown(approval_id: int, call: Call) -> dict[str, Any]:
         raise Problem("unknown-approval")
     values: dict[str, Any] = ApprovalSerializer(found, context={"now": call.now}).data
     return values
-
-
-def idempotency_key(request: Request) -> str | None:
-    """The header, if there is one. Raises Problem `validation`."""
-    key = request.headers.get("Idempotency-Key")
-    if key is not None and not re.fullmatch(r"[\x21-\x7e]([\x20-\x7e]{0,198}[\x21-\x7e])?", key):
-        message = "Use 1 to 200 printable ASCII characters."
-        raise Problem("validation", errors=[{"field": "Idempotency-Key", "message": message}])
-    return key

@@ -21,7 +21,7 @@ EVENT_PARAMETERS = query_parameters(
     ("source", str, "`Platform` or `User`, in any case."),
     ("set", int, "The id of a set."),
     ("machine", int, "The id of a machine: the events that name it in `Resources`."),
-    ("needs_decision", bool, "Scheduled, not decided, and before NotBefore."),
+    ("needs_decision", bool, "Before NotBefore, and nobody has decided or a second person has to agree."),
     ("since", datetime, "First seen at or after this time."),
     ("until", datetime, "First seen before this time."),
     repeated=("status",),

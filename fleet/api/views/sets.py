@@ -51,7 +51,7 @@ class Set(Call):
 
     @extend_schema(
         operation_id="name_set",
-        summary="Name a provisional set, or say which service a set belongs to",
+        summary="Name a provisional set, say its service, or whether it always takes a second person",
         request=NameSetSerializer,
         responses={200: SetSerializer, **problem_answers(404, 409, 422)},
     )

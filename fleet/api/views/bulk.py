@@ -1,0 +1,122 @@
+"""Several events in one call: each on its own, with a result of its own."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import QueryDict
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from fleet.api.calls import Call, filtered, problem_answers
+from fleet.api.problems import Problem
+from fleet.api.repeats import IDEMPOTENCY_KEY, answered, idempotency_key, once
+from fleet.api.shapes.deciding import (
+    MAX_ITEMS,
+    BulkApprovalsSerializer,
+    BulkApproveSerializer,
+    BulkClaimSerializer,
+    BulkClaimsSerializer,
+)
+from fleet.api.views.approvals import granted
+from fleet.api.views.claims import claimed
+from fleet.operations.errors import Refused
+from fleet.projections import events
+from fleet.projections.filters import EventFilter
+
+BULK = (
+    "Each event is decided in a transaction of its own, in the order given; a filter takes them by time left. One"
+    " refusal stops nothing. With an `Idempotency-Key` a repeat goes on where the first call was cut off."
+)
+
+
+class BulkApprovals(Call):
+    needs = {"POST": "approve"}
+
+    @extend_schema(
+        operation_id="approve_events",
+        summary="Approve several events, each with a result of its own",
+        description=BULK,
+        parameters=[IDEMPOTENCY_KEY],
+        request=BulkApproveSerializer,
+        responses={200: BulkApprovalsSerializer, **problem_answers(409, 422)},
+    )
+    def post(self, request: Request) -> Response:
+        wanted = self.read(BulkApproveSerializer, request)
+        versions = {event_id.upper(): version for event_id, version in wanted["expected_versions"].items()}
+        return each(
+            self,
+            request,
+            wanted,
+            "approval",
+            lambda event_id: granted(self, request, event_id, wanted, versions.get(event_id)),
+        )
+
+
+class BulkClaims(Call):
+    needs = {"POST": "approve"}
+
+    @extend_schema(
+        operation_id="claim_events",
+        summary="Claim several events, each with a result of its own",
+        description=BULK,
+        parameters=[IDEMPOTENCY_KEY],
+        request=BulkClaimSerializer,
+        responses={200: BulkClaimsSerializer, **problem_answers(409, 422)},
+    )
+    def post(self, request: Request) -> Response:
+        wanted = self.read(BulkClaimSerializer, request)
+        return each(self, request, wanted, "claim", lambda event_id: claimed(self, request, event_id, wanted))
+
+
+def each(call: Call, request: Request, wanted: dict[str, Any], what: str, act: Callable[[str], Any]) -> Response:
+    """The answer for all chosen events. Which those are is kept with the key, since a filter finds others later."""
+    if idempotency_key(request) is None:
+        event_ids = chosen(call, request, wanted)
+    else:
+        kept = once(request, lambda: {"events": chosen(call, request, wanted)}, now=call.now, status=200)
+        if kept.status >= 400:
+            return answered(kept)
+        event_ids = kept.body["events"]
+    results = []
+    for event_id in event_ids:
+        answer = once(request, lambda event_id=event_id: act(event_id), now=call.now, part=event_id)  # type: ignore[misc]
+        done = answer.status < 400
+        results.append(
+            {
+                "event_id": event_id,
+                "status": answer.status,
+                what: answer.body if done else None,
+                "problem": None if done else answer.body,
+            }
+        )
+    count = sum(one["problem"] is None for one in results)
+    return Response({"done": count, "refused": len(results) - count, "results": results})
+
+
+def chosen(call: Call, request: Request, wanted: dict[str, Any]) -> list[str]:
+    """The EventIds that the call is about. Raises Problem `validation`, Refused `count-changed`."""
+    if "events" in wanted:
+        found = list(dict.fromkeys(event_id.strip().upper() for event_id in wanted["events"]))
+    else:
+        query = QueryDict(mutable=True)
+        for name, value in wanted["filter"].items():
+            if name not in EventFilter.base_filters:
+                raise wrong("filter", f"There is no filter `{name}`.")
+            query.setlist(name, [str(one) for one in value] if isinstance(value, list) else [_text(value)])
+        filters = filtered(request, EventFilter(query, now=call.now))
+        found = events.ids_by_time(filters, limit=MAX_ITEMS + 1)
+        if len(found) > MAX_ITEMS:
+            raise wrong("filter", f"It finds more than {MAX_ITEMS} events: narrow it.")
+    expected = wanted["expected_count"]
+    if expected is not None and expected != len(found):
+        raise Refused("count-changed", f"These are {len(found)} events, and you expected {expected}.", count=len(found))
+    return found
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def wrong(field: str, message: str) -> Problem:
+    return Problem("validation", errors=[{"field": field, "message": message}])

@@ -1,0 +1,105 @@
+"""Several events in one call: a result each, one refusal stops nothing."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fleet.models import Approval, Claim, StoredAnswer
+from tests import factories
+from tests.api.conftest import Caller, problem
+
+IDS = [f"0A1B2C3D-0000-4000-8000-00000000000{number}" for number in range(3)]
+
+
+@pytest.fixture
+def three(fleet: factories.Fleet) -> factories.Fleet:
+    """Three sets with an event each; the last is a Redeploy, which takes a reason."""
+    for number, event_id in enumerate(IDS):
+        name = f"m{number}"
+        fleet.enrol(name, availability_set=f"set{number}")
+        fleet.enrol(f"{name}b", availability_set=f"set{number}")
+        event_type = "Redeploy" if number == 2 else "Freeze"
+        due = fleet.now + timedelta(minutes=5 + number)
+        fleet.say(name, factories.listing(event_id, event_type=event_type, resources=[name], not_before=due))
+    return fleet
+
+
+def results(answer: Any) -> list[tuple[str, int]]:
+    assert answer.status_code == 200, answer.content
+    return [(one["event_id"], one["status"]) for one in answer.json()["results"]]
+
+
+def test_each_event_has_its_own_result(three: factories.Fleet, operator: Caller) -> None:
+    wanted = [IDS[2], IDS[0].lower(), "no-such", IDS[0]]
+    answer = operator.post("bulk/approvals/", {"events": wanted, "comment": "all of them"})
+    assert results(answer) == [(IDS[2], 409), (IDS[0], 201), ("NO-SUCH", 404)]
+    body = answer.json()
+    assert (body["done"], body["refused"]) == (1, 2)
+    first, second, third = body["results"]
+    assert (first["approval"], first["problem"]["type"]) == (None, "guarded")
+    assert (second["approval"]["state"], second["problem"]) == ("GRANTED", None)
+    assert third["problem"]["type"] == "unknown-event"
+    assert Approval.objects.count() == 1
+
+
+def test_the_lists_own_filter_chooses_and_the_count_has_to_be_what_was_seen(
+    three: factories.Fleet, operator: Caller
+) -> None:
+    body = {"filter": {"needs_decision": True, "type": "freeze"}, "comment": "x", "expected_count": 3}
+    refused = problem(operator.post("bulk/approvals/", body), 409, "count-changed")
+    assert refused["count"] == 2
+    assert results(operator.post("bulk/approvals/", body | {"expected_count": 2})) == [(IDS[0], 201), (IDS[1], 201)]
+
+
+def test_a_version_that_was_looked_at_counts_for_its_event(three: factories.Fleet, operator: Caller) -> None:
+    body = {"events": IDS[:2], "comment": "x", "expected_versions": {IDS[0].lower(): 1, IDS[1]: 9}}
+    answer = operator.post("bulk/approvals/", body)
+    assert results(answer) == [(IDS[0], 201), (IDS[1], 409)]
+    assert answer.json()["results"][1]["problem"]["type"] == "version-changed"
+
+
+def test_a_repeat_goes_on_where_the_first_was_cut_off(three: factories.Fleet, operator: Caller) -> None:
+    body = {"filter": {"needs_decision": "true"}, "comment": "x", "override": ["lost-for-good"]}
+    first = operator.post("bulk/approvals/", body, idempotency_key="k")
+    assert [status for _, status in results(first)] == [201, 201, 201]
+    # As if the process had died before the last one.
+    last = Approval.objects.get(event__event_id=IDS[2])
+    StoredAnswer.objects.filter(key__endswith=IDS[2]).delete()
+    Approval.objects.filter(pk=last.pk).update(state="WITHDRAWN")
+    again = operator.post("bulk/approvals/", body, idempotency_key="k")
+    assert [status for _, status in results(again)] == [201, 201, 201]
+    assert again.json()["results"][:2] == first.json()["results"][:2]
+    assert Approval.objects.count() == 4
+    problem(operator.post("bulk/approvals/", body | {"comment": "y"}, idempotency_key="k"), 422, "key-reused")
+
+
+def test_claims_go_the_same_way(three: factories.Fleet, operator: Caller) -> None:
+    answer = operator.post(
+        "bulk/claims/", {"filter": {"status": ["SCHEDULED"]}, "comment": "mine", "expected_count": 3}
+    )
+    assert results(answer) == [(event_id, 201) for event_id in IDS]
+    assert answer.json()["results"][0]["claim"]["comment"] == "mine"
+    assert Claim.objects.count() == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, ""),
+        ({"events": [], "filter": {}}, "events"),
+        ({"events": ["x"], "filter": {}}, ""),
+        ({"events": ["x"] * 101}, "events"),
+        ({"filter": {"colour": "red"}}, "filter"),
+        ({"filter": {"needs_decision": "perhaps"}}, "needs_decision"),
+        ({"filter": {"status": ["OPEN"]}}, "status"),
+    ],
+)
+def test_what_makes_no_sense_is_named(operator: Caller, body: dict[str, Any], field: str) -> None:
+    refused = problem(operator.post("bulk/claims/", body), 422, "validation")
+    assert [error["field"] for error in refused["errors"]] == [field]
+
+
+def test_a_viewer_may_do_neither(viewer: Caller) -> None:
+    problem(viewer.post("bulk/claims/", {"events": ["x"]}), 403, "not-permitted")
+    problem(viewer.post("bulk/approvals/", {"events": ["x"], "comment": ""}), 403, "not-permitted")
