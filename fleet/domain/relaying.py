@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from fleet.domain.guards import EventFacts, MachineFacts, who_is_asked
-from fleet.domain.states import OPEN_ORDERS, ApprovalState, EventStatus, OrderState
+from fleet.domain.states import OPEN_ORDERS, ApprovalState, EventStatus, OrderState, Presence
 
 
 class Do(StrEnum):
@@ -106,7 +106,7 @@ def next_step(
 
 
 def _may_yet_tell(facts: EventFacts, order: OrderFacts, patience: timedelta) -> bool:
-    """Whether a receipt may be in a spool: the order's machine is live, and has not told of the time since the offer.
+    """Whether a receipt may be in a spool: the order's machine is live or late, and has not told of the time since.
 
     So it is when Postgres or the gateway was away: Azure may have answered meanwhile, and even that the order had
     arrived may not be written here.
@@ -114,7 +114,7 @@ def _may_yet_tell(facts: EventFacts, order: OrderFacts, patience: timedelta) -> 
     if order.outcome:
         return False
     machine = next((m for m in facts.machines if m.machine_id == order.machine_id), None)
-    if machine is None or not machine.live:
+    if machine is None or machine.presence not in (Presence.LIVE, Presence.LATE):
         return False
     return machine.told_until is None or machine.told_until < (order.delivered_at or order.offered_at) + 2 * patience
 

@@ -163,18 +163,28 @@ def test_a_receipt_after_the_end_is_an_entry_and_changes_no_state() -> None:
     assert Entry.objects.filter(approval=approval, kind="late_receipt").count() == 1
 
 
-def test_after_an_outage_nothing_lapses_before_the_machine_that_was_asked_has_told_everything() -> None:
+@pytest.mark.parametrize("outage", [40, 300])
+def test_after_an_outage_nothing_lapses_before_the_machine_that_was_asked_has_told_everything(outage: int) -> None:
     fleet = Fleet()
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
     # Nobody was heard since, as when Postgres is away; not even that the order arrived was written.
-    fleet.later(40)
+    fleet.later(outage)
     fleet.advance()
-    assert after(approval).state == "GRANTED"
+    assert after(approval).state in ("GRANTED", "RELAYING")
     fleet.receipt(approval.orders.get())
     assert after(approval).state == "ACCEPTED"
     fleet.all_say()
     assert after(approval).state == "CONFIRMED"
+
+
+def test_a_machine_that_fell_silent_is_not_waited_for() -> None:
+    fleet = Fleet()
+    announced(fleet, not_before=fleet.now + seconds(30))
+    approval = fleet.approve()
+    fleet.later(601)
+    fleet.advance()
+    assert after(approval).state == "LAPSED"
 
 
 def test_an_order_that_its_machine_never_read_lapses_once_it_has_told_everything() -> None:
