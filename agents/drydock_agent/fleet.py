@@ -179,9 +179,15 @@ def read_orders(value: object) -> tuple[list[wire.Order], int]:
                     wire.Signature(key=str(one.get("key") or ""), value=str(one.get("value") or ""))
                     for one in _dicts(item.get("signatures"))
                 ],
+                drill=_drill(item.get("drill")),
             )
         )
     return orders, unreadable
+
+
+def _drill(value: object) -> dict[str, Any] | None:
+    # Whatever stands there makes it a drill's: an order that was meant for a rehearsal must not reach Azure.
+    return value if isinstance(value, dict) or value is None else {}
 
 
 def order_to_text(order: wire.Order) -> str:

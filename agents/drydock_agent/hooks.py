@@ -37,10 +37,12 @@ from .hooks_state import (
     memory_of,
     names,
     next_due,
+    real_names,
     started,
 )
 from .late import Late
 from .quiet import Quiet
+from .rehearsal import is_drill_id
 from .spool import Spool, SpoolError
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ class Hooks:
         clock: Clock,
         quiet: Quiet,
         reported: Callable[[], None],
+        rehearsed: Callable[[], dict[str, Event]] = dict,
         this_boot: Callable[[], str] = boot,
     ) -> None:
         self.wake = threading.Event()
@@ -87,7 +90,10 @@ class Hooks:
         self._clock = clock
         self._quiet = quiet
         self._reported = reported
+        self._rehearsed = rehearsed
         self._stopping = threading.Event()
+        # Set as long as something real names this machine: a drill's hooks make way.
+        self._make_way = threading.Event()
         self._lock = threading.Lock()
         # What the newest document lists; None before the first of this run.
         self._listed: dict[str, Event] | None = None
@@ -105,6 +111,10 @@ class Hooks:
         with self._lock:
             self._listed = listed
             self._words.update(listed)
+        if real_names(listed, self._memory.resource_name):
+            self._make_way.set()
+        else:
+            self._make_way.clear()
         self.wake.set()
 
     def step(self) -> float:
@@ -114,6 +124,8 @@ class Hooks:
             self._words = {}
         if listed is None:
             return IDLE_SECONDS
+        rehearsed = self._rehearsed()
+        listed, words = {**rehearsed, **listed}, {**rehearsed, **words}
         self._note(words)
         if self._to_resume:
             self._resume()
@@ -210,6 +222,7 @@ class Hooks:
                 given=(json.dumps(progress.event) + "\n").encode(),
                 timeout=self._timeout,
                 stopping=self._stopping,
+                make_way=self._make_way if is_drill_id(progress.event_id) else None,
             )
         progress.running = ""
         progress.done[hook.name] = ended.outcome
@@ -249,10 +262,12 @@ class Hooks:
         others = [
             str(other["EventId"])
             for key, other in listed.items()
-            if key != progress.event_id.lower() and names(other, name)
+            # A drill keeps nobody from going back to work.
+            if key != progress.event_id.lower() and names(other, name) and not is_drill_id(key)
         ]
         values: dict[str, object] = {
             "PHASE": progress.phase,
+            "DRILL": "1" if is_drill_id(progress.event_id) else "0",
             "LATE": "1" if progress.late else "0",
             "PREPARED": progress.prepared,
             "OTHER_EVENTS": ",".join(others),

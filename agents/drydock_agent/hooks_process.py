@@ -48,10 +48,12 @@ def run(
     given: bytes,
     timeout: float,
     stopping: threading.Event,
+    make_way: threading.Event | None = None,
 ) -> Ended:
     """Run `command` with `given` on its standard input. Its outcome is `succeeded` (exit 0), `failed` or `timed-out`.
 
-    Raises `Interrupted` once `stopping` is set; then it has been ended with everything of its group.
+    Once `make_way` is set it is ended at once, as `failed`. Raises `Interrupted` once `stopping` is set; then it has
+    been ended with everything of its group.
     """
     if stopping.is_set():
         raise Interrupted
@@ -73,11 +75,15 @@ def run(
         return Ended(FAILED, None, time.monotonic() - begun, f"It cannot be run: {reason}.")
     tail = _Tail(child.stdout)
     threading.Thread(target=_give, args=(child.stdin, given), name="hook input", daemon=True).start()
-    _wait(child, begun + timeout, stopping)
+    _wait(child, begun + timeout, stopping, make_way)
     if timed_out := child.poll() is None:
-        _end(child, STOP_GRACE_SECONDS if stopping.is_set() else GRACE_SECONDS)
+        cut = make_way is not None and make_way.is_set()
+        _end(child, STOP_GRACE_SECONDS if cut or stopping.is_set() else GRACE_SECONDS)
         if stopping.is_set():
             raise Interrupted
+        if cut:
+            words = f"{tail.text()}\nIt was ended at once: something real was announced."
+            return Ended(FAILED, None, time.monotonic() - begun, words[-OUTPUT_CHARACTERS:])
     seconds = time.monotonic() - begun
     output = tail.text()
     if timed_out:
@@ -135,10 +141,12 @@ def _give(stream: IO[bytes] | None, given: bytes) -> None:
             stream.write(given)
 
 
-def _wait(child: subprocess.Popen[bytes], deadline: float, stopping: threading.Event) -> None:
-    """Until it has ended, the deadline has come, or the agent stops."""
+def _wait(
+    child: subprocess.Popen[bytes], deadline: float, stopping: threading.Event, make_way: threading.Event | None
+) -> None:
+    """Until it has ended, the deadline has come, it has to make way, or the agent stops."""
     pause = 0.005
-    while child.poll() is None:
+    while child.poll() is None and not (make_way is not None and make_way.is_set()):
         left = deadline - time.monotonic()
         if left <= 0 or stopping.wait(min(pause, left)):
             return

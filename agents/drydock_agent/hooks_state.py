@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from .rehearsal import is_drill_id
+
 PREPARE = "prepare"
 RECOVER = "recover"
 
@@ -117,15 +119,23 @@ def next_due(memory: Memory, listed: Mapping[str, Event]) -> tuple[str, str] | N
     """The id of the event to go on with, and its phase; None where nothing is to be done.
 
     A phase that was begun is ended before another event's: their hooks never run in turns. Then preparing goes before
-    recovering, because only preparing is in a hurry.
+    recovering, because only preparing is in a hurry. A drill comes last, and waits as long as anything real names this
+    machine: nothing of it may be undone or redone then.
     """
-    for key, progress in memory.events.items():
-        if not progress.ended:
-            return key, progress.phase
+    busy = real_names(listed, memory.resource_name)
+    begun = [key for key, progress in memory.events.items() if not progress.ended]
+    for key in sorted(begun, key=is_drill_id):
+        if not (busy and is_drill_id(key)):
+            return key, memory.events[key].phase
     for key, event in listed.items():
-        if key not in memory.events and names(event, memory.resource_name):
+        if key not in memory.events and names(event, memory.resource_name) and not (busy and is_drill_id(key)):
             return key, PREPARE
-    for key in memory.events:
-        if key not in listed:
+    for key in sorted(memory.events, key=is_drill_id):
+        if key not in listed and not (busy and is_drill_id(key)):
             return key, RECOVER
     return None
+
+
+def real_names(listed: Mapping[str, Event], resource_name: str) -> bool:
+    """Whether an event that is no drill names this machine."""
+    return any(not is_drill_id(key) and names(event, resource_name) for key, event in listed.items())

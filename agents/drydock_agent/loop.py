@@ -18,6 +18,7 @@ from .clock import Clock, ServerClock
 from .config import Settings
 from .connections import Interrupted, trust
 from .courier import Courier
+from .document import Document
 from .enrolment import Enrolment
 from .fleet import Fleet
 from .hooks import Hooks
@@ -27,6 +28,7 @@ from .late import Late
 from .listener import Listener
 from .orders import Orders
 from .quiet import Quiet
+from .rehearsal import Rehearsal
 from .scheduled_events import ScheduledEvents
 from .signatures import Keyring
 from .state import StateFolder
@@ -90,6 +92,14 @@ class Crew:
         self.spool = state.open_spool(identity.machine_id)
         versions = Versions(EVENTS_VERSIONS, clock)
         keyring = Keyring(state=state, mode=settings.signed_orders, quiet=quiet)
+        self.rehearsal = Rehearsal(
+            machine_id=identity.machine_id,
+            spool=self.spool,
+            clock=clock,
+            server_clock=server_clock,
+            quiet=quiet,
+            changed=self._rehearsed,
+        )
         self.hooks = Hooks(
             folder=settings.hooks_dir,
             timeout=settings.hook_timeout_seconds,
@@ -99,6 +109,7 @@ class Crew:
             clock=clock,
             quiet=quiet,
             reported=to_courier.set,
+            rehearsed=self.rehearsal.listed,
         )
         self.scheduled_events = ScheduledEvents(
             imds=Imds(settings.imds_url, user_agent=user_agent, versions=versions),
@@ -108,7 +119,7 @@ class Crew:
             poll_seconds=settings.poll_seconds,
             reminder_seconds=settings.reminder_seconds,
             forwarded=to_courier.set,
-            read_one=self.hooks.saw,
+            read_one=self._saw,
         )
         self.orders = Orders(
             machine_id=identity.machine_id,
@@ -118,6 +129,7 @@ class Crew:
             clock=clock,
             server_clock=server_clock,
             quiet=quiet,
+            rehearsal=self.rehearsal,
             receipt_written=to_courier.set,
             trust=keyring.judge,
         )
@@ -192,6 +204,7 @@ class Crew:
         self.parts: tuple[Part, ...] = (
             self.scheduled_events,
             self.hooks,
+            self.rehearsal,
             self.orders,
             self.courier,
             self.listener,
@@ -204,6 +217,7 @@ class Crew:
 
     def start(self) -> None:
         """Start every part."""
+        self.rehearsal.running = True
         for thread in self._threads:
             thread.start()
 
@@ -238,6 +252,15 @@ class Crew:
                 pause = SURVIVAL_PAUSE_SECONDS
             if pause > 0 and not self.stopping.is_set():
                 part.wake.wait(pause)
+
+    def _saw(self, document: Document) -> None:
+        # A rehearsal first: what is real ends it, and its hooks make way.
+        self.rehearsal.saw(document)
+        self.hooks.saw(document)
+
+    def _rehearsed(self) -> None:
+        self.hooks.wake.set()
+        self.courier.wake.set()
 
     def _instance_changed(self) -> None:
         # The machine's name may be another one, and with it which events name this machine.

@@ -35,6 +35,11 @@ MAX_DOCUMENT_BYTES = 1024 * 1024
 MAX_DEPTH = 32
 MAX_WAIT_SECONDS = 50
 
+# How the id of a drill's event begins: Azure's are GUIDs. An agent refuses a drill beyond these seconds.
+DRILL_PREFIX = "DRILL-"
+MAX_DRILL_NOTICE_SECONDS = 3600
+MAX_DRILL_DURATION_SECONDS = 600
+
 # Kinds of reports. A backend that does not know a kind stores the report as it is and flags it.
 DOCUMENT = "document"
 REMINDER = "reminder"
@@ -44,6 +49,7 @@ HOOK = "hook"
 REDIS = "redis"
 COVERAGE = "coverage"
 REDIS_HOOK = "redis_hook"
+REHEARSAL = "rehearsal"
 
 # Outcomes of an order, as a receipt states them.
 ANSWERED = "answered"
@@ -116,7 +122,7 @@ class Report:
     """One numbered observation or receipt. `seq` counts from 1 within a spool; `at` is the machine's own clock.
 
     `data` holds the fields of `DocumentData`, `ReminderData`, `ReceiptData`, `InstanceData`, `HookData`, `RedisData`,
-    `CoverageData` or `RedisHookData`, by `kind`.
+    `CoverageData`, `RedisHookData` or `RehearsalData`, by `kind`.
     """
 
     seq: int
@@ -156,6 +162,9 @@ class ReceiptData:
     (the agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `unreadable`, `unsigned`,
     `bad-signature`) or
     `failed` (asked, no answer: `reason` in words). `via` repeats the order's.
+
+    To an order of a drill the machine's own rehearsal answers, and Azure is never asked: `answered`, or `refused` with
+    one of the reasons above or `not-a-drill`, `real-event`, `another-drill`, `not-running`.
     """
 
     order_id: str
@@ -249,6 +258,20 @@ class RedisHookData:
 
 
 @dataclass(slots=True, kw_only=True)
+class RehearsalData:
+    """How far this machine's rehearsal of a drill is, at the report's `at`. Azure knows nothing of it.
+
+    `rehearsal` is the id of the order that began it. `step` is `announced`, `started` or `gone`; with `gone`, `reason`
+    is `over`, `cancelled`, `real-event` (Azure announced something real) or `late` (the agent was away too long).
+    """
+
+    rehearsal: str
+    event_id: str
+    step: str
+    reason: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
 class ReportsRequest:
     """A batch of up to `MAX_REPORTS` reports in ascending `seq`; it may be empty (a heartbeat).
 
@@ -275,6 +298,11 @@ class Order:
 
     `event_id` is spelled as this machine reported it. `via` names the path that brought the order here; the agent
     repeats it in `held` and in the receipt, so that the backend can say how each order was delivered.
+
+    With `drill` it belongs to a rehearsal and never reaches Azure. Its `step` is `rehearse` (pretend that `event` was
+    announced, an object as the metadata service words it; it starts by itself at `not_before`, and ends
+    `duration_seconds` later), `approve` (answer as Azure would, and start), `start` (it was approved through another
+    machine: start at `at`) or `cancel`. Times are texts.
     """
 
     id: str
@@ -285,12 +313,17 @@ class Order:
     via: str = ""
     # By every key that signs at this time.
     signatures: list[Signature] = field(default_factory=list)
+    drill: dict[str, Any] | None = None
 
 
 def order_text(order: Order) -> bytes:
     """What is signed of an order: everything but the path that it took. Times count in microseconds since 1970."""
     said = [order.id, order.machine_id, order.event_id, _microseconds(order.issued_at), _microseconds(order.expires_at)]
-    return json.dumps(["drydock order 1", *said], ensure_ascii=True, separators=(",", ":")).encode()
+    # Of a drill all that it asks for: nobody on the way turns one into an order, or an order into one.
+    drill = [] if order.drill is None else [order.drill]
+    return json.dumps(
+        ["drydock order 1", *said, *drill], ensure_ascii=True, separators=(",", ":"), sort_keys=True
+    ).encode()
 
 
 def key_text(word: KeyWord) -> bytes:

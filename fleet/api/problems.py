@@ -53,6 +53,8 @@ PROBLEMS: dict[str, ProblemType] = {
     "unknown-event": ProblemType(404, "Nobody has reported this EventId", "Look it up in the list of events."),
     "unknown-machine": ProblemType(404, "No machine has this id", "Look it up in the list of machines."),
     "unknown-person": ProblemType(404, "Nobody has this name", "Look it up in the list of people."),
+    "unknown-set": ProblemType(404, "No set has this id", "Look it up in the list of sets."),
+    "unknown-drill": ProblemType(404, "No drill has this id", "Look it up in the list of drills."),
     "unknown-approval": ProblemType(404, "No approval has this id", "Look it up at its event."),
     "method-not-allowed": ProblemType(405, "This address has no such method", "Use one of the methods in `Allow`."),
     "too-slow": ProblemType(408, "The request did not come to its end in time", "Send it again, all at once."),
@@ -77,6 +79,15 @@ PROBLEMS: dict[str, ProblemType] = {
     "not-claimed": ProblemType(409, "Nobody has claimed it", "Do nothing: there is no claim to give back."),
     "already-held": ProblemType(409, "Somebody holds it already", "Do nothing: `by` says who, `reason` why."),
     "not-held": ProblemType(409, "Nobody holds it", "Do nothing: there is no hold to lift."),
+    "real-event-open": ProblemType(
+        409, "A real event of this set is open", "Decide about that one; `event` is its id. Rehearse when it is over."
+    ),
+    "drill-open": ProblemType(
+        409, "A drill of this set is under way", "Take part in it, or stop it; `drill` is its id."
+    ),
+    "no-live-machine": ProblemType(
+        409, "No machine of this set is live", "See to its agents first: only live machines can rehearse."
+    ),
     "set-exists": ProblemType(
         409, "There is a set of this kind and name already", "Merge the two sets if they are one; `set` is its id."
     ),

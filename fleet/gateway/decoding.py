@@ -268,6 +268,18 @@ def _read_redis_hook(data: Any, limits: Limits) -> wire.RedisHookData:
     return hook
 
 
+def _read_rehearsal(data: Any, limits: Limits) -> wire.RehearsalData:
+    rehearsal = msgspec.convert(data, wire.RehearsalData)
+    try:
+        rehearsal.rehearsal = str(UUID(rehearsal.rehearsal))
+    except ValueError:
+        raise Unreadable("rehearsal has to be a UUID") from None
+    if rehearsal.step not in ("announced", "started", "gone"):
+        raise Unreadable("step has to be announced, started or gone")
+    rehearsal.event_id, rehearsal.reason = rehearsal.event_id[:200], rehearsal.reason[:50]
+    return rehearsal
+
+
 READERS: dict[str, Callable[[Any, Limits], Any]] = {
     wire.DOCUMENT: _read_document,
     wire.REMINDER: _read_reminder,
@@ -277,6 +289,7 @@ READERS: dict[str, Callable[[Any, Limits], Any]] = {
     wire.REDIS: _read_redis,
     wire.COVERAGE: _read_coverage,
     wire.REDIS_HOOK: _read_redis_hook,
+    wire.REHEARSAL: _read_rehearsal,
 }
 
 

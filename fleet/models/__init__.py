@@ -4,6 +4,7 @@ from fleet.models.approvals import Approval, Order
 from fleet.models.caches import Cache, Coverage, Maintenance, Notification, Reporter
 from fleet.models.claims import Claim, Hold
 from fleet.models.documents import DocumentBody, Observation
+from fleet.models.drills import Drill, Instruction, Rehearsal
 from fleet.models.entries import Entry, Seal
 from fleet.models.events import ScheduledEvent, Sighting
 from fleet.models.lookups import EqualsAny
@@ -23,10 +24,12 @@ __all__ = [
     "Claim",
     "Coverage",
     "DocumentBody",
+    "Drill",
     "Entry",
     "EqualsAny",
     "Head",
     "Hold",
+    "Instruction",
     "InventoryMachine",
     "JoinToken",
     "LoginAttempts",
@@ -39,6 +42,7 @@ __all__ = [
     "Preparation",
     "PresenceRow",
     "Profile",
+    "Rehearsal",
     "Reporter",
     "Rule",
     "ScheduledEvent",

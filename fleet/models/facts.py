@@ -91,6 +91,9 @@ def load_witnesses(events: Collection[ScheduledEvent], *, now: datetime) -> dict
     found: dict[int, list[Witness]] = {}
     for event in events:
         of_event = words[event.pk]
+        if event.drill:
+            found[event.pk] = _rehearsing(machines[event.availability_set_id], of_event, now=now, limits=limits)
+            continue
         found[event.pk] = [
             Witness(
                 machine_id=machine.pk,
@@ -103,6 +106,24 @@ def load_witnesses(events: Collection[ScheduledEvent], *, now: datetime) -> dict
             for machine in machines[event.availability_set_id]
         ]
     return found
+
+
+def _rehearsing(
+    machines: Collection[Machine], words: Mapping[int, Sighting], *, now: datetime, limits: Limits
+) -> list[Witness]:
+    """The witnesses of a drill: who rehearses. What a machine said stands until it says otherwise, poll or not."""
+    return [
+        Witness(
+            machine_id=machine.pk,
+            name=machine.resource_name,
+            presence=machine_presence(machine, now=now, limits=limits),
+            last_poll_at=now if words[machine.pk].gone_at is not None else words[machine.pk].listed_at,
+            word=word_of(words[machine.pk]),
+            update_domain=machine.update_domain,
+        )
+        for machine in machines
+        if machine.pk in words
+    ]
 
 
 def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventFacts]:

@@ -9,8 +9,9 @@ from typing import Any
 
 from django.db import transaction
 
+from fleet.domain.drills import in_drill
 from fleet.domain.entries import EntryKind
-from fleet.models import Entry
+from fleet.models import Entry, ScheduledEvent
 from fleet.operations import bells
 
 
@@ -96,5 +97,18 @@ def write(entries: Iterable[Entry]) -> None:
         return
     if not transaction.get_connection().in_atomic_block:
         raise RuntimeError("A timeline entry is written in the transaction of its change.")
+    _mark_drills(rows)
     Entry.objects.bulk_create(rows)
     transaction.on_commit(bells.ring_entries)
+
+
+def _mark_drills(rows: list[Entry]) -> None:
+    """What belongs to a drill says so in its very first word, wherever it is read."""
+    event_pks = {row.event_id for row in rows if row.event_id is not None}
+    if not event_pks:
+        return
+    drills = set(ScheduledEvent.objects.filter(pk__in=event_pks, drill=True).values_list("pk", flat=True))
+    for row in rows:
+        if row.event_id in drills:
+            row.text = in_drill(row.text)
+            row.actor = "Drydock" if row.actor == "Azure" else row.actor

@@ -27,6 +27,7 @@ Data = (
     | wire.RedisData
     | wire.CoverageData
     | wire.RedisHookData
+    | wire.RehearsalData
     | dict[str, Any]
 )
 

@@ -12,7 +12,7 @@ from drydock_agent import wire
 from fleet.domain.entries import EntryKind
 from fleet.domain.states import OPEN_ORDERS, ApprovalState, OrderState, order_sources
 from fleet.models import Approval, Entry, Order
-from fleet.operations import folding
+from fleet.operations import folding, instructing
 from fleet.operations.entries import entry, write
 from fleet.operations.relaying import end_open_order, move
 
@@ -40,7 +40,8 @@ def events_of(receipts: Collection[Receipt]) -> set[int]:
     ids = [order_id for order_id in (order_id_of(receipt.data.order_id) for receipt in receipts) if order_id]
     if not ids:
         return set()
-    return set(Approval.objects.filter(orders__in=ids).values_list("event_id", flat=True))
+    asked = set(Approval.objects.filter(orders__in=ids).values_list("event_id", flat=True))
+    return asked | instructing.events_of(ids)
 
 
 @transaction.atomic
@@ -49,10 +50,11 @@ def note_held(*, held: Sequence[tuple[int, uuid.UUID, str]], now: datetime) -> i
     by_id = {order_id: (machine_id, via if via in VIAS else "") for machine_id, order_id, via in held}
     offered = Order.objects.filter(pk__in=by_id, state=OrderState.OFFERED.value)
     waiting = [order for order in offered.select_related("approval") if by_id[order.pk][0] == order.machine_id]
+    drilled = instructing.note_held(held=held, now=now) if len(waiting) < len(held) else 0
     if not waiting:
-        return 0
+        return drilled
     folding.lock(order.approval.event_id for order in waiting)
-    return sum(_delivered(order, via=by_id[order.pk][1], now=now) for order in waiting)
+    return drilled + sum(_delivered(order, via=by_id[order.pk][1], now=now) for order in waiting)
 
 
 def _delivered(order: Order, *, via: str, now: datetime) -> bool:
@@ -109,6 +111,13 @@ def take(receipts: Sequence[Receipt], *, now: datetime) -> list[Entry]:
             if order_id
             else None
         )
+        if order is None and order_id is not None:
+            drilled, lines = instructing.answered(
+                machine_id=receipt.machine_id, order_id=order_id, data=receipt.data, now=now
+            )
+            strange += lines
+            if drilled:
+                continue
         if order is None:
             text = "A receipt came for an order that this machine was never given."
             strange.append(

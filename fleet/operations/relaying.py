@@ -26,7 +26,7 @@ from fleet.domain.states import (
 )
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts import load_facts
-from fleet.operations import bells, folding, signing
+from fleet.operations import bells, folding, instructing, signing
 from fleet.operations.entries import entry, write
 
 
@@ -246,8 +246,12 @@ def advance_approval(*, approval_id: int, now: datetime, via: str) -> set[int]:
 
 
 def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, list[wire.Order]]:
-    """Open orders by machine (row ids), signed, for these machines or for all. `via` is left to who delivers."""
-    rows = Order.objects.filter(state__in=[state.value for state in OPEN_ORDERS]).select_related("machine")
+    """Open orders by machine (row ids), signed, for these machines or for all, and what drills ask of them.
+
+    `via` is left to who delivers.
+    """
+    rows = Order.objects.filter(state__in=[state.value for state in OPEN_ORDERS])
+    rows = rows.select_related("machine", "approval__event")
     if machine_ids is not None:
         rows = rows.filter(machine_id__any=machine_ids)
     waiting = list(rows.defer("machine__compute").order_by("offered_at", "id"))
@@ -258,10 +262,14 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
             event_id=order.spelled,
             issued_at=order.offered_at,
             expires_at=order.expires_at,
+            drill={"step": instructing.APPROVE} if order.approval.event.drill else None,
         )
         for order in waiting
     ]
+    drilled = instructing.waiting(machine_ids=machine_ids)
+    whose = [order.machine_id for order in waiting] + [machine_id for machine_id, _ in drilled]
+    orders += [order for _, order in drilled]
     found: dict[int, list[wire.Order]] = defaultdict(list)
-    for order, signed in zip(waiting, signing.signed(orders, now=timezone.now()), strict=True):
-        found[order.machine_id].append(signed)
+    for machine_id, signed in zip(whose, signing.signed(orders, now=timezone.now()), strict=True):
+        found[machine_id].append(signed)
     return found

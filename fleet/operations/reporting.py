@@ -24,6 +24,7 @@ from fleet.operations import (
     receipts,
     redis,
     redis_hooks,
+    rehearsing,
     relaying,
     words,
 )
@@ -55,13 +56,20 @@ def record(*, deliveries: Sequence[keeping.Delivery], now: datetime) -> dict[tup
         for row in news
         if isinstance(row.report.data, wire.HookData)
     ]
+    rehearsed = [
+        rehearsing.RehearsalWord(row.machine_id, (row.epoch, row.report.seq), row.report.at, row.report.data)
+        for row in news
+        if isinstance(row.report.data, wire.RehearsalData)
+    ]
     versions = {delivery.machine_id: delivery.agent_version for delivery in deliveries}
     for row in news:
         if isinstance(row.report.data, wire.InstanceData):
             version = versions[row.machine_id]
             written += machines.take_instance(row.machine_id, row.report.data, now=now, agent_version=version)
     concerned = merged.touched if merged else set()
-    concerned = concerned | receipts.events_of(answers) | preparing.events_of(hook_words)
+    concerned = (
+        concerned | receipts.events_of(answers) | preparing.events_of(hook_words) | rehearsing.events_of(rehearsed)
+    )
     if concerned:
         events = folding.lock(concerned)
         if merged is not None:
@@ -69,14 +77,18 @@ def record(*, deliveries: Sequence[keeping.Delivery], now: datetime) -> dict[tup
             events = folding.settle_sets(events, merged.reporters, now=now)
         written += receipts.take(answers, now=now)
         written += preparing.take(hook_words)
-        folding.refold(events, now=now, new_sightings=merged.new_sightings if merged else None)
+        pretended, odd = rehearsing.take(rehearsed, now=now)
+        written += odd
+        new_sightings = {**(merged.new_sightings if merged else {}), **pretended}
+        folding.refold(events, now=now, new_sightings=new_sightings)
         relaying.advance_events(events, now=now, via="report")
         touched = [event.pk for event in events]
         # What was reported is safe by then: nothing that goes wrong in deciding may undo it.
         transaction.on_commit(lambda: judging.follow(touched, now=now), robust=True)
-    elif answers or hook_words:
+    elif answers or hook_words or rehearsed:
         written += receipts.take(answers, now=now)
         written += preparing.take(hook_words)
+        written += rehearsing.take(rehearsed, now=now)[1]
     written += _take_redis(news, now)
     write(written)
     return acknowledged

@@ -91,7 +91,8 @@ def merge(ahead: list[Said], *, now: datetime) -> Merged:
     machine_ids = sorted({one.machine_id for one in ahead})
     spelled_ids = sorted({listing.event_id for one in ahead for listing in one.document.listings})
     events = _ensure_events(ahead, spelled_ids, merged, now) if spelled_ids else {}
-    standing = Sighting.objects.filter(machine_id__any=machine_ids)
+    # A drill is in no document, so no document says that it is gone.
+    standing = Sighting.objects.filter(machine_id__any=machine_ids, event__drill=False)
     listed = standing.filter(gone_at__isnull=True)
     rows = list(listed | standing.filter(event_id__any=events.values()) if events else listed)
     if not rows and not events:
@@ -104,7 +105,9 @@ def merge(ahead: list[Said], *, now: datetime) -> Merged:
         sightings = by_machine[one.machine_id]
         named: set[int] = set()
         for listing in one.document.listings:
-            event_pk = events[listing.event_id]
+            event_pk = events.get(listing.event_id)
+            if event_pk is None:
+                continue
             named.add(event_pk)
             known = sightings.get(event_pk)
             if known is None:
@@ -149,7 +152,18 @@ def _store(rows: list[Sighting]) -> None:
 
 
 def _ensure_events(ahead: list[Said], event_ids: list[str], merged: Merged, now: datetime) -> dict[str, int]:
-    known = dict(ScheduledEvent.objects.filter(event_id__any=event_ids).values_list("event_id", "pk"))
+    known: dict[str, int] = {}
+    drills = set()
+    for event_id, pk, drill in ScheduledEvent.objects.filter(event_id__any=event_ids).values_list(
+        "event_id", "pk", "drill"
+    ):
+        known[event_id] = pk
+        if drill:
+            drills.add(event_id)
+    if drills:
+        # Azure knows nothing of a drill: a document that lists one is no word about it.
+        known = {event_id: pk for event_id, pk in known.items() if event_id not in drills}
+        event_ids = [event_id for event_id in event_ids if event_id not in drills]
     missing = [event_id for event_id in event_ids if event_id not in known]
     if not missing:
         return known

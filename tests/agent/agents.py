@@ -16,6 +16,7 @@ from drydock_agent.imds import Imds
 from drydock_agent.orders import Orders
 from drydock_agent.pace import Pace
 from drydock_agent.quiet import Quiet
+from drydock_agent.rehearsal import Rehearsal
 from drydock_agent.scheduled_events import ScheduledEvents
 from drydock_agent.spool import Spool
 from drydock_agent.versions import EVENTS_VERSIONS, Versions
@@ -125,6 +126,15 @@ class Parts:
         self.server_clock = ServerClock(clock)
         self.versions = Versions(EVENTS_VERSIONS, clock)
         self.imds = Imds(imds_url, user_agent="test", versions=self.versions, pace=Unhurried(clock))
+        self.rehearsal = Rehearsal(
+            machine_id=machine_id,
+            spool=self.spool,
+            clock=clock,
+            server_clock=self.server_clock,
+            quiet=self.quiet,
+            changed=lambda: None,
+        )
+        self.rehearsal.running = True
         self.poller = ScheduledEvents(
             imds=self.imds,
             spool=self.spool,
@@ -133,6 +143,7 @@ class Parts:
             poll_seconds=settings.get("poll_seconds", 1.0),
             reminder_seconds=settings.get("reminder_seconds", 300.0),
             forwarded=lambda: None,
+            read_one=self.rehearsal.saw,
         )
         self.orders_imds = Imds(imds_url, user_agent="test", versions=self.versions, pace=Unhurried(clock))
         self.orders = Orders(
@@ -143,6 +154,7 @@ class Parts:
             clock=clock,
             server_clock=self.server_clock,
             quiet=self.quiet,
+            rehearsal=self.rehearsal,
             receipt_written=lambda: None,
         )
 

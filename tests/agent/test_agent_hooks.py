@@ -322,6 +322,7 @@ def test_the_event_comes_as_json_as_azure_said_it_and_no_secret_comes_with_it(
     assert len(mark) == 32
     assert given == {
         "DRYDOCK_PHASE": "prepare",
+        "DRYDOCK_DRILL": "0",
         "DRYDOCK_LATE": "0",
         "DRYDOCK_PREPARED": "",
         "DRYDOCK_OTHER_EVENTS": "",

@@ -1,0 +1,91 @@
+"""Drills: rehearsals with real agents, and no word to Azure."""
+
+from django.conf import settings
+from django.db import models
+
+from fleet.models.events import ScheduledEvent
+from fleet.models.machines import Machine
+
+
+class Drill(models.Model):
+    """One rehearsal of a set. What is rehearsed stands in its event, which is marked as a drill's.
+
+    `outcome` is one of `fleet.domain.drills.Outcome`, empty while it goes on; `reason` says it in one sentence. It ends
+    by itself at `ends_by`, whatever happens.
+    """
+
+    event = models.OneToOneField(ScheduledEvent, on_delete=models.PROTECT, related_name="rehearsed_as")
+    started_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    via = models.TextField()
+    token_name = models.TextField(blank=True, default="")
+    comment = models.TextField(blank=True, default="")
+    created_at = models.DateTimeField()
+    ends_by = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.TextField(blank=True, default="")
+    reason = models.TextField(blank=True, default="")
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["ends_by"], name="drill_open", condition=models.Q(closed_at__isnull=True)),
+            models.Index(fields=["-created_at", "-id"], name="drill_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"drill {self.pk}"
+
+
+class Rehearsal(models.Model):
+    """One machine's part in a drill; what it says of the event itself is its sighting.
+
+    `left_out` says why it takes no part, in words that fit after its name; empty where it does. `gone_reason` is the
+    agent's word for why the rehearsal ended there. (`epoch`, `seq`) is its newest word in the machine's own sequence.
+    """
+
+    drill = models.ForeignKey(Drill, on_delete=models.PROTECT, related_name="rehearsals")
+    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="rehearsals")
+    left_out = models.TextField(blank=True, default="")
+    gone_reason = models.TextField(blank=True, default="")
+    epoch = models.IntegerField(default=0)
+    seq = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["drill", "machine"], name="rehearsal_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.drill_id} on {self.machine_id}"
+
+
+class Instruction(models.Model):
+    """One order of a drill to one machine, on the same paths as the orders of approvals.
+
+    `what` is `rehearse`, `start` or `cancel`; `data` the rest of the order's `drill`. It waits for its machine until
+    `closed_at`: it was answered, or there was no use in it any more. `outcome` and `reason` are the receipt's.
+    """
+
+    id = models.UUIDField(primary_key=True)
+    rehearsal = models.ForeignKey(Rehearsal, on_delete=models.PROTECT, related_name="instructions")
+    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="+", db_index=False)
+    what = models.TextField()
+    data = models.JSONField(default=dict)
+    written_at = models.DateTimeField()
+    expires_at = models.DateTimeField(null=True, blank=True)
+    delivered_at = models.DateTimeField(null=True, blank=True)
+    delivered_by = models.TextField(blank=True, default="")
+    answered_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.TextField(blank=True, default="")
+    reason = models.TextField(blank=True, default="")
+    closed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["rehearsal", "what"], name="instruction_once"),
+        ]
+        indexes = [
+            models.Index(fields=["machine"], name="instruction_waiting", condition=models.Q(closed_at__isnull=True)),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.pk)

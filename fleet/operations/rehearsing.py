@@ -1,0 +1,278 @@
+"""Rehearsing: what machines say of a drill becomes sightings of its event; and a drill moves on and ends by itself.
+
+Everything about a drill is written under the lock of its event.
+"""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Greatest
+from drydock_agent import wire
+
+from fleet.domain.drills import OUTCOME_LOOKS, Ending, MachineInDrill, Outcome, ending_of
+from fleet.domain.entries import EntryKind
+from fleet.domain.states import LIVE_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus
+from fleet.models import (
+    Approval,
+    Drill,
+    Entry,
+    Instruction,
+    Machine,
+    Preparation,
+    Rehearsal,
+    ScheduledEvent,
+    Sighting,
+)
+from fleet.models.facts import load_facts
+from fleet.operations import folding, instructing, relaying
+from fleet.operations.entries import entry, write
+
+# From the approval to Started on the machines that were not asked.
+START = timedelta(seconds=2)
+RECOVERED = ("succeeded", "failed", "timed-out", "nothing")
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalWord:
+    """One report of one machine (row id) on its rehearsal, with its place in the machine's own sequence."""
+
+    machine_id: int
+    position: tuple[int, int]
+    at: datetime
+    data: wire.RehearsalData
+
+
+def events_of(said: Iterable[RehearsalWord]) -> set[int]:
+    """The row ids of the drills' events that these words are about."""
+    ids = [uuid.UUID(one.data.rehearsal) for one in said]
+    return instructing.events_of(ids) if ids else set()
+
+
+def take(said: Sequence[RehearsalWord], *, now: datetime) -> tuple[dict[int, list[int]], list[Entry]]:
+    """Merge the words into sightings of the drills' events, which are locked.
+
+    Returns the machines (row ids) that had said nothing before, by event, and the entries to write.
+    """
+    new: dict[int, list[int]] = {}
+    written: list[Entry] = []
+    for one in sorted(said, key=lambda one: (one.machine_id, one.position)):
+        instruction = (
+            Instruction.objects.select_related("rehearsal__drill__event")
+            .filter(pk=one.data.rehearsal, machine_id=one.machine_id, what=instructing.REHEARSE)
+            .first()
+        )
+        if instruction is None:
+            text = "A report came from a drill that this machine was never asked to take part in."
+            written.append(entry(EntryKind.REPORT_UNKNOWN, text, at=now, machine_id=one.machine_id, via="agent"))
+            continue
+        rehearsal = instruction.rehearsal
+        if one.position <= (rehearsal.epoch, rehearsal.seq):
+            continue
+        rehearsal.epoch, rehearsal.seq = one.position
+        if one.data.step == "gone":
+            rehearsal.gone_reason = one.data.reason
+        rehearsal.left_out = ""
+        rehearsal.save()
+        if _see(rehearsal.drill, one, now):
+            new.setdefault(rehearsal.drill.event_id, []).append(one.machine_id)
+    return new, written
+
+
+def _see(drill: Drill, one: RehearsalWord, now: datetime) -> bool:
+    """The machine's word as its sighting of the drill's event; whether it is the first."""
+    event = drill.event
+    known = Sighting.objects.filter(event=event, machine_id=one.machine_id).first()
+    if drill.closed_at is not None and one.data.step != "gone":
+        # It is over, as everybody was told: nothing reopens it.
+        return False
+    row = known or Sighting(event=event, machine_id=one.machine_id, first_at=one.at, first_received_at=now)
+    if one.data.step == "gone":
+        if known is None:
+            return False
+        row.gone_epoch, row.gone_seq = one.position
+        row.gone_at, row.gone_incarnation = one.at, (row.listed_incarnation or 0) + 1
+    else:
+        started = one.data.step == "started"
+        row.listed_epoch, row.listed_seq = one.position
+        row.listed_at, row.listed_incarnation = one.at, 2 if started else 1
+        row.spelled, row.status = event.event_id, "Started" if started else "Scheduled"
+        row.event_type, row.resource_type = event.event_type, event.resource_type
+        row.source, row.description = event.source, event.description
+        row.duration_seconds, row.not_before = event.duration_seconds, event.not_before
+        row.resources = event.resources
+        if started and row.started_at is None:
+            row.started_at = one.at
+    row.save()
+    return known is None
+
+
+def advance(*, now: datetime) -> int:
+    """Move on every drill that is not over: start the other machines, end what is to end; how many moved.
+
+    Looks without locks first; each move is a transaction of its own. One query while there is no drill.
+    """
+    moved = 0
+    for drill in Drill.objects.filter(closed_at__isnull=True).select_related("event").order_by("pk"):
+        if _ending(drill, now) is not None or _to_start(drill):
+            moved += _move_on(drill.pk, drill.event_id, now=now)
+    return moved
+
+
+@transaction.atomic
+def _move_on(drill_id: int, event_pk: int, *, now: datetime) -> bool:
+    folding.lock([event_pk])
+    drill = Drill.objects.select_related("event").get(pk=drill_id)
+    if drill.closed_at is not None:
+        return False
+    ending = _ending(drill, now)
+    if ending is not None:
+        return close(drill, ending, now=now)
+    instructing.instruct(
+        _to_start(drill),
+        instructing.START,
+        now=now,
+        data={"at": wire_time(now + START)},
+        expires_at=drill.event.not_before,
+    )
+    return True
+
+
+def wire_time(at: datetime) -> str:
+    """A time as it stands in an order of a drill."""
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def close(drill: Drill, ending: Ending, *, now: datetime, actor: str = "Drydock", via: str = "relay") -> bool:
+    """End a drill whose event is locked: whoever still rehearses is told to stop; False when it had ended already."""
+    values = {"closed_at": now, "outcome": ending.outcome.value, "reason": ending.reason}
+    if not Drill.objects.filter(pk=drill.pk, closed_at__isnull=True).update(**values):
+        return False
+    rows = list(Rehearsal.objects.filter(drill=drill).order_by("pk"))
+    Instruction.objects.filter(rehearsal__in=rows, closed_at__isnull=True).update(closed_at=now)
+    over = Sighting.objects.filter(event=drill.event_id, gone_at__isnull=False)
+    gone = set(over.values_list("machine_id", flat=True))
+    begun = Instruction.objects.filter(what=instructing.REHEARSE, delivered_at__isnull=False)
+    reached = set(begun.filter(rehearsal__in=rows).values_list("rehearsal_id", flat=True))
+    still = [row for row in rows if row.pk in reached and row.machine_id not in gone and not row.left_out]
+    if still:
+        instructing.instruct(still, instructing.CANCEL, now=now, expires_at=now + timedelta(seconds=3600))
+    Sighting.objects.filter(event=drill.event_id, gone_at__isnull=True).update(
+        gone_at=Greatest(F("listed_at"), now), gone_incarnation=F("listed_incarnation") + 1
+    )
+    unheard = ScheduledEvent.objects.filter(pk=drill.event_id, sightings__isnull=True)
+    unheard.update(
+        status=EventStatus.ENDED.value,
+        ended_at=now,
+        ended_as=EndedAs.CANCELLED.value,
+        certainty=Certainty.SEEN.value,
+    )
+    events = folding.lock([drill.event_id])
+    folding.refold(events, now=now)
+    relaying.advance_events(events, now=now, via="beat")
+    _void(drill, now)
+    (event,) = events
+    look = OUTCOME_LOOKS[ending.outcome]
+    write(
+        [
+            entry(
+                EntryKind.DRILL_ENDED,
+                f"Over: {look.label}. {ending.reason}",
+                at=now,
+                event_id=event.pk,
+                set_id=event.availability_set_id,
+                actor=actor,
+                via=via,
+                outcome=ending.outcome.value,
+                drill=drill.pk,
+            )
+        ]
+    )
+    return True
+
+
+def _void(drill: Drill, now: datetime) -> None:
+    """Whatever was decided and not answered: nobody waits for a receipt of what is over by our own word."""
+    unanswered = [state.value for state in LIVE_APPROVALS if state is not ApprovalState.ACCEPTED]
+    approvals = list(Approval.objects.filter(event=drill.event_id, state__in=unanswered))
+    if approvals:
+        facts = load_facts([drill.event_id], now=now)[drill.event_id]
+        for approval in approvals:
+            reason = "The drill was over before the approval was answered."
+            relaying.close(approval, ApprovalState.VOID, facts=facts, now=now, reason=reason)
+
+
+def _approved(event_id: int) -> bool:
+    return Approval.objects.filter(event_id=event_id, accepted_at__isnull=False).exists() or (
+        Approval.objects.filter(event_id=event_id, state="CONFIRMED").exists()
+    )
+
+
+def _ending(drill: Drill, now: datetime) -> Ending | None:
+    event = drill.event
+    real = (
+        ScheduledEvent.objects.filter(availability_set=event.availability_set_id, drill=False)
+        .exclude(status=EventStatus.ENDED.value)
+        .order_by("pk")
+        .first()
+    )
+    status = EventStatus(event.status)
+    ending = ending_of(
+        status=status,
+        started=event.started_at is not None,
+        ended_at=event.ended_at,
+        approved=status is EventStatus.ENDED and _approved(event.pk),
+        real_event=f"{real.event_type or 'of unknown type'}" if real else "",
+        machines=_machines(drill),
+        ends_by=drill.ends_by,
+        now=now,
+    )
+    if ending is not None and ending.outcome is Outcome.NOBODY and Sighting.objects.filter(event=event).exists():
+        # What began to rehearse and was turned away since then: it did not come to its end.
+        return Ending(Outcome.UNFINISHED, ending.reason)
+    return ending
+
+
+def _machines(drill: Drill) -> tuple[MachineInDrill, ...]:
+    sightings = {row.machine_id: row for row in Sighting.objects.filter(event=drill.event_id)}
+    hooks = {row.machine_id: row for row in Preparation.objects.filter(event=drill.event_id)}
+    hit = {name.lower() for name in drill.event.resources}
+    found = []
+    for row in Rehearsal.objects.filter(drill=drill).select_related("machine").defer("machine__compute"):
+        sighting, said = sightings.get(row.machine_id), hooks.get(row.machine_id)
+        nothing = said is not None and said.prepare_outcome == "nothing" and not said.recover_outcome
+        found.append(
+            MachineInDrill(
+                name=row.machine.resource_name,
+                hit=row.machine.resource_name.lower() in hit,
+                left_out=bool(row.left_out),
+                listed=sighting is not None,
+                gone=sighting is not None and sighting.gone_at is not None,
+                gone_reason=row.gone_reason,
+                hooks_heard=said is not None,
+                hooks_over=nothing or (said is not None and said.recover_outcome in RECOVERED),
+            )
+        )
+    return tuple(found)
+
+
+def _to_start(drill: Drill) -> list[Rehearsal]:
+    """Who rehearses and has to be told that the event starts: it was accepted, or one machine has started."""
+    if drill.event.status != EventStatus.STARTED.value and not _approved(drill.event_id):
+        return []
+    waiting = Sighting.objects.filter(event=drill.event_id, gone_at__isnull=True, started_at__isnull=True)
+    told = Instruction.objects.filter(rehearsal__drill=drill, what=instructing.START)
+    return list(
+        Rehearsal.objects.filter(drill=drill, machine__in=waiting.values("machine_id"))
+        .exclude(pk__in=told.values("rehearsal_id"))
+        .order_by("pk")
+    )
+
+
+def machines_of(set_id: int) -> list[Machine]:
+    """The machines of a set that are not revoked, by name."""
+    rows = Machine.objects.filter(availability_set=set_id, revoked_at__isnull=True)
+    return list(rows.select_related("presence", "head").defer("compute").order_by("resource_name", "pk"))

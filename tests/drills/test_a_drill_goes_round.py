@@ -1,0 +1,277 @@
+"""A drill goes round like the real thing: announced, approved, relayed, started, ended; and it ends by itself."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from drydock_agent import wire
+
+from fleet.domain import drills
+from fleet.domain.documents import EVENT_ID
+from fleet.domain.drills import in_drill
+from fleet.models import Entry, Head, Rehearsal, ScheduledEvent, Sighting
+from fleet.operations import deciding, drilling
+from fleet.operations.errors import Refused
+from tests.drills.walking import Walk, answer, begin, hooks, say, the_order, waiting
+from tests.factories import Fleet, announced, approver, listing, operator, viewer
+
+pytestmark = pytest.mark.django_db
+
+
+def texts(walk: Walk) -> list[str]:
+    return list(Entry.objects.filter(event=walk.event).order_by("at", "pk").values_list("text", flat=True))
+
+
+def test_it_is_announced_approved_started_and_ended() -> None:
+    fleet = Fleet()
+    walk = Walk(fleet).announced()
+    walk.event.refresh_from_db()
+    assert (walk.event.status, walk.event.version, walk.event.resources) == ("SCHEDULED", 1, ["vm1"])
+    hooks(fleet, "vm1", walk.event.event_id, "prepare")
+    approval = walk.approved()
+    assert approval.state == "ACCEPTED"
+    for name in ("vm1", "vm2", "vm3"):
+        start = the_order(fleet, name, "start")
+        assert start.event_id == walk.event.event_id
+        answer(fleet, name, start)
+    walk.all_say("started")
+    approval.refresh_from_db()
+    walk.event.refresh_from_db()
+    assert (approval.state, walk.event.status) == ("CONFIRMED", "STARTED")
+    fleet.later(9)
+    walk.all_say("gone", "over")
+    walk.event.refresh_from_db()
+    assert (walk.event.status, walk.event.ended_as, walk.event.certainty) == ("ENDED", "completed", "seen")
+    assert walk.swept(5).closed_at is None, "its recover hooks have not ended"
+    hooks(fleet, "vm1", walk.event.event_id, "recover")
+    assert walk.swept(5).outcome == "completed"
+    assert not waiting(fleet, "vm1")
+
+
+def test_every_line_of_its_timeline_says_that_it_is_a_drill_and_claims_nothing_of_azure() -> None:
+    walk = Walk(Fleet(), comment="as Azure does it").announced()
+    walk.approved()
+    walk.all_say("started").all_say("gone", "over")
+    walk.swept(30)
+    lines = texts(walk)
+    assert len(lines) > 8
+    assert all(line.startswith("Drill: ") for line in lines)
+    assert not [line for line in lines if "Azure" in line.partition("“")[0]]
+    assert not Entry.objects.filter(event=walk.event, actor="Azure").exists()
+
+
+def test_the_words_of_people_stay_as_they_are() -> None:
+    assert in_drill("otto approved: start now. “Azure is slow”") == "Drill: otto approved: start now. “Azure is slow”"
+    assert in_drill("vm1 is asked to start the event at Azure.") == (
+        "Drill: vm1 is asked to start the event in the rehearsal."
+    )
+
+
+def test_nobody_approves_it_and_it_starts_by_itself() -> None:
+    walk = Walk(Fleet(), notice_seconds=30).announced()
+    walk.fleet.later(30)
+    walk.all_say("started").all_say("gone", "over")
+    assert walk.swept(30).outcome == "not_approved"
+
+
+def test_a_machine_whose_agent_knows_no_drills_is_named_with_the_reason() -> None:
+    fleet = Fleet()
+    walk = Walk(fleet)
+    answer(fleet, "vm2", the_order(fleet, "vm2", "rehearse"), outcome=wire.REFUSED, reason="not-listed")
+    assert Rehearsal.objects.get(machine=fleet.agents["vm2"].machine).left_out == "its agent is too old for drills"
+    assert "Drill: vm2 takes no part: its agent is too old for drills." in texts(walk)
+    assert not waiting(fleet, "vm2")
+
+
+def test_a_machine_that_is_not_live_is_left_out_from_the_beginning() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(3)
+    fleet.later(120)
+    fleet.heard("vm2", "vm3")
+    walk = Walk(fleet)
+    assert walk.event.resources == ["vm2"], "the first live machine"
+    row = Rehearsal.objects.get(machine=fleet.agents["vm1"].machine)
+    assert row.left_out == "it was late when the drill began"
+    assert not waiting(fleet, "vm1")
+
+
+def test_when_no_machine_takes_part_it_is_over_at_once() -> None:
+    fleet = Fleet()
+    walk = Walk(fleet)
+    for name in fleet.agents:
+        answer(fleet, name, the_order(fleet, name, "rehearse"), outcome=wire.REFUSED, reason="not-listed")
+    drill = walk.swept()
+    assert (drill.outcome, walk.event.status) == ("nobody", "ENDED")
+
+
+def test_it_ends_by_itself_when_the_agents_vanish() -> None:
+    fleet = Fleet()
+    walk = Walk(fleet, notice_seconds=30, duration_seconds=5).announced()
+    walk.approved()
+    fleet.later(30 + 5 + drills.GRACE.total_seconds())
+    fleet.advance()
+    walk.drill.refresh_from_db()
+    walk.event.refresh_from_db()
+    assert (walk.drill.outcome, walk.event.status) == ("unfinished", "ENDED")
+    assert Sighting.objects.filter(event=walk.event, gone_at=None).count() == 0
+    say(fleet, "vm1", walk.began["vm1"], "started")
+    walk.event.refresh_from_db()
+    assert walk.event.status == "ENDED", "a late word reopens nothing"
+
+
+def test_a_person_stops_it_and_the_machines_are_told() -> None:
+    fleet = Fleet()
+    walk = Walk(fleet).announced("vm1", "vm2")
+    approval = fleet.approve(walk.event.event_id)
+    drilling.stop(drill_id=walk.drill.pk, by=operator(), via="page", now=fleet.later(1), comment="enough")
+    approval.refresh_from_db()
+    walk.event.refresh_from_db()
+    assert (walk.event.status, approval.state) == ("ENDED", "VOID")
+    assert [(order.drill or {})["step"] for order in waiting(fleet, "vm1")] == ["cancel"]
+    assert waiting(fleet, "vm3") == [], "it never had the drill"
+    with pytest.raises(Refused) as refusal:
+        drilling.stop(drill_id=walk.drill.pk, by=operator(), via="page", now=fleet.now)
+    assert refusal.value.code == "too-late"
+
+
+def test_the_usual_guards_and_second_persons_are_asked_for_as_in_earnest() -> None:
+    fleet = Fleet()
+    walk = Walk(fleet, event_type="Redeploy", machines=["vm1", "vm2", "vm3"]).announced()
+    with pytest.raises(Refused) as refusal:
+        fleet.approve(walk.event.event_id)
+    assert {guard["code"] for guard in refusal.value.details["guards"]} == {"lost-for-good"}
+    approval = fleet.approve(walk.event.event_id, overrides={"lost-for-good": "it is a drill"})
+    assert approval.state == "PROPOSED"
+    deciding.consent(approval_id=approval.pk, by=approver(), via="page", now=fleet.now)
+    approval.refresh_from_db()
+    assert approval.state == "GRANTED"
+
+
+def test_its_id_is_a_fit_address_and_its_bounds_are_the_agents() -> None:
+    event = begin(Fleet()).event
+    assert re.fullmatch(EVENT_ID, event.event_id) and event.event_id.startswith(wire.DRILL_PREFIX)
+    assert drills.NOTICE_SECONDS[1] == wire.MAX_DRILL_NOTICE_SECONDS
+    assert drills.DURATION_SECONDS[1] == wire.MAX_DRILL_DURATION_SECONDS
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"event_type": "Party"},
+        {"notice_seconds": 14},
+        {"notice_seconds": 3601},
+        {"duration_seconds": 0},
+        {"duration_seconds": 601},
+        {"machines": ["vm9"]},
+    ],
+)
+def test_what_makes_no_sense_is_refused(wanted: dict[str, object]) -> None:
+    with pytest.raises(Refused) as refusal:
+        begin(Fleet(), **wanted)
+    assert refusal.value.code == "validation"
+    assert not ScheduledEvent.objects.exists()
+
+
+def test_two_drills_in_one_set_are_refused() -> None:
+    fleet = Fleet()
+    first = begin(fleet)
+    with pytest.raises(Refused) as refusal:
+        begin(fleet)
+    assert (refusal.value.code, refusal.value.details["drill"]) == ("drill-open", first.pk)
+
+
+def test_a_viewer_may_not_rehearse() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(1)
+    machine = fleet.agents["vm1"].machine
+    with pytest.raises(Refused, match="Rehearsing needs the right of an operator"):
+        drilling.begin(set_id=machine.availability_set_id, by=viewer(), via="page", now=fleet.now, comment="")
+
+
+def test_without_a_live_machine_there_is_no_drill() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    fleet.later(700)
+    with pytest.raises(Refused) as refusal:
+        begin(fleet)
+    assert refusal.value.code == "no-live-machine"
+
+
+class TestRealEvents:
+    def test_a_drill_cannot_begin_while_one_is_open(self) -> None:
+        fleet = Fleet()
+        event = announced(fleet)
+        with pytest.raises(Refused) as refusal:
+            begin(fleet)
+        assert (refusal.value.code, refusal.value.details["event"]) == ("real-event-open", event.event_id)
+
+    def test_one_that_comes_ends_the_drill_at_once_and_is_decided_without_it(self) -> None:
+        fleet = Fleet()
+        walk = Walk(fleet).announced()
+        drilled = fleet.approve(walk.event.event_id)
+        event = announced(fleet)
+        fleet.advance()
+        walk.drill.refresh_from_db()
+        walk.event.refresh_from_db()
+        drilled.refresh_from_db()
+        assert (walk.drill.outcome, walk.event.status, drilled.state) == ("overtaken", "ENDED", "VOID")
+        assert "cancel" in [(order.drill or {}).get("step") for order in waiting(fleet, "vm3")]
+        approval = fleet.approve(event.event_id)
+        (order,) = [order for order in waiting(fleet, "vm1") if order.drill is None]
+        assert order.event_id == event.event_id and approval.state == "GRANTED"
+
+    def test_documents_say_nothing_of_a_drill(self) -> None:
+        fleet = Fleet()
+        walk = Walk(fleet).announced()
+        fleet.later(1)
+        fleet.all_say()
+        assert Sighting.objects.filter(event=walk.event, gone_at=None).count() == 3
+        fleet.later(1)
+        fleet.all_say(listing(walk.event.event_id, event_type="Terminate", resources=["vm3"]))
+        walk.event.refresh_from_db()
+        assert (walk.event.event_type, walk.event.resources) == ("Freeze", ["vm1"])
+        assert ScheduledEvent.objects.count() == 1
+
+    def test_what_is_known_of_machines_does_not_move(self) -> None:
+        fleet = Fleet()
+        fleet.enrol_set(3)
+        before = list(Head.objects.order_by("pk").values())
+        walk = Walk(fleet).announced()
+        walk.approved()
+        walk.all_say("started").all_say("gone", "over")
+        assert list(Head.objects.order_by("pk").values()) == before
+
+    def test_a_machine_that_sees_something_real_first_ends_it_for_all(self) -> None:
+        fleet = Fleet()
+        walk = Walk(fleet).announced("vm1")
+        walk.all_say("gone", "real-event")
+        assert walk.swept(1).outcome == "overtaken"
+
+
+def test_a_machine_speaks_for_its_own_rehearsal_only() -> None:
+    fleet = Fleet()
+    walk = Walk(fleet).announced("vm1")
+    say(fleet, "vm2", walk.began["vm1"], "started")
+    walk.event.refresh_from_db()
+    assert walk.event.status == "SCHEDULED"
+    assert Entry.objects.filter(kind="report_unknown", machine=fleet.agents["vm2"].machine).exists()
+
+
+def test_a_replayed_report_changes_nothing() -> None:
+    fleet = Fleet()
+    walk = Walk(fleet).announced("vm1")
+    agent = fleet.agents["vm1"]
+    walk.all_say("started")
+    agent.seq -= 2
+    say(fleet, "vm1", walk.began["vm1"], "gone", "over")
+    walk.event.refresh_from_db()
+    assert walk.event.status == "STARTED"
+
+
+def test_the_order_to_approve_says_that_it_is_a_drills() -> None:
+    fleet = Fleet()
+    walk = Walk(fleet).announced()
+    fleet.approve(walk.event.event_id)
+    order = the_order(fleet, "vm1", "approve")
+    assert (order.event_id, order.drill) == (walk.event.event_id, {"step": "approve"})
+    assert order.expires_at is not None and order.expires_at - fleet.now > timedelta(seconds=200)

@@ -1,0 +1,123 @@
+"""A walker for drills: the machines' side of one, as their agents play it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from drydock_agent import wire
+
+from fleet.models import Approval, Drill
+from fleet.operations import drilling, receipts, relaying
+from fleet.operations.drilling import Wanted
+from tests.factories import Fleet, operator
+
+
+def begin(fleet: Fleet, *, comment: str = "every spring", **wanted: Any) -> Drill:
+    """An operator begins a drill of the first machine's set."""
+    if not fleet.agents:
+        fleet.enrol_set(3)
+    machine = next(iter(fleet.agents.values())).machine
+    machine.refresh_from_db()
+    return drilling.begin(
+        set_id=machine.availability_set_id,
+        by=operator(),
+        via="page",
+        now=fleet.now,
+        comment=comment,
+        wanted=Wanted(**wanted),
+    )
+
+
+def waiting(fleet: Fleet, name: str) -> list[wire.Order]:
+    """The orders that wait for this machine."""
+    pk = fleet.agents[name].machine.pk
+    return relaying.waiting_orders(machine_ids=[pk]).get(pk, [])
+
+
+def the_order(fleet: Fleet, name: str, step: str) -> wire.Order:
+    """The one that asks for this step of a drill."""
+    (order,) = [order for order in waiting(fleet, name) if (order.drill or {}).get("step") == step]
+    return order
+
+
+def answer(
+    fleet: Fleet,
+    name: str,
+    order: wire.Order,
+    *,
+    outcome: str = wire.ANSWERED,
+    reason: str = "",
+    status: int | None = None,
+) -> None:
+    """The machine has the order, and answers it."""
+    agent = fleet.agents[name]
+    receipts.note_held(held=[(agent.machine.pk, UUID(order.id), "look")], now=fleet.now)
+    data = wire.ReceiptData(
+        order_id=order.id, event_id=order.event_id, outcome=outcome, azure_status=status, reason=reason, via="look"
+    )
+    fleet.record(agent.delivery(agent.report(data, kind=wire.RECEIPT, at=fleet.now)))
+
+
+def say(fleet: Fleet, name: str, order_id: str, step: str, reason: str = "") -> None:
+    """The machine reports how far its rehearsal is; `order_id` is the order that began it."""
+    agent = fleet.agents[name]
+    data = wire.RehearsalData(rehearsal=order_id, event_id="", step=step, reason=reason)
+    fleet.record(agent.delivery(agent.report(data, kind=wire.REHEARSAL, at=fleet.now)))
+
+
+def hooks(fleet: Fleet, name: str, event_id: str, phase: str, outcome: str = "succeeded") -> None:
+    """The machine's hooks for a phase begin and end."""
+    agent = fleet.agents[name]
+    for step, word in (("begin", "running"), ("end", outcome)):
+        data = wire.HookData(event_id=event_id, phase=phase, step=step, outcome=word)
+        fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
+
+
+class Walk:
+    """A drill in which every live machine takes part, step by step."""
+
+    def __init__(self, fleet: Fleet, **wanted: Any) -> None:
+        self.fleet = fleet
+        self.drill = begin(fleet, **wanted)
+        self.event = self.drill.event
+        self.began: dict[str, str] = {}
+
+    def announced(self, *names: str) -> Walk:
+        """These machines (or all that are asked) begin to rehearse."""
+        self.fleet.later(1)
+        self.fleet.heard()
+        for name in names or self.fleet.agents:
+            order = the_order(self.fleet, name, "rehearse")
+            self.began[name] = order.id
+            answer(self.fleet, name, order)
+            say(self.fleet, name, order.id, "announced")
+        return self
+
+    def all_say(self, step: str, reason: str = "") -> Walk:
+        self.fleet.later(1)
+        self.fleet.heard()
+        for name, order_id in self.began.items():
+            say(self.fleet, name, order_id, step, reason)
+        self.fleet.advance()
+        return self
+
+    def approved(self) -> Approval:
+        """An operator approves, and the machine's rehearsal answers 200."""
+        self.fleet.later(1)
+        approval = self.fleet.approve(self.event.event_id)
+        asked = approval.orders.get().machine.resource_name
+        order = the_order(self.fleet, asked, "approve")
+        answer(self.fleet, asked, order, status=200)
+        self.fleet.advance()
+        approval.refresh_from_db()
+        return approval
+
+    def swept(self, seconds: float = 0) -> Drill:
+        """Time passes, and the sweep comes."""
+        self.fleet.later(seconds)
+        self.fleet.heard()
+        self.fleet.advance()
+        self.drill.refresh_from_db()
+        self.event.refresh_from_db()
+        return self.drill
