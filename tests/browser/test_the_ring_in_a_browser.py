@@ -61,7 +61,7 @@ def test_an_event_arrives_is_approved_and_ends_without_a_reload(
         # The pointer still rests where the button was: what comes next must not wait for it.
         page.mouse.move(5, 5)
         expect(panel.get_by_role("heading", name="Running")).to_be_visible(timeout=30_000)
-        expect(panel.get_by_role("heading", name="Over")).to_be_visible(timeout=20_000)
+        expect(panel.get_by_role("heading", name="Over")).to_be_visible(timeout=60_000)
         expect(panel).to_contain_text("Confirmed")
         expect(page.locator("#event-head")).to_contain_text("completed")
         expect(page.locator("#event-body .entries")).to_contain_text("Drained by hand.")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.processes import PYTHON, Process, free_port, start, wait_for
 
-SECONDS_TO_START = 90
+SECONDS_TO_START = 180
 
 
 @pytest.fixture(scope="package")

@@ -38,11 +38,11 @@ def test_the_front_page_shows_what_azure_announces(
         page.click("main button[type=submit]")
         expect(page.get_by_text("Nothing needs a decision")).to_be_visible()
         for event in ANNOUNCED:
-            answer = requests.post(f"{credentials['simulator_url']}/control/events", json=event, timeout=5)
+            answer = requests.post(f"{credentials['simulator_url']}/control/events", json=event, timeout=30)
             assert answer.status_code < 300, answer.text
         # Without a reload: three wait for a decision, the fourth has begun without asking.
-        expect(page.get_by_role("heading", name="3 events need a decision")).to_be_visible(timeout=20_000)
-        expect(page.get_by_text("Started for BackEnd_IN_0").first).to_be_visible(timeout=20_000)
+        expect(page.get_by_role("heading", name="3 events need a decision")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("Started for BackEnd_IN_0").first).to_be_visible(timeout=60_000)
         page.mouse.move(2, 2)
         page.wait_for_timeout(500)
         target = Path(os.environ.get("SCREENSHOTS") or tmp_path) / "demo.png"

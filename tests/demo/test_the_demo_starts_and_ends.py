@@ -38,9 +38,9 @@ def test_sigterm_ends_everything_within_seconds_and_quietly(demo: Process, envir
     for group in ("operator", "viewer", "admin"):
         assert set(credentials[group]) == {"username", "password", "token"}
     token = {"Authorization": f"Bearer {credentials['operator']['token']}"}
-    found = requests.get(f"{url}/api/v1/machines/", headers=token, timeout=5).json()["results"]
+    found = requests.get(f"{url}/api/v1/machines/", headers=token, timeout=30).json()["results"]
     assert sorted(machine["presence"] for machine in found) == ["live"] * MACHINES
-    sets = requests.get(f"{url}/api/v1/sets/", headers=token, timeout=5).json()["results"]
+    sets = requests.get(f"{url}/api/v1/sets/", headers=token, timeout=30).json()["results"]
     assert {(each["kind"], each["name"]) for each in sets} == {
         ("availability_set", "web"),
         ("scale_set", "workers"),
@@ -61,8 +61,8 @@ def test_a_process_that_dies_is_started_again_and_it_is_said(demo: Process, envi
     for pid in descendants(demo.pid):
         if b"granian" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
             os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: "web ended by itself (SIGKILL)" in demo.said() or None, seconds=10, what="a word about it")
-    wait_for(lambda: answers(url) or None, seconds=30, what="a web server again")
+    wait_for(lambda: "web ended by itself (SIGKILL)" in demo.said() or None, seconds=30, what="a word about it")
+    wait_for(lambda: answers(url) or None, seconds=90, what="a web server again")
 
 
 def test_it_starts_again_on_its_data_and_kill_9_leaves_nothing(demo: Process, environment: dict[str, str]) -> None:
