@@ -33,9 +33,9 @@ def test_sigterm_ends_everything_within_seconds_and_quietly(demo: Process, envir
     path = Path(environment["DEMO_DIR"], "credentials.json")
     credentials = json.loads(path.read_text())
     assert path.stat().st_mode & 0o777 == 0o600
-    assert set(credentials) == {"url", "simulator_url", "operator", "viewer", "admin"}
+    assert set(credentials) == {"url", "simulator_url", "approver", "operator", "viewer", "admin"}
     assert credentials["url"] == url
-    for group in ("operator", "viewer", "admin"):
+    for group in ("approver", "operator", "viewer", "admin"):
         assert set(credentials[group]) == {"username", "password", "token"}
     token = {"Authorization": f"Bearer {credentials['operator']['token']}"}
     found = requests.get(f"{url}/api/v1/machines/", headers=token, timeout=30).json()["results"]
