@@ -16,8 +16,20 @@ from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """One field before and after an act, in words."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """One entry: when it happened, when it was written, what, by whom and through what."""
+    """One entry: when it happened, when it was written, what, by whom and through what.
+
+    `why` to `address` are filled where a person or a rule acted.
+    """
 
     id: int
     at: datetime
@@ -32,12 +44,38 @@ class TimelineRow:
     maintenance_id: int | None
     actor: str
     via: str
+    token_name: str
     text: str
+    why: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    request_id: str
+    address: str
     data: dict[str, Any]
 
     @property
     def look(self) -> Look:
         return ENTRY_LOOKS[self.kind]
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What was changed, field by field."""
+        before, after = self.before or {}, self.after or {}
+        names = [*before, *(name for name in after if name not in before)]
+        return tuple(Change(name.replace("_", " "), _said(before.get(name)), _said(after.get(name))) for name in names)
+
+
+def _said(value: Any) -> str:
+    match value:
+        case None | "" | []:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(_said(item) for item in value)
+        case dict():
+            return ", ".join(f"{name} {_said(item)}" for name, item in value.items())
+    return str(value)
 
 
 def _rows(entries: Sequence[Entry]) -> tuple[TimelineRow, ...]:
@@ -56,7 +94,13 @@ def _rows(entries: Sequence[Entry]) -> tuple[TimelineRow, ...]:
             maintenance_id=entry.maintenance_id,
             actor=entry.actor,
             via=entry.via,
+            token_name=entry.token_name,
             text=entry.text,
+            why=entry.why,
+            before=entry.before,
+            after=entry.after,
+            request_id=entry.request_id,
+            address=entry.address,
             data=entry.data,
         )
         for entry in entries

@@ -143,8 +143,14 @@ class EntrySerializer(serializers.Serializer[Any]):
     cache = CacheRefSerializer(allow_null=True)
     maintenance_id = serializers.IntegerField(allow_null=True)
     actor = serializers.CharField(help_text="A person, a machine, or Azure.")
-    via = serializers.CharField(help_text="`page`, `api`, `agent` or `relay`.")
+    via = serializers.CharField(help_text="`page`, `api`, `rule`, `command`, `agent` or `relay`.")
+    token_name = serializers.CharField(help_text="The token that the call carried; empty where there was none.")
     text = serializers.CharField()
+    why = serializers.CharField(help_text="The reason that was given; may be empty.")
+    before = serializers.DictField(allow_null=True, help_text="What an act changed, by field, as it was.")
+    after = serializers.DictField(allow_null=True, help_text="The same, as it is since then.")
+    request_id = serializers.CharField(help_text="Of the request behind an act; else empty.")
+    address = serializers.CharField(help_text="Where that request came from; else empty.")
     # As `source` above.
     data = serializers.DictField()  # type: ignore[assignment]
 
