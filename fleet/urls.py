@@ -2,9 +2,12 @@
 
 from django.contrib import admin
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 urlpatterns = [
     path("api/", include("fleet.api.urls")),
+    # One door: the admin's own form would let people guess passwords without end.
+    path("admin/login/", RedirectView.as_view(pattern_name="login", query_string=True)),
     path("admin/", admin.site.urls),
     path("", include("fleet.dashboard.urls")),
 ]

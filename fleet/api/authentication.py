@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rest_framework.views import APIView
 
 RIGHTS = {"read": rights.can_read, "approve": rights.can_approve, "admin": rights.can_administer}
-VERBS = {"read": "read here", "approve": "approve", "admin": "administer Drydock"}
+NAMED = {"read": "a viewer", "approve": "an operator", "admin": "an admin"}
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -59,7 +59,9 @@ class Allowed(BasePermission):
         needs: dict[str, str] = getattr(view, "needs", {})
         scope = needs.get(request.method or "", "read")
         if not RIGHTS[scope](request.user):
-            raise Problem("not-permitted", f"{request.user.username} may not {VERBS[scope]}.")
+            raise Problem(
+                "not-permitted", f"This needs the right of {NAMED[scope]}, which {request.user.username} has not got."
+            )
         if request.auth is not None and scope not in getattr(request.auth, "scopes", ()):
             raise Problem("not-permitted", f"The token has not got the scope `{scope}`.")
         return True

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from fleet.api.views import approvals, bulk, caches, claims, events, inventory, machines, sets
+from fleet.api.views import approvals, audit, bulk, caches, claims, events, inventory, machines, people, sets
 
 CALLS = [
     path("v1/sets/", sets.Sets.as_view(), name="api-sets"),
@@ -30,4 +30,13 @@ CALLS = [
     path("v1/maintenances/", caches.Maintenances.as_view(), name="api-maintenances"),
     path("v1/maintenances/<int:maintenance_id>/", caches.Maintenance.as_view(), name="api-maintenance"),
     path("v1/notifications/", caches.Notifications.as_view(), name="api-notifications"),
+    path("v1/audit/", audit.Audit.as_view(), name="api-audit"),
+    path("v1/audit/export.csv", audit.AuditCsv.as_view(), name="api-audit-csv"),
+    path("v1/audit/export.jsonl", audit.AuditJsonLines.as_view(), name="api-audit-jsonl"),
+    path("v1/me/", people.Me.as_view(), name="api-me"),
+    path("v1/tokens/", people.Tokens.as_view(), name="api-tokens"),
+    path("v1/tokens/<str:prefix>/", people.Token.as_view(), name="api-token"),
+    path("v1/people/", people.People.as_view(), name="api-people"),
+    path("v1/people/<str:username>/", people.Person.as_view(), name="api-person"),
+    path("v1/people/<str:username>/password/", people.PersonPassword.as_view(), name="api-person-password"),
 ]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from fleet.dashboard import words
 from fleet.dashboard.lanes import BAR, LANE, LEFT, RIGHT, TOP, WIDTH, Bar, Mark, Tick, placed, ticks_of
 from fleet.domain.maintenance import MaintenanceStatus
 from fleet.domain.notifications import NotificationType
@@ -216,7 +217,7 @@ def _picture(
         Gap(
             x=x(gap.begin),
             width=max(round(x(gap.end) - x(gap.begin), 1), 2.0),
-            title=f"Nobody listened from {gap.begin:%H:%M:%S} to {gap.end:%H:%M:%S} UTC",
+            title=f"Nobody listened from {words.hms(gap.begin)} to {words.hms(gap.end)} {words.zone_name(gap.end)}",
         )
         for gap in gaps
     )
@@ -237,5 +238,5 @@ def _picture(
 
 def _bar(place: Place, first: datetime, last: datetime, tone: str, what: str) -> Bar:
     start = place(first)
-    title = f"{what}, {first:%H:%M:%S} to {last:%H:%M:%S} UTC"
+    title = f"{what}, {words.hms(first)} to {words.hms(last)} {words.zone_name(last)}"
     return Bar(x=start, width=max(round(place(last) - start, 1), 3.0), tone=tone, title=title)

@@ -32,3 +32,40 @@ class MergeForm(forms.Form):
 
 class WithdrawalForm(forms.Form):
     comment = forms.CharField(label="Comment", required=False, max_length=2000, strip=True)
+
+
+class ChoicesForm(forms.Form):
+    time_zone = forms.CharField(required=False, max_length=100, strip=True)
+    shortcuts = forms.BooleanField(required=False)
+
+
+class TokenForm(forms.Form):
+    name = forms.CharField(max_length=200, strip=True)
+    scopes = forms.MultipleChoiceField(choices=[(scope, scope) for scope in ("read", "approve", "admin")])
+    days = forms.IntegerField(min_value=1, max_value=366)
+
+
+class PersonForm(forms.Form):
+    """`scopes` has one a line, as `kind: pattern`."""
+
+    username = forms.CharField(max_length=150, strip=True)
+    group = forms.CharField(max_length=20)
+    scopes = forms.CharField(required=False, max_length=20_000)
+    active = forms.BooleanField(required=False)
+
+    def clean_scopes(self) -> list[tuple[str, str]]:
+        pairs = []
+        for line in self.cleaned_data["scopes"].splitlines():
+            if not line.strip():
+                continue
+            kind, colon, pattern = line.partition(":")
+            if not colon:
+                raise forms.ValidationError("Write one scope a line, such as name: web* or service: shop.")
+            pairs.append((kind.strip().lower().replace(" ", "_"), pattern.strip()))
+        return pairs
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, for people."""
+        wrong = self.errors.get("scopes")
+        return str(wrong[0]) if wrong else "Say a name of up to 150 characters, and a group."

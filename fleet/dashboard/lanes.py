@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
+from django.utils.timezone import localtime
+
+from fleet.dashboard.words import at_clock
 from fleet.projections.events import EventDetail, SightingRow
 
 WIDTH = 960
@@ -115,7 +118,7 @@ def draw(detail: EventDetail, *, now: datetime) -> Picture | None:
         lanes=lanes,
         marks=marks,
         ticks=ticks_of(begin, end, x),
-        summary=f"{len(lanes)} machines; first seen {first:%H:%M:%S} UTC; {detail.seen_summary}.",
+        summary=f"{len(lanes)} machines; first seen {at_clock(first)}; {detail.seen_summary}.",
     )
 
 
@@ -154,7 +157,12 @@ def _bars(sighting: SightingRow, place: Callable[[datetime], float], until: date
 
 
 def _bar(start: float, end: float, tone: str, what: str, at: datetime) -> Bar:
-    return Bar(x=start, width=max(round(end - start, 1), 3.0), tone=tone, title=f"{what} since {at:%H:%M:%S} UTC")
+    return Bar(
+        x=start,
+        width=max(round(end - start, 1), 3.0),
+        tone=tone,
+        title=f"{what} since {at_clock(at)}",
+    )
 
 
 def placed(marks: list[tuple[float, str, datetime, str]]) -> tuple[Mark, ...]:
@@ -187,7 +195,7 @@ def ticks_of(begin: datetime, end: datetime, place: Callable[[datetime], float])
     at = ceil(begin.timestamp() / step) * step
     found = []
     while at <= end.timestamp():
-        moment = datetime.fromtimestamp(at, UTC)
+        moment = localtime(datetime.fromtimestamp(at, UTC))
         found.append(Tick(x=place(moment), label=moment.strftime(shown)))
         at += step
     return tuple(found)

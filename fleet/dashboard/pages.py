@@ -1,7 +1,7 @@
 """What all pages share: who may see them, and how a page or a part of it is answered."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 from urllib.parse import urlencode, urlsplit
@@ -9,6 +9,7 @@ from urllib.parse import urlencode, urlsplit
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render, resolve_url
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
@@ -16,11 +17,16 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
 
 from fleet.dashboard import words
-from fleet.operations.rights import can_administer, can_approve, can_read
+from fleet.domain import hours
+from fleet.operations.profiles import BROWSER
+from fleet.operations.rights import can_administer, can_approve, can_override, can_read
+from fleet.projections.people import OwnSettings, own_settings
 from fleet.projections.queue import pulse
 
+# Where a request keeps what its person has chosen.
+OWN = "drydock.own"
 P = ParamSpec("P")
-View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
 
 
 def is_htmx(request: HttpRequest) -> bool:
@@ -37,7 +43,7 @@ def reader(view: View[P]) -> View[P]:
     """Only people who may read. A part that is asked for after the login ended sends the browser to log in."""
 
     @wraps(view)
-    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         if not request.user.is_authenticated:
             login = resolve_url(settings.LOGIN_URL)
             if is_htmx(request):
@@ -49,9 +55,21 @@ def reader(view: View[P]) -> View[P]:
             return answer
         if not can_read(request.user):
             return render(request, "403.html", {"reason": "You are in none of the groups that may read."}, status=403)
-        return view(request, *args, **kwargs)
+        own = own_settings(user_id=person(request).pk)
+        request.META[OWN] = own
+        with timezone.override(zone_of(own, request.COOKIES.get("drydock_zone", ""))):
+            return view(request, *args, **kwargs)
 
     return never_cache(ensure_csrf_cookie(guarded))
+
+
+def zone_of(own: OwnSettings, told: str) -> tzinfo:
+    """The time zone in which somebody reads pages; `told` is what their browser says of itself."""
+    name = told if own.time_zone == BROWSER else own.time_zone
+    try:
+        return hours.zone_of(name)
+    except ValueError:
+        return UTC
 
 
 Parts = dict[str, Callable[[], dict[str, Any]]]
@@ -70,7 +88,8 @@ def page(
         return timed(render(request, f"parts/{asked}.html", context | parts[asked](), status=status))
     for make in parts.values():
         context |= make()
-    context |= {"may_administer": can_administer(request.user)}
+    context |= {"may_administer": can_administer(request.user), "own": request.META.get(OWN)}
+    context |= {"zone": timezone.get_current_timezone_name(), "may_override": can_override(request.user)}
     if "pulse" not in context:
         context["pulse"] = pulse(now=now)
     return timed(render(request, template, context, status=status))

@@ -97,13 +97,22 @@ def presence_dot(presence: Presence | None, size: int = 14) -> SafeString:
 
 @register.simple_tag
 def moment(at: datetime | None, now: datetime | None = None) -> SafeString:
-    """The absolute time in UTC; the day only where it is not today."""
+    """The absolute time in the reader's time zone; the day only where it is not today."""
     if at is None:
         return format_html('<span class="text-quiet">{}</span>', DASH)
     shown = words.clock(at, now or timezone.now())
     return format_html(
-        '<time datetime="{}" class="moment">{}<span class="zone"> UTC</span></time>', words.iso(at), shown
+        '<time datetime="{}" class="moment">{}<span class="zone"> {}</span></time>',
+        words.iso(at),
+        shown,
+        words.zone_name(at),
     )
+
+
+@register.simple_tag
+def clock_now(now: datetime) -> str:
+    """The server's clock in the reader's time zone; the browser keeps it going."""
+    return words.at_clock(now)
 
 
 @register.simple_tag

@@ -4,7 +4,7 @@ from django.contrib.auth import views as auth
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from fleet.dashboard import arranging, cache_views, decisions, views
+from fleet.dashboard import arranging, audit_views, cache_views, decisions, login, people_views, views
 from fleet.domain.documents import EVENT_ID
 
 
@@ -36,6 +36,19 @@ urlpatterns = [
     path("caches/<int:cache_id>/", cache_views.cache_page, name="cache"),
     path("maintenances/<int:maintenance_id>/", cache_views.maintenance_page, name="maintenance"),
     path("timeline/", views.fleet_timeline, name="timeline"),
-    path("accounts/login/", auth.LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("audit/", audit_views.audit_page, name="audit"),
+    path("audit/export.csv", audit_views.audit_csv, name="audit-csv"),
+    path("audit/export.jsonl", audit_views.audit_jsonl, name="audit-jsonl"),
+    path("you/", people_views.you, name="you"),
+    path("you/settings/", people_views.choose, name="you-settings"),
+    path("you/password/", people_views.password, name="you-password"),
+    path("you/tokens/", people_views.make_token, name="token-make"),
+    path("tokens/<str:prefix>/end/", people_views.end_token, name="token-end"),
+    path("people/", people_views.people_page, name="people"),
+    path("people/new/", people_views.make_person, name="person-make"),
+    path("people/<str:username>/", people_views.person_page, name="person"),
+    path("people/<str:username>/change/", people_views.change_person, name="person-change"),
+    path("people/<str:username>/password/", people_views.reset_password, name="person-password"),
+    path("accounts/login/", login.Login.as_view(), name="login"),
     path("accounts/logout/", auth.LogoutView.as_view(), name="logout"),
 ]

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+from django.utils.timezone import localtime
+
 
 def span(seconds: float) -> str:
     """`0:42`, `4:10`, `1 h 04 min`, `2 d 3 h`. Never negative."""
@@ -48,11 +50,26 @@ def impact(seconds: int | None) -> str:
 
 
 def clock(at: datetime, now: datetime) -> str:
-    """`14:32:10`, with the day where it is not today's, in UTC."""
-    at, now = at.astimezone(UTC), now.astimezone(UTC)
+    """`14:32:10`, with the day where it is not today's, in the reader's time zone."""
+    at, now = localtime(at), localtime(now)
     if at.date() == now.date():
         return f"{at:%H:%M:%S}"
     return f"{at.day} {at:%b} {at:%H:%M:%S}" if at.year == now.year else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def zone_name(at: datetime) -> str:
+    """What that time zone is called at that time: `UTC`, `CEST`."""
+    return localtime(at).tzname() or ""
+
+
+def hms(at: datetime) -> str:
+    """`14:32:10` in the reader's time zone."""
+    return f"{localtime(at):%H:%M:%S}"
+
+
+def at_clock(at: datetime) -> str:
+    """`14:32:10 UTC`, in the reader's time zone."""
+    return f"{hms(at)} {zone_name(at)}"
 
 
 def iso(at: datetime) -> str:

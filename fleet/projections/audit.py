@@ -30,7 +30,7 @@ def acts() -> QuerySet[Entry]:
 
 
 class AuditFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """`person` is the exact name of who acted (a rule's is `rule: …`); `q` looks into texts, reasons and names of tokens;
+    """`person` is the exact name of who acted (a rule's is `rule: …`); `q` looks into texts, reasons and tokens' names;
     `set` includes those merged into it; `event` is an EventId in any case.
     """
 

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from fleet.domain.entries import ENTRY_LOOKS, EntryKind
 from fleet.domain.states import Look
 from fleet.models import AvailabilitySet, Entry
+from fleet.models.entries import ACTING
 from fleet.projections.maintenances import CacheRef, cache_ref
 from fleet.projections.paging import Page, Segment, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
@@ -56,6 +57,16 @@ class TimelineRow:
     @property
     def look(self) -> Look:
         return ENTRY_LOOKS[self.kind]
+
+    @property
+    def is_act(self) -> bool:
+        """A person or a rule did it."""
+        return self.via in ACTING
+
+    @property
+    def why_apart(self) -> bool:
+        """The reason says more than the text, which often holds it."""
+        return bool(self.why) and self.why not in self.text
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -49,7 +49,7 @@ def test_everything_that_writes_names_its_scope() -> None:
     for route in CALLS:
         view = route.callback.view_class  # type: ignore[attr-defined]
         writing = {name.upper() for name in ("post", "put", "patch", "delete") if hasattr(view, name)}
-        assert writing == set(view.needs), view
+        assert writing == set(view.needs) - {"GET"}, view
 
 
 def test_every_shape_of_an_answer_is_documented() -> None:

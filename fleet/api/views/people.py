@@ -35,7 +35,7 @@ WITH_ENDED = OpenApiParameter("ended", bool, description="`true`: those that wer
 def me_of(request: Request) -> dict[str, Any]:
     """The fields of who calls."""
     found = shown.me(user_id=person_of(request).pk)
-    token = request.auth
+    token: Any = request.auth
     carried = {"name": token.name, "scopes": token.scopes, "expires_at": token.expires_at} if token else None
     return {**values_of(found.person, found.settings), "token": carried}
 
@@ -84,6 +84,7 @@ class Tokens(Call):
     )
     def post(self, request: Request) -> Response:
         wanted = self.read(MakeTokenSerializer, request)
+        carried: Any = request.auth
         row, plain = people.make_own_token(
             by=person_of(request),
             via="api",
@@ -91,7 +92,7 @@ class Tokens(Call):
             scopes=wanted["scopes"],
             expires_in=timedelta(seconds=wanted["expires_in_seconds"]),
             now=self.now,
-            carried=request.auth,
+            carried=carried,
         )
         rows = shown.tokens(username=row.user.get_username())
         found = next(each for each in rows if each.prefix == row.prefix)
@@ -108,9 +109,7 @@ class Token(Call):
         responses={204: None, **problem_answers(404, 422)},
     )
     def delete(self, request: Request, prefix: str) -> Response:
-        people.end_token(
-            prefix=prefix, by=person_of(request), via="api", token_name=token_name(request), now=self.now
-        )
+        people.end_token(prefix=prefix, by=person_of(request), via="api", token_name=token_name(request), now=self.now)
         return Response(status=204)
 
 

@@ -1,7 +1,7 @@
 // What the pages do by themselves: clocks, the live stream, and parts that refresh without jumping under the cursor.
 // Every part is asked for by htmx at the address that it carries, so it keeps its own filter.
 
-import { ago, clockText, span } from "./words.js";
+import { ago, clockIn, span } from "./words.js";
 
 const POLL_MS = 10_000;
 const STALE_MS = 40_000;
@@ -22,6 +22,13 @@ function setClock(text) {
 // Times on the page
 
 const baseTitle = document.title;
+const clockText = clockIn(document.body.dataset.zone || "UTC");
+
+// Who wants the browser's own time zone has to say it: the server cannot know.
+if ("browserZone" in document.body.dataset) {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone) document.cookie = `drydock_zone=${zone}; path=/; max-age=31536000; samesite=lax`;
+}
 
 function tickTimes() {
   const now = serverNow();

@@ -18,4 +18,9 @@ export function ago(seconds) {
   return `${Math.floor(whole / 86400)} d ago`;
 }
 
-export const clockText = (at) => `${two(at.getUTCHours())}:${two(at.getUTCMinutes())}:${two(at.getUTCSeconds())} UTC`;
+// The clock in the time zone of the page, with what it is called there.
+export function clockIn(zone) {
+  const parts = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: zone };
+  const format = new Intl.DateTimeFormat("en-GB", { ...parts, timeZoneName: "short" });
+  return (at) => format.format(at);
+}

@@ -1,0 +1,27 @@
+"""`manage.py create_person NAME --group GROUP`: somebody who may log in."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from fleet.operations.errors import Refused
+from fleet.operations.membership import make_person
+from fleet.operations.rights import GROUPS
+
+
+class Command(BaseCommand):
+    help = "Make a person and print the password. It is shown this once."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("username")
+        parser.add_argument("--group", choices=GROUPS, required=True, help="what they may")
+
+    def handle(self, *args: Any, username: str, group: str, **options: Any) -> None:
+        try:
+            _, password = make_person(username=username, group=group, now=timezone.now())
+        except Refused as refused:
+            raise CommandError(refused.sentence) from refused
+        self.stdout.write(password)
+        self.stderr.write("It is shown this once; they change it on their own page.")

@@ -1,0 +1,70 @@
+// The keyboard's shortcuts. This file is loaded only for people who want them. No key sends anything: c and a lead to a
+// form, and the form is sent by its own button.
+
+const dialog = document.getElementById("shortcuts");
+const ROWS = "#main [data-rows] > [data-key], #main tbody > tr[data-key]";
+const FIELDS = "textarea, select, input:not([type=hidden]):not([disabled]), button:not([disabled])";
+
+const shown = (node) => node.getClientRects().length > 0;
+const rows = () => [...document.querySelectorAll(ROWS)].filter(shown);
+const current = () => document.activeElement?.closest?.(ROWS) ?? null;
+
+function move(step) {
+  const all = rows();
+  if (!all.length) return;
+  const at = all.indexOf(current());
+  const next = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + step, 0), all.length - 1)];
+  const target = next.querySelector("a[href], button, input:not([type=hidden])") ?? next;
+  if (target === next) next.tabIndex = -1;
+  target.focus();
+  next.scrollIntoView({ block: "nearest" });
+}
+
+function select() {
+  const box = current()?.querySelector("input[type=checkbox]");
+  if (!box) return;
+  box.checked = !box.checked;
+  box.dispatchEvent(new Event("change", { bubbles: true }));
+}
+
+// A form on this page, else the page of the row that is looked at.
+function lead(selector) {
+  const form = document.querySelector(selector);
+  if (form) {
+    form.closest("details")?.setAttribute("open", "");
+    const field = [...form.querySelectorAll(FIELDS)].find(shown);
+    field?.focus();
+    field?.scrollIntoView({ block: "center" });
+    return;
+  }
+  const link = current()?.querySelector("a[href^='/events/']");
+  if (link) location.assign(`${link.getAttribute("href")}#decision`);
+}
+
+function search() {
+  const field = [...document.querySelectorAll("#main input[name=q], #main [role=search] input")].find(shown);
+  if (field) {
+    field.focus();
+    field.select();
+  } else location.assign("/machines/");
+}
+
+const KEYS = {
+  j: () => move(1),
+  k: () => move(-1),
+  x: select,
+  c: () => lead("#claim, form[action$='/claim/']"),
+  a: () => lead("#approve"),
+  "/": search,
+  "?": () => dialog.showModal(),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
+  const on = event.target;
+  if (on.isContentEditable || on.closest("textarea, select, input:not([type=checkbox]):not([type=radio])")) return;
+  const act = KEYS[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
