@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from fleet.api.views import approvals, audit, bulk, caches, claims, events, inventory, machines, people, sets
+from fleet.api.views import approvals, audit, bulk, caches, claims, events, inventory, machines, people, rules, sets
 
 CALLS = [
     path("v1/sets/", sets.Sets.as_view(), name="api-sets"),
@@ -25,6 +25,11 @@ CALLS = [
     path("v1/events/<str:event_id>/holds/", claims.EventHolds.as_view(), name="api-event-holds"),
     path("v1/bulk/approvals/", bulk.BulkApprovals.as_view(), name="api-bulk-approvals"),
     path("v1/bulk/claims/", bulk.BulkClaims.as_view(), name="api-bulk-claims"),
+    path("v1/rules/", rules.Rules.as_view(), name="api-rules"),
+    path("v1/rules/<int:rule_id>/", rules.Rule.as_view(), name="api-rule"),
+    path("v1/rules/dry-run/", rules.RuleDryRun.as_view(), name="api-rule-dry-run"),
+    path("v1/no-approval-windows/", rules.NoApprovalWindows.as_view(), name="api-no-approval-windows"),
+    path("v1/no-approval-windows/<int:window_id>/", rules.NoApprovalWindow.as_view(), name="api-no-approval-window"),
     path("v1/caches/", caches.Caches.as_view(), name="api-caches"),
     path("v1/caches/<int:cache_id>/", caches.Cache.as_view(), name="api-cache"),
     path("v1/maintenances/", caches.Maintenances.as_view(), name="api-maintenances"),

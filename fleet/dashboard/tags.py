@@ -38,6 +38,16 @@ CERTAINTY_LOOKS = {
     Certainty.UNKNOWN: Look("cannot be told from here", "quiet", "circle-dashed"),
 }
 
+# By `fleet.projections.dry_run.Would`.
+WOULD_LOOKS = {
+    "approve": Look("approve", "good", "gavel"),
+    "later": Look("approve later", "busy", "hourglass"),
+    "hold": Look("hold", "due", "circle-pause"),
+    "leave": Look("leave to people", "calm", "users"),
+    "guarded": Look("left by a guard", "due", "shield-alert"),
+    "earlier": Look("an earlier rule", "quiet", "list-ordered"),
+}
+
 
 @register.simple_tag
 def icon(name: str, size: int = 16, css: str = "") -> SafeString:
@@ -84,6 +94,12 @@ def look_chip(shown: Look) -> SafeString:
 def certainty(sure: Certainty) -> SafeString:
     """How sure a blind spot is."""
     return _chip(CERTAINTY_LOOKS[sure])
+
+
+@register.simple_tag
+def would(done: str) -> SafeString:
+    """What a rule would have done about a past event."""
+    return _chip(WOULD_LOOKS[done])
 
 
 @register.simple_tag

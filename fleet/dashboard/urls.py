@@ -4,7 +4,7 @@ from django.contrib.auth import views as auth
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from fleet.dashboard import arranging, audit_views, cache_views, decisions, login, people_views, views
+from fleet.dashboard import arranging, audit_views, cache_views, decisions, login, people_views, rule_views, views
 from fleet.domain.documents import EVENT_ID
 
 
@@ -35,6 +35,14 @@ urlpatterns = [
     path("caches/", cache_views.cache_list, name="caches"),
     path("caches/<int:cache_id>/", cache_views.cache_page, name="cache"),
     path("maintenances/<int:maintenance_id>/", cache_views.maintenance_page, name="maintenance"),
+    path("rules/", rule_views.rule_list, name="rules"),
+    path("rules/new/", rule_views.rule_new, name="rule-new"),
+    path("rules/<int:rule_id>/", rule_views.rule_page, name="rule"),
+    path("rules/<int:rule_id>/switch/", rule_views.rule_switch, name="rule-switch"),
+    path("rules/<int:rule_id>/move/", rule_views.rule_move, name="rule-move"),
+    path("rules/<int:rule_id>/delete/", rule_views.rule_delete, name="rule-delete"),
+    path("no-approval-windows/", rule_views.window_new, name="window-new"),
+    path("no-approval-windows/<int:window_id>/delete/", rule_views.window_delete, name="window-delete"),
     path("timeline/", views.fleet_timeline, name="timeline"),
     path("audit/", audit_views.audit_page, name="audit"),
     path("audit/export.csv", audit_views.audit_csv, name="audit-csv"),

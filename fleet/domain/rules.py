@@ -1,9 +1,10 @@
 """Rules: standing decisions. Pure: which rule decides an event, what it does about it, and how it is worded."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, time
 from enum import StrEnum
+from typing import Any
 
 from fleet.domain.conditions import LATER, When
 from fleet.domain.events import TYPES
@@ -75,6 +76,20 @@ class Standing:
 
 # What people say of a rule; the rest is its place and its life.
 SAID = tuple(name for name in Standing.__slots__ if name not in ("enabled", "deleted", "rule_id", "position"))
+
+
+def changed(rule: Standing, fields: Mapping[str, Any]) -> Standing:
+    """The rule with what somebody says of it (of `SAID`): texts tidied, lists in one order, each item once."""
+    return replace(rule, **{name: tidied(value) for name, value in fields.items()})
+
+
+def tidied(value: Any) -> Any:
+    """A value as it is kept."""
+    if isinstance(value, str):
+        return value.replace("\x00", "").strip()
+    if isinstance(value, list | tuple | set):
+        return tuple(sorted(set(value)))
+    return value
 
 
 def is_in_force(rule: Standing, *, now: datetime) -> bool:
@@ -263,7 +278,7 @@ def pattern_faults(set_pattern: str, service: str, resource_group: str) -> Itera
 
 def _choice_faults(rule: Standing) -> Iterator[tuple[str, str]]:
     if rule.action not in set(Action):
-        yield "action", f"There is no action “{rule.action}”: choose from {', '.join(Action)}."
+        yield "action", f"Choose an action; there is none called “{rule.action}”. There are {', '.join(Action)}."
     elif rule.accepts and Action(rule.action) not in APPROVES:
         yield "accepts", "Only a rule that approves can accept what speaks against it."
     for field, chosen, known, what in (

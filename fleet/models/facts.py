@@ -231,8 +231,13 @@ def place_of(row: AvailabilitySet) -> Place:
 
 def is_open(window: NoApprovalWindow, place: Place, *, now: datetime) -> bool:
     """Whether a window holds for this place at this moment."""
-    if not lies_in(place, set_pattern=window.set_pattern, service=window.service, resource_group=window.resource_group):
-        return False
+    return lies_in(
+        place, set_pattern=window.set_pattern, service=window.service, resource_group=window.resource_group
+    ) and is_open_at(window, now=now)
+
+
+def is_open_at(window: NoApprovalWindow, *, now: datetime) -> bool:
+    """Whether a window holds at this moment, wherever it holds."""
     if window.starts_at is not None or window.ends_at is not None:
         begun = window.starts_at is None or window.starts_at <= now
         return begun and (window.ends_at is None or now < window.ends_at)

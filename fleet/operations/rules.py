@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from fleet.domain.entries import EntryKind
-from fleet.domain.rules import SAID, Standing, faults, wording
+from fleet.domain.rules import SAID, Standing, changed, faults, wording
 from fleet.models import Rule
 from fleet.models.standing import standing_of
 from fleet.operations.entries import entry, write
@@ -37,7 +37,7 @@ def create(
     `fields` are those of `fleet.domain.rules.SAID`. Raises Refused: `not-permitted`, `validation` (details `errors`).
     """
     require_administer(by)
-    rule = _said(Standing(enabled=enabled), fields)
+    rule = _said(Standing(action="", enabled=enabled), fields)
     with transaction.atomic():
         order = _locked_order()
         if len(order) >= MOST_RULES:
@@ -83,23 +83,23 @@ def change(
         row.enabled = rule.enabled
         _place(order, row, position)
         after = _told(row)
-        changed = [name for name in after if after[name] != before[name] and name != "wording"]
-        if not changed:
+        moved = [name for name in after if after[name] != before[name] and name != "wording"]
+        if not moved:
             return row
         row.author = row.author or by
         row.changed_at = now
         row.save()
         _note(
             EntryKind.RULE_CHANGED,
-            f"{by.get_username()} {_what(changed, row)}",
+            f"{by.get_username()} {_what(moved, row)}",
             row,
             by,
             via,
             token_name,
             why,
             now,
-            {name: before[name] for name in (*changed, "wording")},
-            {name: after[name] for name in (*changed, "wording")},
+            {name: before[name] for name in (*moved, "wording")},
+            {name: after[name] for name in (*moved, "wording")},
         )
     return row
 
@@ -163,19 +163,11 @@ def _number(order: list[Rule]) -> None:
 
 
 def _said(rule: Standing, fields: Mapping[str, Any]) -> Standing:
-    """The rule with what somebody says of it: texts tidied, lists in one order, each item once."""
+    """The rule with what somebody says of it. Raises Refused `validation` for a field that is none."""
     unknown = sorted(set(fields) - set(SAID))
     if unknown:
         raise _wrong([(unknown[0], "A rule has no such field.")])
-    return replace(rule, **{name: _tidy(value) for name, value in fields.items()})
-
-
-def _tidy(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.replace("\x00", "").strip()
-    if isinstance(value, list | tuple | set):
-        return tuple(sorted(set(value)))
-    return value
+    return changed(rule, fields)
 
 
 def _check(rule: Standing, order: list[Rule], *, now: datetime, was: Standing | None = None) -> None:
@@ -205,15 +197,15 @@ def _told(row: Rule) -> dict[str, Any]:
     return {**plain, "wording": wording(standing_of(row))}
 
 
-def _what(changed: list[str], row: Rule) -> str:
+def _what(moved: list[str], row: Rule) -> str:
     name = f"the rule “{row.name}”"
-    said = [field for field in changed if field not in ("enabled", "position")]
+    said = [field for field in moved if field not in ("enabled", "position")]
     parts = []
     if said:
         parts.append(f"changed {name}: {wording(standing_of(row))}")
-    if "enabled" in changed:
+    if "enabled" in moved:
         parts.append(f"switched {name} {'on' if row.enabled else 'off'}: {wording(standing_of(row))}")
-    if "position" in changed:
+    if "position" in moved:
         parts.append(f"moved {name} to place {row.position}.")
     return " ".join(parts)
 

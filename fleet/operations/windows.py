@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from fleet.domain.entries import EntryKind
+from fleet.domain.rules import tidied
 from fleet.domain.windows import Window, window_faults, window_words
 from fleet.models import NoApprovalWindow
 from fleet.models.standing import window_of
@@ -60,15 +61,7 @@ def _wanted(values: Mapping[str, Any]) -> Window:
     if unknown:
         sentence = "A no-approval window has no such field."
         raise Refused("validation", sentence, errors=[{"field": unknown[0], "message": sentence}])
-    return Window(**{name: _tidy(value) for name, value in values.items()})
-
-
-def _tidy(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.replace("\x00", "").strip()
-    if isinstance(value, list | tuple | set):
-        return tuple(sorted(set(value)))
-    return value
+    return Window(**{name: tidied(value) for name, value in values.items()})
 
 
 def _told(row: NoApprovalWindow) -> dict[str, Any]:

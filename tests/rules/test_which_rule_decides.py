@@ -231,7 +231,7 @@ def test_hold_and_leave_end_the_search() -> None:
         ({"name": ""}, "name", "Give it a name."),
         ({"reason": ""}, "reason", "Say why"),
         ({"name": "x" * 201}, "name", "longer than 200"),
-        ({"action": "dance"}, "action", "There is no action “dance”"),
+        ({"action": "dance"}, "action", "there is none called “dance”"),
         ({"event_types": ("Frieze",)}, "event_types", "There is no event type “Frieze”: choose from Freeze,"),
         ({"sources": ("Azure",)}, "sources", "There is no source “Azure”: choose from Platform, User."),
         ({"accepts": ("set-in-flight",)}, "accepts", "choose from lost-for-good"),
