@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.models import User
+from django.db import transaction
 from django.db.models import BinaryField, Model
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from fleet.operations import membership
 
 if TYPE_CHECKING:
     AnyModelAdmin = admin.ModelAdmin[Any]
@@ -39,6 +45,40 @@ class ReadOnlyAdmin(AnyModelAdmin):
             if field.name in {"secret_hash", "credential_hash"} or isinstance(field, BinaryField)
         ]
 
+
+class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
+    """Changes people as their page does, with the same line on the timeline. Nobody is deleted: lines name them."""
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        request.META["drydock.before"] = membership.shown(User.objects.get(pk=obj.pk)) if change else None
+        super().save_model(request, obj, form, change)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        assert isinstance(request.user, User)  # noqa: S101
+        membership.note_change(
+            User.objects.get(pk=form.instance.pk),
+            before=request.META["drydock.before"],
+            by=request.user,
+            via="page",
+            now=timezone.now(),
+        )
+
+    @transaction.atomic
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:  # noqa: A002
+        before = User.objects.filter(pk=id).values_list("password", flat=True).first() if id.isdigit() else None
+        answer = super().user_change_password(request, id, form_url)
+        changed = User.objects.filter(pk=id).exclude(password=before).first() if before is not None else None
+        if changed is not None and isinstance(request.user, User):
+            membership.note_password(changed, now=timezone.now(), by=request.user, via="page")
+        return answer
+
+
+admin.site.unregister(User)
+admin.site.register(User, PeopleAdmin)
 
 for model in apps.get_app_config("fleet").get_models():
     admin.site.register(model, ReadOnlyAdmin)

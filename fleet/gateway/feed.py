@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from fleet.domain.entries import EntryKind
 from fleet.gateway.loops import Loop
 from fleet.operations import feed
 from fleet.operations.feed import Cursor, FeedEntry
@@ -32,6 +33,12 @@ class Told:
 
     cursor: Cursor
     frame: bytes
+    # It may have ended somebody's right to listen.
+    about_access: bool = False
+
+
+# What ends sessions, tokens and rights.
+ACCESS_KINDS = (EntryKind.PERSON_CHANGED.value, EntryKind.TOKEN_ENDED.value)
 
 
 def told(entry: FeedEntry) -> Told:
@@ -47,7 +54,11 @@ def told(entry: FeedEntry) -> Told:
             "text": entry.text,
         }
     )
-    return Told(entry.cursor, b"id: %d.%d\nevent: changed\ndata: %b\n\n" % (entry.xid, entry.id, data))
+    return Told(
+        entry.cursor,
+        b"id: %d.%d\nevent: changed\ndata: %b\n\n" % (entry.xid, entry.id, data),
+        entry.kind in ACCESS_KINDS,
+    )
 
 
 class Subscription:

@@ -71,10 +71,7 @@ class Streams:
 
     async def serve(self, request: Request, send: Send) -> None:
         """Answer one call with a stream. Raises Problem 401, 403 or 503 before anything was sent."""
-        allowed = await self.threads.run(
-            may_read, token=request.bearer, session_key=session_key(request), now=datetime.now(UTC)
-        )
-        if not allowed:
+        if not await self._may_listen(request):
             raise Problem(401, "not-authenticated", "Log in, or send a valid token as `Authorization: Bearer …`.")
         if self.count >= self.limits.streams or self.stopping:
             metrics.SHED.labels("streams").inc()
@@ -105,7 +102,7 @@ class Streams:
                 }
             )
             with suppress(Problem):
-                async for part in self._parts(subscription, cursor):
+                async for part in self._parts(request, subscription, cursor):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
             if not gone.done():
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -119,8 +116,15 @@ class Streams:
         self.stopping = True
         self.feed.end_all()
 
-    async def _parts(self, subscription: Subscription, cursor: Cursor) -> AsyncIterator[bytes]:
+    async def _may_listen(self, request: Request) -> bool:
+        return await self.threads.run(
+            may_read, token=request.bearer, session_key=session_key(request), now=datetime.now(UTC)
+        )
+
+    async def _parts(self, request: Request, subscription: Subscription, cursor: Cursor) -> AsyncIterator[bytes]:
         """The stream's bytes, until it has to end. What comes while it catches up waits in the subscription.
+
+        Whoever has lost the right to listen is told nothing more: asked anew where an entry is about somebody's access.
 
         Raises Problem when the database is away in the meantime: then the stream ends and is resumed.
         """
@@ -150,6 +154,8 @@ class Streams:
             fresh = [entry for entry in subscription.queue if entry.cursor > cursor]
             subscription.queue.clear()
             if fresh:
+                if any(entry.about_access for entry in fresh) and not await self._may_listen(request):
+                    return
                 cursor = fresh[-1].cursor
                 yield b"".join(entry.frame for entry in fresh)
 

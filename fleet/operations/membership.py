@@ -34,6 +34,7 @@ def shown(person: User) -> dict[str, Any]:
         "groups": list(groups),
         "scopes": [f"{kind}: {pattern}" for kind, pattern in _scopes(person)],
         "active": person.is_active,
+        **({"superuser": True} if person.is_superuser else {}),
     }
 
 
@@ -249,7 +250,9 @@ def _write(
 ) -> None:
     actor = by.get_username() if by else entries.COMMAND_LINE
     after = shown(person)
-    changed = {name: value for name, value in after.items() if before is None or before[name] != value}
+    # What goes away altogether has changed, too.
+    names = [*after, *(name for name in before or {} if name not in after)]
+    changed = {name: after.get(name) for name in names if before is None or before.get(name) != after.get(name)}
     entries.write(
         [
             entries.entry(
@@ -259,7 +262,7 @@ def _write(
                 actor=actor,
                 via=via,
                 token_name=token_name,
-                before={name: before[name] for name in changed} if before is not None else {"person": None},
+                before={name: before.get(name) for name in changed} if before is not None else {"person": None},
                 after=changed,
                 person=person.get_username(),
             )
@@ -273,6 +276,8 @@ def _told(changed: dict[str, Any]) -> str:
         said.append(", ".join(changed["groups"]) or "no group")
     if "scopes" in changed:
         said.append("in " + " or ".join(changed["scopes"]) if changed["scopes"] else "everywhere")
+    if "superuser" in changed:
+        said.append("a superuser" if changed["superuser"] else "no superuser any more")
     if "active" in changed:
         said.append("may come in" if changed["active"] else "may not come in any more")
     return ", ".join(said)

@@ -1,0 +1,236 @@
+"""Admins manage people; everybody their own tokens and settings. Each change has its line, never with a secret."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from fleet.models import ApiToken, Entry, Scope
+from fleet.operations import membership, people, rights
+from fleet.operations.errors import Refused
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+from tests.dashboard.conftest import logged_in, text_of
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+pytestmark = pytest.mark.django_db
+
+
+def lines() -> list[Entry]:
+    return list(Entry.objects.filter(kind="person_changed").order_by("pk"))
+
+
+def test_an_admin_makes_somebody_who_then_may_come_in(client: Client) -> None:
+    admin = caller(factories.admin())
+    body = {"username": "nina", "group": "operator", "scopes": [{"kind": "name", "pattern": "web*"}]}
+    answer = admin.post("people/", body)
+    assert answer.status_code == 201, answer.content
+    made = answer.json()
+    assert (made["group"], made["scopes"], made["active"]) == ("operator", body["scopes"], True)
+    assert client.post("/accounts/login/", {"username": "nina", "password": made["password"]}).status_code == 302
+    [line] = lines()
+    assert (line.actor, line.via, line.token_name) == ("ada", "api", "tests")
+    assert line.text == "ada made the person nina: operator, in name: web*, may come in."
+    assert line.before == {"person": None}
+    assert line.after == {"groups": ["operator"], "scopes": ["name: web*"], "active": True}
+    assert line.request_id
+    assert made["password"] not in json.dumps([line.text, line.before, line.after, line.data])
+    assert [row["username"] for row in admin.get("people/?q=NIN").json()["results"]] == ["nina"]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({"username": "ada", "group": "viewer"}, "The name ada is taken"),
+        ({"username": "ADA", "group": "viewer"}, "The name ADA is taken"),
+        ({"username": "Azure", "group": "viewer"}, "The name Azure is taken"),
+        ({"username": "rule: x", "group": "viewer"}, "letters, digits"),
+        ({"username": "nina", "group": "viewer", "scopes": [{"kind": "name", "pattern": " "}]}, "wrong"),
+        ({"username": "nina", "group": "emperor"}, "wrong"),
+    ],
+)
+def test_somebody_who_makes_no_sense_is_not_made(body: dict[str, Any], sentence: str) -> None:
+    said = problem(caller(factories.admin()).post("people/", body), 422, "validation")
+    assert sentence in f"{said['title']} {said['detail']}"
+    assert User.objects.count() == 1
+
+
+def test_a_change_holds_at_once_and_tells_before_and_after() -> None:
+    admin, otto = caller(factories.admin()), caller(factories.operator())
+    session = logged_in(User.objects.get(username="otto"))
+    assert admin("PATCH", "people/otto/", {"group": "viewer"}).status_code == 200
+    problem(otto.post("events/X/claims/", {"comment": ""}), 403, "not-permitted")
+    assert (lines()[-1].before, lines()[-1].after) == ({"groups": ["operator"]}, {"groups": ["viewer"]})
+    scopes = [{"kind": "service", "pattern": "shop"}]
+    assert admin("PATCH", "people/otto/", {"scopes": scopes}).json()["scopes"] == scopes
+    assert (lines()[-1].before, lines()[-1].after) == ({"scopes": []}, {"scopes": ["service: shop"]})
+    assert admin("PATCH", "people/otto/", {"scopes": scopes}).status_code == 200
+    assert len(lines()) == 2
+    assert session.get("/").status_code == 200
+    assert admin("PATCH", "people/otto/", {"active": False}).status_code == 200
+    problem(otto.get("me/"), 401, "not-authenticated")
+    assert session.get("/").status_code == 302
+    assert admin("PATCH", "people/otto/", {"active": True}).status_code == 200
+    assert otto.get("me/").status_code == 200
+    problem(admin("PATCH", "people/nobody/", {"active": True}), 404, "unknown-person")
+
+
+def test_somebody_always_stays_an_admin_and_superusers_are_not_for_others_to_change() -> None:
+    ada = caller(factories.admin())
+    said = problem(ada("PATCH", "people/ada/", {"group": "viewer"}), 422, "validation")
+    assert "Somebody has to stay an admin" in said["detail"]
+    assert rights.can_administer(User.objects.get(username="ada"))
+    factories.admin("axel")
+    assert ada("PATCH", "people/ada/", {"group": "viewer"}).status_code == 200
+    User.objects.create_superuser("root")
+    problem(caller(User.objects.get(username="axel"))("PATCH", "people/root/", {"active": False}), 403, "not-permitted")
+
+
+def test_a_new_password_ends_the_sessions_of_the_old_one(client: Client) -> None:
+    session = logged_in(factories.operator())
+    answer = caller(factories.admin()).post("people/otto/password/")
+    plain = answer.json()["password"]
+    assert session.get("/").status_code == 302
+    assert client.post("/accounts/login/", {"username": "otto", "password": plain}).status_code == 302
+    [line] = lines()
+    assert line.text == "ada changed the password of otto."
+    assert (line.before, line.after) == ({"password": "old"}, {"password": "new"})
+
+
+def test_ones_own_password_is_changed_with_the_old_one() -> None:
+    session, other = logged_in(factories.operator()), logged_in(User.objects.get(username="otto"))
+    fields = {"old_password": "wrong", "new_password1": "a whole new harbour", "new_password2": "a whole new harbour"}
+    assert session.post("/you/password/", fields).status_code == 422
+    assert session.post("/you/password/", {**fields, "old_password": "harbour-otto"}).status_code == 302
+    assert session.get("/you/").status_code == 200
+    assert other.get("/").status_code == 302
+    assert [line.text for line in lines()] == ["otto changed their own password."]
+
+
+def test_a_token_gives_no_more_than_its_person_and_its_own_token_have() -> None:
+    otto = factories.operator()
+    said = problem(caller(otto).post("tokens/", {"name": "x", "scopes": ["read", "admin"]}), 403, "not-permitted")
+    assert "the scope `admin` needs the right of an admin" in said["detail"]
+    reader = caller(otto, "read", expires_in=timedelta(hours=1))
+    said = problem(reader.post("tokens/", {"name": "x", "scopes": ["approve"]}), 403, "not-permitted")
+    assert "has not got the scope `approve` itself" in said["detail"]
+    made = reader.post("tokens/", {"name": "mine", "scopes": ["read"], "expires_in_seconds": 86400 * 300}).json()
+    assert datetime.fromisoformat(made["expires_at"]) < datetime.now(UTC) + timedelta(hours=2)
+    mine = Caller(made["token"])
+    assert mine.get("me/").json()["token"] == {"name": "mine", "scopes": ["read"], "expires_at": made["expires_at"]}
+    assert made["prefix"] in [row["prefix"] for row in mine.get("tokens/").json()["results"]]
+    assert made["token"] not in mine.get("tokens/").content.decode()
+    line = Entry.objects.get(kind="token_created", via="api")
+    assert (line.actor, line.token_name, line.before) == ("otto", "tests", {"token": None})
+    assert made["token"] not in json.dumps([line.text, line.before, line.after, line.data])
+    assert mine.delete(f"tokens/{made['prefix']}/").status_code == 204
+    problem(mine.get("me/"), 401, "not-authenticated")
+    line = Entry.objects.get(kind="token_ended")
+    assert (line.actor, line.via, line.token_name, line.before) == ("otto", "api", "mine", {"token": made["prefix"]})
+
+
+def test_a_token_of_somebody_else_is_ended_by_admins_only() -> None:
+    caller(factories.operator())
+    prefix = ApiToken.objects.get(user__username="otto").prefix
+    problem(caller(factories.viewer()).delete(f"tokens/{prefix}/"), 403, "not-permitted")
+    assert caller(factories.admin()).delete(f"tokens/{prefix}/").status_code == 204
+
+
+def test_ones_own_page_makes_a_token_shows_it_once_and_keeps_settings() -> None:
+    session = logged_in(factories.operator())
+    answer = session.post("/you/tokens/", {"name": "deploys", "scopes": ["read", "approve"], "days": "30"})
+    row = ApiToken.objects.get()
+    assert row.prefix in answer.content.decode()
+    assert people.hash_of(answer.content.decode().split('readonly value="')[1].split('"')[0]) == row.secret_hash
+    assert row.secret_hash not in session.get("/you/").content.decode()
+    assert session.post("/you/tokens/", {"name": "x", "scopes": ["admin"], "days": "30"}).status_code == 403
+    assert session.post("/you/tokens/", {"name": "", "days": "30"}).status_code == 422
+    assert session.post("/you/settings/", {"time_zone": "Europe/Berlin"}).status_code == 302
+    assert session.post("/you/settings/", {"time_zone": "Mars/Base"}).status_code == 422
+    assert lines()[-1].after == {"time_zone": "Europe/Berlin", "shortcuts": False}
+    page = session.get("/").content.decode()
+    assert "Times are in Europe/Berlin" in page
+    assert 'data-zone="Europe/Berlin"' in page
+    assert "shortcuts.js" not in page
+    me = session.get("/api/v1/me/").json()
+    assert (me["time_zone"], me["shortcuts"], me["token"]) == ("Europe/Berlin", False, None)
+    assert session.post(f"/tokens/{row.prefix}/end/").status_code == 302
+    assert ApiToken.objects.get().revoked_at is not None
+
+
+def test_pages_tell_times_in_the_chosen_zone_and_files_and_the_api_in_utc() -> None:
+    fleet = factories.Fleet(now=datetime.now(UTC))
+    event = factories.announced(fleet)
+    session = logged_in(factories.operator())
+    session.post("/you/settings/", {"time_zone": "Asia/Kolkata", "shortcuts": "on"})
+    page = session.get(f"/events/{event.event_id}/")
+    assert '<span class="zone"> IST</span>' in page.content.decode()
+    assert '<span class="zone"> UTC</span>' not in page.content.decode()
+    assert session.get(f"/api/v1/events/{event.event_id}/").json()["not_before"].endswith("Z")
+    assert "+05:30" not in b"".join(session.get("/audit/export.csv")).decode()  # type: ignore[call-overload]
+    # What a browser says of itself counts only for who wants that, and only if there is such a zone.
+    session.post("/you/settings/", {"time_zone": "browser", "shortcuts": "on"})
+    session.cookies["drydock_zone"] = "America/New_York"
+    assert 'data-zone="America/New_York"' in session.get("/").content.decode()
+    session.cookies["drydock_zone"] = '"><script>'
+    assert 'data-zone="UTC"' in session.get("/").content.decode()
+
+
+def test_pages_of_people_are_for_admins(client: Client) -> None:
+    session = logged_in(factories.admin())
+    answer = session.post("/people/new/", {"username": "nina", "group": "approver", "scopes": "name: web*\nservice: x"})
+    assert "shown this once" in text_of(answer)
+    assert Scope.objects.filter(user__username="nina").count() == 2
+    assert "nina" in text_of(session.get("/people/"))
+    assert session.post("/people/nina/change/", {"group": "viewer", "scopes": "", "active": "on"}).status_code == 302
+    assert "ada changed the person nina: viewer, everywhere." in text_of(session.get("/people/nina/"))
+    assert session.post("/people/nina/change/", {"group": "viewer", "scopes": "web"}).status_code == 422
+    assert "The password of nina" in text_of(session.post("/people/nina/password/"))
+    assert session.post("/people/new/", {"username": "nina", "group": "viewer"}).status_code == 422
+    assert session.get("/people/nobody/").status_code == 404
+    otto = logged_in(factories.operator())
+    for address in ("/people/", "/people/nina/"):
+        assert otto.get(address).status_code == 403
+        assert "right of an admin" in text_of(otto.get(address))
+    for address in ("/people/new/", "/people/nina/change/", "/people/nina/password/"):
+        answer = otto.post(address, {"username": "x", "group": "admin"})
+        assert answer.status_code == 403
+        assert "right of an admin" in text_of(answer)
+
+
+def test_the_command_line_makes_the_first_admin() -> None:
+    out = StringIO()
+    call_command("create_person", "ada", "--group", "admin", stdout=out, stderr=StringIO())
+    assert User.objects.get(username="ada").check_password(out.getvalue().strip())
+    [line] = lines()
+    assert (line.actor, line.via) == ("the command line", "command")
+    with pytest.raises(CommandError, match="is taken"):
+        call_command("create_person", "ada", "--group", "admin", stdout=out, stderr=StringIO())
+
+
+def test_djangos_own_admin_writes_the_same_lines() -> None:
+    session = logged_in(User.objects.create_superuser("root"))
+    otto = factories.operator()
+    fields = {"username": "otto", "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}
+    answer = session.post(f"/admin/auth/user/{otto.pk}/change/", fields)
+    assert answer.status_code == 302, answer.content[:500]
+    assert lines()[-1].actor == "root"
+    assert lines()[-1].before == {"groups": ["operator"], "active": True}
+    assert lines()[-1].after == {"groups": [], "active": False}
+    new = {"password1": "a whole new harbour", "password2": "a whole new harbour", "usable_password": "true"}
+    assert session.post(f"/admin/auth/user/{otto.pk}/password/", new).status_code == 302
+    assert lines()[-1].text == "root changed the password of otto."
+    assert session.post(f"/admin/auth/user/{otto.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_only_one_line_tells_of_somebody_who_is_there_already() -> None:
+    for _ in range(2):
+        membership.ensure_person(username="demo", group="viewer", password="long enough for it", now=NOW)
+    assert len(lines()) == 1
+    with pytest.raises(Refused):
+        membership.change_person(username="demo", group="nobody", now=NOW)
