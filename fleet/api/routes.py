@@ -2,7 +2,20 @@
 
 from django.urls import path
 
-from fleet.api.views import approvals, audit, bulk, caches, claims, events, inventory, machines, people, rules, sets
+from fleet.api.views import (
+    approvals,
+    audit,
+    bulk,
+    caches,
+    claims,
+    drills,
+    events,
+    inventory,
+    machines,
+    people,
+    rules,
+    sets,
+)
 
 CALLS = [
     path("v1/sets/", sets.Sets.as_view(), name="api-sets"),
@@ -30,6 +43,8 @@ CALLS = [
     path("v1/rules/dry-run/", rules.RuleDryRun.as_view(), name="api-rule-dry-run"),
     path("v1/no-approval-windows/", rules.NoApprovalWindows.as_view(), name="api-no-approval-windows"),
     path("v1/no-approval-windows/<int:window_id>/", rules.NoApprovalWindow.as_view(), name="api-no-approval-window"),
+    path("v1/drills/", drills.Drills.as_view(), name="api-drills"),
+    path("v1/drills/<int:drill_id>/", drills.Drill.as_view(), name="api-drill"),
     path("v1/caches/", caches.Caches.as_view(), name="api-caches"),
     path("v1/caches/<int:cache_id>/", caches.Cache.as_view(), name="api-cache"),
     path("v1/maintenances/", caches.Maintenances.as_view(), name="api-maintenances"),

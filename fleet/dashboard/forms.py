@@ -2,6 +2,14 @@
 
 from django import forms
 
+from fleet.domain.drills import (
+    DEFAULT_DURATION_SECONDS,
+    DEFAULT_NOTICE_SECONDS,
+    DEFAULT_TYPE,
+    DURATION_SECONDS,
+    KINDS,
+    NOTICE_SECONDS,
+)
 from fleet.domain.sets import KIND_WORDS, NAMED_KINDS
 
 
@@ -24,6 +32,25 @@ class SetNameForm(forms.Form):
     name = forms.CharField(label="Name", max_length=200, strip=True)
     kind = forms.ChoiceField(label="Kind", choices=[(kind, KIND_WORDS[kind]) for kind in NAMED_KINDS])
     service = forms.CharField(label="Service", required=False, max_length=200, strip=True)
+
+
+class DrillForm(forms.Form):
+    """What is rehearsed. Which machines the event names is read beside it: it depends on the set."""
+
+    type = forms.ChoiceField(label="Type", choices=[(kind, kind) for kind in KINDS], initial=DEFAULT_TYPE)
+    notice_seconds = forms.IntegerField(
+        label="Notice in seconds",
+        min_value=NOTICE_SECONDS[0],
+        max_value=NOTICE_SECONDS[1],
+        initial=DEFAULT_NOTICE_SECONDS,
+    )
+    duration_seconds = forms.IntegerField(
+        label="Duration in seconds",
+        min_value=DURATION_SECONDS[0],
+        max_value=DURATION_SECONDS[1],
+        initial=DEFAULT_DURATION_SECONDS,
+    )
+    comment = forms.CharField(label="Comment", required=False, max_length=2000, strip=True)
 
 
 class MergeForm(forms.Form):

@@ -4,7 +4,17 @@ from django.contrib.auth import views as auth
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from fleet.dashboard import arranging, audit_views, cache_views, decisions, login, people_views, rule_views, views
+from fleet.dashboard import (
+    arranging,
+    audit_views,
+    cache_views,
+    decisions,
+    drilling,
+    login,
+    people_views,
+    rule_views,
+    views,
+)
 from fleet.domain.documents import EVENT_ID
 
 
@@ -23,6 +33,10 @@ urlpatterns = [
     path("sets/<int:set_id>/", views.set_page, name="set"),
     path("sets/<int:set_id>/name/", arranging.name_set, name="set-name"),
     path("sets/<int:set_id>/merge/", arranging.merge_set, name="set-merge"),
+    path("sets/<int:set_id>/drill/", drilling.begin, name="set-drill"),
+    path("drills/", drilling.drill_list, name="drills"),
+    path("drills/<int:drill_id>/", drilling.drill_page, name="drill"),
+    path("drills/<int:drill_id>/stop/", drilling.stop, name="drill-stop"),
     path("blind-spots/", views.blind_spot_page, name="blind-spots"),
     path("machines/", views.machine_list, name="machines"),
     path("machines/<int:machine_id>/", views.machine_page, name="machine"),

@@ -10,12 +10,21 @@ from django.views.decorators.http import require_safe
 from fleet.dashboard.export import exported
 from fleet.dashboard.lanes import draw
 from fleet.dashboard.pages import missing, page, part, reader
-from fleet.operations.rights import can_administer
+from fleet.domain import drills
+from fleet.operations.rights import can_administer, can_approve
 from fleet.projections import blind_spots, documents, events, fleet, machines, maintenances, queue, sets, timeline
 from fleet.projections.filters import EntryFilter, EventFilter, MachineFilter, SetFilter
 from fleet.projections.paging import BadCursorError, Page
 
 PAGE_SIZE = 50
+DRILL_FORM = {
+    "kinds": drills.KINDS,
+    "type": drills.DEFAULT_TYPE,
+    "notice": drills.NOTICE_SECONDS,
+    "duration": drills.DURATION_SECONDS,
+    "notice_seconds": drills.DEFAULT_NOTICE_SECONDS,
+    "duration_seconds": drills.DEFAULT_DURATION_SECONDS,
+}
 HISTORY_SIZE = 25
 
 
@@ -144,6 +153,8 @@ def set_answer(request: HttpRequest, set_id: int, *, status: int = 200, **contex
         rows = timeline.for_set(set_id=found.set.id, cursor=None, size=HISTORY_SIZE)
         return {"entries": rows, "more": f"set={found.set.id}" if rows.next else ""}
 
+    if can_approve(request.user):
+        context["drill_form"] = DRILL_FORM
     if can_administer(request.user):
         context["merge_targets"] = sets.merge_targets(set_id=found.set.id)
     return page(

@@ -34,10 +34,14 @@ def advice(
     return ""
 
 
-def if_nobody_acts(*, status: EventStatus, not_before: datetime | None, watched: bool, now: datetime) -> str:
-    """Nobody can postpone: Azure may start the event from NotBefore on."""
+def if_nobody_acts(
+    *, status: EventStatus, not_before: datetime | None, watched: bool, now: datetime, drill: bool = False
+) -> str:
+    """Nobody can postpone: Azure may start the event from NotBefore on. A drill starts by itself then."""
     if status is EventStatus.ENDED:
         return "Nothing: the event is over."
+    if drill and status is EventStatus.SCHEDULED and not_before is not None:
+        return f"A drill: it starts by itself at {not_before:%H:%M:%S} UTC, and Azure knows nothing of it."
     if status is EventStatus.STARTED:
         return "It runs and ends by itself; until it is gone there may be further, shorter impacts."
     if not_before is None:

@@ -16,7 +16,7 @@ from fleet.domain.places import Place
 from fleet.domain.preparing import PREPARED_LOOKS, Prepared, prepared_of
 from fleet.domain.presence import Limits
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus, Look, Presence
-from fleet.models import Machine, Preparation, ScheduledEvent, Sighting
+from fleet.models import Drill, Machine, Preparation, ScheduledEvent, Sighting
 from fleet.models.facts import facts_of as known_facts
 from fleet.models.facts import machine_presence, presence_limits
 from fleet.projections import approvals, attention
@@ -177,6 +177,8 @@ class EventDetail:
     # Machines in Resources that are not prepared; "when prepared" waits for them.
     not_ready: tuple[str, ...]
     advice: str
+    # Of the drill that it belongs to; None for real events.
+    drill_id: int | None
     server_time: datetime
 
     @property
@@ -251,7 +253,9 @@ def event_row(
         hold=seen_to.hold,
         drill=event.drill,
         needs_decision=status is EventStatus.SCHEDULED and in_time and undecided,
-        if_nobody_acts=if_nobody_acts(status=status, not_before=event.not_before, watched=event.watched, now=now),
+        if_nobody_acts=if_nobody_acts(
+            status=status, not_before=event.not_before, watched=event.watched, now=now, drill=event.drill
+        ),
         seconds_left=_seconds_left(event, now),
         server_time=now,
     )
@@ -416,5 +420,6 @@ def detail(*, event_id: str, now: datetime) -> EventDetail | None:
         place=facts.place,
         not_ready=tuple(not_ready(facts)),
         advice=advice(status=EventStatus(event.status), source=event.source, not_before=event.not_before, now=now),
+        drill_id=Drill.objects.filter(event=event).values_list("pk", flat=True).first() if event.drill else None,
         server_time=now,
     )

@@ -48,6 +48,7 @@ class EventFilter(django_filters.FilterSet):  # type: ignore[misc]
     set = django_filters.NumberFilter(field_name="availability_set", label="Set")
     machine = django_filters.NumberFilter(method="filter_machine", label="Machine")
     needs_decision = django_filters.BooleanFilter(method="filter_needs_decision", label="Needs a decision")
+    drill = django_filters.BooleanFilter(field_name="drill", label="Drill")
     since = django_filters.IsoDateTimeFilter(field_name="first_seen_at", lookup_expr="gte", label="Since")
     until = django_filters.IsoDateTimeFilter(field_name="first_seen_at", lookup_expr="lt", label="Until")
 

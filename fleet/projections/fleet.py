@@ -50,7 +50,8 @@ def overview(*, now: datetime) -> Overview:
         gone=counted["everything"] - counted["not_gone"] - counted["expected"],
         expected=counted["expected"],
     )
-    newest = ScheduledEvent.objects.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
+    real = ScheduledEvent.objects.filter(drill=False)
+    newest = real.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
     return Overview(
         presence=presence,
         last_event_at=newest,

@@ -53,6 +53,7 @@ class OpenEventBrief:
     status: EventStatus
     not_before: datetime | None
     resources: tuple[str, ...]
+    drill: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ def event_brief(event: ScheduledEvent) -> OpenEventBrief:
         status=EventStatus(event.status),
         not_before=event.not_before,
         resources=tuple(event.resources),
+        drill=event.drill,
     )
 
 

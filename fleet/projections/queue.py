@@ -28,7 +28,7 @@ class Pulse:
 @dataclass(frozen=True, slots=True)
 class DecisionQueue:
     """`waiting` needs a decision or a second person; `under_way` is decided, held, started or past NotBefore;
-    `far_ahead` lies beyond 24 hours.
+    `far_ahead` lies beyond 24 hours; `drills` are rehearsals, which nothing else here counts.
 
     Each is sorted by time left. `more` is True when there are more open events than are shown.
     """
@@ -36,6 +36,7 @@ class DecisionQueue:
     waiting: tuple[QueueItem, ...]
     under_way: tuple[QueueItem, ...]
     far_ahead: tuple[QueueItem, ...]
+    drills: tuple[QueueItem, ...]
     more: bool
     server_time: datetime
 
@@ -47,7 +48,7 @@ class DecisionQueue:
 
     @property
     def items(self) -> tuple[QueueItem, ...]:
-        return self.waiting + self.under_way + self.far_ahead
+        return self.waiting + self.under_way + self.far_ahead + self.drills
 
     @property
     def set_ids(self) -> tuple[int, ...]:
@@ -56,7 +57,7 @@ class DecisionQueue:
 
 
 def decision_queue(*, now: datetime) -> DecisionQueue:
-    """All open events in three parts. Five queries."""
+    """All open events in four parts. Five queries."""
     events = list(
         ScheduledEvent.objects.filter(status__in=OPEN)
         .select_related("availability_set")
@@ -65,17 +66,24 @@ def decision_queue(*, now: datetime) -> DecisionQueue:
     more = len(events) > LIMIT
     events = events[:LIMIT]
     blasts = blast_radii(events, now=now)
-    items = [QueueItem(event=row, blast=blasts[row.id]) for row in event_rows(events, now=now)]
+    everything = [QueueItem(event=row, blast=blasts[row.id]) for row in event_rows(events, now=now)]
+    drills = [item for item in everything if item.event.drill]
+    items = [item for item in everything if not item.event.drill]
     far = [item for item in items if item.event.needs_decision and item.event.far_ahead]
     waiting = [item for item in items if item.event.needs_decision and not item.event.far_ahead]
     under_way = [item for item in items if not item.event.needs_decision]
     return DecisionQueue(
-        waiting=tuple(waiting), under_way=tuple(under_way), far_ahead=tuple(far), more=more, server_time=now
+        waiting=tuple(waiting),
+        under_way=tuple(under_way),
+        far_ahead=tuple(far),
+        drills=tuple(drills),
+        more=more,
+        server_time=now,
     )
 
 
 def pulse(*, now: datetime) -> Pulse:
     """What every page carries in its head. One query."""
-    waiting = ScheduledEvent.objects.filter(needs_decision(now=now, until=now + FAR_AHEAD))
+    waiting = ScheduledEvent.objects.filter(needs_decision(now=now, until=now + FAR_AHEAD), drill=False)
     times = list(waiting.order_by("not_before", "pk").values_list("not_before", flat=True)[:LIMIT])
     return Pulse(waiting=len(times), next_at=min((time for time in times if time is not None), default=None))

@@ -26,6 +26,7 @@ class OpenEventSerializer(serializers.Serializer[Any]):
         "not_before", states=[EventStatus.SCHEDULED], help_text="Until NotBefore; null once it has started."
     )
     resources = texts("Names, as Azure states them.")
+    drill = serializers.BooleanField(help_text="A rehearsal.")
 
 
 class MachineSerializer(serializers.Serializer[Any]):

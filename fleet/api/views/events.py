@@ -22,6 +22,7 @@ EVENT_PARAMETERS = query_parameters(
     ("set", int, "The id of a set."),
     ("machine", int, "The id of a machine: the events that name it in `Resources`."),
     ("needs_decision", bool, "Before NotBefore, and nobody has decided or a second person has to agree."),
+    ("drill", bool, "Only drills, or only real events."),
     ("since", datetime, "First seen at or after this time."),
     ("until", datetime, "First seen before this time."),
     repeated=("status",),
