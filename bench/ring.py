@@ -69,7 +69,7 @@ def measure(stage: Stage) -> list[Line]:
         lines.append(in_milliseconds("approval by the API → StartRequests", times, 1000))
     else:
         lines += in_a_browser(demo)
-    return [*lines, *agents(stage)]
+    return [*lines, *by_rule(demo), *agents(stage)]
 
 
 def in_milliseconds(what: str, times: list[float], most: float) -> Line:
@@ -129,6 +129,31 @@ def by_api(demo: Demo) -> float:
     url = f"{demo.url}/api/v1/events/{event_id}/approvals/"
     requests.post(url, json={"comment": "measured"}, headers=headers, timeout=10).raise_for_status()
     return float(until(lambda: demo.started_at(event_id))) - began
+
+
+def by_rule(demo: Demo) -> list[Line]:
+    """A rule is made and switched on; from then on nobody clicks. Agents poll once a second, which is in the first line
+    and not in the second.
+    """
+    headers = {"Authorization": f"Bearer {demo.credentials['admin']['token']}"}
+    body = {"name": "Measured", "reason": "It is measured.", "action": "approve_now", "event_types": ["Freeze"]}
+    answer = requests.post(f"{demo.url}/api/v1/rules/", json={**body, "enabled": True}, headers=headers, timeout=10)
+    answer.raise_for_status()
+    announced, reported = [], []
+    for _ in range(2 * ROUNDS):
+        began = time.time()
+        event_id = demo.announce()
+        started = float(until(lambda event_id=event_id: demo.started_at(event_id)))
+        announced.append(started - began)
+        event = demo.api(f"events/{event_id}/").json()
+        reported.append(started - datetime.fromisoformat(event["first_seen_at"]).timestamp())
+        # The next event of the set would wait for this one.
+        until(lambda event_id=event_id: demo.api(f"events/{event_id}/").json()["status"] == "ENDED", seconds=90)
+    requests.delete(f"{demo.url}/api/v1/rules/{answer.json()['id']}/", headers=headers, timeout=10).raise_for_status()
+    return [
+        in_milliseconds("change at Azure → StartRequests by a rule", announced, 3000),
+        in_milliseconds("rule: first poll that lists it → StartRequests", reported, 2000),
+    ]
 
 
 def seen_by_all(demo: Demo) -> str:

@@ -9,7 +9,8 @@ from django.utils import timezone
 from fleet.domain.events import TYPES
 from fleet.domain.guards import ACCEPTABLE
 from fleet.domain.hours import WEEKDAYS
-from fleet.domain.rules import ACCEPT_WORDS, ACTION_WORDS, SOURCES, Action
+from fleet.domain.rule_faults import SOURCES
+from fleet.domain.rules import ACCEPT_WORDS, ACTION_WORDS, Action
 
 TEXT = {"class": "form-control", "autocomplete": "off"}
 LOCAL_TIME = "%Y-%m-%dT%H:%M"

@@ -12,7 +12,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from fleet.dashboard.pages import missing, page, person, reader
 from fleet.dashboard.rule_forms import HoursForm, RuleForm, WindowForm
-from fleet.domain.rules import Standing, changed, faults
+from fleet.domain.rule_faults import faults
+from fleet.domain.rules import Standing, changed
 from fleet.operations import rules as changing
 from fleet.operations import windows as closing
 from fleet.operations.errors import Refused

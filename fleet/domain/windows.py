@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, time
 
 from fleet.domain.hours import hours_in_words
-from fleet.domain.rules import MAX_NAME, MAX_REASON, hour_faults, pattern_faults
+from fleet.domain.rule_faults import MAX_NAME, MAX_REASON, hour_faults, pattern_faults
 
 
 @dataclass(frozen=True, slots=True)

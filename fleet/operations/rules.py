@@ -9,7 +9,8 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from fleet.domain.entries import EntryKind
-from fleet.domain.rules import SAID, Standing, changed, faults, wording
+from fleet.domain.rule_faults import faults
+from fleet.domain.rules import SAID, Standing, changed, wording
 from fleet.models import Rule
 from fleet.models.standing import standing_of
 from fleet.operations.entries import entry, write

@@ -59,6 +59,7 @@ def pages(fleet: factories.Fleet) -> list[str]:
         "/events/0A1B2C3D-0000-4000-8000-00000000000A/",
         "/timeline/",
         "/blind-spots/",
+        "/rules/",
         "/sets/999999/",
         "/no/such/page/",
     ]

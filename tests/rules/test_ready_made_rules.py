@@ -5,7 +5,8 @@ import importlib
 import pytest
 from django.apps import apps
 
-from fleet.domain.rules import faults, wording
+from fleet.domain.rule_faults import faults
+from fleet.domain.rules import wording
 from fleet.models import Rule
 from fleet.models.standing import standing_of
 from tests.factories import NOW

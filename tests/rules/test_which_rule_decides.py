@@ -13,18 +13,8 @@ from hypothesis import strategies as st
 from fleet.domain.events import TYPES
 from fleet.domain.guards import ACCEPTABLE, EventFacts, Guard, HoldFacts, MachineFacts, WindowFacts
 from fleet.domain.preparing import Prepared
-from fleet.domain.rules import (
-    SAID,
-    SOURCES,
-    Action,
-    Does,
-    Standing,
-    faults,
-    first_match,
-    matching,
-    verdict,
-    wording,
-)
+from fleet.domain.rule_faults import SOURCES, faults
+from fleet.domain.rules import SAID, Action, Does, Standing, first_match, matching, verdict, wording
 from fleet.domain.states import EventStatus, Presence
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday

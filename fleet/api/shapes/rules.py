@@ -8,7 +8,8 @@ from fleet.api.shapes.base import SecondsUntil, ServerTime, SetRefSerializer, Ti
 from fleet.api.shapes.requests import RequestSerializer
 from fleet.domain.events import TYPES
 from fleet.domain.guards import ACCEPTABLE
-from fleet.domain.rules import MAX_NUMBER, SOURCES, Action
+from fleet.domain.rule_faults import MAX_NUMBER, SOURCES
+from fleet.domain.rules import Action
 from fleet.domain.states import ApprovalState, EndedAs, EventStatus
 from fleet.projections.dry_run import Would
 

@@ -18,7 +18,8 @@ from fleet.api.shapes.rules import (
     RuleSerializer,
     WindowRequestSerializer,
 )
-from fleet.domain.rules import Standing, changed, faults
+from fleet.domain.rule_faults import faults
+from fleet.domain.rules import Standing, changed
 from fleet.operations import rules as changing
 from fleet.operations import windows as closing
 from fleet.projections import dry_run, rules
