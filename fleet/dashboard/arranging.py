@@ -6,7 +6,7 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from fleet.dashboard.forms import MergeForm, SetNameForm
+from fleet.dashboard.forms import MergeForm, SecondPersonForm, SetNameForm
 from fleet.dashboard.pages import person, reader
 from fleet.dashboard.views import set_answer
 from fleet.operations import naming
@@ -62,3 +62,16 @@ def merge_set(request: HttpRequest, set_id: int) -> HttpResponse:
         return refused(request, set_id, refusal)
     messages.success(request, f"Merged: “{row.name}” remains.")
     return redirect("set", set_id=row.pk)
+
+
+@require_POST
+@reader
+def ask_for_second(request: HttpRequest, set_id: int) -> HttpResponse:
+    form = SecondPersonForm(request.POST)
+    wanted = form.is_valid() and form.cleaned_data["second_person"]
+    try:
+        naming.name_set(set_id=set_id, by=person(request), via="page", now=timezone.now(), second_person=wanted)
+    except Refused as refusal:
+        return refused(request, set_id, refusal)
+    messages.success(request, f"Approving here now takes {'always a second person' if wanted else 'one person'}.")
+    return redirect("set", set_id=set_id)

@@ -2,6 +2,7 @@
 
 from django import forms
 
+from fleet.domain.conditions import When
 from fleet.domain.drills import (
     DEFAULT_DURATION_SECONDS,
     DEFAULT_NOTICE_SECONDS,
@@ -12,9 +13,17 @@ from fleet.domain.drills import (
 )
 from fleet.domain.sets import KIND_WORDS, NAMED_KINDS
 
+# Those that a page offers.
+WAYS = (When.NOW, When.PREPARED, When.TIME)
+
 
 class ApprovalForm(forms.Form):
-    """`expected_version` is the event's version on the page that was looked at."""
+    """`expected_version` is the event's version on the page that was looked at. `at` is read in the person's zone."""
+
+    when = forms.ChoiceField(
+        choices=[(way.value, way.value) for way in (When.NOW, When.PREPARED, When.TIME)], required=False
+    )
+    at = forms.DateTimeField(required=False)
 
     comment = forms.CharField(
         label="Comment",
@@ -96,3 +105,15 @@ class PersonForm(forms.Form):
         """What is wrong, for people."""
         wrong = self.errors.get("scopes")
         return str(wrong[0]) if wrong else "Say a name of up to 150 characters, and a group."
+
+
+class ClaimForm(WithdrawalForm):
+    take_over = forms.BooleanField(required=False)
+
+
+class HoldForm(forms.Form):
+    reason = forms.CharField(label="Reason", max_length=2000, strip=True)
+
+
+class SecondPersonForm(forms.Form):
+    second_person = forms.BooleanField(required=False)

@@ -10,8 +10,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from fleet.dashboard import words
+from fleet.dashboard.standing import Standing, standing_of
 from fleet.domain.blind_spots import Certainty
 from fleet.domain.states import LOOKS, Look, Presence
+from fleet.projections.events import EventDetail
 
 register = template.Library()
 
@@ -55,6 +57,12 @@ def icon(name: str, size: int = 16, css: str = "") -> SafeString:
     extra = {"aria-hidden": "true", "focusable": "false", "class": f"icon {css}".strip()}
     # The names come from our own tables, and lucide escapes attributes.
     return mark_safe(lucide._render_icon(name, size, **extra))  # noqa: S308
+
+
+@register.simple_tag(takes_context=True)
+def standing(context: Any, detail: EventDetail) -> Standing:
+    """What the person who looks may do about this event."""
+    return standing_of(context["request"].user, detail, refusal=context.get("refusal"), sent=context.get("sent"))
 
 
 @register.simple_tag

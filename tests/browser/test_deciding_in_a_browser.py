@@ -1,0 +1,68 @@
+"""The decision panel in each of its states: for axe, in the dark, on a phone; and a proposal that two people make."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from fleet.domain.conditions import When
+from fleet.operations import claiming
+from tests import factories
+from tests.browser.conftest import PHONE, OpenPage
+from tests.browser.test_everybody_can_use_it import serious
+from tests.factories import Fleet, listing, seconds
+
+pytestmark = pytest.mark.browser
+
+STATES = ("reasons", "proposed", "waiting", "held", "guarded")
+ALL = tuple(f"vm{number}" for number in range(1, 7))
+
+
+def tell(fleet: Fleet) -> dict[str, str]:
+    """EventIds of events in each state, in sets of their own."""
+    ids = {}
+    for number, state in enumerate(STATES):
+        names = [f"{state}-{letter}" for letter in "abc"]
+        for place, name in enumerate(names):
+            fleet.enrol(name, availability_set=f"set-{state}", fault_domain=place)
+            fleet.say(name)
+        ids[state] = f"00000000-0000-4000-8000-{number:012}"
+        event_type = {"reasons": "Redeploy", "proposed": "Reboot"}.get(state, "Freeze")
+        hit = names if state == "proposed" else names[:1]
+        fleet.later(0.1)
+        told = [listing(ids[state], event_type=event_type, resources=hit, not_before=fleet.now + seconds(400 + number))]
+        if state == "guarded":
+            told.append(listing("OTHER-EVENT", resources=names[2:], not_before=fleet.now + seconds(700)))
+        fleet.all_say(*told, names=names)
+    otto = factories.operator()
+    fleet.approve(ids["proposed"], comment="All three at once, nobody is in the shop.")
+    fleet.approve(ids["waiting"], when=When.PREPARED, comment="Drains take a minute.")
+    for state in ("held", "reasons"):
+        claiming.claim(event_id=ids[state], by=otto, via="page", now=fleet.now, comment="calling the database people")
+    claiming.hold(event_id=ids["held"], by=otto, via="page", now=fleet.now, reason="The sale ends at midnight.")
+    fleet.approve("OTHER-EVENT")
+    return ids
+
+
+@pytest.mark.parametrize("phone", [False, True])
+def test_every_state_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage, pictures: Path, phone: bool) -> None:
+    ids = tell(fleet)
+    factories.approver()
+    size = {"viewport": PHONE, "color_scheme": "dark"} if phone else {}
+    watched = open_page("/", who="anna", **size)
+    watched.page.screenshot(path=pictures / f"deciding-queue{'-phone' if phone else ''}.png", full_page=True)
+    found = serious(watched.page)
+    for state, event_id in ids.items():
+        watched.open(f"/events/{event_id}/")
+        for box in watched.page.locator("#decision summary").all():
+            box.click()
+        found += serious(watched.page)
+        wide = watched.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{state} is wider than its window by {wide} px"
+        name = f"deciding-{state}{'-phone' if phone else ''}.png"
+        watched.page.locator("#decision").screenshot(path=pictures / name)
+    assert found == []
+    # The second person agrees, and the panel goes on by itself.
+    watched.open(f"/events/{ids['proposed']}/")
+    watched.page.get_by_role("button", name="Agree: start now").click()
+    expect(watched.page.locator("#decision")).to_contain_text("anna agreed as the second person")
