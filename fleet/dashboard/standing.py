@@ -22,13 +22,16 @@ NEEDS = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A guard on the page. `tone` and `icon` say how grave it is, `asks` what it needs, in words."""
+    """A guard on the page. `tone` and `icon` say how grave it is, `asks` what it needs, in words; `has_field` where a
+    reason field says the same.
+    """
 
     code: str
     sentence: str
     asks: str
     tone: str
     icon: str
+    has_field: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +89,21 @@ def standing_of(
     for one in (refusal or {}).get("guards", ()):
         found.setdefault(one["code"], (one["sentence"], Need(one["needs"]), one["overridable"]))
     standing = {code: told for code, told in found.items() if code not in hidden}
+    asks = tuple(
+        Ask(code, sentence, (sent or {}).get(f"reason-{code}", ""), required=code not in LATER[When.PREPARED])
+        for code, (sentence, needs, overridable) in standing.items()
+        if code in TAKE_REASONS and (needs is not Need.BLOCKS or (overridable and may_override))
+    )
+    fields = {ask.code for ask in asks}
     return Standing(
         may=can_approve(person, detail.place),
         may_override=may_override,
         missing=refusal_of(lambda: require_approve(person, detail.place)),
         second_missing=_no_second(person, detail),
-        guards=tuple(_shown(code, *told, may_override=may_override) for code, told in standing.items()),
-        asks=tuple(
-            Ask(code, sentence, (sent or {}).get(f"reason-{code}", ""), required=code not in LATER[When.PREPARED])
-            for code, (sentence, needs, overridable) in standing.items()
-            if code in TAKE_REASONS and (needs is not Need.BLOCKS or (overridable and may_override))
+        guards=tuple(
+            _shown(code, *told, may_override=may_override, has_field=code in fields) for code, told in standing.items()
         ),
+        asks=asks,
         blocked=any(
             needs is Need.BLOCKS and not (overridable and may_override) for _, needs, overridable in standing.values()
         ),
@@ -111,7 +118,7 @@ def _no_second(person: Person, detail: EventDetail) -> str:
     return refusal_of(lambda: require_override(person, detail.place, verb="Being the second person"))
 
 
-def _shown(code: str, sentence: str, needs: Need, overridable: bool, *, may_override: bool) -> Shown:
+def _shown(code: str, sentence: str, needs: Need, overridable: bool, *, may_override: bool, has_field: bool) -> Shown:
     if needs is Need.BLOCKS and overridable:
         asks = "takes a reason" if may_override else "blocks; an approver may go past it with a reason"
     else:
@@ -122,4 +129,4 @@ def _shown(code: str, sentence: str, needs: Need, overridable: bool, *, may_over
         Need.REASON: ("due", "triangle-alert"),
         Need.NOTE: ("quiet", "info"),
     }[needs]
-    return Shown(code, sentence, asks, tone, icon)
+    return Shown(code, sentence, asks, tone, icon, has_field)

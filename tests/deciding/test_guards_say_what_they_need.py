@@ -1,7 +1,9 @@
 """Each guard: when it stands, what it says and what it asks for."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,3 +196,11 @@ def test_a_machine_that_is_hit_and_not_live_does_not_make_the_others_the_last() 
     assert guards(facts, now=NOW) == []
     last = replace(facts, resources=("vm1", "vm3"))
     assert [guard.code for guard in guards(last, now=NOW)] == ["last-live-machines"]
+
+
+def test_the_documentation_lists_each_guard_with_what_it_needs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deciding.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `([a-z-]+)` \| ([a-z, ]+) \|", page, re.MULTILINE))
+    assert {code: set(needs.split(", ")) for code, needs in listed.items()} == {
+        code: {need.value for need in needs} for code, needs in all_guards().items()
+    }
