@@ -4,6 +4,7 @@ Agents, streams and probes are answered right here; everything else is Django's,
 """
 
 import os
+from datetime import UTC, datetime
 
 from django.core.wsgi import get_wsgi_application
 
@@ -14,6 +15,12 @@ django = get_wsgi_application()
 from fleet.gateway.app import Gateway  # noqa: E402
 from fleet.gateway.django_pages import Pages  # noqa: E402
 from fleet.gateway.limits import Limits  # noqa: E402
+from fleet.projections import gauges  # noqa: E402
 
 limits = Limits.from_settings()
-application = Gateway(pages=Pages(django, threads=limits.django_threads, queue=limits.django_queue), limits=limits)
+# The gateway itself knows no projections: what it counts for Prometheus is handed to it here.
+application = Gateway(
+    pages=Pages(django, threads=limits.django_threads, queue=limits.django_queue),
+    limits=limits,
+    measure=lambda: gauges.measure(now=datetime.now(UTC)),
+)

@@ -83,6 +83,12 @@ SETTINGS: tuple[Setting, ...] = (
         "The tag of a VM that names its availability set, as `[kind:]name`.",
     ),
     Setting("ORDER_ANSWER_SECONDS", "3", DECISIONS, "Silence after which the next machine is asked to start an event."),
+    Setting(
+        "WAVE_RETURN_SECONDS",
+        "600",
+        DECISIONS,
+        "A wave stops when a machine is not live again so long after its event has ended.",
+    ),
     Setting("BEAT_SECONDS", "2", DECISIONS, "How often Celery beat looks for orders that are due."),
     Setting("TICKER_SECONDS", "5", DECISIONS, "How often the gateway looks, for the case that Celery is gone."),
     Setting(

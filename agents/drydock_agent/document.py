@@ -18,8 +18,9 @@ class Document:
     """One answer as received, and what the agent itself needs of it.
 
     `hash` is the SHA-256 of the bytes. `sameness` is equal for two documents with the same content, whatever the order
-    of keys or of events. `listed` maps each EventId in lower case to its spelling here. `readable` is False where the
-    bytes are no document with a list of events; then `sameness` is `hash` and `listed` is empty.
+    of keys or of events. `listed` maps each EventId in lower case to its spelling here; `started` are those, in lower
+    case, that have Started. `readable` is False where the bytes are no document with a list of events; then `sameness`
+    is `hash` and nothing is listed.
     """
 
     body: bytes
@@ -28,6 +29,7 @@ class Document:
     readable: bool
     incarnation: int | None = None
     listed: dict[str, str] = field(default_factory=dict)
+    started: frozenset[str] = frozenset()
 
 
 def read(body: bytes) -> Document:
@@ -48,6 +50,7 @@ def read(body: bytes) -> Document:
         readable=True,
         incarnation=_incarnation(content.get("DocumentIncarnation")),
         listed=_listed(content["Events"]),
+        started=_started(content["Events"]),
     )
 
 
@@ -85,3 +88,12 @@ def _listed(events: list[Any]) -> dict[str, str]:
         if isinstance(event_id, str) and event_id:
             listed[event_id.lower()] = event_id
     return listed
+
+
+def _started(events: list[Any]) -> frozenset[str]:
+    return frozenset(
+        event["EventId"].lower()
+        for event in events
+        if isinstance(event, dict) and isinstance(event.get("EventId"), str)
+        if str(event.get("EventStatus")).strip().lower() == "started"
+    )

@@ -167,6 +167,10 @@ class Orders:
             # It has no way from here to the metadata service.
             return _rehearsed(order, self._trust(order) or self._rehearsal.carry_out(order))
         reason, event_id = self._judge(order)
+        if not reason and known.interrupted_at is None and self._scheduled_events.started(order.event_id):
+            # Azure would answer 200 to that as well, and it would look as if this order had started the event. One
+            # that this machine has asked for before its stop is asked for again: most likely it has started it.
+            reason = "already-started"
         if reason and known.interrupted_at is not None:
             # Azure may have been asked before the stop: "refused" would claim that it was not.
             words = f"the agent stopped while it asked; now the order is {reason}"

@@ -78,6 +78,7 @@ class ScheduledEvents:
         self._hash: str = remembered.get("hash", "")
         self._incarnation: int | None = remembered.get("incarnation")
         self._listed: dict[str, str] = remembered.get("listed", {})
+        self._started = frozenset(remembered.get("started", ()))
         polled = from_text(remembered.get("at"))
         self._good_at = polled
         self._kept_version = spool.get("events_version") or ""
@@ -86,6 +87,10 @@ class ScheduledEvents:
     def listed(self, event_id: str) -> str | None:
         """The event's id as the newest document spells it; None where the document does not list it."""
         return self._listed.get(event_id.lower())
+
+    def started(self, event_id: str) -> bool:
+        """Whether the newest document lists the event as Started."""
+        return event_id.lower() in self._started
 
     def forget(self) -> None:
         """Forward the next document whole, whatever was forwarded before: the backend may not know it."""
@@ -130,7 +135,7 @@ class ScheduledEvents:
             self._last_body = body
             if forget or document.sameness != self._sameness:
                 self._forward(document, at)
-            self._listed = document.listed
+            self._listed, self._started = document.listed, document.started
             self._read_one(document)
         self.last_poll_at = self._good_at = at
         self.seen.set()
@@ -151,6 +156,7 @@ class ScheduledEvents:
             "hash": document.hash,
             "incarnation": document.incarnation,
             "listed": document.listed,
+            "started": sorted(document.started),
             "at": to_text(at),
         }
         data = to_data(document, api_version=self._imds.events_version)

@@ -159,9 +159,9 @@ class ReceiptData:
     """The agent's answer to one order.
 
     `outcome` is `answered` (Azure answered with `azure_status` and `azure_body`, cut at 2,000 characters), `refused`
-    (the agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `unreadable`, `unsigned`,
-    `bad-signature`) or
-    `failed` (asked, no answer: `reason` in words). `via` repeats the order's.
+    (the agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `already-started`,
+    `unreadable`, `unsigned`, `bad-signature`) or `failed` (asked, no answer: `reason` in words). `via` repeats the
+    order's.
 
     To an order of a drill the machine's own rehearsal answers, and Azure is never asked: `answered`, or `refused` with
     one of the reasons above or `not-a-drill`, `real-event`, `another-drill`, `not-running`.

@@ -55,6 +55,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "unknown-person": ProblemType(404, "Nobody has this name", "Look it up in the list of people."),
     "unknown-set": ProblemType(404, "No set has this id", "Look it up in the list of sets."),
     "unknown-drill": ProblemType(404, "No drill has this id", "Look it up in the list of drills."),
+    "unknown-wave": ProblemType(404, "No wave has this id", "Look it up in the list of waves."),
     "unknown-approval": ProblemType(404, "No approval has this id", "Look it up at its event."),
     "method-not-allowed": ProblemType(405, "This address has no such method", "Use one of the methods in `Allow`."),
     "too-slow": ProblemType(408, "The request did not come to its end in time", "Send it again, all at once."),
@@ -87,6 +88,9 @@ PROBLEMS: dict[str, ProblemType] = {
     ),
     "no-live-machine": ProblemType(
         409, "No machine of this set is live", "See to its agents first: only live machines can rehearse."
+    ),
+    "wave-running": ProblemType(
+        409, "A wave is under way there", "Wait until it is over, or stop it; `wave` is its id."
     ),
     "set-exists": ProblemType(
         409, "There is a set of this kind and name already", "Merge the two sets if they are one; `set` is its id."

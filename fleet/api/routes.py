@@ -15,6 +15,7 @@ from fleet.api.views import (
     people,
     rules,
     sets,
+    waves,
 )
 
 CALLS = [
@@ -45,6 +46,8 @@ CALLS = [
     path("v1/no-approval-windows/<int:window_id>/", rules.NoApprovalWindow.as_view(), name="api-no-approval-window"),
     path("v1/drills/", drills.Drills.as_view(), name="api-drills"),
     path("v1/drills/<int:drill_id>/", drills.Drill.as_view(), name="api-drill"),
+    path("v1/waves/", waves.Waves.as_view(), name="api-waves"),
+    path("v1/waves/<int:wave_id>/", waves.Wave.as_view(), name="api-wave"),
     path("v1/caches/", caches.Caches.as_view(), name="api-caches"),
     path("v1/caches/<int:cache_id>/", caches.Cache.as_view(), name="api-cache"),
     path("v1/maintenances/", caches.Maintenances.as_view(), name="api-maintenances"),

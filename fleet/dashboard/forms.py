@@ -117,3 +117,12 @@ class HoldForm(forms.Form):
 
 class SecondPersonForm(forms.Form):
     second_person = forms.BooleanField(required=False)
+
+
+class BeginWaveForm(forms.Form):
+    """Where the events of a wave come from, and what is said about it; the events themselves are a list of boxes."""
+
+    service = forms.CharField(required=False, max_length=200, strip=True)
+    set = forms.IntegerField(required=False, min_value=1, max_value=2**63 - 1)
+    comment = forms.CharField(label="Comment", required=False, max_length=2000, strip=True)
+    reason = forms.CharField(label="Reason", required=False, max_length=2000, strip=True)

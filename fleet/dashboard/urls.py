@@ -14,6 +14,7 @@ from fleet.dashboard import (
     people_views,
     rule_views,
     views,
+    wave_views,
 )
 from fleet.domain.documents import EVENT_ID
 
@@ -52,6 +53,10 @@ urlpatterns = [
     path("events/<event:event_id>/give-back/", decisions.give_back, name="event-give-back"),
     path("events/<event:event_id>/hold/", decisions.hold, name="event-hold"),
     path("events/<event:event_id>/lift/", decisions.lift, name="event-lift"),
+    path("waves/", wave_views.wave_list, name="waves"),
+    path("waves/begin/", wave_views.begin_wave, name="wave-begin"),
+    path("waves/<int:wave_id>/", wave_views.wave_page, name="wave"),
+    path("waves/<int:wave_id>/stop/", wave_views.stop_wave, name="wave-stop"),
     path("caches/", cache_views.cache_list, name="caches"),
     path("caches/<int:cache_id>/", cache_views.cache_page, name="cache"),
     path("maintenances/<int:maintenance_id>/", cache_views.maintenance_page, name="maintenance"),

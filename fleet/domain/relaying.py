@@ -30,6 +30,7 @@ class OrderFacts:
     delivered_at: datetime | None = None
     outcome: str = ""
     azure_status: int | None = None
+    reason: str = ""
 
     @property
     def open(self) -> bool:
@@ -153,8 +154,10 @@ def _whom_to_ask(
         silent = "has not answered" if machine is not None else "is no longer live"
         reason = f"The machine asked before {silent}."
     else:
+        if _start_is_on_its_way(orders, now, patience):
+            return NOTHING
         if askable and not candidates:
-            return Step(Do.REFUSE, reason="Azure refused on every machine that could be asked.")
+            return Step(Do.REFUSE, reason=_nobody_would(askable, orders))
         reason = ""
     fresh_ones = [m for m in candidates if m.machine_id not in last_asked]
     if fresh_ones:
@@ -165,3 +168,78 @@ def _whom_to_ask(
     if again and now - last_asked[again[0].machine_id] >= patience:
         return Step(Do.OFFER, machine=again[0], reason=reason)
     return NOTHING
+
+
+# Why an agent did not ask Azure, as its receipt says it, in words for people.
+REFUSALS = {
+    "expired": "the order had expired by the backend's clock",
+    "wrong-machine": "the order was for another machine",
+    "not-listed": "its newest document does not list the event",
+    "already-started": "its newest document lists the event as Started",
+    "unreadable": "it could not read the order",
+    "unsigned": "the order was not signed",
+    "bad-signature": "the order's signature is not good",
+    "not-a-drill": "the event is a real one, and the order said that it was a drill",
+    "real-event": "Azure has announced something real there",
+    "another-drill": "it is still in another drill",
+    "not-running": "its agent does not stay running",
+}
+
+
+def in_words(reason: str) -> str:
+    """The reason of an agent's refusal in words."""
+    return REFUSALS.get(reason, reason or "it gave no reason")
+
+
+def _nobody_would(askable: list[MachineFacts], orders: list[OrderFacts]) -> str:
+    said = {order.machine_id: in_words(order.reason) for order in orders if order.outcome == "refused"}
+    by_agent = [f"{machine.name}: {said[machine.machine_id]}" for machine in askable if machine.machine_id in said]
+    by_azure = any(o.refused and o.outcome == "answered" for o in orders)
+    if not by_agent:
+        return "Azure refused on every machine that could be asked."
+    told = "; ".join(by_agent)
+    others = " Azure refused on the others." if by_azure else ""
+    return f"No machine that could be asked has passed it on ({told}).{others}"
+
+
+def _start_is_on_its_way(orders: list[OrderFacts], now: datetime, patience: timedelta) -> bool:
+    """An agent has read Started: its document comes with the next report, and nobody needs to be asked until then."""
+    return any(o.reason == "already-started" and o.refused and now - o.offered_at < 2 * patience for o in orders)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Who is asked next and when, if nothing happens until then. `silent` is the machine that is waited for."""
+
+    machine: MachineFacts
+    at: datetime
+    silent: MachineFacts | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Such as `vm3 is asked at 14:32:10 UTC if vm2 stays silent.`"""
+        until = f" if {self.silent.name} stays silent" if self.silent is not None else ""
+        return f"{self.machine.name} is asked at {self.at:%H:%M:%S} UTC{until}."
+
+
+def outlook(
+    *,
+    state: ApprovalState,
+    facts: EventFacts,
+    orders: list[OrderFacts],
+    now: datetime,
+    patience: timedelta,
+) -> Outlook | None:
+    """What `next_step` will do about asking, told in advance; None when nobody will be asked any more.
+
+    Its answer changes with the clock only where somebody's patience ends: it is asked itself about those moments.
+    """
+    ends = {order.offered_at + patience for order in orders} | {order.offered_at + 2 * patience for order in orders}
+    ends |= {order.delivered_at + patience for order in orders if order.delivered_at is not None}
+    for moment in [now, *sorted(end for end in ends if end > now)]:
+        step = next_step(state=state, facts=facts, orders=orders, now=moment, patience=patience)
+        if step.do is Do.OFFER and step.machine is not None:
+            waited_for = next((order.machine_id for order in orders if order.open), None)
+            silent = next((m for m in facts.machines if m.machine_id == waited_for), None)
+            return Outlook(machine=step.machine, at=moment, silent=silent)
+    return None

@@ -171,7 +171,7 @@ LOOKS: dict[StrEnum, Look] = {
     ApprovalState.ACCEPTED: Look("Azure answered 200", "busy", "cloud"),
     ApprovalState.CONFIRMED: Look("Confirmed", "good", "circle-check"),
     ApprovalState.WITHDRAWN: Look("Withdrawn", "quiet", "undo-2"),
-    ApprovalState.REFUSED: Look("Refused by Azure", "bad", "octagon-x"),
+    ApprovalState.REFUSED: Look("Refused", "bad", "octagon-x"),
     ApprovalState.LAPSED: Look("Lapsed", "bad", "timer-off"),
     ApprovalState.VOID: Look("Void", "quiet", "circle-slash"),
     OrderState.OFFERED: Look("Offered", "busy", "mail"),

@@ -16,6 +16,7 @@ from drydock_agent import wire
 from fleet.gateway.agents import Agents
 from fleet.gateway.bells import Bells
 from fleet.gateway.feed import Feed
+from fleet.gateway.figures import Figures, Measure
 from fleet.gateway.http import (
     Application,
     Disconnected,
@@ -49,10 +50,13 @@ BROKER_SECONDS = 1.0
 
 
 class Gateway:
-    """The one ASGI application of the backend. `pages` is Django; it gets what is not the gateway's own."""
+    """The one ASGI application of the backend. `pages` is Django; it gets what is not the gateway's own. `measure`
+    counts the fleet for `/metrics`; without it there are the process's own numbers only.
+    """
 
-    def __init__(self, *, pages: Application, limits: Limits | None = None) -> None:
+    def __init__(self, *, pages: Application, limits: Limits | None = None, measure: Measure | None = None) -> None:
         self.pages = pages
+        self.measure = measure
         self.limits = limits or Limits.from_settings()
         self.routes: dict[str, dict[str, Handler]] = {}
         self.loops: list[Loop] = []
@@ -96,6 +100,7 @@ class Gateway:
         self.sealer = Sealer()
         self.bells = Bells(self._on_bell)
         self.parent = Loop("parent", _parent_watch(), pause=PARENT_SECONDS)
+        self.figures = Figures(self.measure, events) if self.measure else None
         # In the order in which they stop: what brings work first, what writes last.
         self.loops = [
             self.bells.loop,
@@ -107,8 +112,15 @@ class Gateway:
             self.agents.contacts.loop,
             self.parent,
         ]
+        if self.figures is not None:
+            self.loops.insert(0, self.figures.loop)
         probes = Probes(
-            agents=self.agents, streams=self.streams, bells=self.bells, loops=self.loops, threads=self.threads
+            agents=self.agents,
+            streams=self.streams,
+            bells=self.bells,
+            loops=self.loops,
+            threads=self.threads,
+            figures=self.figures,
         )
         self.routes = {
             wire.ENROL_PATH: {"POST": self.agents.enrol},

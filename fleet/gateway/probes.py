@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import msgspec
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from fleet.gateway import metrics
 from fleet.gateway.agents import Agents
 from fleet.gateway.bells import Bells
+from fleet.gateway.figures import Collected, Figures
 from fleet.gateway.http import Request, Send, answer
 from fleet.gateway.loops import Loop
 from fleet.gateway.streams import Streams
@@ -22,12 +24,22 @@ from fleet.operations.signing import unreadable
 class Probes:
     """`/healthz`, `/readyz` and `/metrics`."""
 
-    def __init__(self, *, agents: Agents, streams: Streams, bells: Bells, loops: list[Loop], threads: Threads) -> None:
+    def __init__(
+        self,
+        *,
+        agents: Agents,
+        streams: Streams,
+        bells: Bells,
+        loops: list[Loop],
+        threads: Threads,
+        figures: Figures | None,
+    ) -> None:
         self.agents = agents
         self.streams = streams
         self.bells = bells
         self.loops = loops
         self.threads = threads
+        self.figures = figures
         self.migrated = False
 
     async def healthz(self, request: Request, send: Send) -> None:
@@ -47,10 +59,15 @@ class Probes:
         await answer(send, 200 if ready else 503, msgspec.json.encode(said))
 
     async def metrics(self, request: Request, send: Send) -> None:
-        """Prometheus' text format."""
+        """Prometheus' text format: the process itself, and the fleet as long as the database answers."""
         metrics.HELD.set(self.agents.waiters.count)
         metrics.STREAMS.set(self.streams.count)
-        body = await self.threads.run(generate_latest)
+        # Beside the threads that ask the database: they may all be waiting for it.
+        body = await asyncio.to_thread(generate_latest)
+        if self.figures is not None:
+            registry = CollectorRegistry()
+            registry.register(Collected(await self.figures.current()))
+            body += generate_latest(registry)
         await answer(send, 200, body, kind=CONTENT_TYPE_LATEST.encode())
 
     def _signing(self) -> str:

@@ -10,10 +10,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from prometheus_client.metrics import MetricWrapperBase
+
 from fleet import configuration
 from fleet.api.problems import PROBLEMS
 from fleet.api.reference import calls_table, fields_tables
 from fleet.domain.entries import ENTRY_LOOKS, EntryKind
+from fleet.domain.gauges import GAUGES
 from fleet.domain.states import (
     APPROVAL_MOVES,
     EVENT_MOVES,
@@ -25,6 +28,7 @@ from fleet.domain.states import (
     OrderState,
     Presence,
 )
+from fleet.gateway import metrics as gateway_metrics
 
 State = TypeVar("State", bound=StrEnum)
 
@@ -94,6 +98,18 @@ def problems() -> str:
     return table(("Type", "Status", "What it is", "What to do"), rows)
 
 
+def metrics() -> str:
+    """Every metric of `/metrics` but those of Python's own process."""
+    rows = [(f"`{one.name}`", ", ".join(f"`{label}`" for label in one.labels), one.help) for one in GAUGES]
+    own = [one for one in vars(gateway_metrics).values() if isinstance(one, MetricWrapperBase)]
+    for one in own:
+        [described] = one.describe()
+        suffix = {"counter": "_total", "histogram": "_bucket"}.get(described.type, "")
+        labels = ", ".join(f"`{label}`" for label in one._labelnames)
+        rows.append((f"`{described.name}{suffix}`", labels, described.documentation))
+    return table(("Metric", "Labels", "What it says"), rows)
+
+
 PARTS: tuple[Part, ...] = (
     Part("event", "states.md", event_moves),
     Part("approval", "states.md", approval_moves),
@@ -101,6 +117,7 @@ PARTS: tuple[Part, ...] = (
     Part("presence", "states.md", presences),
     Part("entries", "entries.md", entries),
     Part("problems", "problems.md", problems),
+    Part("metrics", "operating.md", metrics),
     Part("calls", "api.md", calls_table),
     Part("fields", "api.md", fields_tables),
     Part("settings", "settings.md", configuration.markdown),

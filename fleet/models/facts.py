@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
@@ -25,6 +25,11 @@ from fleet.models.rules import NoApprovalWindow
 def presence_limits() -> Limits:
     """The ages that make a machine live, late or silent, out of the settings."""
     return Limits(live=settings.LIVE_SECONDS, late=settings.LATE_SECONDS, gone=settings.GONE_SECONDS)
+
+
+def order_patience() -> timedelta:
+    """How long an order may stay unanswered before the next machine is asked, out of the settings."""
+    return timedelta(seconds=settings.ORDER_ANSWER_SECONDS)
 
 
 def latest(*times: datetime | None) -> datetime | None:

@@ -5,12 +5,13 @@ from datetime import datetime
 
 from fleet.domain.states import ApprovalState
 from fleet.models import Approval
-from fleet.operations import rehearsing, relaying, ruling, waiting
+from fleet.operations import rehearsing, relaying, ruling, waiting, waves
 
 
 def follow(event_pks: Collection[int] | None = None, *, now: datetime) -> None:
     """Judge these events (row ids) and what stands beside them, or everything that is open."""
     rehearsing.advance(now=now)
+    waves.advance(now=now)
     waiting.advance(now=now, event_pks=event_pks)
     ruling.decide(now=now, event_pks=event_pks)
 

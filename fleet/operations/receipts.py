@@ -10,6 +10,7 @@ from django.db import transaction
 from drydock_agent import wire
 
 from fleet.domain.entries import EntryKind
+from fleet.domain.relaying import in_words
 from fleet.domain.states import OPEN_ORDERS, ApprovalState, OrderState, order_sources
 from fleet.models import Approval, Entry, Order
 from fleet.operations import folding, instructing
@@ -185,5 +186,5 @@ def _sentence(order: Order, data: wire.ReceiptData) -> str:
     if data.outcome == wire.ANSWERED:
         return f"Azure answered {data.azure_status} to {name}."
     if data.outcome == wire.REFUSED:
-        return f"{name} did not ask Azure: {data.reason or 'no reason given'}."
+        return f"{name} did not ask Azure: {in_words(data.reason)}."
     return f"{name} asked Azure and got no answer: {data.reason or 'no reason given'}."

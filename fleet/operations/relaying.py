@@ -6,9 +6,8 @@ Locks are taken in one order: events, then approvals, then orders.
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 from drydock_agent import wire
@@ -25,14 +24,9 @@ from fleet.domain.states import (
     order_sources,
 )
 from fleet.models import Approval, Order, ScheduledEvent
-from fleet.models.facts import load_facts
+from fleet.models.facts import load_facts, order_patience
 from fleet.operations import bells, folding, instructing, signing
 from fleet.operations.entries import entry, write
-
-
-def patience() -> timedelta:
-    """How long an order may stay unanswered before the next machine is asked."""
-    return timedelta(seconds=settings.ORDER_ANSWER_SECONDS)
 
 
 def _relayed(events: Collection[int]) -> dict[int, Approval]:
@@ -55,6 +49,7 @@ def _orders_of(approvals: Collection[int]) -> dict[int, list[OrderFacts]]:
                 delivered_at=order.delivered_at,
                 outcome=order.outcome,
                 azure_status=order.azure_status,
+                reason=order.reason,
             )
         )
     return found
@@ -76,7 +71,7 @@ def steps(event_pks: Collection[int], now: datetime) -> dict[int, tuple[Approval
                 facts=facts[event_pk],
                 orders=orders[approval.pk],
                 now=now,
-                patience=patience(),
+                patience=order_patience(),
             ),
         )
         for event_pk, approval in approvals.items()

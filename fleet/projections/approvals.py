@@ -11,6 +11,7 @@ from django.db.models import Prefetch
 
 from fleet.domain.conditions import When, next_wait
 from fleet.domain.guards import EventFacts
+from fleet.domain.relaying import in_words
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, OrderState
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts import load_facts, name_of
@@ -37,6 +38,21 @@ class OrderRow:
     azure_status: int | None
     azure_body: str
     reason: str
+
+    @property
+    def said(self) -> str:
+        """How it ended in words: an agent's refusal, or why it was left."""
+        return f"Refused by the agent: {in_words(self.reason)}." if self.outcome == "refused" else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class NextAsked:
+    """Who is asked next, and when, if nothing happens until then. `silent` is the machine that is waited for."""
+
+    machine: MachineRef
+    at: datetime
+    silent: MachineRef | None
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +114,10 @@ class ApprovalRow:
     orders: tuple[OrderRow, ...]
     steps: tuple[Step, ...]
     server_time: datetime
+    # The wave that it belongs to, and its place in it.
+    wave: int | None = None
+    turn: int | None = None
+    next_asked: NextAsked | None = None
 
     @property
     def live(self) -> bool:
@@ -281,6 +301,8 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         orders=tuple(_order_row(order) for order in orders),
         steps=steps_of(approval, event, orders, now=now),
         server_time=now,
+        wave=approval.wave_id,
+        turn=approval.turn,
     )
 
 
@@ -300,7 +322,7 @@ def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tu
 
 
 def detail(*, approval_id: int, now: datetime) -> ApprovalRow | None:
-    """One approval. Two queries; ten for one that waits."""
+    """One approval. Two queries; ten for one that waits. Who is asked next stands in `relaying.approval`."""
     approval = (
         Approval.objects.filter(pk=approval_id)
         .select_related("decided_by", "consented_by", "accepted_by", "rule", "event__availability_set")

@@ -19,11 +19,12 @@ from fleet.domain.states import LIVE_APPROVALS, ApprovalState, Certainty, EndedA
 from fleet.models import Drill, Machine, Preparation, ScheduledEvent, Sighting
 from fleet.models.facts import facts_of as known_facts
 from fleet.models.facts import machine_presence, presence_limits
-from fleet.projections import approvals, attention
+from fleet.projections import approvals, attention, relaying
 from fleet.projections.approvals import ApprovalRow
 from fleet.projections.attention import NOBODY, Attention, ClaimRow, HoldRow
 from fleet.projections.paging import Page, Segment, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, plain_name, set_ref
+from fleet.projections.relaying import ByHand
 
 OPEN = (EventStatus.SCHEDULED.value, EventStatus.STARTED.value)
 
@@ -176,6 +177,8 @@ class EventDetail:
     place: Place
     # Machines in Resources that are not prepared; "when prepared" waits for them.
     not_ready: tuple[str, ...]
+    # What can be done without an agent; None while agents do it.
+    by_hand: ByHand | None
     advice: str
     # Of the drill that it belongs to; None for real events.
     drill_id: int | None
@@ -395,6 +398,7 @@ def detail(*, event_id: str, now: datetime) -> EventDetail | None:
     facts: EventFacts = known_facts([event], {event.availability_set_id: machines}, sightings, preparing, now=now)[
         event.pk
     ]
+    approval_rows = tuple(relaying.followed(row, facts, now=now) if row.live else row for row in approval_rows)
     presences = [(machine, machine_presence(machine, now=now, limits=limits)) for machine in machines]
     there = [machine for machine, presence in presences if presence is not Presence.GONE]
     witnesses = {sighting.machine_id for sighting in sightings if not sighting.foreign}
@@ -419,6 +423,7 @@ def detail(*, event_id: str, now: datetime) -> EventDetail | None:
         other_open=tuple(facts.other_open),
         place=facts.place,
         not_ready=tuple(not_ready(facts)),
+        by_hand=relaying.by_hand(facts, _current(approval_rows), machines, now=now),
         advice=advice(status=EventStatus(event.status), source=event.source, not_before=event.not_before, now=now),
         drill_id=Drill.objects.filter(event=event).values_list("pk", flat=True).first() if event.drill else None,
         server_time=now,

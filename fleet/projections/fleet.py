@@ -21,7 +21,14 @@ class Overview:
 
 
 def overview(*, now: datetime) -> Overview:
-    """Two queries. The conditions say the same as `fleet.models.facts.machine_presence`; a test compares them."""
+    """Two queries."""
+    real = ScheduledEvent.objects.filter(drill=False)
+    newest = real.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
+    return Overview(presence=presence_counts(now=now), last_event_at=newest, server_time=now)
+
+
+def presence_counts(*, now: datetime) -> PresenceCounts:
+    """One query. The conditions say the same as `fleet.models.facts.machine_presence`; a test compares them."""
     limits = presence_limits()
 
     def after(seconds: float) -> datetime:
@@ -43,17 +50,10 @@ def overview(*, now: datetime) -> Overview:
         expected=Count("pk", filter=valid & Q(**{f"{heard}__isnull": True})),
         everything=Count("pk"),
     )
-    presence = PresenceCounts(
+    return PresenceCounts(
         live=counted["live"],
         late=counted["fresh"] - counted["live"],
         silent=counted["not_gone"] - counted["fresh"],
         gone=counted["everything"] - counted["not_gone"] - counted["expected"],
         expected=counted["expected"],
-    )
-    real = ScheduledEvent.objects.filter(drill=False)
-    newest = real.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
-    return Overview(
-        presence=presence,
-        last_event_at=newest,
-        server_time=now,
     )

@@ -113,6 +113,12 @@ class SetDetail:
     events: tuple[EventRow, ...]
     server_time: datetime
 
+    @property
+    def may_wave(self) -> bool:
+        """Whether there is something to approve in turn: several events here, or one of a service."""
+        waiting = sum(event.needs_decision for event in self.events)
+        return waiting > 1 or (waiting == 1 and bool(self.set.service))
+
 
 def _grid(machines: Sequence[MachineRow], events: Sequence[OpenEventBrief]) -> Grid:
     def rank(domain: int | None) -> tuple[bool, int]:

@@ -108,6 +108,85 @@ def test_an_order_that_is_not_for_azure_is_refused_with_its_reason(
     assert posts(simulator, event_id) == []
 
 
+def test_an_order_for_an_event_that_has_started_is_refused_because_azures_200_would_prove_nothing(
+    parts: PartsFactory, simulator: RunningSimulator
+) -> None:
+    event_id = announced(simulator)
+    simulator.events.start(event_id)
+    made = parts()
+    made.poller.step()
+    made.orders.take([order(made, event_id)])
+    made.carry_out()
+    [receipt] = made.waiting(wire.RECEIPT)
+    assert (receipt["outcome"], receipt["reason"], receipt["azure_status"]) == ("refused", "already-started", None)
+    assert posts(simulator, event_id) == []
+
+
+def test_a_refused_order_that_comes_again_is_refused_from_memory_also_after_a_restart(
+    parts: PartsFactory, simulator: RunningSimulator
+) -> None:
+    event_id = announced(simulator)
+    made = parts()
+    made.poller.step()
+    expired = order(made, event_id, seconds=0)
+    made.orders.take([expired])
+    made.carry_out()
+    made.waiting()
+    made.spool.acknowledge(2, {})
+    made.close()
+    again = parts()
+    again.poller.step()
+    again.waiting()
+    again.spool.acknowledge(3, {})
+    # Told differently now, it is still the same order.
+    assert again.orders.take([order(again, event_id)])
+    again.carry_out()
+    [receipt] = again.waiting(wire.RECEIPT)
+    assert (receipt["outcome"], receipt["reason"]) == ("refused", "expired")
+    assert posts(simulator, event_id) == []
+
+
+# Where an agent may be stopped, the reports that are delivered after it came back, and how often Azure was asked.
+STOPS = {
+    "before anything was written": 1,
+    "after the attempt was written": 1,
+    "after Azure answered": 2,
+    "after the receipt was written": 1,
+    "after the receipt was sent": 1,
+}
+
+
+@pytest.mark.parametrize(("stop", "asked"), STOPS.items())
+def test_wherever_the_agent_is_stopped_the_order_is_answered_once_and_truly(
+    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock, stop: str, asked: int
+) -> None:
+    event_id = announced(simulator)
+    made = parts()
+    made.poller.step()
+    one = order(made, event_id)
+    if stop == "after the attempt was written":
+        made.spool.attempt(one.id, order_to_text(one), clock.now())
+    elif stop != "before anything was written":
+        made.orders.take([one])
+        if stop == "after Azure answered":
+            made.orders._carry_out(made.orders._queue[0])
+        else:
+            made.carry_out()
+        if stop == "after the receipt was sent":
+            made.waiting()
+    made.close()
+    clock.advance(2)
+    again = parts()
+    again.poller.step()
+    # The backend has no receipt yet, so it offers the order again.
+    again.orders.take([one])
+    again.carry_out()
+    receipts = again.waiting(wire.RECEIPT)
+    assert [(receipt["outcome"], receipt["azure_status"]) for receipt in receipts] == [("answered", 200)]
+    assert len(posts(simulator, event_id)) == asked
+    assert simulator.events.get(event_id)["started_by"] == "approval"
+
+
 def test_the_machine_id_is_compared_without_case(parts: PartsFactory, simulator: RunningSimulator) -> None:
     event_id = announced(simulator)
     made = parts()

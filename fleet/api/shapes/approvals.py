@@ -35,6 +35,13 @@ class OrderSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField()
 
 
+class NextAskedSerializer(serializers.Serializer[Any]):
+    machine = MachineRefSerializer()
+    at = Time()
+    silent = MachineRefSerializer(allow_null=True, help_text="The machine that is waited for until then.")
+    sentence = serializers.CharField()
+
+
 class StepSerializer(serializers.Serializer[Any]):
     # A field of a shape that is named like an attribute of all fields; the metaclass keeps them apart.
     label = serializers.CharField()  # type: ignore[assignment]
@@ -80,6 +87,12 @@ class ApprovalSerializer(serializers.Serializer[Any]):
     inferred = serializers.BooleanField(help_text="Its end was concluded, not answered.")
     reason = serializers.CharField(help_text="One sentence about how it ended.")
     orders = OrderSerializer(many=True, help_text="Oldest first.")
+    wave = serializers.IntegerField(allow_null=True, help_text="The id of the wave that it belongs to.")
+    turn = serializers.IntegerField(allow_null=True, help_text="Its place in the wave, from 1.")
+    next_asked = NextAskedSerializer(
+        allow_null=True,
+        help_text="Who is asked next and when, if nothing happens until then; in lists it is null.",
+    )
     steps = StepSerializer(many=True, help_text="Decided, agreed to, due, sent, answered, started, gone.")
     may_be_withdrawn = serializers.BooleanField()
     server_time = ServerTime()

@@ -113,6 +113,21 @@ class BlastRadiusSerializer(serializers.Serializer[Any]):
     summary = serializers.CharField()
 
 
+class HandMachineSerializer(serializers.Serializer[Any]):
+    machine = MachineRefSerializer()
+    presence = presence_word()
+    lists_it = serializers.BooleanField(help_text="Its newest document lists the event.")
+    windows = serializers.BooleanField(help_text="It wants the command for PowerShell.")
+
+
+class ByHandSerializer(serializers.Serializer[Any]):
+    reason = serializers.CharField(help_text="Why no agent does it.")
+    event_id = serializers.CharField(help_text="Spelled as the machine spelled it.")
+    linux = serializers.CharField(help_text="For a shell with curl.")
+    windows = serializers.CharField(help_text="For PowerShell.")
+    machines = HandMachineSerializer(many=True, help_text="On any one of them.")
+
+
 class EventDetailSerializer(EventSerializer):
     effect = serializers.CharField(help_text="What this type does to a machine.")
     lost = serializers.CharField(help_text="What does not come back; may be empty.")
@@ -127,6 +142,9 @@ class EventDetailSerializer(EventSerializer):
     not_seen_by = MachineRefSerializer(many=True)
     other_open = texts("Other open events of the set.")
     not_ready = texts("Names in `resources` that are not prepared: `prepared` waits for them.")
+    by_hand = ByHandSerializer(
+        allow_null=True, help_text="What can be done where no agent passes an approval on; null while agents do it."
+    )
     advice = serializers.CharField(help_text="What Microsoft advises for such an event; may be empty.")
 
 

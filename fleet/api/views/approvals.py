@@ -15,7 +15,7 @@ from fleet.api.shapes.approvals import ApprovalSerializer
 from fleet.api.shapes.deciding import ApproveSerializer, ConsentSerializer
 from fleet.api.shapes.requests import WithdrawSerializer
 from fleet.operations import deciding
-from fleet.projections import approvals
+from fleet.projections import relaying
 
 
 class EventApprovals(Call):
@@ -120,7 +120,7 @@ def granted(call: Call, request: Request, event_id: str, plan: Mapping[str, Any]
 
 def shown(approval_id: int, call: Call) -> dict[str, Any]:
     """One approval as JSON values. Raises Problem `unknown-approval`."""
-    found = approvals.detail(approval_id=approval_id, now=call.now)
+    found = relaying.approval(approval_id=approval_id, now=call.now)
     if found is None:
         raise Problem("unknown-approval")
     values: dict[str, Any] = ApprovalSerializer(found, context={"now": call.now}).data

@@ -1,6 +1,7 @@
 // What the pages do by themselves: clocks, the live stream, and parts that refresh without jumping under the cursor.
 // Every part is asked for by htmx at the address that it carries, so it keeps its own filter.
 
+import "./copy.js";
 import { ago, clockIn, span } from "./words.js";
 
 const POLL_MS = 10_000;

@@ -1,0 +1,60 @@
+"""The fleet in numbers for Prometheus: which there are, and what each says. Counted by `fleet.projections.gauges`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """`labels` are the names of its labels, `help` one sentence."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A gauge with its numbers by the values of its labels; none at all where there is nothing to say."""
+
+    gauge: Gauge
+    values: Mapping[tuple[str, ...], float]
+
+
+UP = Gauge(
+    "drydock_up", "1 when the database has answered for this scrape; with 0 the gauges of the fleet are missing."
+)
+EVENTS = Gauge("drydock_events", "Open events by status, without drills.", ("status",))
+WAITING = Gauge("drydock_events_waiting", "Events that need a decision: scheduled, not decided, before NotBefore.")
+NEXT_NOT_BEFORE = Gauge(
+    "drydock_next_not_before_seconds", "Until the next NotBefore that nobody has decided about; missing without one."
+)
+APPROVALS = Gauge("drydock_approvals", "Approvals that are not over, by state.", ("state",))
+OVERDUE = Gauge("drydock_approvals_overdue", "Approvals with a step that takes longer than it should.")
+OVERDUE_STEPS = Gauge("drydock_steps_overdue", "The same by step: `sent` or `answered`.", ("step",))
+MACHINES = Gauge("drydock_machines", "Machines by presence.", ("presence",))
+OPEN_ORDERS = Gauge("drydock_open_orders", "Orders that wait for a machine's answer.")
+OLDEST_ORDER = Gauge("drydock_oldest_open_order_seconds", "Age of the oldest of these; 0 without one.")
+SWEEP_AGE = Gauge(
+    "drydock_sweep_age_seconds", "Since somebody last looked for what is due: Celery's beat, else a gateway."
+)
+UNSEALED = Gauge("drydock_unsealed_seconds", "Age of the oldest timeline entry that is not sealed yet; 0 without one.")
+WAVES = Gauge("drydock_waves_running", "Waves under way.")
+WAVES_STOPPED = Gauge("drydock_waves_stopped", "Waves that stopped within the last hour.")
+
+GAUGES = (
+    UP,
+    EVENTS,
+    WAITING,
+    NEXT_NOT_BEFORE,
+    APPROVALS,
+    OVERDUE,
+    OVERDUE_STEPS,
+    MACHINES,
+    OPEN_ORDERS,
+    OLDEST_ORDER,
+    SWEEP_AGE,
+    UNSEALED,
+    WAVES,
+    WAVES_STOPPED,
+)

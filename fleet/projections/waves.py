@@ -1,0 +1,176 @@
+"""Waves as people follow them: each event in turn, how far it is, and why it waits."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Exists, OuterRef
+
+from fleet.domain.guards import guards, without
+from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, Look
+from fleet.domain.waves import PHASE_LOOKS, WAVE_LOOKS, Judgement, Member, Phase, WaveState, judge, sentence_of
+from fleet.models import Approval, ScheduledEvent, Wave
+from fleet.models.facts import load_facts
+from fleet.models.wave_facts import load_members, wave_patience
+from fleet.projections.paging import Page, Segment, read_page
+from fleet.projections.refs import SetRef, set_ref
+
+
+@dataclass(frozen=True, slots=True)
+class WaveMember:
+    """One event of a wave. `sentence` says what it waits for or how it went; `missing` are machines not back yet."""
+
+    approval_id: int
+    turn: int
+    event_id: str
+    event_type: str
+    event_status: EventStatus
+    resources: tuple[str, ...]
+    set: SetRef
+    not_before: datetime | None
+    approval_state: ApprovalState
+    phase: Phase
+    missing: tuple[str, ...]
+    sentence: str
+
+    @property
+    def look(self) -> Look:
+        return PHASE_LOOKS[self.phase]
+
+
+@dataclass(frozen=True, slots=True)
+class WaveRow:
+    """`reason`: what a running wave waits for, else how it ended."""
+
+    id: int
+    service: str
+    state: WaveState
+    by: str
+    via: str
+    token_name: str
+    comment: str
+    created_at: datetime
+    closed_at: datetime | None
+    reason: str
+    members: tuple[WaveMember, ...]
+    server_time: datetime
+
+    @property
+    def look(self) -> Look:
+        return WAVE_LOOKS[self.state]
+
+    @property
+    def running(self) -> bool:
+        return self.state is WaveState.RUNNING
+
+    @property
+    def waiting(self) -> int:
+        return sum(member.phase is Phase.WAITS for member in self.members)
+
+    @property
+    def back(self) -> int:
+        return sum(member.phase is Phase.BACK for member in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An event that could go into a new wave."""
+
+    event_id: str
+    event_type: str
+    resources: tuple[str, ...]
+    set: SetRef
+    not_before: datetime | None
+
+
+def _shape(waves: Sequence[Wave], *, now: datetime) -> tuple[WaveRow, ...]:
+    members = load_members([wave.pk for wave in waves], now=now)
+    found = {wave.pk: judge(members[wave.pk], now=now, patience=wave_patience()) for wave in waves}
+    running = {wave.pk for wave in waves if wave.state == WaveState.RUNNING.value}
+    turns = {
+        member.event_pk: member
+        for wave_id in running
+        for member in members[wave_id]
+        if member.approval_id == found[wave_id].approval_id
+    }
+    # Whoever has its turn and has not gone is kept by a guard: the page says by which.
+    facts = load_facts(list(turns), now=now) if turns else {}
+    against = {
+        member.approval_id: standing[0].sentence
+        for pk, member in turns.items()
+        if (standing := without(guards(facts[pk], now=now), member.overcome | {"already-decided"}))
+    }
+    return tuple(_row(wave, members[wave.pk], found[wave.pk], against, now=now) for wave in waves)
+
+
+def _row(
+    wave: Wave, members: Sequence[Member], found: Judgement, against: Mapping[int, str], *, now: datetime
+) -> WaveRow:
+    running = wave.state == WaveState.RUNNING.value
+    kept = against.get(found.approval_id or 0, "")
+    return WaveRow(
+        id=wave.pk,
+        service=wave.service,
+        state=WaveState(wave.state),
+        by=wave.created_by.get_username(),
+        via=wave.via,
+        token_name=wave.token_name,
+        comment=wave.comment,
+        created_at=wave.created_at,
+        closed_at=wave.closed_at,
+        reason=(f"{found.reason} But: {kept}" if kept else found.reason) if running else wave.reason,
+        members=tuple(
+            WaveMember(
+                approval_id=member.approval_id,
+                turn=member.turn,
+                event_id=member.event_id,
+                event_type=member.event_type,
+                event_status=member.event_status,
+                resources=member.resources,
+                set=SetRef(id=member.set_id, kind=member.set_kind, name=member.set_name),
+                not_before=member.not_before,
+                approval_state=member.approval_state,
+                phase=member.phase,
+                missing=member.missing if member.phase is Phase.RETURNING else (),
+                sentence=sentence_of(member, members, found, running=running, against=kept),
+            )
+            for member in members
+        ),
+        server_time=now,
+    )
+
+
+def listing(*, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[WaveRow]:
+    """Waves that run, then those that are over, newest first. Up to four queries; eight more while a guard keeps one
+    whose turn it is.
+    """
+    rows = Wave.objects.select_related("created_by")
+    running = rows.filter(state=WaveState.RUNNING.value)
+    over = rows.exclude(state=WaveState.RUNNING.value)
+    segments = [Segment(running, "created_at", descending=True), Segment(over, "created_at", descending=True)]
+    return read_page(segments, cursor=cursor, size=size).map(lambda found: _shape(found, now=now))
+
+
+def detail(*, wave_id: int, now: datetime) -> WaveRow | None:
+    """One wave. Three queries; eight more while a guard keeps the one whose turn it is."""
+    wave = Wave.objects.select_related("created_by").filter(pk=wave_id).first()
+    return _shape([wave], now=now)[0] if wave else None
+
+
+def candidates(*, now: datetime, service: str = "", set_id: int | None = None) -> tuple[Candidate, ...]:
+    """The open events of a service, or of a set, that nobody has decided, soonest first. One query."""
+    rows = ScheduledEvent.objects.filter(status=EventStatus.SCHEDULED.value, drill=False)
+    rows = rows.filter(availability_set__service=service) if service else rows.filter(availability_set_id=set_id)
+    live = [state.value for state in LIVE_APPROVALS]
+    decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=live, decided_by__isnull=False))
+    return tuple(
+        Candidate(
+            event_id=row.event_id,
+            event_type=row.event_type,
+            resources=tuple(row.resources),
+            set=set_ref(row.availability_set),
+            not_before=row.not_before,
+        )
+        for row in rows.exclude(decided).select_related("availability_set").order_by("not_before", "pk")[:100]
+        if row.not_before is None or row.not_before > now
+    )

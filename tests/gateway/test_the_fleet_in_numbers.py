@@ -1,0 +1,160 @@
+"""`/metrics`: the fleet counted from the database, never waited for, and every name documented."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from prometheus_client import CollectorRegistry, generate_latest
+
+from fleet.domain.gauges import GAUGES, Sample
+from fleet.gateway.figures import Collected, Figures
+from fleet.management.documentation import metrics
+from fleet.models import Entry, Wave
+from fleet.projections import gauges
+from tests.factories import Fleet, announced, listing, open_order, operator, seconds
+
+DOCS = Path(__file__).parents[2] / "docs" / "operating.md"
+
+
+def numbers(fleet: Fleet) -> dict[str, float]:
+    """Every number as Prometheus reads it, by its name with labels."""
+    registry = CollectorRegistry()
+    registry.register(Collected(gauges.measure(now=fleet.now)))
+    lines = generate_latest(registry).decode().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+
+@pytest.mark.django_db
+def test_an_idle_fleet_and_one_with_an_approval_that_hangs() -> None:
+    fleet = Fleet()
+    idle = numbers(fleet)
+    assert "drydock_next_not_before_seconds" not in idle
+    assert (idle["drydock_up"], idle["drydock_events_waiting"], idle["drydock_open_orders"]) == (1, 0, 0)
+
+    announced(fleet, not_before=fleet.now + seconds(901))
+    fleet.advance()
+    waiting = numbers(fleet)
+    assert waiting['drydock_events{status="SCHEDULED"}'] == 1
+    assert (waiting["drydock_events_waiting"], waiting["drydock_next_not_before_seconds"]) == (1, 900)
+    assert waiting['drydock_machines{presence="live"}'] == 6
+    assert waiting["drydock_sweep_age_seconds"] == 0
+
+    approval = fleet.approve()
+    fleet.later(2)
+    fleet.advance()
+    on_its_way = numbers(fleet)
+    assert on_its_way["drydock_events_waiting"] == 0
+    assert on_its_way['drydock_approvals{state="RELAYING"}'] == 1
+    assert (on_its_way["drydock_open_orders"], on_its_way["drydock_oldest_open_order_seconds"]) == (1, 2)
+    assert on_its_way["drydock_approvals_overdue"] == 0
+    fleet.later(10)
+    hangs = numbers(fleet)
+    assert hangs["drydock_approvals_overdue"] == 1
+    assert (hangs['drydock_steps_overdue{step="sent"}'], hangs['drydock_steps_overdue{step="answered"}']) == (1, 0)
+    fleet.delivered(open_order(approval))
+    fleet.later(11)
+    assert numbers(fleet)['drydock_steps_overdue{step="answered"}'] == 1
+
+
+@pytest.mark.django_db
+def test_what_is_not_sealed_and_waves() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    Wave.objects.create(state="STOPPED", created_by=operator(), via="page", created_at=fleet.now, closed_at=fleet.now)
+    recorded = Entry.objects.order_by("xid", "id")[0].recorded_at
+    found = {sample.gauge.name: sample.values for sample in gauges.measure(now=recorded + timedelta(seconds=40))}
+    assert found["drydock_unsealed_seconds"] == {(): 40.0}
+    fleet.later(60)
+    assert numbers(fleet)["drydock_waves_stopped"] == 1
+    fleet.later(3600)
+    assert numbers(fleet)["drydock_waves_stopped"] == 0
+
+
+@pytest.mark.django_db
+def test_it_costs_the_same_however_large_the_fleet_is() -> None:
+    def cost(fleet: Fleet) -> int:
+        with CaptureQueriesContext(connection) as caught:
+            gauges.measure(now=fleet.now)
+        return len(caught.captured_queries)
+
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    ids = [f"0A1B2C3D-0000-4000-8000-00000000000{number}" for number in range(3)]
+    fleet.all_say(*[listing(one, resources=[f"vm{number % 2 + 1}"]) for number, one in enumerate(ids)])
+    fleet.approve(ids[0])
+    before = cost(fleet)
+    fleet.enrol_set(4, prefix="db", availability_set="db")
+    fleet.all_say(listing("0A1B2C3D-0000-4000-8000-000000000009", resources=["db1"]), names=["db1", "db2"])
+    fleet.approve("0A1B2C3D-0000-4000-8000-000000000009")
+    assert cost(fleet) == before == 10
+
+
+def asked(measure: Callable[[], Sequence[Sample]], times: int = 1) -> list[tuple[Sequence[Sample] | None, float]]:
+    """What so many scrapes get one after the other, each with the seconds that it took."""
+
+    async def ask() -> list[tuple[Sequence[Sample] | None, float]]:
+        figures = Figures(measure, asyncio.get_running_loop())
+        figures.loop.start()
+        found = []
+        for _ in range(times):
+            began = time.monotonic()
+            found.append((await figures.current(), time.monotonic() - began))
+        figures.loop.stop()
+        return found
+
+    return asyncio.run(ask())
+
+
+def test_numbers_are_counted_once_for_scrapes_close_together() -> None:
+    calls: list[int] = []
+
+    def measure() -> Sequence[Sample]:
+        calls.append(1)
+        return [Sample(GAUGES[1], {("SCHEDULED",): 1.0})]
+
+    first, second = asked(measure, times=2)
+    assert first[0] == second[0] and first[0] is not None
+    assert len(calls) == 1
+
+
+def test_a_database_that_is_away_or_hangs_keeps_no_scrape_waiting() -> None:
+    def away() -> Sequence[Sample]:
+        raise OSError("away")
+
+    released = threading.Event()
+
+    def hangs() -> Sequence[Sample]:
+        released.wait(30)
+        return []
+
+    try:
+        for measure in (away, hangs):
+            for found, took in asked(measure, times=2):
+                assert found is None
+                assert took < 10
+    finally:
+        released.set()
+    registry = CollectorRegistry()
+    registry.register(Collected(None))
+    assert "\ndrydock_up 0.0\n" in generate_latest(registry).decode()
+
+
+def test_every_metric_is_documented_and_every_alert_asks_for_one_that_exists() -> None:
+    page = DOCS.read_text(encoding="utf-8")
+    assert metrics() in page
+    assert len({gauge.name for gauge in GAUGES}) == len(GAUGES)
+    known = set(re.findall(r"`(drydock_\w+)`", metrics()))
+    rules = yaml.safe_load(page.split("```yaml\n", 1)[1].split("```", 1)[0])["groups"][0]["rules"]
+    for rule in rules:
+        assert set(re.findall(r"drydock_\w+", rule["expr"])) <= known, rule["alert"]
+    assert set(re.findall(r"drydock_[a-z_]+", page)) <= known

@@ -1,0 +1,120 @@
+"""Waves over the pages and the REST API: the same operations, and why each event waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from fleet.models import Approval, Wave
+from fleet.projections import waves
+from tests import factories
+from tests.api.conftest import caller, problem
+from tests.dashboard.conftest import logged_in, text_of
+from tests.waves.test_waves_walk_through_the_fleet import FIRST, SECOND, THIRD, Walk
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def walk(monkeypatch: pytest.MonkeyPatch) -> Walk:
+    # The edges go by the real clock.
+    monkeypatch.setattr(factories.Fleet.__init__, "__defaults__", (datetime.now(UTC),))
+    return Walk()
+
+
+def cost(call: Callable[[], Any]) -> int:
+    with CaptureQueriesContext(connection) as caught:
+        call()
+    return len(caught.captured_queries)
+
+
+def test_a_wave_is_begun_followed_and_stopped_on_the_pages(walk: Walk) -> None:
+    client = logged_in(factories.operator())
+    shown = client.get(f"/sets/{factories.the_set().pk}/").content.decode()
+    assert 'href="/waves/begin/?service=shop"' in shown
+    form = client.get("/waves/begin/?service=shop")
+    assert re.findall(r'name="events" id="event-\d" value="([^"]+)" checked', form.content.decode()) == [
+        FIRST,
+        SECOND,
+        THIRD,
+    ]
+    sent = client.post("/waves/begin/", {"service": "shop", "events": [FIRST, SECOND], "comment": "patch night"})
+    wave = Wave.objects.get()
+    assert (sent.status_code, sent["Location"]) == (302, f"/waves/{wave.pk}/")
+    page = text_of(client.get(sent["Location"]))
+    assert "It waits for the Reboot of vm1, which is on its way to Azure." in page
+    assert "patch night" in page and "Waits for its turn" in page
+    assert f"Turn 2 of wave {wave.pk} ." in text_of(client.get(f"/events/{SECOND}/"))
+    assert f"Wave {wave.pk}" in text_of(client.get("/waves/"))
+    part = client.get(f"/waves/{wave.pk}/?part=wave_body", headers={"HX-Request": "true"})
+    assert part.content.decode().strip().startswith('<div id="wave-body"')
+    stopped = client.post(f"/waves/{wave.pk}/stop/", {"comment": "enough"}, follow=True)
+    assert "Stopped" in text_of(stopped) and "otto stopped it. “enough”" in text_of(stopped)
+    again = client.post(f"/waves/{wave.pk}/stop/")
+    assert (again.status_code, "The wave is over" in text_of(again)) == (409, True)
+    assert client.get("/waves/999/").status_code == 404
+
+
+def test_the_form_says_what_stands_in_the_way_and_takes_a_reason(walk: Walk) -> None:
+    walk.events[FIRST]["event_type"] = "Redeploy"
+    walk.open[FIRST]["event_type"] = "Redeploy"
+    walk.fleet.later(0.1)
+    walk.tell()
+    client = logged_in(factories.operator())
+    wanted = {"service": "shop", "events": [FIRST, SECOND], "comment": "x"}
+    refused = client.post("/waves/begin/", wanted)
+    assert refused.status_code == 409
+    assert "Nothing has begun. 0A1B2C3D What is lost does not come back" in text_of(refused)
+    assert 'name="override" id="guard-lost-for-good"' in refused.content.decode()
+    assert not Wave.objects.exists()
+    sent = client.post("/waves/begin/", {**wanted, "override": ["lost-for-good"], "reason": "the disks are empty"})
+    assert sent.status_code == 302
+    assert Approval.objects.get(turn=1).overrides[0]["reason"] == "the disks are empty"
+
+
+def test_a_viewer_may_look_at_waves_and_begin_none(walk: Walk) -> None:
+    client = logged_in(factories.viewer())
+    assert "disabled" in client.get("/waves/begin/?service=shop").content.decode()
+    assert client.post("/waves/begin/", {"events": [FIRST, SECOND]}).status_code == 403
+    assert not Wave.objects.exists()
+
+
+def test_a_wave_over_the_api(walk: Walk) -> None:
+    call = caller(factories.operator())
+    body = problem(call.post("waves/", {"events": [FIRST], "comment": "x"}), 422, "validation")
+    assert "at least two events" in body["detail"]
+    problem(call.post("waves/", {"events": [FIRST], "service": "shop", "comment": "x"}), 422, "validation")
+    problem(caller(factories.viewer()).post("waves/", {"service": "shop", "comment": "x"}), 403, "not-permitted")
+    made = call.post("waves/", {"service": "shop", "comment": "patch night"})
+    assert made.status_code == 201, made.content
+    wave = made.json()
+    assert (wave["state"], wave["service"], wave["by"], wave["token_name"]) == ("RUNNING", "shop", "otto", "tests")
+    assert [(one["turn"], one["event_id"], one["phase"]) for one in wave["members"]] == [
+        (1, FIRST, "in_flight"),
+        (2, SECOND, "waits"),
+        (3, THIRD, "waits"),
+    ]
+    event = call.get(f"events/{SECOND}/").json()
+    assert (event["approval"]["wave"], event["approval"]["turn"]) == (wave["id"], 2)
+    [listed] = call.get("waves/").json()["results"]
+    assert (listed["id"], listed["members"]) == (wave["id"], wave["members"])
+    problem(call.post("waves/", {"service": "shop", "comment": "x"}), 422, "validation")
+    stopped = call.delete(f"waves/{wave['id']}/", {"comment": "enough"}).json()
+    assert (stopped["state"], stopped["reason"]) == ("STOPPED", "otto stopped it. “enough”")
+    problem(call.delete(f"waves/{wave['id']}/"), 409, "too-late")
+    problem(call.get("waves/999/"), 404, "unknown-wave")
+
+
+def test_waves_cost_a_fixed_number_of_queries(walk: Walk) -> None:
+    wave = walk.begin(FIRST, SECOND, THIRD)
+    assert cost(lambda: waves.detail(wave_id=wave.pk, now=walk.fleet.now)) == 3
+    assert cost(lambda: waves.listing(now=walk.fleet.now)) == 4
+    assert cost(lambda: waves.candidates(now=walk.fleet.now, service="shop")) == 1
+    client = logged_in(factories.operator())
+    assert cost(lambda: client.get(f"/waves/{wave.pk}/")) <= 8

@@ -1,0 +1,245 @@
+"""Waves on the real rows: begun whole or not at all, one after the other, stopped by themselves."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fleet.domain.states import ApprovalState
+from fleet.models import Approval, AvailabilitySet, Entry, Wave
+from fleet.operations import beginning, claiming, deciding, relaying, waves
+from fleet.operations.errors import Refused
+from fleet.projections import events, timeline
+from fleet.projections import waves as projections
+from tests.factories import Fleet, listing, open_order, operator, seconds, viewer
+
+pytestmark = pytest.mark.django_db
+
+FIRST, SECOND, THIRD = (f"0A1B2C3D-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))
+
+
+class Walk:
+    """A service of two sets, three machines in one and two in the other, with three events that wait."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.fleet = Fleet()
+        self.fleet.enrol_set(3)
+        self.fleet.enrol_set(2, prefix="db", availability_set="db")
+        AvailabilitySet.objects.update(service="shop")
+        self.events = {
+            FIRST: {"resources": ("vm1",), "not_before": self.fleet.now + seconds(900), **fields},
+            SECOND: {"resources": ("vm2",), "not_before": self.fleet.now + seconds(1800), **fields},
+            THIRD: {"resources": ("db1",), "not_before": self.fleet.now + seconds(2700), **fields},
+        }
+        self.open = {event_id: {**known, "event_type": "Reboot"} for event_id, known in self.events.items()}
+        self.fleet.later(1)
+        self.tell()
+
+    def tell(self, silent: str = "") -> None:
+        """Every machine reports what is open in its set; `silent` says nothing."""
+        for prefix in ("vm", "db"):
+            here = [listing(one, **known) for one, known in self.open.items() if known["resources"][0][:2] == prefix]
+            names = [name for name in self.fleet.agents if name[:2] == prefix and name != silent]
+            self.fleet.all_say(*here, names=names)
+
+    def begin(self, *event_ids: str, **fields: Any) -> Wave:
+        return beginning.begin(
+            by=fields.pop("by", None) or operator(),
+            via="page",
+            comment=fields.pop("comment", "patch night"),
+            events=event_ids,
+            now=self.fleet.now,
+            **fields,
+        )
+
+    def goes(self, event_id: str, *, silent: str = "") -> None:
+        """Azure answers 200, the event starts, and is gone."""
+        approval = Approval.objects.get(event__event_id=event_id, state__in=["GRANTED", "RELAYING"])
+        self.fleet.receipt(open_order(approval))
+        self.fleet.later(5)
+        self.open[event_id]["status"] = "Started"
+        self.tell()
+        self.fleet.later(30)
+        del self.open[event_id]
+        self.fleet.later(1)
+        self.tell(silent)
+        self.fleet.advance()
+
+    def states(self) -> list[str]:
+        rows = Approval.objects.filter(wave__isnull=False).order_by("turn")
+        return [row.state for row in rows]
+
+
+def refused(call: Callable[[], object]) -> Refused:
+    with pytest.raises(Refused) as caught:
+        call()
+    return caught.value
+
+
+def test_a_wave_goes_one_after_the_other_and_says_when_it_is_done() -> None:
+    walk = Walk()
+    wave = walk.begin(service="shop")
+    assert walk.states() == ["GRANTED", "WAITING", "WAITING"], "the soonest first, and at once"
+    found = events.detail(event_id=SECOND, now=walk.fleet.now)
+    assert found is not None and found.event.approval is not None
+    assert (found.event.approval.wave, found.event.approval.turn) == (wave.pk, 2)
+    shown = projections.detail(wave_id=wave.pk, now=walk.fleet.now)
+    assert shown is not None
+    assert shown.reason == "It waits for the Reboot of vm1, which is on its way to Azure."
+    assert [one.sentence for one in shown.members] == ["On its way to Azure.", shown.reason, "1 is before it."]
+
+    walk.goes(FIRST)
+    assert walk.states() == ["CONFIRMED", "GRANTED", "WAITING"]
+    walk.goes(SECOND)
+    walk.goes(THIRD)
+    assert walk.states() == ["CONFIRMED"] * 3
+    walk.fleet.advance()
+    wave.refresh_from_db()
+    assert (wave.state, wave.reason) == ("DONE", "3 of 3 events were started in turn and came back.")
+    kinds = Entry.objects.filter(kind__startswith="wave").order_by("id").values_list("kind", "actor")
+    assert list(kinds) == [("wave_began", "otto"), ("wave_ended", "Drydock")]
+    assert [row.kind for row in timeline.fleet(size=500).results if row.kind.startswith("wave")], "it can be shown"
+
+
+def test_the_next_waits_for_the_machine_of_the_one_before_and_the_wave_stops_when_it_stays_away(settings: Any) -> None:
+    settings.WAVE_RETURN_SECONDS = 120
+    walk = Walk()
+    wave = walk.begin(FIRST, SECOND, THIRD)
+    walk.goes(FIRST, silent="vm1")
+    # The event is not over before vm1 is known to be silent: its word counts as long as it is live.
+    reasons = set()
+    for _ in range(8):
+        assert walk.states() == ["CONFIRMED", "WAITING", "WAITING"], "vm1 has said nothing since the end"
+        shown = projections.detail(wave_id=wave.pk, now=walk.fleet.now)
+        assert shown is not None
+        reasons.add(shown.reason)
+        walk.fleet.later(20)
+        walk.tell("vm1")
+        walk.fleet.advance()
+        if walk.states()[1] == "WITHDRAWN":
+            break
+    assert reasons == {
+        "It waits until the Reboot of vm1 has ended.",
+        "It waits until vm1 is live again after the Reboot of vm1; it stops after 2 min.",
+    }
+    assert walk.states() == ["CONFIRMED", "WITHDRAWN", "WITHDRAWN"]
+    wave.refresh_from_db()
+    assert wave.state == "STOPPED"
+    assert wave.reason == "vm1 has not come back within 2 min after the Reboot of vm1 had ended."
+    entry = Entry.objects.get(kind="wave_stopped")
+    assert wave.reason in entry.text
+    left = Approval.objects.get(event__event_id=SECOND)
+    assert left.reason == f"Wave {wave.pk} stopped: {wave.reason}"
+    found = events.detail(event_id=SECOND, now=walk.fleet.now)
+    assert found is not None and found.event.needs_decision
+
+
+def test_a_machine_that_comes_back_in_time_lets_the_wave_go_on() -> None:
+    walk = Walk()
+    walk.begin(FIRST, SECOND)
+    walk.goes(FIRST, silent="vm1")
+    walk.fleet.later(30)
+    walk.tell()
+    walk.fleet.advance()
+    assert walk.states() == ["CONFIRMED", "GRANTED"]
+
+
+def test_another_event_of_the_set_that_azure_starts_meanwhile_is_waited_for() -> None:
+    walk = Walk()
+    wave = walk.begin(FIRST, SECOND)
+    other = "0A1B2C3D-0000-4000-8000-000000000009"
+    walk.open[other] = {"resources": ("vm3",), "event_type": "Reboot", "status": "Started"}
+    walk.goes(FIRST)
+    assert walk.states() == ["CONFIRMED", "WAITING"], "vm3 is down, in another fault domain"
+    shown = projections.detail(wave_id=wave.pk, now=walk.fleet.now)
+    assert shown is not None
+    assert shown.reason.startswith("It is the turn of the Reboot of vm2. But: Another event of this set is under way")
+    assert shown.members[1].sentence.startswith("It is its turn. But: Another event of this set is under way")
+    del walk.open[other]
+    walk.fleet.later(1)
+    walk.tell()
+    walk.fleet.advance()
+    assert walk.states() == ["CONFIRMED", "GRANTED"]
+
+
+def test_an_event_that_is_withdrawn_cancelled_or_too_late_is_left_out() -> None:
+    walk = Walk()
+    wave = walk.begin(FIRST, SECOND, THIRD)
+    second = Approval.objects.get(event__event_id=SECOND)
+    deciding.withdraw(approval_id=second.pk, by=operator(), via="page", now=walk.fleet.now, comment="not this one")
+    walk.goes(FIRST)
+    assert walk.states() == ["CONFIRMED", "WITHDRAWN", "GRANTED"]
+    walk.fleet.later(1)
+    del walk.open[THIRD]
+    walk.tell()
+    walk.fleet.later(10)
+    walk.tell()
+    walk.fleet.advance()
+    walk.fleet.advance()
+    wave.refresh_from_db()
+    assert wave.state == "DONE"
+    assert wave.reason.startswith(
+        "1 of 3 events was started in turn and came back. Left out: Reboot of vm2 (otto withdrew"
+    )
+
+
+def test_a_person_stops_a_wave_and_what_is_on_its_way_goes_on() -> None:
+    walk = Walk()
+    wave = walk.begin(FIRST, SECOND)
+    assert refused(lambda: waves.stop(wave_id=wave.pk, by=viewer(), via="api", now=walk.fleet.now)).code == (
+        "not-permitted"
+    )
+    waves.stop(wave_id=wave.pk, by=operator("olga"), via="page", now=walk.fleet.now, reason="the load is rising")
+    wave.refresh_from_db()
+    assert (wave.state, wave.reason) == ("STOPPED", "olga stopped it. “the load is rising”")
+    assert walk.states() == ["GRANTED", "WITHDRAWN"]
+    again = refused(lambda: waves.stop(wave_id=wave.pk, by=operator(), via="page", now=walk.fleet.now))
+    assert again.code == "too-late"
+    assert refused(lambda: waves.stop(wave_id=99, by=operator(), via="page", now=walk.fleet.now)).code == "unknown-wave"
+
+
+def test_a_wave_begins_whole_or_not_at_all_and_says_what_stands_in_the_way() -> None:
+    walk = Walk()
+    walk.fleet.approve(SECOND, by=operator("olga"))
+    claiming.hold(event_id=THIRD, by=operator(), via="page", reason="the books are closed tonight", now=walk.fleet.now)
+    error = refused(lambda: walk.begin(FIRST, SECOND, THIRD))
+    assert error.code == "guarded"
+    assert {one["event_id"]: one["code"] for one in error.details["events"]} == {
+        SECOND: "already-decided",
+        THIRD: "guarded",
+    }
+    assert not Wave.objects.exists() and Approval.objects.count() == 1
+    wave = walk.begin(FIRST, THIRD, overrides={"held": "agreed with accounting"})
+    third = Approval.objects.get(event__event_id=THIRD)
+    assert [one["reason"] for one in third.overrides] == ["agreed with accounting"]
+    assert refused(lambda: walk.begin(FIRST, THIRD)).details["wave"] == wave.pk
+
+
+def test_what_a_wave_takes() -> None:
+    walk = Walk()
+    assert refused(lambda: walk.begin(FIRST)).code == "validation"
+    assert refused(lambda: walk.begin(FIRST, "NO-SUCH-EVENT")).code == "unknown-event"
+    assert refused(lambda: walk.begin(FIRST, SECOND, by=viewer())).code == "not-permitted"
+    AvailabilitySet.objects.filter(name="db").update(service="other")
+    assert "belong to one service" in refused(lambda: walk.begin(FIRST, THIRD)).sentence
+    AvailabilitySet.objects.filter(name="web").update(second_person=True)
+    error = refused(lambda: walk.begin(FIRST, SECOND))
+    assert "propose this event by itself" in error.details["events"][0]["sentence"]
+    assert not Approval.objects.exists()
+
+
+def test_one_turn_at_a_time_also_when_two_workers_look_at_once() -> None:
+    walk = Walk()
+    wave = walk.begin(FIRST, SECOND, THIRD)
+    relaying.close(
+        Approval.objects.get(event__event_id=FIRST),
+        ApprovalState.WITHDRAWN,
+        facts=deciding.judged(Approval.objects.get(event__event_id=FIRST).event_id, now=walk.fleet.now),
+        now=walk.fleet.now,
+        reason="out of the way",
+    )
+    once = waves.whose_turn({wave.pk}, now=walk.fleet.now)
+    assert once == waves.whose_turn({wave.pk}, now=walk.fleet.now) and len(once) == 1
+    walk.fleet.advance()
+    assert walk.states() == ["WITHDRAWN", "GRANTED", "WAITING"]
+    assert waves.whose_turn({wave.pk}, now=walk.fleet.now) == set()
