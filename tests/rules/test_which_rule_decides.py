@@ -7,7 +7,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.domain.events import TYPES
@@ -16,6 +16,9 @@ from fleet.domain.preparing import Prepared
 from fleet.domain.rule_faults import SOURCES, faults
 from fleet.domain.rules import SAID, Action, Does, Standing, first_match, matching, verdict, wording
 from fleet.domain.states import EventStatus, Presence
+
+# A busy machine draws its first examples slowly; that says nothing about rules.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 VM1 = MachineFacts(machine_id=1, name="vm1", presence=Presence.LIVE, lists_it=True)
@@ -96,29 +99,34 @@ WIDER: list[dict[str, Any]] = [
 ]
 
 
+@patient
 @given(rules, events, st.sampled_from(WIDER))
 def test_taking_a_condition_away_never_loses_an_event(one: Standing, event: EventFacts, wider: dict[str, Any]) -> None:
     if matching(one, event, now=NOW):
         assert matching(replace(one, **wider), event, now=NOW)
 
 
+@patient
 @given(rules, events)
 def test_a_rule_that_is_off_expired_or_deleted_matches_nothing(one: Standing, event: EventFacts) -> None:
     for gone in ({"enabled": False}, {"deleted": True}, {"expires_at": NOW}):
         assert not matching(replace(one, **gone), event, now=NOW)
 
 
+@patient
 @given(rules, events)
 def test_no_rule_matches_a_drill(one: Standing, event: EventFacts) -> None:
     assert not matching(one, replace(event, drill=True), now=NOW)
 
 
+@patient
 @given(rules.filter(lambda one: not one.unknown_duration), events, st.sampled_from([None, -1]))
 def test_an_unknown_duration_is_never_short(one: Standing, event: EventFacts, unknown: int | None) -> None:
     limited = replace(one, max_duration_seconds=one.max_duration_seconds or 0)
     assert not matching(limited, replace(event, duration_seconds=unknown), now=NOW)
 
 
+@patient
 @given(st.lists(rules, max_size=5), events)
 def test_the_first_that_matches_decides(several: list[Standing], event: EventFacts) -> None:
     found = first_match(several, event, now=NOW)
@@ -127,6 +135,7 @@ def test_the_first_that_matches_decides(several: list[Standing], event: EventFac
     assert verdict(several, event, now=NOW).rule is found
 
 
+@patient
 @given(rules)
 def test_every_rule_has_one_sentence_that_names_all_it_says(one: Standing) -> None:
     text = wording(one)
