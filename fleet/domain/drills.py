@@ -130,6 +130,13 @@ def _settled(machine: MachineInDrill, ended_at: datetime | None, now: datetime) 
 
 def in_drill(text: str) -> str:
     """A timeline's sentence as it stands on a drill's: marked, and silent of Azure, save in people's comments."""
+    return f"Drill: {without_azure(text)}"
+
+
+def without_azure(text: str) -> str:
+    """The same words about a rehearsal: it answers for Azure. What people wrote, in quotes at the end, stays."""
     said, quote, comment = text.partition("“")
-    said = said.replace("at Azure", "in the rehearsal").replace("to Azure", "to the rehearsal")
-    return f"Drill: {said.replace('Azure', 'the rehearsal')}{quote}{comment}"
+    said = said.replace("at Azure", "in the rehearsal")
+    if said.startswith("Azure"):
+        said = f"The rehearsal{said.removeprefix('Azure')}"
+    return f"{said.replace('Azure', 'the rehearsal')}{quote}{comment}"

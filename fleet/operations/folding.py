@@ -161,7 +161,8 @@ def _apply(event: ScheduledEvent, folded: Folded, witnesses: list[Witness], *, a
         "certainty": folded.certainty.value if folded.certainty else "",
         "watched": folded.watched,
         "approved_elsewhere": elsewhere,
-        "warnings": _warnings(folded, witnesses),
+        # Of a drill only those bear witness who have begun, and a person chose whom it hits.
+        "warnings": [] if event.drill else _warnings(folded, witnesses),
     }
     moved = event.version == 0 or folded.versioned != _versioned(event)
     different = moved or any(getattr(event, name) != value for name, value in values.items())

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db.models import Prefetch
 
 from fleet.domain.conditions import When, next_wait
+from fleet.domain.drills import without_azure
 from fleet.domain.guards import EventFacts
 from fleet.domain.relaying import in_words
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, OrderState
@@ -267,9 +268,15 @@ def _by(approval: Approval) -> str:
     return name_of(approval)
 
 
+def _in_drill(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """The steps of a rehearsal, which answers for Azure."""
+    return tuple(replace(step, label=without_azure(step.label), detail=without_azure(step.detail)) for step in steps)
+
+
 def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) -> ApprovalRow:
     """Shape an approval loaded with its decider, machine and orders (`with_orders`). No query."""
     orders = list(approval.orders.all())
+    steps = steps_of(approval, event, orders, now=now)
     return ApprovalRow(
         id=approval.pk,
         event_id=event.event_id,
@@ -297,9 +304,9 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         accepted_by=machine_ref(approval.accepted_by) if approval.accepted_by else None,
         closed_at=approval.closed_at,
         inferred=approval.inferred,
-        reason=approval.reason,
+        reason=without_azure(approval.reason) if event.drill else approval.reason,
         orders=tuple(_order_row(order) for order in orders),
-        steps=steps_of(approval, event, orders, now=now),
+        steps=_in_drill(steps) if event.drill else steps,
         server_time=now,
         wave=approval.wave_id,
         turn=approval.turn,

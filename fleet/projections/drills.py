@@ -186,8 +186,8 @@ def _of_whole(drill: Drill, approvals: Sequence[Approval], orders: Sequence[Orde
     for approval in approvals:
         taken.append(("Decided", approval.decided_at, f"by {approval.decided_by or 'a rule'}"))
         taken.append(("Second person agreed", approval.consented_at, ""))
-        taken.append(("Accepted", approval.accepted_at, "by a rehearsal, not by Azure"))
     taken += [("Order sent", order.offered_at, f"to {order.machine.resource_name}") for order in orders]
+    taken += [("Accepted", approval.accepted_at, "by a rehearsal, not by Azure") for approval in approvals]
     taken += [("Started", event.started_at, ""), ("Ended", event.ended_at, ""), ("Over", drill.closed_at, drill.reason)]
     return _steps(taken)
 

@@ -1,7 +1,7 @@
 """Timelines: entries of an event, a set, a machine, or the fleet."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -38,6 +38,7 @@ class TimelineRow:
     kind: EntryKind
     event_id: str | None
     event_type: str | None
+    drill: bool
     set: SetRef | None
     machine: MachineRef | None
     approval_id: int | None
@@ -56,7 +57,10 @@ class TimelineRow:
 
     @property
     def look(self) -> Look:
-        return ENTRY_LOOKS[self.kind]
+        look = ENTRY_LOOKS[self.kind]
+        if self.drill and "Azure" in look.label:
+            return replace(look, label=look.label.removeprefix("Azure ").capitalize())
+        return look
 
     @property
     def is_act(self) -> bool:
@@ -98,6 +102,7 @@ def _rows(entries: Sequence[Entry]) -> tuple[TimelineRow, ...]:
             kind=EntryKind(entry.kind),
             event_id=entry.event.event_id if entry.event else None,
             event_type=entry.event.event_type if entry.event else None,
+            drill=entry.event.drill if entry.event else False,
             set=set_ref(entry.availability_set) if entry.availability_set else None,
             machine=machine_ref(entry.machine) if entry.machine else None,
             approval_id=entry.approval_id,

@@ -65,6 +65,7 @@ def test_the_words_of_people_stay_as_they_are() -> None:
     assert in_drill("vm1 is asked to start the event at Azure.") == (
         "Drill: vm1 is asked to start the event in the rehearsal."
     )
+    assert in_drill("Azure answered 200 to vm1.") == "Drill: The rehearsal answered 200 to vm1."
 
 
 def test_nobody_approves_it_and_it_starts_by_itself() -> None:

@@ -155,6 +155,7 @@ class EntrySerializer(serializers.Serializer[Any]):
     kind = word(EntryKind)
     event_id = serializers.CharField(allow_null=True)
     event_type = serializers.CharField(allow_null=True)
+    drill = serializers.BooleanField(help_text="It tells of a drill.")
     set = SetRefSerializer(allow_null=True)
     machine = MachineRefSerializer(allow_null=True)
     approval_id = serializers.IntegerField(allow_null=True)

@@ -1,0 +1,81 @@
+"""How a drill ends, as a pure function: whatever happens, it is over at its time and says how."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from drydock_agent import wire
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.domain.drills import MachineInDrill, Outcome, ending_of, in_drill
+from fleet.domain.states import EventStatus
+from tests.factories import NOW
+
+MACHINES = st.builds(
+    MachineInDrill,
+    name=st.sampled_from(["vm1", "vm2", "vm3"]),
+    hit=st.booleans(),
+    left_out=st.booleans(),
+    listed=st.booleans(),
+    gone=st.booleans(),
+    gone_reason=st.sampled_from(["", "over", "cancelled", "real-event", "late"]),
+    hooks_heard=st.booleans(),
+    hooks_over=st.booleans(),
+)
+SECONDS = st.integers(min_value=-1000, max_value=1000)
+
+
+@given(
+    status=st.sampled_from(EventStatus),
+    started=st.booleans(),
+    ended=SECONDS,
+    approved=st.booleans(),
+    real_event=st.sampled_from(["", "Freeze"]),
+    machines=st.lists(MACHINES, max_size=4).map(tuple),
+    late=SECONDS,
+)
+def test_at_its_time_every_drill_is_over_and_before_it_only_for_a_reason(
+    status: EventStatus,
+    started: bool,
+    ended: int,
+    approved: bool,
+    real_event: str,
+    machines: tuple[MachineInDrill, ...],
+    late: int,
+) -> None:
+    ending = ending_of(
+        status=status,
+        started=started,
+        ended_at=NOW + timedelta(seconds=ended) if status is EventStatus.ENDED else None,
+        approved=approved,
+        real_event=real_event,
+        machines=machines,
+        ends_by=NOW - timedelta(seconds=late),
+        now=NOW,
+    )
+    if late >= 0:
+        assert ending is not None
+    if ending is None:
+        return
+    assert ending.reason.endswith(".")
+    if real_event:
+        assert ending.outcome is Outcome.OVERTAKEN
+    if ending.outcome is Outcome.COMPLETED:
+        assert approved and started and status is EventStatus.ENDED
+    if late < 0 and not real_event and any(not machine.left_out for machine in machines):
+        assert status is EventStatus.ENDED, "nothing else ends it before its time"
+
+
+def test_a_signature_covers_what_a_drill_asks_for() -> None:
+    def text(drill: dict[str, object] | None) -> bytes:
+        return wire.order_text(wire.Order(id="1", machine_id="m", event_id="DRILL-1", issued_at=NOW, drill=drill))
+
+    assert len({text(None), text({}), text({"step": "approve"}), text({"step": "start", "at": "x"})}) == 4
+    assert text({"a": 1, "b": 2}) == text({"b": 2, "a": 1}), "whoever reads it may keep another order"
+
+
+@given(st.text())
+def test_whatever_is_said_on_its_timeline_begins_with_the_word(text: str) -> None:
+    assert in_drill(text).startswith("Drill: ")
+    assert "Azure" not in in_drill(text).partition("“")[0]
