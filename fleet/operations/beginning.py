@@ -72,6 +72,8 @@ def _named(event_ids: Sequence[str]) -> list[ScheduledEvent]:
     for event_id in wanted:
         if event_id not in found:
             raise Refused("unknown-event", f"No machine has reported an event of the id {event_id[:200]}.")
+        if found[event_id].drill:
+            raise Refused("validation", "A drill goes by itself: a wave takes real events only.")
     return [found[event_id] for event_id in wanted]
 
 

@@ -10,8 +10,9 @@ from fleet.domain import drills
 from fleet.domain.documents import EVENT_ID
 from fleet.domain.drills import in_drill
 from fleet.models import Entry, Head, Rehearsal, ScheduledEvent, Sighting
-from fleet.operations import deciding, drilling
+from fleet.operations import beginning, deciding, drilling
 from fleet.operations.errors import Refused
+from fleet.projections import events
 from tests.drills.walking import Walk, answer, begin, hooks, say, the_order, waiting
 from tests.factories import Fleet, announced, approver, listing, operator, viewer
 
@@ -276,3 +277,15 @@ def test_the_order_to_approve_says_that_it_is_a_drills() -> None:
     order = the_order(fleet, "vm1", "approve")
     assert (order.event_id, order.drill) == (walk.event.event_id, {"step": "approve"})
     assert order.expires_at is not None and order.expires_at - fleet.now > timedelta(seconds=200)
+
+
+def test_nobody_is_told_to_send_a_drill_to_azure_by_hand_and_no_wave_takes_one() -> None:
+    fleet = Fleet()
+    walk = Walk(fleet).announced()
+    fleet.approve(walk.event.event_id)
+    fleet.later(200)
+    fleet.advance()
+    found = events.detail(event_id=walk.event.event_id, now=fleet.now)
+    assert found is not None and found.by_hand is None
+    with pytest.raises(Refused, match="a wave takes real events only"):
+        beginning.begin(events=[walk.event.event_id], by=operator(), via="page", comment="", now=fleet.now)
