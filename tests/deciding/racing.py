@@ -10,10 +10,11 @@ from threading import Barrier
 from django.db import connection
 from django.utils import timezone
 
-from fleet.models import Approval, Order
+from fleet.models import Approval, Order, ScheduledEvent
 from fleet.operations.errors import Refused
 from tests.factories import Fleet, listing, seconds
 
+BATCH = 20
 LIVE = ("PROPOSED", "WAITING", "GRANTED", "RELAYING", "ACCEPTED")
 
 
@@ -77,9 +78,20 @@ def announce(fleet: Fleet, name: str, ids: Sequence[str], *, hits: Sequence[str]
     fleet.say(name, *[listing(event_id, resources=hits or [name], not_before=due) for event_id in ids])
 
 
-def over(event_id: str) -> None:
-    """Ends a round: what was decided stands in nobody's way any more."""
-    Approval.objects.filter(event__event_id=event_id, state__in=LIVE).update(state="LAPSED")
+def rounds(fleet: Fleet, count: int, kinds: int = 1) -> Iterator[tuple[str, ...]]:
+    """So many rounds, each with fresh events of one set (as many as kinds). Only a few are open at a time."""
+    ids = list(zip(*[event_ids(count, kind) for kind in range(1, kinds + 1)], strict=True))
+    for start in range(0, count, BATCH):
+        batch = ids[start : start + BATCH]
+        # On a busy machine the rounds last longer than a machine stays live unheard.
+        fleet.now = timezone.now()
+        fleet.heard()
+        announce(fleet, "s0a", [event_id for each in batch for event_id in each])
+        for each in batch:
+            yield each
+            # What was decided stands in nobody's way any more.
+            Approval.objects.filter(event__event_id__in=each, state__in=LIVE).update(state="LAPSED")
+            ScheduledEvent.objects.filter(event_id__in=each).update(status="ENDED")
 
 
 def check(event_id: str, *, approvals: int = 1, orders: int | None = None) -> None:
