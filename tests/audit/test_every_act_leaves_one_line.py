@@ -12,7 +12,7 @@ from django.urls import URLPattern
 
 from fleet.api.reference import needs
 from fleet.dashboard.urls import urlpatterns
-from fleet.models import Approval, Entry, Rule
+from fleet.models import Approval, Drill, Entry, Rule
 from fleet.models.entries import ACTING
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
@@ -32,10 +32,12 @@ Step = tuple[str, str, Any]
 
 @pytest.fixture
 def fleet(db: None) -> Fleet:
-    """A set of six with an event, a set of one with another, and a machine whose set nobody stated."""
+    """A set of six with an event, a set of one with another, one without, and a machine whose set nobody stated."""
     found = Fleet(now=datetime.now(UTC))
     factories.announced(found)
     found.enrol("w1", availability_set="standalone:w1")
+    found.enrol("d1", availability_set="dock")
+    found.say("d1")
     found.enrol("stray", availability_set="")
     due = found.now + timedelta(minutes=15)
     found.say("w1", factories.listing(OTHER, resources=("w1",), not_before=due))
@@ -68,6 +70,8 @@ def api_steps(fleet: Fleet) -> Iterator[Step]:
     yield "POST", "events/<str:event_id>/approvals/", (f"{event}approvals/", {"comment": "with two"})
     yield "POST as anna", "approvals/<int:approval_id>/consents/", (f"approvals/{newest(Approval)}/consents/", {})
     yield "POST", "bulk/approvals/", ("bulk/approvals/", {"events": [OTHER], "comment": "and this"})
+    yield "POST", "drills/", ("drills/", {"set": factories.the_set("dock").pk, "comment": "spring"})
+    yield "DELETE", "drills/<int:drill_id>/", (f"drills/{newest(Drill)}/", {"comment": "enough"})
     yield "POST", "rules/", ("rules/", RULE)
     yield "PATCH", "rules/<int:rule_id>/", (f"rules/{newest(Rule)}/", {"enabled": True})
     yield "DELETE", "rules/<int:rule_id>/", (f"rules/{newest(Rule)}/", None)
@@ -87,7 +91,8 @@ def the_line(request_id: str) -> Entry:
     assert len(found) == 1, [(line.kind, line.text) for line in found]
     line = found[0]
     assert line.address == "127.0.0.1"
-    assert line.before != line.after, line.text
+    # A drill changes nothing but itself.
+    assert line.before != line.after or line.kind.startswith("drill_"), line.text
     return line
 
 
@@ -140,7 +145,12 @@ def test_pages_that_only_take_forms_refuse_who_has_not_logged_in_and_who_may_not
 
 NEW = "a whole new harbour"
 PAGES: list[tuple[str, dict[str, str]]] = [
+    (f"/events/{EVENT}/claim/", {"comment": "mine"}),
+    (f"/events/{EVENT}/give-back/", {}),
+    (f"/events/{EVENT}/hold/", {"reason": "let it run"}),
+    (f"/events/{EVENT}/lift/", {}),
     (f"/events/{EVENT}/approve/", {"comment": "go"}),
+    ("/sets/{web}/second-person/", {"second_person": "True"}),
     ("/you/settings/", {"time_zone": "Europe/Berlin", "shortcuts": "on"}),
     ("/you/tokens/", {"name": "deploys", "scopes": "read", "days": "7"}),
     ("/tokens/{token}/end/", {}),

@@ -76,6 +76,7 @@ def costs(client: Client) -> dict[str, int]:
         "page /timeline/": lambda: client.get("/timeline/"),
         "blind spots": lambda: blind_spots.overview(now=now),
         "page /blind-spots/": lambda: client.get("/blind-spots/"),
+        "page /audit/": lambda: client.get("/audit/"),
         "page /rules/": lambda: client.get("/rules/"),
     }
     return {name: len(queries(call)) for name, call in calls.items()}
