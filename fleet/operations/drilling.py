@@ -134,7 +134,10 @@ def stop(*, drill_id: int, by: User, via: str, now: datetime, comment: str = "",
     drill.refresh_from_db()
     reason = f"{by.get_username()} stopped it." + (f" “{comment}”" if comment else "")
     ending = Ending(Outcome.STOPPED, reason)
-    if drill.closed_at is not None or not rehearsing.close(drill, ending, now=now, actor=by.get_username(), via=via):
+    closed = drill.closed_at is None and rehearsing.close(
+        drill, ending, now=now, actor=by.get_username(), via=via, token_name=token_name, why=comment
+    )
+    if not closed:
         raise Refused("too-late", "The drill is over already.")
     drill.refresh_from_db()
     return drill

@@ -146,7 +146,16 @@ def wire_time(at: datetime) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-def close(drill: Drill, ending: Ending, *, now: datetime, actor: str = "Drydock", via: str = "relay") -> bool:
+def close(
+    drill: Drill,
+    ending: Ending,
+    *,
+    now: datetime,
+    actor: str = "Drydock",
+    via: str = "relay",
+    token_name: str = "",
+    why: str = "",
+) -> bool:
     """End a drill whose event is locked: whoever still rehearses is told to stop; False when it had ended already."""
     values = {"closed_at": now, "outcome": ending.outcome.value, "reason": ending.reason}
     if not Drill.objects.filter(pk=drill.pk, closed_at__isnull=True).update(**values):
@@ -186,6 +195,10 @@ def close(drill: Drill, ending: Ending, *, now: datetime, actor: str = "Drydock"
                 set_id=event.availability_set_id,
                 actor=actor,
                 via=via,
+                token_name=token_name,
+                why=why,
+                before={"drill": "running"},
+                after={"drill": ending.outcome.value},
                 outcome=ending.outcome.value,
                 drill=drill.pk,
             )
