@@ -22,7 +22,7 @@ MAX_PATTERN = 200
 # Names that stand for something else where an entry says who.
 TAKEN_NAMES = ("azure", "drydock")
 # Any number will do, as long as nothing else in this database uses it.
-MEMBERS_LOCK = 7_001_171
+MEMBERS_LOCK = 7_001_174
 
 ScopePair = tuple[str, str]
 

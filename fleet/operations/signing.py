@@ -29,7 +29,7 @@ from fleet.operations.entries import COMMAND_LINE, entry, write
 from fleet.operations.errors import Refused
 
 # Two processes may want the first key at once.
-FIRST_KEY_LOCK = 7_001_171
+FIRST_KEY_LOCK = 7_001_173
 NONCE_BYTES = 12
 
 log = structlog.get_logger(__name__)
