@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +22,8 @@ EXAMPLES = ROOT / "examples" / "hooks"
 class Example:
     """One folder of examples on one machine; `Example.set` gives its hooks a variable."""
 
-    def __init__(self, machine: Machine, simulator: RunningSimulator, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, name: str, machine: Machine, simulator: RunningSimulator, patch: pytest.MonkeyPatch) -> None:
+        self.name = name
         self.machine = machine
         self.simulator = simulator
         self._patch = patch
@@ -36,6 +38,24 @@ class Example:
         (folder / name).write_text(program, encoding="utf-8")
         (folder / name).chmod(0o755)
         self.set(PATH=f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def rehearse(self, hook: str) -> str:
+        """What one hook says in a drill; fails where it failed."""
+        ran = subprocess.run(
+            [EXAMPLES / self.name / hook],
+            env={
+                **os.environ,
+                "DRYDOCK_DRILL": "1",
+                "DRYDOCK_EVENT_TYPE": "Reboot",
+                "DRYDOCK_HOOK_TIMEOUT_SECONDS": "5",
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        return ran.stdout
 
     def prepare(self, kind: str = "Reboot", **more: Any) -> tuple[str, str]:
         """The id of a new event, and what the hooks for it said; fails where one of them did."""
@@ -87,7 +107,7 @@ def example(
             url = one_simulator.vm_url("web-vm1")
             machine = Machine(tmp_path, EXAMPLES / name, url, SteppedClock(), timeout=timeout)
             stack.callback(machine.close)
-            return Example(machine, one_simulator, monkeypatch)
+            return Example(name, machine, one_simulator, monkeypatch)
 
         yield make
     for event in one_simulator.events.all():

@@ -78,6 +78,11 @@ def test_the_primary_hands_its_role_over_and_waits_until_it_has(made: Example, n
     assert node.role == "replica"
 
 
+def test_in_a_drill_the_primary_keeps_its_role(made: Example, node: Node) -> None:
+    assert made.rehearse("prepare.d/20-fail-over") == "A drill: pg1 would hand its role over now.\n"
+    assert node.switchovers == []
+
+
 def test_a_replica_has_nothing_to_do(made: Example, node: Node) -> None:
     node.role = "replica"
     _, said = made.prepare()

@@ -96,6 +96,14 @@ def test_nothing_is_started_while_another_event_is_coming(made: Example, units: 
     assert made.recover(second) == "Started web.\n"
 
 
+def test_in_a_drill_everything_runs_on(made: Example, units: Path) -> None:
+    start("web")
+    log(units)
+    said = made.rehearse("prepare.d/40-stop-services")
+    assert said == "A drill: web worker database would be stopped now.\n"
+    assert log(units) == []
+
+
 def test_a_freeze_stops_nothing(made: Example, units: Path) -> None:
     start("web")
     log(units)
