@@ -64,7 +64,7 @@ def test_it_waits_until_the_last_one_has_gone(example: ExampleFactory, client: s
 
 
 def test_one_who_stays_is_a_failure_in_words(example: ExampleFactory, client: socket.socket, drain_file: Path) -> None:
-    made = made_of(example, client, drain_file, timeout=4)
+    made = made_of(example, client, drain_file, timeout=8)
     _, outcome, said = made.try_to_prepare()
     port = client.getpeername()[1]
     assert (outcome, said) == ("failed", f"1 connections to port {port}.\n1 connections are still open.\n")
