@@ -54,8 +54,9 @@ class Keyring:
         if not self._wanted:
             return
         with self._lock:
-            self._keys = {key.id: key.public_key for key in keys}
-            self._state.keep_signing_keys(self._keys)
+            before, self._keys = self._keys, {key.id: key.public_key for key in keys}
+            if self._keys != before:
+                self._state.keep_signing_keys(self._keys)
 
     def hear(self, words: Sequence[wire.KeyWord]) -> None:
         """Take news of keys, as far as a trusted key signed them. The last key is never given up."""

@@ -85,11 +85,12 @@ def test_a_timeline_has_pages_too(fleet: factories.Fleet, viewer: Caller) -> Non
     [
         ("sets/", 7),
         ("machines/", 3),
-        ("events/", 6),
+        ("events/", 7),
         ("events/{event}/", 14),
         ("events/{event}/timeline/", 3),
         ("events/{event}/documents/", 6),
-        ("approvals/{approval}/", 4),
+        # While it is on its way: who is asked next takes what the relay judges by.
+        ("approvals/{approval}/", 13),
     ],
 )
 def test_the_number_of_queries_does_not_grow(viewer: Caller, address: str, most: int, db: None) -> None:

@@ -44,7 +44,7 @@ def test_the_calls_are_shown_and_the_policy_is_not_broken(address: str, page: Pa
     )
     page.goto(f"{address}/api/docs/")
     expect(page.get_by_text("Scheduled events by time left, then newest first")).to_be_visible()
-    page.get_by_text("Approve: start the event now", exact=True).click()
+    page.get_by_text("Approve: start the event now, once it is prepared, or at a time", exact=True).click()
     expect(page.get_by_text("Idempotency-Key", exact=True)).to_be_visible()
     assert complaints == []
     assert elsewhere == []
