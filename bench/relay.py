@@ -20,7 +20,7 @@ from bench.ring import Demo, start, until
 from bench.stage import Stage
 from bench.table import Line
 
-ROUNDS = int(os.environ.get("RELAY_ROUNDS", "60"))
+ROUNDS = int(os.environ.get("RELAY_ROUNDS", "25"))
 WITHOUT_REDIS = 5
 HERD = 1000
 

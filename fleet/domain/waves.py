@@ -207,7 +207,9 @@ def sentence_of(
         case Phase.WAITS:
             ahead = sum(other.phase is Phase.WAITS and other.turn < member.turn for other in members)
             if ahead or judgement.do is not Do.STAY:
-                return f"{ahead} {'is' if ahead == 1 else 'are'} before it." if ahead else judgement.reason
+                if not ahead:
+                    return judgement.reason
+                return "One event goes before it." if ahead == 1 else f"{ahead} events go before it."
             return judgement.reason
         case Phase.IN_FLIGHT:
             if member.event_status is EventStatus.STARTED:
