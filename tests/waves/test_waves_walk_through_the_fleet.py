@@ -86,7 +86,11 @@ def test_a_wave_goes_one_after_the_other_and_says_when_it_is_done() -> None:
     shown = projections.detail(wave_id=wave.pk, now=walk.fleet.now)
     assert shown is not None
     assert shown.reason == "It waits for the Reboot of vm1, which is on its way to Azure."
-    assert [one.sentence for one in shown.members] == ["On its way to Azure.", shown.reason, "1 is before it."]
+    assert [one.sentence for one in shown.members] == [
+        "On its way to Azure.",
+        shown.reason,
+        "One event goes before it.",
+    ]
 
     walk.goes(FIRST)
     assert walk.states() == ["CONFIRMED", "GRANTED", "WAITING"]
