@@ -55,7 +55,8 @@ class LongestFirst(LoadFileScheduling):
         return "in a browser" if nodeid.startswith(IN_A_BROWSER) else super()._split_scope(nodeid)
 
 
-@pytest.hookimpl(optionalhook=True)
+# First: xdist answers with the number of cores, and the first answer counts.
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None
