@@ -83,11 +83,16 @@ def next_step(
     if facts.status is EventStatus.STARTED:
         if fresh:
             return NOTHING
+        failed = any(order.outcome == "failed" for order in orders)
+        if (out or failed) and not _early(facts):
+            # Azure starts an event by itself from NotBefore on: nothing tells that it was us.
+            reason = "The event started at NotBefore or later, and no machine told that Azure had accepted its order."
+            return Step(Do.LAPSE, reason=reason, inferred=True)
         if out:
             return Step(
                 Do.CONFIRM, reason="Started was seen while an order was out whose receipt never came.", inferred=True
             )
-        if any(order.outcome == "failed" for order in orders):
+        if failed:
             reason = "Started was seen after a machine had asked Azure and got no answer."
             return Step(Do.CONFIRM, reason=reason, inferred=True)
         if untold and _early(facts):

@@ -277,6 +277,16 @@ def test_started_after_a_machine_asked_and_got_no_answer_is_confirmed_by_inferen
     assert not the_event().approved_elsewhere
 
 
+def test_started_from_not_before_on_without_a_receipt_is_not_claimed_as_ours() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    fleet.later(901)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert (after(approval).state, approval.inferred) == ("LAPSED", True)
+    assert "no machine told that Azure had accepted" in approval.reason
+    assert not the_event().approved_elsewhere
+
+
 def test_what_an_order_of_ours_may_have_started_is_not_told_as_approved_elsewhere() -> None:
     fleet = Fleet()
     approval = relayed(fleet)
