@@ -14,7 +14,7 @@ from fleet.dashboard.views import event_answer
 from fleet.domain.conditions import When
 from fleet.domain.guards import TAKE_REASONS
 from fleet.domain.states import ApprovalState
-from fleet.operations import claiming, deciding
+from fleet.operations import claiming, deciding, reconsidering
 from fleet.operations.errors import Refused
 from fleet.projections import approvals, events
 
@@ -93,7 +93,9 @@ def withdraw(request: HttpRequest, approval_id: int) -> HttpResponse:
     form = WithdrawalForm(request.POST)
     comment = form.cleaned_data["comment"] if form.is_valid() else ""
     try:
-        deciding.withdraw(approval_id=approval_id, by=person(request), via="page", comment=comment, now=timezone.now())
+        reconsidering.withdraw(
+            approval_id=approval_id, by=person(request), via="page", comment=comment, now=timezone.now()
+        )
     except Refused as refusal:
         return refused(request, found.event_id, refusal)
     return decided(request, found.event_id, "Withdrawn. The event waits for a decision again.")
@@ -109,7 +111,7 @@ def consent(request: HttpRequest, approval_id: int) -> HttpResponse:
     try:
         if not form.is_valid():
             raise Refused("validation", "The comment may have up to 2,000 characters.")
-        approval = deciding.consent(
+        approval = reconsidering.consent(
             approval_id=approval_id,
             by=person(request),
             via="page",

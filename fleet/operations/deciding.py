@@ -11,14 +11,14 @@ from django.db import IntegrityError, connection, transaction
 from fleet.domain.conditions import LATER, When
 from fleet.domain.entries import EntryKind
 from fleet.domain.guards import EventFacts, Guard, Need, guards, who_is_asked
-from fleet.domain.states import LOOKS, ApprovalState, EventStatus
+from fleet.domain.states import ApprovalState
 from fleet.models import Approval, Order, Rule, ScheduledEvent, Wave
 from fleet.models.facts import load_facts
-from fleet.operations import bells, folding, holding, relaying
+from fleet.operations import bells, folding, relaying
 from fleet.operations.entries import entry, write
 from fleet.operations.errors import Refused
 from fleet.operations.overcoming import overcome, told
-from fleet.operations.rights import require_approve, require_override
+from fleet.operations.rights import require_approve
 
 MAX_TEXT = 2000
 # The first key of the advisory locks that keep decisions about one service or set apart.
@@ -149,7 +149,7 @@ def _decide(event_pk: int, decider: Decider, plan: Plan, *, now: datetime) -> Ap
     if plan.when is When.TIME and plan.due_at is not None:
         # The hours without approvals that count are those in which it is to go.
         facts = replace(facts, windows=load_facts([event_pk], now=plan.due_at)[event_pk].windows)
-    found = _asked(facts, plan.when, now=now, expected_version=plan.expected_version)
+    found = asked(facts, plan.when, now=now, expected_version=plan.expected_version)
     overridden = overcome(facts, found, decider.by, plan.overrides or {})
     proposal = any(guard.needs is Need.SECOND for guard in found)
     if proposal and decider.by is None:
@@ -202,7 +202,7 @@ def _decide(event_pk: int, decider: Decider, plan: Plan, *, now: datetime) -> Ap
     return approval
 
 
-def _asked(facts: EventFacts, when: When, *, now: datetime, expected_version: int | None = None) -> list[Guard]:
+def asked(facts: EventFacts, when: When, *, now: datetime, expected_version: int | None = None) -> list[Guard]:
     """The guards that count for such a decision; all of them are asked again when it goes."""
     found = guards(facts, now=now, expected_version=expected_version)
     return [guard for guard in found if guard.code not in LATER.get(when, ())]
@@ -252,129 +252,3 @@ def _words(state: ApprovalState, decider: Decider, plan: Plan) -> tuple[EntryKin
     if state is ApprovalState.WAITING:
         return EntryKind.APPROVAL_PLANNED, f"{who} approved: {what}.{said}"
     return EntryKind.APPROVAL_GRANTED, f"{who} approved: {what}.{said}"
-
-
-def withdraw(
-    *, approval_id: int, by: User, via: str, now: datetime, comment: str = "", token_name: str = ""
-) -> Approval:
-    """Take an approval back before an order was offered. What a rule decided is held then: no rule decides it again.
-
-    Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`.
-    """
-    require_approve(by, verb="Withdrawing")
-    comment = cleaned(comment)
-    event_pk = _event_of(approval_id)
-    with transaction.atomic():
-        facts = judged(event_pk, now=now)
-        approval = Approval.objects.select_related("event").get(pk=approval_id)
-        require_approve(by, facts.place, verb="Withdrawing")
-        if Order.objects.filter(approval=approval).exists():
-            look = LOOKS[ApprovalState(approval.state)]
-            raise Refused(
-                "too-late", f"It cannot be withdrawn: an order was offered to a machine. It stands at: {look.label}."
-            )
-        name = by.get_username()
-        said = f" “{comment}”" if comment else ""
-        closed = relaying.close(
-            approval,
-            ApprovalState.WITHDRAWN,
-            facts=facts,
-            now=now,
-            reason=f"{name} withdrew it.{said}",
-            actor=name,
-            via=via,
-            token_name=token_name,
-            why=comment,
-        )
-        if not closed:
-            look = LOOKS[ApprovalState(approval.state)]
-            raise Refused("too-late", f"It cannot be withdrawn, since it has ended: {look.label}. {approval.reason}")
-        if approval.decided_by_id is None and facts.hold is None and facts.status is EventStatus.SCHEDULED:
-            holding.write_hold(
-                facts,
-                event_pk,
-                text=f"{name} withdrew what the rule decided, so rules leave it alone.{said}",
-                reason=comment or "What the rule decided was withdrawn.",
-                by=by,
-                via=via,
-                token_name=token_name,
-                now=now,
-            )
-    approval.refresh_from_db()
-    return approval
-
-
-def consent(
-    *,
-    approval_id: int,
-    by: User,
-    via: str,
-    now: datetime,
-    comment: str = "",
-    token_name: str = "",
-    overrides: Mapping[str, str] | None = None,
-) -> Approval:
-    """The second person agrees to a proposal: never the one who proposed it. It goes then, or waits for its condition.
-
-    The guards are asked again: those that the proposer overcame stay so, a new one takes a reason in `overrides`.
-    Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`, `guarded` (details `guards`).
-    """
-    require_override(by, verb="Being the second person")
-    comment = cleaned(comment)
-    reasons = {code: cleaned(reason, what="reason") for code, reason in (overrides or {}).items()}
-    event_pk = _event_of(approval_id)
-    with alone_with(event_pk):
-        facts = judged(event_pk, now=now)
-        approval = Approval.objects.select_related("event", "decided_by").get(pk=approval_id)
-        require_override(by, facts.place, verb="Being the second person")
-        if approval.state != ApprovalState.PROPOSED.value:
-            look = LOOKS[ApprovalState(approval.state)]
-            raise Refused("too-late", f"It waits for no second person (any more). It stands at: {look.label}.")
-        if approval.decided_by_id == by.pk:
-            raise Refused("not-permitted", "The second person has to be somebody else: you proposed it yourself.")
-        before = {one["code"] for one in approval.overrides} | {"already-decided"}
-        found = [g for g in _asked(facts, When(approval.when), now=now) if g.code not in before]
-        name = by.get_username()
-        agreed = [
-            {"code": g.code, "sentence": g.sentence, "reason": comment or f"{name} agreed as the second person."}
-            for g in found
-            if g.needs is Need.SECOND
-        ]
-        # What stands here was overcome by the two of them; what comes later was seen by nobody.
-        overridden = [*approval.overrides, *overcome(facts, found, by, reasons), *agreed]
-        at_once = approval.when == When.NOW.value
-        target = ApprovalState.GRANTED if at_once else ApprovalState.WAITING
-        columns = {"consented_by": by, "consented_at": now, "consent_comment": comment, "overrides": overridden}
-        if not relaying.move(approval, target, **columns, **({"granted_at": now} if at_once else {})):
-            raise Refused("too-late", "Somebody was first: it waits for no second person any more.")
-        write(
-            [
-                entry(
-                    EntryKind.APPROVAL_CONSENTED,
-                    f"{name} agreed as the second person." + (f" “{comment}”" if comment else ""),
-                    at=now,
-                    event_id=event_pk,
-                    set_id=facts.set_id,
-                    approval_id=approval.pk,
-                    actor=name,
-                    via=via,
-                    token_name=token_name,
-                    why=comment,
-                    before={"approval": ApprovalState.PROPOSED.value},
-                    after={"approval": target.value},
-                    overrides=overridden,
-                )
-            ]
-        )
-        if at_once:
-            relaying.offer(approval, facts, who_is_asked(facts)[0], now=now)
-        transaction.on_commit(lambda: bells.hint_relay(approval.pk))
-    approval.refresh_from_db()
-    return approval
-
-
-def _event_of(approval_id: int) -> int:
-    event_pk = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
-    if event_pk is None:
-        raise Refused("unknown-approval", "There is no approval of this id.")
-    return event_pk

@@ -5,7 +5,7 @@ from django.contrib.auth.models import User
 
 from fleet.domain.conditions import When
 from fleet.models import Approval, AvailabilitySet
-from fleet.operations import deciding, naming
+from fleet.operations import naming, reconsidering
 from fleet.operations.deciding import Plan
 from tests.deciding.asking import OTHER, by_rule, codes, entries, held, orders, refused, two_events
 from tests.factories import (
@@ -36,7 +36,7 @@ def proposed(fleet: Fleet, by: User | None = None, **fields: object) -> Approval
 
 
 def agree(fleet: Fleet, approval: Approval, by: User, **fields: object) -> Approval:
-    return deciding.consent(approval_id=approval.pk, by=by, via="page", now=fleet.now, **fields)  # type: ignore[arg-type]
+    return reconsidering.consent(approval_id=approval.pk, by=by, via="page", now=fleet.now, **fields)  # type: ignore[arg-type]
 
 
 def test_it_is_proposed_and_nobody_is_asked_yet(fleet: Fleet) -> None:

@@ -9,7 +9,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from fleet.models import Approval, Entry, Order
-from fleet.operations import deciding, relaying
+from fleet.operations import reconsidering, relaying
 from fleet.operations.errors import Refused
 from tests.factories import EVENT, Fleet, announced, listing, open_order, operator, seconds, viewer
 
@@ -100,7 +100,7 @@ def test_an_offered_approval_cannot_be_withdrawn() -> None:
     fleet = Fleet()
     announced(fleet)
     approval = fleet.approve()
-    error = refused(lambda: deciding.withdraw(approval_id=approval.pk, by=operator(), via="page", now=fleet.now))
+    error = refused(lambda: reconsidering.withdraw(approval_id=approval.pk, by=operator(), via="page", now=fleet.now))
     assert error.code == "too-late"
 
 

@@ -9,7 +9,7 @@ from django.test import Client
 
 from fleet.domain.conditions import When
 from fleet.models import Approval, AvailabilitySet, Claim, Hold, Order, ScheduledEvent
-from fleet.operations import claiming, deciding, judging, relaying, sweeping
+from fleet.operations import claiming, deciding, judging, reconsidering, relaying, sweeping
 from fleet.operations.deciding import Decider, Plan
 from fleet.operations.errors import Refused
 from tests.deciding.asking import a_rule
@@ -128,9 +128,9 @@ def test_one_of_two_second_persons_agrees_and_a_withdrawal_is_one_or_the_other()
         for (event_id,) in rounds(fleet, ROUNDS):
             pk = fleet.approve(event_id, by=otto).pk
             results = racing.at_once(
-                partial(deciding.consent, approval_id=pk, by=anna, via="page", now=fleet.now),
-                partial(deciding.consent, approval_id=pk, by=axel, via="page", now=fleet.now),
-                partial(deciding.withdraw, approval_id=pk, by=otto, via="page", now=fleet.now),
+                partial(reconsidering.consent, approval_id=pk, by=anna, via="page", now=fleet.now),
+                partial(reconsidering.consent, approval_id=pk, by=axel, via="page", now=fleet.now),
+                partial(reconsidering.withdraw, approval_id=pk, by=otto, via="page", now=fleet.now),
             )
             assert {loser.code for loser in told(results)} == {"too-late"}
             approval = Approval.objects.get(pk=pk)
@@ -149,7 +149,7 @@ def test_a_withdrawal_and_the_offer_are_one_or_the_other() -> None:
             pk = fleet.approve(event_id, by=otto, when=When.TIME, due_at=fleet.now + seconds(1)).pk
             later = fleet.now + seconds(2)
             withdrawn, _ = racing.at_once(
-                partial(deciding.withdraw, approval_id=pk, by=otto, via="page", now=later),
+                partial(reconsidering.withdraw, approval_id=pk, by=otto, via="page", now=later),
                 partial(judging.take_on, approval_id=pk, now=later, via="celery"),
             )
             approval = Approval.objects.get(pk=pk)

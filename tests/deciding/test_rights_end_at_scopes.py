@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 
 from fleet.domain.conditions import When
 from fleet.models import AvailabilitySet, Scope
-from fleet.operations import claiming, deciding
+from fleet.operations import claiming, reconsidering
 from tests.deciding.asking import refused
 from tests.factories import EVENT, Fleet, announced, approver, listing, operator, seconds
 
@@ -62,8 +62,8 @@ def test_every_act_ends_there(fleet: Fleet) -> None:
         lambda: claiming.claim(**about),  # type: ignore[arg-type]
         lambda: claiming.hold(**about, reason="x"),  # type: ignore[arg-type]
         lambda: claiming.lift(**about),  # type: ignore[arg-type]
-        lambda: deciding.withdraw(approval_id=planned.pk, by=outside, via="page", now=fleet.now),
-        lambda: deciding.consent(approval_id=planned.pk, by=outside, via="page", now=fleet.now),
+        lambda: reconsidering.withdraw(approval_id=planned.pk, by=outside, via="page", now=fleet.now),
+        lambda: reconsidering.consent(approval_id=planned.pk, by=outside, via="page", now=fleet.now),
     ]
     for act in acts:
         error = refused(act)

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.domain.conditions import When
 from fleet.models import Approval, Hold
-from fleet.operations import deciding
+from fleet.operations import reconsidering
 from fleet.operations.deciding import Plan
 from tests.deciding.asking import by_rule, entries, refused
 from tests.factories import Fleet, announced, listing, operator, seconds, viewer
@@ -19,7 +19,7 @@ def fleet() -> Fleet:
 
 def withdraw(fleet: Fleet, approval: Approval, **fields: object) -> Approval:
     who = {"by": operator("olga"), "via": "page", "now": fleet.now, **fields}
-    return deciding.withdraw(approval_id=approval.pk, **who)  # type: ignore[arg-type]
+    return reconsidering.withdraw(approval_id=approval.pk, **who)  # type: ignore[arg-type]
 
 
 def test_what_waits_is_withdrawn_and_the_event_waits_for_a_decision_again(fleet: Fleet) -> None:

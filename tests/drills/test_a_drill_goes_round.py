@@ -10,7 +10,7 @@ from fleet.domain import drills
 from fleet.domain.documents import EVENT_ID
 from fleet.domain.drills import in_drill
 from fleet.models import Entry, Head, Rehearsal, ScheduledEvent, Sighting
-from fleet.operations import beginning, deciding, drilling
+from fleet.operations import beginning, drilling, reconsidering
 from fleet.operations.errors import Refused
 from fleet.projections import events
 from tests.drills.walking import Walk, answer, begin, hooks, say, the_order, waiting
@@ -144,7 +144,7 @@ def test_the_usual_guards_and_second_persons_are_asked_for_as_in_earnest() -> No
     assert {guard["code"] for guard in refusal.value.details["guards"]} == {"lost-for-good"}
     approval = fleet.approve(walk.event.event_id, overrides={"lost-for-good": "it is a drill"})
     assert approval.state == "PROPOSED"
-    deciding.consent(approval_id=approval.pk, by=approver(), via="page", now=fleet.now)
+    reconsidering.consent(approval_id=approval.pk, by=approver(), via="page", now=fleet.now)
     approval.refresh_from_db()
     assert approval.state == "GRANTED"
 

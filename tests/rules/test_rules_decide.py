@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from fleet.models import Approval, AvailabilitySet, Entry, Hold, Order, Rule, ScheduledEvent
-from fleet.operations import claiming, deciding, rules, ruling, windows
+from fleet.operations import claiming, reconsidering, rules, ruling, windows
 from fleet.operations.errors import Refused
 from tests.factories import EVENT, Fleet, admin, announced, listing, open_order, operator, seconds, the_event
 from tests.rules.conftest import made
@@ -156,7 +156,7 @@ def test_a_withdrawn_decision_of_a_rule_is_not_made_again(fleet: Fleet) -> None:
     announced(fleet)
     approval = Approval.objects.get()
     assert approval.state == "WAITING"
-    deciding.withdraw(approval_id=approval.pk, by=operator(), via="page", now=fleet.now, comment="not tonight")
+    reconsidering.withdraw(approval_id=approval.pk, by=operator(), via="page", now=fleet.now, comment="not tonight")
     fleet.advance()
     assert [one.state for one in Approval.objects.all()] == ["WITHDRAWN"]
 
@@ -175,7 +175,7 @@ def test_what_a_person_has_withdrawn_or_azure_refused_is_left_alone(fleet: Fleet
     announced(fleet)
     approval = fleet.approve()
     Order.objects.all().delete()
-    deciding.withdraw(approval_id=approval.pk, by=operator(), via="page", now=fleet.now)
+    reconsidering.withdraw(approval_id=approval.pk, by=operator(), via="page", now=fleet.now)
     made()
     fleet.advance()
     assert Approval.objects.count() == 1

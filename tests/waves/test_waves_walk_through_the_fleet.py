@@ -7,7 +7,7 @@ import pytest
 
 from fleet.domain.states import ApprovalState
 from fleet.models import Approval, AvailabilitySet, Entry, Wave
-from fleet.operations import beginning, claiming, deciding, relaying, waves
+from fleet.operations import beginning, claiming, deciding, reconsidering, relaying, waves
 from fleet.operations.errors import Refused
 from fleet.projections import events, timeline
 from fleet.projections import waves as projections
@@ -170,7 +170,7 @@ def test_an_event_that_is_withdrawn_cancelled_or_too_late_is_left_out() -> None:
     walk = Walk()
     wave = walk.begin(FIRST, SECOND, THIRD)
     second = Approval.objects.get(event__event_id=SECOND)
-    deciding.withdraw(approval_id=second.pk, by=operator(), via="page", now=walk.fleet.now, comment="not this one")
+    reconsidering.withdraw(approval_id=second.pk, by=operator(), via="page", now=walk.fleet.now, comment="not this one")
     walk.goes(FIRST)
     assert walk.states() == ["CONFIRMED", "WITHDRAWN", "GRANTED"]
     walk.fleet.later(1)

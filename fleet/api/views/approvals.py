@@ -14,7 +14,7 @@ from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once
 from fleet.api.shapes.approvals import ApprovalSerializer
 from fleet.api.shapes.deciding import ApproveSerializer, ConsentSerializer
 from fleet.api.shapes.requests import WithdrawSerializer
-from fleet.operations import deciding
+from fleet.operations import deciding, reconsidering
 from fleet.projections import relaying
 
 
@@ -57,7 +57,7 @@ class Approval(Call):
     )
     def delete(self, request: Request, approval_id: int) -> Response:
         wanted = self.read(WithdrawSerializer, request)
-        deciding.withdraw(
+        reconsidering.withdraw(
             approval_id=approval_id,
             by=person_of(request),
             via="api",
@@ -86,7 +86,7 @@ class Consents(Call):
         wanted = self.read(ConsentSerializer, request)
 
         def act() -> Any:
-            deciding.consent(
+            reconsidering.consent(
                 approval_id=approval_id,
                 by=person_of(request),
                 via="api",
