@@ -127,5 +127,6 @@ def _freeze_redis(stage: Stage) -> list[int]:
 def _line(what: str, times: list[float], most: int) -> Line:
     ordered = sorted(times)
     p99 = ordered[min(int(len(ordered) * 0.99), len(ordered) - 1)] * 1000
+    print(f"{what}: {len(times)} rounds", flush=True)
     beside = f"p99 of {len(times)}: {p99:.0f} ms, worst {ordered[-1] * 1000:.0f} ms, at most {most:,}"
     return Line(what, f"{median(times) * 1000:.0f} ms", beside)

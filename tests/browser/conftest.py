@@ -36,7 +36,8 @@ def of_this_run() -> Urls:
     return Urls(database=database_named(str(connection.settings_dict["NAME"])), redis=os.environ["REDIS_URL"])
 
 
-@pytest.fixture(scope="session")
+# Of this package alone: it sweeps the worker's test database by the real clock, which other tests must not meet.
+@pytest.fixture(scope="package")
 def one_gateway(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     with running_gateway(of_this_run(), tmp_path_factory.mktemp("gateway")) as it:
         yield it

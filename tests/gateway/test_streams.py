@@ -214,7 +214,7 @@ def test_a_stream_pings_ends_itself_and_is_counted(servers: Urls, token: str, fo
         wait_for(lambda: listen(gateway, token).status_code == 200, seconds=20, what="the timelines can be read")
         began = time.monotonic()
         with closing(listen(gateway, token)) as answer:
-            assert gateway.metric("drydock_streams") >= 1
+            wait_for(lambda: gateway.metric("drydock_streams") >= 1, seconds=20, what="the stream is counted")
             text = answer.text
         assert 1.2 < time.monotonic() - began < 10
         assert 1 <= text.count(": ping\n\n") <= 4
@@ -225,7 +225,7 @@ def test_a_reader_that_goes_away_is_noticed(gateway: Gateway, token: str) -> Non
     answer = listen(gateway, token)
     stream = events(answer)
     next(stream)
-    assert gateway.metric("drydock_streams") >= 1
+    wait_for(lambda: gateway.metric("drydock_streams") >= 1, seconds=20, what="the stream is counted")
     answer.close()
     wait_for(lambda: gateway.metric("drydock_streams") == 0, seconds=20, what="no stream is left")
 
