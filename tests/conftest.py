@@ -26,7 +26,16 @@ from pytest_django.plugin import DjangoDbBlocker
 from fleet.embedded import Urls, valkey
 
 # In CI these must run; a skip there means that nobody looked.
-NEVER_SKIPPED_IN_CI = ("browser", "flow", "fault")
+NEVER_SKIPPED_IN_CI = ("browser", "flow", "fault", "faults")
+# Here real processes keep real time on machines that others use, too: what fails is played once more, and the summary
+# names it. What fails twice has failed.
+REAL_TIME = tuple(
+    f"tests/{folder}/"
+    for folder in (
+        "agent", "browser", "conformance", "containers", "demo", "embedded", "faults", "flow", "gateway", "hooks",
+        "redis_maintenance", "simulator",
+    )
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,6 +43,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if browser:
         # Playwright leaves an event loop in this thread, also for the tests that follow; Django refuses models there.
         os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    for item in items:
+        if item.nodeid.startswith(REAL_TIME):
+            item.add_marker(pytest.mark.flaky(reruns=1))
     if not shutil.which("chromium"):
         for item in browser:
             item.add_marker(pytest.mark.skip(reason="no chromium here; `make browser` installs it on Debian"))
