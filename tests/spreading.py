@@ -21,6 +21,7 @@ IN_A_BROWSER = ("tests/browser/", "tests/demo/", "tests/api/test_docs_page_in_a_
 FIRST = (
     *IN_A_BROWSER,
     "tests/faults/",
+    "tests/deciding/test_races.py",
     "tests/flow/",
     "tests/redis_maintenance/test_faults.py",
     "tests/merging/test_the_merging_agrees_with_a_plain_model.py",

@@ -17,8 +17,8 @@ from tests.deciding.racing import a_fleet, announce, check, crew, rounds, told
 from tests.factories import EVENT, approver, operator, seconds
 
 pytestmark = pytest.mark.django_db(transaction=True)
-# A round takes some 30 ms where nothing else runs; `RACE_ROUNDS=2000` plays more.
-ROUNDS = int(os.environ.get("RACE_ROUNDS", "120"))
+# A round takes some 80 ms; `RACE_ROUNDS=2000` plays more.
+ROUNDS = int(os.environ.get("RACE_ROUNDS", "200"))
 SWEPT = 20
 
 
