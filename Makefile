@@ -6,8 +6,11 @@ DEMO_READY := .venv/ready-demo
 DEV_READY := .venv/ready-dev
 SOURCES := requirements/uv.txt pyproject.toml agents/pyproject.toml CHANGELOG.md
 
+# Set in many containers; then each process of the demo and of the tests would compile all of Django anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := install
-.PHONY: install demo test check lint types docs lock browser bench soak faults clean
+.PHONY: install demo test test-long check lint types docs lock browser bench soak faults clean
 
 install: $(DEV_READY)
 .venv: $(DEV_READY)
@@ -32,8 +35,13 @@ $(DEMO_READY): requirements/demo.txt $(SOURCES)
 demo: $(DEMO_READY)
 	@exec $(BIN)/python manage.py demo
 
+# Every promise, in minutes; of what searches for long a small share.
 test: $(DEV_READY)
-	@exec $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+	@exec $(BIN)/python -m pytest -n auto --dist loadfile -m "not long" $(ARGS)
+
+# What needs many minutes: every search in full, packages, programs of others, hundreds of races, rounds of kills.
+test-long: $(DEV_READY)
+	@exec $(BIN)/python -m pytest -n auto --dist loadfile -m "long or hypothesis" --hypothesis-profile=whole $(ARGS)
 
 check: $(DEV_READY) lint types docs
 	@$(BIN)/python requirements/lock.py --check
@@ -65,7 +73,7 @@ bench: $(DEV_READY)
 # LINES_SEED tell other stories.
 soak: $(DEV_READY)
 	@LINES=$${LINES:-1000000} $(BIN)/python -m pytest tests/caches/test_lines_are_read.py $(ARGS)
-	@MODEL_STEPS=$${MODEL_STEPS:-1000000} $(BIN)/python -m pytest tests/merging/test_the_merging_agrees_with_a_plain_model.py $(ARGS)
+	@MODEL_STEPS=$${MODEL_STEPS:-1000000} $(BIN)/python -m pytest tests/events/test_the_merging_agrees_with_a_plain_model.py $(ARGS)
 
 # Rounds of kill -9 with the whole ring running; ROUNDS=1 SEED=n plays round n again.
 faults: $(DEV_READY)

@@ -22,7 +22,7 @@ from bench.table import Line
 
 ROUNDS = int(os.environ.get("RELAY_ROUNDS", "25"))
 WITHOUT_REDIS = 5
-HERD = 1000
+MACHINES = 1000
 
 
 class Clicker:
@@ -91,11 +91,11 @@ def measure(stage: Stage) -> list[Line]:
     headers = {"Authorization": f"Bearer {demo.credentials['admin']['token']}"}
     answer = requests.post(f"{demo.url}/api/v1/join-tokens/", json={"comment": "measured"}, headers=headers, timeout=10)
     answer.raise_for_status()
-    herd = stage.start(["-m", "bench.herd", demo.url, answer.json()["token"], str(HERD)])
-    until(lambda: "hold their calls" in stage.said(herd) or herd.poll() is not None, seconds=180)
+    others = stage.start(["-m", "bench.load_fleet", demo.url, answer.json()["token"], str(MACHINES)])
+    until(lambda: "hold their calls" in stage.said(others) or others.poll() is not None, seconds=180)
     time.sleep(2)
-    lines.append(_line(f"the same, {HERD} more machines", [clicker.round() for _ in range(ROUNDS)], 1000))
-    herd.terminate()
+    lines.append(_line(f"the same, {MACHINES} more machines", [clicker.round() for _ in range(ROUNDS)], 1000))
+    others.terminate()
     frozen = _freeze_redis(stage)
     try:
         lines.append(_line("the same, Redis frozen", [clicker.round() for _ in range(WITHOUT_REDIS)], 10_000))

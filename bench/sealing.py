@@ -24,17 +24,17 @@ FROM generate_series(1, %s) AS number
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
     django.setup()
-    from fleet.operations import sealing, verifying  # noqa: PLC0415 - models want Django set up
+    from fleet.operations.timeline import seal, verify  # noqa: PLC0415
 
     call_command("migrate", verbosity=0)
     with connection.cursor() as cursor:
         cursor.execute(FILL, [ROWS])
     began = time.monotonic()
-    sealed = sealing.seal(now=datetime.now(UTC), via="bench", most_seals=1_000)
+    sealed = seal.seal(now=datetime.now(UTC), via="bench", most_seals=1_000)
     seconds = time.monotonic() - began
     print(f"sealed: {sealed.rows} rows in {seconds:.1f} s, {sealed.rows / seconds:,.0f} rows/s")
     began = time.monotonic()
-    found = verifying.verify(now=datetime.now(UTC), tell=print)
+    found = verify.verify(now=datetime.now(UTC), tell=print)
     seconds = time.monotonic() - began
     print(f"verified: {found.rows} rows in {seconds:.1f} s, {found.rows / seconds:,.0f} rows/s")
     print(f"most memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")

@@ -19,7 +19,7 @@ import psycopg
 import requests
 
 from fleet.embedded import servers
-from fleet.embedded.leash import leashed
+from fleet.embedded.parent_death import bound
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -42,7 +42,7 @@ class Stage:
         log = (self.folder / f"child-{len(self.children)}.log").open("wb")
         self.stack.callback(log.close)
         child = subprocess.Popen(
-            leashed([sys.executable, *command]),
+            bound([sys.executable, *command]),
             env={**self.environment, **variables},
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
@@ -78,7 +78,7 @@ class Stage:
 
     def manage(self, *arguments: str) -> str:
         """A management command's output."""
-        command = leashed([sys.executable, str(ROOT / "manage.py"), *arguments])
+        command = bound([sys.executable, str(ROOT / "manage.py"), *arguments])
         return subprocess.run(
             command, env=self.environment, cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE
         ).stdout

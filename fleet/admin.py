@@ -14,7 +14,8 @@ from django.db.models import BinaryField, Model
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from fleet.operations import membership
+from fleet.domain import actor
+from fleet.operations.people import accounts
 
 if TYPE_CHECKING:
     AnyModelAdmin = admin.ModelAdmin[Any]
@@ -53,17 +54,16 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
         return False
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
-        request.META["drydock.before"] = membership.shown(User.objects.get(pk=obj.pk)) if change else None
+        request.META["drydock.before"] = accounts.shown(User.objects.get(pk=obj.pk)) if change else None
         super().save_model(request, obj, form, change)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
         assert isinstance(request.user, User)  # noqa: S101
-        membership.note_change(
+        accounts.note_change(
             User.objects.get(pk=form.instance.pk),
             before=request.META["drydock.before"],
-            by=request.user,
-            via="page",
+            actor=actor.person(request.user, "page"),
             now=timezone.now(),
         )
 
@@ -73,7 +73,7 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
         answer = super().user_change_password(request, id, form_url)
         changed = User.objects.filter(pk=id).exclude(password=before).first() if before is not None else None
         if changed is not None and isinstance(request.user, User):
-            membership.note_password(changed, now=timezone.now(), by=request.user, via="page")
+            accounts.note_password(changed, now=timezone.now(), actor=actor.person(request.user, "page"))
         return answer
 
 

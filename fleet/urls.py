@@ -12,4 +12,4 @@ urlpatterns = [
     path("", include("fleet.dashboard.urls")),
 ]
 
-handler404 = "fleet.dashboard.decisions.not_found"
+handler404 = "fleet.dashboard.pages.not_found"

@@ -14,11 +14,20 @@ from email.utils import format_datetime
 from typing import Any
 from uuid import uuid4
 
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from drydock_agent import wire
 
+from fleet.domain import actor
+from fleet.domain.actor import Actor
 from fleet.models import Approval, AvailabilitySet, Machine, Order, ScheduledEvent
-from fleet.operations import deciding, enrolment, keeping, presence, receipts, relaying, reporting, sweeping
+from fleet.operations import reconcile
+from fleet.operations import record as reporting
+from fleet.operations.approvals import approve as deciding
+from fleet.operations.approvals.approve import Plan
+from fleet.operations.intake import keep, presence
+from fleet.operations.machines import enrolment, join_tokens
+from fleet.operations.orders import receipts, relay
+from tests.rows import PersonFactory
 
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
 EVENT = "C7061BAC-AFDC-4513-B24B-AA5F13A16123"
@@ -79,15 +88,15 @@ class Agent:
     seq: int = 0
     incarnation: int = 0
 
-    def report(self, data: keeping.Data, *, kind: str, at: datetime) -> keeping.ParsedReport:
+    def report(self, data: keep.Data, *, kind: str, at: datetime) -> keep.ParsedReport:
         """The next numbered report."""
         self.seq += 1
-        return keeping.ParsedReport(seq=self.seq, kind=kind, at=at, machine_at=at, data=data)
+        return keep.ParsedReport(seq=self.seq, kind=kind, at=at, machine_at=at, data=data)
 
-    def delivery(self, *reports: keeping.ParsedReport) -> keeping.Delivery:
-        return keeping.Delivery(machine_id=self.machine.pk, spool=self.spool, agent_version="0.1.0", reports=reports)
+    def delivery(self, *reports: keep.ParsedReport) -> keep.Delivery:
+        return keep.Delivery(machine_id=self.machine.pk, spool=self.spool, agent_version="0.1.0", reports=reports)
 
-    def document(self, *events: dict[str, Any], at: datetime) -> keeping.ParsedReport:
+    def document(self, *events: dict[str, Any], at: datetime) -> keep.ParsedReport:
         """A report of a document with these events; the incarnation goes up by one."""
         self.incarnation += 1
         body = document(events, incarnation=self.incarnation)
@@ -100,7 +109,7 @@ class Fleet:
     def __init__(self, now: datetime = NOW) -> None:
         self.now = now
         self.agents: dict[str, Agent] = {}
-        _, self.join_token = enrolment.create_join_token(comment="tests", expires_in=timedelta(days=30), now=now)
+        _, self.join_token = join_tokens.create_join_token(comment="tests", expires_in=timedelta(days=30), now=now)
 
     def enrol(
         self,
@@ -149,11 +158,11 @@ class Fleet:
                 availability_set=availability_set,
                 fault_domain=(number - 1) % 3,
                 update_domain=(number - 1) % 2,
+                heard=False,
             )
             for number in range(1, count + 1)
         ]
-        for agent in agents:
-            self.say(agent.machine.resource_name)
+        self.all_say(names=[agent.machine.resource_name for agent in agents])
         return agents
 
     def later(self, count: float) -> datetime:
@@ -170,7 +179,7 @@ class Fleet:
             ]
         )
 
-    def record(self, *deliveries: keeping.Delivery) -> dict[tuple[int, str], int]:
+    def record(self, *deliveries: keep.Delivery) -> dict[tuple[int, str], int]:
         return reporting.record(deliveries=deliveries, now=self.now)
 
     def say(self, name: str, *events: dict[str, Any], at: datetime | None = None) -> None:
@@ -179,11 +188,12 @@ class Fleet:
         self.record(agent.delivery(agent.document(*events, at=at or self.now)))
 
     def all_say(self, *events: dict[str, Any], names: Iterable[str] = ()) -> None:
-        """Every machine (or these) reports the same events, and is heard."""
+        """Every machine (or these) is heard and reports the same events: one first, then the others in one commit."""
         chosen = list(names) or list(self.agents)
         self.heard(*chosen)
-        for name in chosen:
-            self.say(name, *events)
+        told = [agent.delivery(agent.document(*events, at=self.now)) for agent in map(self.agents.__getitem__, chosen)]
+        for deliveries in (told[:1], told[1:]):
+            self.record(*deliveries)
 
     def receipt(
         self, order: Order, *, outcome: str = wire.ANSWERED, status: int | None = 200, reason: str = ""
@@ -205,24 +215,24 @@ class Fleet:
         """The order's machine says that it has it."""
         receipts.note_held(held=[(order.machine_id, order.pk, via)], now=self.now)
 
-    def advance(self, *, via: str = "beat") -> sweeping.Advanced:
-        return sweeping.advance(now=self.now, via=via)
+    def advance(self, *, via: str = "beat") -> reconcile.Advanced:
+        return reconcile.advance(now=self.now, via=via)
 
     def approve(self, event_id: str = EVENT, *, by: User | None = None, comment: str = "go", **fields: Any) -> Approval:
         """An operator approves."""
         return deciding.grant(
-            event_id=event_id, by=by or operator(), via="page", comment=comment, now=self.now, **fields
+            event_id=event_id, actor=acting(by or operator(), why=comment), now=self.now, plan=Plan(**fields)
         )
 
 
 def person(username: str, group: str) -> User:
-    """A person in this group; the password is `harbour-` and the name."""
-    found, is_new = User.objects.get_or_create(username=username)
-    if is_new:
-        found.set_password(f"harbour-{username}")
-        found.save(update_fields=["password"])
-    found.groups.set([Group.objects.get_or_create(name=group)[0]])
-    return found
+    """A person in this group alone."""
+    return PersonFactory(username=username, groups=[group])
+
+
+def acting(account: User, *, via: str = "page", **fields: Any) -> Actor:
+    """Somebody who acts, as edges make one of a request."""
+    return actor.person(account, via, **fields)
 
 
 def viewer(username: str = "vera") -> User:
@@ -269,7 +279,7 @@ def accepted(fleet: Fleet, **fields: Any) -> Approval:
     """`announced`, approved, and answered by Azure with 200."""
     event = announced(fleet, **fields)
     approval = fleet.approve(event.event_id)
-    relaying.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    relay.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
     order = open_order(approval)
     fleet.delivered(order)
     fleet.receipt(order)

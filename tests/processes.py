@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import requests
 
-from fleet.embedded.leash import leashed
+from fleet.embedded.parent_death import bound
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
@@ -89,7 +89,7 @@ def start(command: Sequence[str], *, environment: Mapping[str, str], log: Path, 
     merged = {name: value for name, value in {**os.environ, **environment}.items() if value != ""}
     with log.open("ab") as out:
         child = subprocess.Popen(
-            leashed(command),
+            bound(command),
             env=merged,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
@@ -119,7 +119,7 @@ def running(
 def manage(*arguments: str, environment: Mapping[str, str]) -> str:
     """Runs a management command to its end; its output, or AssertionError with it."""
     ended = subprocess.run(
-        leashed([PYTHON, str(ROOT / "manage.py"), *arguments]),
+        bound([PYTHON, str(ROOT / "manage.py"), *arguments]),
         env={**os.environ, **environment},
         cwd=ROOT,
         stdin=subprocess.DEVNULL,

@@ -1,7 +1,9 @@
 """A pytest plugin that has the servers running before Django reads its settings.
 
-Real `DATABASE_URL` and `REDIS_URL` win. Every other setting of the person who runs the tests is taken away, so that a
-test sees the defaults.
+A Postgres and a Valkey for each worker. A transaction that one worker leaves open would hold up what is sealed and
+streamed in every other database of its server, and Valkey's messages do not keep to one database. Real `DATABASE_URL`
+and `REDIS_URL` win. Every other setting of
+the person who runs the tests is taken away, so that a test sees the defaults.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from fleet.configuration import SETTINGS
 from fleet.embedded import ServerProblem, servers, temporary_folder
 
 KEPT = ("DATABASE_URL", "REDIS_URL")
-# Which of them name servers that this run started; its worker processes read it.
+# Which of them name servers that this run started itself; its worker processes read it.
 OURS = "DRYDOCK_TEST_SERVERS"
 
 
@@ -27,11 +29,15 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
             os.environ.pop(setting.name, None)
             os.environ.pop(f"{setting.name}_FILE", None)
     os.environ["SECRET_KEY"] = "a key for tests, long enough and known to everybody"
+    # Hundreds of processes are started here; each would compile the whole of Django and Celery anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if "PYTEST_XDIST_WORKER" in os.environ:
-        # Beside other workers each one has servers of its own, unless real ones were given to all of them.
         for name in os.environ.pop(OURS, "").split():
             del os.environ[name]
-    before = set(os.environ)
+    else:
+        os.environ[OURS] = " ".join(
+            name for name in KEPT if not (os.environ.get(name) or os.environ.get(f"{name}_FILE"))
+        )
     stack = ExitStack()
     early_config.add_cleanup(stack.close)
     folder = stack.enter_context(temporary_folder())
@@ -40,5 +46,4 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     except ServerProblem as problem:
         raise pytest.UsageError(str(problem)) from problem
     os.environ.update(urls.environment)
-    os.environ[OURS] = " ".join(name for name in KEPT if name not in before)
     return (yield)

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 
 from fleet.configuration import SETTINGS, Reader, markdown
-from fleet.embedded.leash import leashed
+from fleet.embedded.parent_death import bound
 from fleet.settings import broker, database
 from tests.processes import PYTHON, ROOT
 
@@ -52,7 +52,7 @@ def test_only_the_settings_module_reads_the_environment() -> None:
         "fleet/celery.py",
         "fleet/management/commands/demo.py",
         "fleet/management/commands/with_servers.py",
-        "fleet/management/supervising.py",
+        "fleet/management/supervisor.py",
         "fleet/settings.py",
     }
 
@@ -85,7 +85,7 @@ def test_an_empty_variable_counts_as_not_set() -> None:
 )
 def test_a_bad_value_is_refused_in_one_sentence(environment: dict[str, str], sentence: str) -> None:
     ended = subprocess.run(
-        leashed([PYTHON, "-c", "import fleet.settings"]),
+        bound([PYTHON, "-c", "import fleet.settings"]),
         cwd=ROOT,
         env=environment,
         capture_output=True,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from azure_simulator import announcing, redis_events
-from azure_simulator.announcing import RefusedError, number, one_of, only, optional_number, text
+from azure_simulator import announcement, redis_events
+from azure_simulator.announcement import RefusedError, number, one_of, only, optional_number, text
 from azure_simulator.azure import Azure, Event, NotPossibleError
 from azure_simulator.clock import Clock, rfc3339
 from azure_simulator.documents import encoded
@@ -65,17 +65,17 @@ class Control:
 
     def create_event(self, body: Body) -> dict[str, str]:
         """Announce an event; the answer is its `EventId`. Raises RefusedError."""
-        return {"EventId": announcing.announce(self._azure, body, self._clock.now()).event_id}
+        return {"EventId": announcement.announce(self._azure, body, self._clock.now()).event_id}
 
     def events(self) -> list[dict[str, Any]]:
         """All events, oldest first, with their times."""
         self._azure.settle(self._clock.now())
-        return [announcing.shown(event) for event in self._azure.events()]
+        return [announcement.shown(event) for event in self._azure.events()]
 
     def event(self, event_id: str) -> dict[str, Any]:
         """One event with its times. Raises RefusedError."""
         self._azure.settle(self._clock.now())
-        return announcing.shown(self._find(event_id))
+        return announcement.shown(self._find(event_id))
 
     def move_event(self, event_id: str, move: str) -> dict[str, Any]:
         """`start`, `complete` or `cancel`. Raises RefusedError."""
@@ -89,7 +89,7 @@ class Control:
             moves[move](event, now)
         except NotPossibleError as error:
             raise RefusedError(409, str(error)) from error
-        return announcing.shown(event)
+        return announcement.shown(event)
 
     def interrupt(self, event_id: str, body: Body) -> dict[str, Any]:
         """Pause the machines of a Started event for `seconds`. Raises RefusedError."""
@@ -101,7 +101,7 @@ class Control:
             self._azure.interrupt(event, number(body, "seconds", default=max(1, event.duration_seconds), least=0), now)
         except NotPossibleError as error:
             raise RefusedError(409, str(error)) from error
-        return announcing.shown(event)
+        return announcement.shown(event)
 
     def machines(self) -> list[dict[str, Any]]:
         """Every machine, and whether it still exists and runs."""

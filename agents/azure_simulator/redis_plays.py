@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from azure_simulator import redis_events
-from azure_simulator.announcing import RefusedError
+from azure_simulator.announcement import RefusedError
 from azure_simulator.clock import Clock, rfc3339
 from azure_simulator.fleet import Cache
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from azure_simulator.announcing import RefusedError, number, one_of
+from azure_simulator.announcement import RefusedError, number, one_of
 from azure_simulator.azure import SCHEDULED, STARTED, Azure
 from azure_simulator.fleet import Cache, MachineSet
 

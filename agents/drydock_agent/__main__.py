@@ -9,13 +9,13 @@ import threading
 import time
 from types import FrameType
 
-from . import loop
-from .check import check
-from .clock import Clock
-from .config import ConfigError, Settings, load
-from .identity import Unknown
-from .spool import SpoolBusy, SpoolError
-from .state import StateError
+from drydock_agent import loop
+from drydock_agent.check import check
+from drydock_agent.clock import Clock
+from drydock_agent.machine import UnknownMachine
+from drydock_agent.settings.load import ConfigError, Settings, load
+from drydock_agent.spool.store import SpoolBusy, SpoolError
+from drydock_agent.state_folder import StateError
 
 USAGE = """usage: drydock-agent run | check | once
 
@@ -72,7 +72,7 @@ def _run(settings: Settings) -> int:
 def _once(settings: Settings) -> int:
     try:
         wrong = loop.once(settings, clock=Clock())
-    except Unknown as error:
+    except UnknownMachine as error:
         wrong = [f"Who this machine is cannot be said: {error}."]
     for sentence in wrong:
         print(sentence, file=sys.stderr)

@@ -5,22 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from . import endpoint
-from . import identity as who
-from .clock import Clock, ServerClock
-from .config import Settings
-from .connections import NoAnswer, trust
-from .document import read
-from .fleet import Fleet, Refused
-from .imds import Imds, NotNow
-from .late import Late
-from .loop import agent_version
-from .state import StateError, StateFolder
+from drydock_agent import machine
+from drydock_agent.backend.client import BackendClient, RefusedByBackend, trust
+from drydock_agent.clock import Clock, ServerClock
+from drydock_agent.connections import NoAnswer
+from drydock_agent.lazy_import import LazyImport
+from drydock_agent.metadata_service import endpoint
+from drydock_agent.metadata_service.client import Imds, NotNow
+from drydock_agent.metadata_service.document import read
+from drydock_agent.settings.load import Settings
+from drydock_agent.state_folder import StateError, StateFolder
 
 if TYPE_CHECKING:
-    from . import redis_maintenance_parts
+    from drydock_agent.redis import parts as caches
 else:
-    redis_maintenance_parts = Late(f"{__package__}.redis_maintenance_parts")
+    caches = LazyImport("drydock_agent.redis.parts")
 
 # Beyond this many seconds the backend corrects a machine's times.
 OFFSET_SECONDS = 2.0
@@ -36,7 +35,6 @@ class Finding:
 
 def check(settings: Settings, *, clock: Clock) -> list[Finding]:
     """Look at everything once. Changes nothing, neither here nor at the backend, and takes no order."""
-    user_agent = f"drydock-agent/{agent_version()}"
     state = StateFolder(settings.state_dir, clock)
     first = _state(state)
     looked = []
@@ -48,12 +46,9 @@ def check(settings: Settings, *, clock: Clock) -> list[Finding]:
     return [
         first,
         *looked,
-        *_metadata(Imds(settings.imds_url, user_agent=user_agent), settings),
-        *_fleet(settings, state, clock, user_agent),
-        *(
-            Finding(*redis_maintenance_parts.look(cache, settings, user_agent=user_agent))
-            for cache in settings.redis_caches
-        ),
+        *_metadata(Imds(settings.imds_url), settings),
+        *_backend(settings, state, clock),
+        *(Finding(*caches.check(cache, settings)) for cache in settings.redis_caches),
     ]
 
 
@@ -69,14 +64,14 @@ def _metadata(imds: Imds, settings: Settings) -> list[Finding]:
     findings = []
     try:
         compute = imds.instance()
-        found = who.vm_id(compute)
-        name = who.resource_name(settings, compute) or "no name"
+        found = machine.vm_id(compute)
+        name = machine.resource_name(settings, compute) or "no name"
         text = f"This is machine {found} ({name})." if found else "The instance metadata has no vmId."
         findings.append(Finding(bool(found or settings.machine_id), text))
     except NotNow as error:
         findings.append(Finding(False, f"The instance metadata cannot be read: {error}."))
     try:
-        document = read(imds.scheduled_events(patient=True))
+        document = read(imds.scheduled_events(first_call=True))
     except NotNow as error:
         findings.append(Finding(False, f"Scheduled events cannot be read at {settings.imds_url}: {error}."))
     else:
@@ -88,17 +83,15 @@ def _metadata(imds: Imds, settings: Settings) -> list[Finding]:
     return findings
 
 
-def _fleet(settings: Settings, state: StateFolder, clock: Clock, user_agent: str) -> list[Finding]:
+def _backend(settings: Settings, state: StateFolder, clock: Clock) -> list[Finding]:
     server_clock = ServerClock(clock)
-    fleet = Fleet(
-        settings.fleet_url, user_agent=user_agent, tls=trust(settings.ca_file), clock=clock, server_clock=server_clock
-    )
+    client = BackendClient(settings.fleet_url, tls=trust(settings.ca_file), clock=clock, server_clock=server_clock)
     credential = state.credential()
     try:
-        fleet.orders(credential.secret if credential else "", wait=0, last_poll_at=None, held=[])
+        client.orders(credential.secret if credential else "", wait=0, last_poll_at=None, held=[])
     except NoAnswer as error:
         return [Finding(False, f"The backend {settings.fleet_url} cannot be reached: {error}.")]
-    except Refused as error:
+    except RefusedByBackend as error:
         if error.status != 401:
             return [Finding(False, f"The backend {settings.fleet_url} can be reached, but {error}.")]
         findings = [Finding(True, f"The backend {settings.fleet_url} can be reached.")]
@@ -109,7 +102,7 @@ def _fleet(settings: Settings, state: StateFolder, clock: Clock, user_agent: str
             findings.append(Finding(False, f"The backend {word}, and DRYDOCK_JOIN_TOKEN is not set."))
         return findings
     finally:
-        fleet.close()
+        client.close()
     offset = server_clock.offset() or 0.0
     direction = "behind" if offset > 0 else "ahead of"
     return [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import ssl
 import threading
@@ -13,9 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .config import ConfigError
-
-from .lean import requests  # isort: skip - before urllib3, so that nothing else imports it first
+from drydock_agent.small_http_client import requests  # isort: skip - before urllib3, so that nothing else imports it first
 import urllib3
 import urllib3.connection
 import urllib3.connectionpool
@@ -175,21 +172,6 @@ class _CuttableAdapter(requests.adapters.HTTPAdapter):
             ConnectionCls = Secure
 
         manager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
-
-
-def trust(ca_file: str) -> ssl.SSLContext:
-    """A context that trusts the certificates in `ca_file`, else those that `requests` brings. Raises `ConfigError`."""
-    try:
-        return ssl.create_default_context(cafile=ca_file or requests.adapters.DEFAULT_CA_BUNDLE_PATH)
-    except (ssl.SSLError, OSError):
-        raise ConfigError(f"DRYDOCK_CA_FILE names {ca_file}, which holds no certificates.") from None
-
-
-def proxies_from_environment(url: str) -> dict[str, str]:
-    """The proxies that the environment names for `url`, read once; `NO_PROXY` is honoured."""
-    if not any(name.lower().endswith("_proxy") for name in os.environ):
-        return {}
-    return dict(requests.utils.get_environ_proxies(url))
 
 
 def _sentence(error: BaseException) -> str:

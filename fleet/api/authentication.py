@@ -13,13 +13,15 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from fleet.api.problems import Problem
-from fleet.operations import people, rights
+from fleet.domain import actor
+from fleet.domain.actor import REQUEST_ID, Actor
+from fleet.operations.people import tokens
+from fleet.projections.people import rights
+from fleet.wording.reader import API
+from fleet.wording.say import say
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView
-
-RIGHTS = {"read": rights.can_read, "approve": rights.can_approve, "admin": rights.can_administer}
-NAMED = {"read": "a viewer", "approve": "an operator", "admin": "an admin"}
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -31,7 +33,7 @@ class TokenAuthentication(BaseAuthentication):
             return None
         token = token.strip()
         # What is no token at all needs no look into the database.
-        found = people.person_of_token(token=token, now=timezone.now()) if token.isascii() and token else None
+        found = tokens.person_of_token(token=token, now=timezone.now()) if token.isascii() and token else None
         if found is None:
             raise AuthenticationFailed("The token is unknown, expired or revoked.")
         return found
@@ -47,7 +49,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
     name = "token"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
-        return {"type": "http", "scheme": "bearer", "description": f"Scopes: {', '.join(people.SCOPES)}."}
+        return {"type": "http", "scheme": "bearer", "description": f"Scopes: {', '.join(tokens.SCOPES)}."}
 
 
 class Allowed(BasePermission):
@@ -58,12 +60,11 @@ class Allowed(BasePermission):
             return False
         needs: dict[str, str] = getattr(view, "needs", {})
         scope = needs.get(request.method or "", "read")
-        if not RIGHTS[scope](request.user):
-            raise Problem(
-                "not-permitted", f"This needs the right of {NAMED[scope]}, which {request.user.username} has not got."
-            )
+        missing = rights(request.user).missing(tokens.SCOPES[scope])
+        if missing is not None:
+            raise Problem("not-permitted", f"{request.user.get_username()} may not do that. {say(missing, API)}")
         if request.auth is not None and scope not in getattr(request.auth, "scopes", ()):
-            raise Problem("not-permitted", f"The token has not got the scope `{scope}`.")
+            raise Problem("not-permitted", f"The token does not have the scope `{scope}`.")
         return True
 
 
@@ -72,6 +73,17 @@ def person_of(request: Request) -> User:
     if not isinstance(request.user, User):
         raise NotAuthenticated
     return request.user
+
+
+def actor_of(request: Request) -> Actor:
+    """Who acts by this call, through which token, by which request."""
+    return actor.person(
+        person_of(request),
+        "api",
+        token_name=token_name(request),
+        request_id=request.META.get(REQUEST_ID, ""),
+        address=request.META["REMOTE_ADDR"],
+    )
 
 
 def token_name(request: Request) -> str:

@@ -1,18 +1,19 @@
-"""What every call has in common: who may make it, how its body is read, how often it may be made, and how lists go."""
+"""What every call has in common: how it is described, who may make it, how its body is read, and how lists go."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
+import django_filters
 from django.core.exceptions import ValidationError
 from django.forms import NullBooleanField
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import ParseError
 from rest_framework.negotiation import BaseContentNegotiation
@@ -21,20 +22,95 @@ from rest_framework.permissions import BasePermission
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.serializers import Serializer
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from fleet.api.authentication import Allowed, TokenAuthentication
 from fleet.api.problems import CONTENT_TYPE, Problem
+from fleet.api.repeats import answered, once
 from fleet.api.shapes.base import ProblemSerializer
-from fleet.projections.paging import MAX_PAGE_SIZE, BadCursorError, Page
+from fleet.api.shapes.derive import Shape, page_of
+from fleet.projections.pages import MAX_PAGE_SIZE, BadCursorError, Page
 
 MAX_BODY_BYTES = 64 * 1024
 PAGE_PARAMETERS = [
     OpenApiParameter("cursor", str, description="Where the page begins; taken from `next` or `previous`."),
     OpenApiParameter("page_size", int, description=f"At most {MAX_PAGE_SIZE}; 50 if nothing is said."),
 ]
+# What a filter takes; the others take a text.
+FILTER_TYPES: dict[Any, Any] = {
+    django_filters.NumberFilter: int,
+    django_filters.BooleanFilter: bool,
+    django_filters.IsoDateTimeFilter: datetime,
+}
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def describe(
+    operation_id: str,
+    summary: str,
+    *,
+    answer: Any = None,
+    status: int = 200,
+    kind: str = "",
+    page: Shape | None = None,
+    problems: Iterable[int] | None = (),
+    body: Any = None,
+    description: str = "",
+    parameters: Iterable[OpenApiParameter] = (),
+) -> Callable[[Method], Method]:
+    """What the schema tells of a call, and which query parameters it takes: another one is refused.
+
+    `answer` is a shape (None: no body), `kind` its media type where it is no JSON; `page` instead makes it a list in
+    pages of that shape. `problems` are statuses beside those that every call may answer with; None: not even those.
+    """
+    taken = list(parameters)
+    if page is not None:
+        answer, problems = page_of(page), (*(problems or ()), 422)
+        taken += PAGE_PARAMETERS
+    statuses = () if problems is None else (401, 403, *problems, 429)
+    answers = {(status, kind) if kind else status: answer}
+    told = extend_schema(
+        operation_id=operation_id,
+        summary=summary,
+        description=description or None,
+        parameters=taken,
+        request=body,
+        responses={**answers, **{(each, CONTENT_TYPE): ProblemSerializer for each in statuses}},
+    )
+
+    def described(method: Method) -> Method:
+        method.knows = {each.name for each in taken if each.location == OpenApiParameter.QUERY}  # type: ignore[attr-defined]
+        found: Method = told(method)
+        return found
+
+    return described
+
+
+def filters_of(
+    filters: type[Any], help_texts: Mapping[str, str], *, as_text: Iterable[str] = ()
+) -> list[OpenApiParameter]:
+    """The filters of a FilterSet for the schema, with these help texts; `as_text` are times whose format is not told.
+
+    Raises TypeError where the texts are not those of the filters.
+    """
+    known = filters.base_filters
+    if set(known) != set(help_texts):
+        raise TypeError(f"{filters.__name__} has the filters {', '.join(known)}.")
+
+    def type_of(name: str) -> Any:
+        found = (kind for each, kind in FILTER_TYPES.items() if isinstance(known[name], each) and name not in as_text)
+        return next(found, str)
+
+    return [
+        OpenApiParameter(
+            name,
+            type_of(name),
+            description=text,
+            many=isinstance(known[name], django_filters.MultipleChoiceFilter),
+        )
+        for name, text in help_texts.items()
+    ]
 
 
 class AlwaysJson(BaseContentNegotiation):
@@ -108,8 +184,6 @@ class Call(APIView):
     throttle_classes: list[type[BaseThrottle]] = [PerPerson]
     http_method_names = ["get", "head", "post", "patch", "delete"]
     needs: Mapping[str, str] = {}
-    # Query parameters that this call knows; another one is a mistake of the caller that would pass unseen.
-    knows: frozenset[str] = frozenset()
     now: datetime
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -117,7 +191,9 @@ class Call(APIView):
         super().initial(request, *args, **kwargs)
         if any("\x00" in str(value) for value in kwargs.values()):
             raise Problem("not-found")
-        unknown = sorted(set(request.query_params) - self.knows)
+        handler = getattr(self, str(request.method).lower(), None)
+        # One that is not known is a mistake of the caller that would pass unseen.
+        unknown = sorted(set(request.query_params) - getattr(handler, "knows", set())) if handler else []
         if unknown:
             raise Problem(
                 "validation",
@@ -131,18 +207,35 @@ class Call(APIView):
         final["Cache-Control"] = "no-store"
         return final
 
-    def shown(self, shape: type[Serializer[Any]], row: Any, *, status: int = 200) -> Response:
-        """One thing, as its shape says."""
-        return Response(shape(row, context={"now": self.now}).data, status=status)
+    def values(self, shape: Shape, row: Any, missing: str = "not-found", detail: str = "") -> Any:
+        """One thing as JSON values, as its shape says. Raises Problem `missing` where there is none."""
+        if row is None:
+            raise Problem(missing, detail)
+        return shape(row, context={"now": self.now}).data
 
-    def read(self, shape: type[Serializer[Any]], request: Request) -> dict[str, Any]:
+    def shown(
+        self, shape: Shape, row: Any, missing: str = "not-found", detail: str = "", *, status: int = 200
+    ) -> Response:
+        """The answer that shows it. Raises Problem."""
+        return Response(self.values(shape, row, missing, detail), status=status)
+
+    def all_of(self, shape: Shape, rows: Iterable[Any]) -> Response:
+        """A list that is short enough for one page."""
+        results = shape(rows, many=True, context={"now": self.now}).data
+        return Response({"next": None, "previous": None, "results": results})
+
+    def once(self, request: Request, act: Callable[[], Any]) -> Response:
+        """What `act` answers, as JSON values: once for each `Idempotency-Key`."""
+        return answered(once(request, act, now=self.now))
+
+    def read(self, shape: Shape, request: Request) -> dict[str, Any]:
         """What the caller sent, as the shape wants it. Raises ValidationError."""
         serializer = shape(data=request.data)
         serializer.is_valid(raise_exception=True)
         found: dict[str, Any] = serializer.validated_data
         return found
 
-    def paged(self, request: Request, shape: type[Serializer[Any]], read: Callable[..., Page[Any]]) -> Response:
+    def paged(self, request: Request, shape: Shape, read: Callable[..., Page[Any]]) -> Response:
         """One page: `read` is called with `cursor` and `size`. `next` and `previous` are whole addresses."""
         try:
             page = read(cursor=request.query_params.get("cursor") or None, size=_page_size(request))
@@ -175,24 +268,6 @@ def filtered(request: Request, found: Any) -> Any:
     if wrong:
         raise Problem("validation", "A filter makes no sense.", errors=wrong)
     return found.qs
-
-
-def query_parameters(*known: tuple[str, Any, str], repeated: tuple[str, ...] = ()) -> list[OpenApiParameter]:
-    """Filters for the schema as (name, type, description), with those of every list."""
-    named = [
-        OpenApiParameter(name, kind, description=description, many=name in repeated)
-        for name, kind, description in known
-    ]
-    return [*named, *PAGE_PARAMETERS]
-
-
-def names_of(parameters: list[OpenApiParameter]) -> frozenset[str]:
-    return frozenset(parameter.name for parameter in parameters)
-
-
-def problem_answers(*statuses: int) -> dict[Any, Any]:
-    """The problems that a call may answer with, for the schema."""
-    return {(status, CONTENT_TYPE): ProblemSerializer for status in (401, 403, *statuses, 429)}
 
 
 def _page_size(request: Request) -> int | None:

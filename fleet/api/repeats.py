@@ -11,8 +11,8 @@ from rest_framework.response import Response
 
 from fleet.api.authentication import person_of
 from fleet.api.problems import CONTENT_TYPE, Problem, refusal
-from fleet.operations.errors import Refused
-from fleet.operations.idempotency import Answer, answer_once, fingerprint
+from fleet.domain.refused import Refused
+from fleet.operations.people.idempotency import Answer, answer_once, fingerprint
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",

@@ -9,8 +9,8 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from fleet.dashboard import words
-from fleet.operations import logins
+from fleet.operations.people import logins
+from fleet.wording import times
 
 
 class LoginForm(AuthenticationForm):
@@ -22,7 +22,7 @@ class LoginForm(AuthenticationForm):
         address = str(request.META.get("REMOTE_ADDR", "")) if request else ""
         wait = logins.begin(username=username, address=address, now=timezone.now())
         if wait > 0:
-            shown = words.duration(math.ceil(wait))
+            shown = times.duration(math.ceil(wait))
             raise ValidationError(f"Too many attempts failed. Wait {shown}, then try again.", code="throttled")
         found = super().clean()
         logins.succeeded(username=username, address=address)

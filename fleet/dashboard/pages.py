@@ -1,66 +1,127 @@
-"""What all pages share: who may see them, and how a page or a part of it is answered."""
+"""What all pages share: who may see them; how a page, a part of it, a list and a refusal are answered."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from urllib.parse import urlencode, urlsplit
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import render, resolve_url
+from django.shortcuts import redirect, render, resolve_url
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
+from django.utils.functional import SimpleLazyObject
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
+from django.views.decorators.http import require_POST, require_safe
+from django_htmx.middleware import HtmxDetails
 
-from fleet.dashboard import words
-from fleet.domain import hours
-from fleet.operations.profiles import BROWSER
-from fleet.operations.rights import can_administer, can_approve, can_override, can_read
-from fleet.projections.people import OwnSettings, own_settings
-from fleet.projections.queue import pulse
+from fleet.domain import actor
+from fleet.domain.actor import REQUEST_ID, Actor
+from fleet.domain.people import Right, Rights
+from fleet.domain.policy import hours
+from fleet.domain.refused import Refused
+from fleet.operations.people.profiles import BROWSER
+from fleet.projections.desk import queue
+from fleet.projections.pages import BadCursorError, Page
+from fleet.projections.people import OwnSettings, own_settings, rights
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import say, times
+from fleet.wording.problems import PROBLEMS
+from fleet.wording.reader import page_reader
 
-# Where a request keeps what its person has chosen.
-OWN = "drydock.own"
+PAGE_SIZE = 50
+HISTORY_SIZE = 25
+
+
+class Asked(HttpRequest):
+    """A request of somebody who may read, with what else they may and what they have chosen. `now` is when it came."""
+
+    user: User
+    htmx: HtmxDetails
+    now: datetime
+    rights: Rights
+    actor: Actor
+    own: OwnSettings
+
+
 P = ParamSpec("P")
-View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
+T = TypeVar("T")
+Answer = Callable[..., HttpResponseBase]
+View = Callable[Concatenate[Asked, P], HttpResponseBase]
+# Parts of a page that may be asked for alone, by template, each with what makes its context.
+Parts = Mapping[str, Callable[[], Mapping[str, Any]]]
 
 
-def is_htmx(request: HttpRequest) -> bool:
-    return request.headers.get("HX-Request") == "true"
-
-
-def person(request: HttpRequest) -> User:
-    """The person behind a request that passed `reader`."""
-    assert isinstance(request.user, User)  # noqa: S101
-    return request.user
-
-
-def reader(view: View[P]) -> View[P]:
+def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
     """Only people who may read. A part that is asked for after the login ended sends the browser to log in."""
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        asked = cast(Asked, request)
         if not request.user.is_authenticated:
             login = resolve_url(settings.LOGIN_URL)
-            if is_htmx(request):
-                # Back to the page, not to the part that it asked for.
-                there = urlsplit(request.headers.get("HX-Current-URL", "")).path or "/"
-                return HttpResponse(status=401, headers={"HX-Redirect": f"{login}?{urlencode({'next': there})}"})
-            answer = HttpResponse(status=302)
-            answer["Location"] = f"{login}?{urlencode({'next': request.get_full_path()})}"
-            return answer
-        if not can_read(request.user):
+            if not asked.htmx:
+                return redirect(f"{login}?{urlencode({'next': request.get_full_path()})}")
+            # Back to the page, not to the part that it asked for.
+            there = urlsplit(asked.htmx.current_url or "").path or "/"
+            return HttpResponse(status=401, headers={"HX-Redirect": f"{login}?{urlencode({'next': there})}"})
+        asked.rights = rights(asked.user)
+        if not asked.rights.may(Right.READ):
             return render(request, "403.html", {"reason": "You are in none of the groups that may read."}, status=403)
-        own = own_settings(user_id=person(request).pk)
-        request.META[OWN] = own
-        with timezone.override(zone_of(own, request.COOKIES.get("drydock_zone", ""))):
-            return view(request, *args, **kwargs)
+        asked.now, asked.own = timezone.now(), own_settings(user_id=asked.user.pk)
+        request_id, address = request.META.get(REQUEST_ID, ""), request.META["REMOTE_ADDR"]
+        asked.actor = actor.person(asked.user, "page", request_id=request_id, address=address)
+        with timezone.override(zone_of(asked.own, request.COOKIES.get("drydock_zone", ""))):
+            return view(asked, *args, **kwargs)
 
     return never_cache(ensure_csrf_cookie(guarded))
+
+
+def shown(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
+    """A page that only reads."""
+    return require_safe(reader(view))
+
+
+def acts(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponseBase]]:
+    """A form that was sent. When it is refused, `answer` makes the page on which it stands, which then says why."""
+
+    def decorate(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
+        @wraps(view)
+        def guarded(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+            try:
+                return view(request, *args, **kwargs)
+            except Refused as error:
+                return answer(request, *args, **kwargs, sent=request.POST, **refused(error))
+
+        return require_POST(reader(guarded))
+
+    return decorate
+
+
+def refused(error: Refused) -> dict[str, Any]:
+    """What a page needs to answer a refusal: its HTTP `status`, and `refusal` in words."""
+    problem, refusal = PROBLEMS[error.code], say.refusal(error, page_reader(timezone.now()))
+    title = "" if problem.status != 409 or problem.title in refusal["sentence"] else problem.title
+    return {"status": problem.status, "refusal": refusal | {"title": title}}
+
+
+def known(found: T | None, sentence: str) -> T:
+    """What was found; else the answer is 404 with this sentence."""
+    if found is None:
+        raise Http404(sentence)
+    return found
+
+
+@reader
+def not_found(request: Asked, exception: Exception) -> HttpResponse:
+    """The 404 of addresses that lead nowhere, and of things that are not there."""
+    # Django's own says which patterns it tried.
+    reason = exception.args[0] if exception.args and isinstance(exception.args[0], str) else ""
+    return page(request, "404.html", status=404, reason=reason)
 
 
 def zone_of(own: OwnSettings, told: str) -> tzinfo:
@@ -72,42 +133,67 @@ def zone_of(own: OwnSettings, told: str) -> tzinfo:
         return UTC
 
 
-Parts = dict[str, Callable[[], dict[str, Any]]]
+def common(request: HttpRequest) -> dict[str, Any]:
+    """What every template may ask for, as a context processor."""
+    if not isinstance(getattr(request, "own", None), OwnSettings):
+        return {}
+    asked = cast(Asked, request)
+    return {
+        "now": asked.now,
+        "own": asked.own,
+        "zone": timezone.get_current_timezone_name(),
+        "role": asked.rights.role,
+        "may_approve": asked.rights.may(Right.APPROVE),
+        "may_override": asked.rights.may(Right.OVERRIDE),
+        "may_administer": asked.rights.may(Right.ADMINISTER),
+        "pulse": SimpleLazyObject(lambda: queue.pulse(now=asked.now)),
+    }
 
 
 def page(
-    request: HttpRequest, template: str, parts: Parts, *, now: datetime, status: int = 200, **context: Any
+    request: Asked, template: str, parts: Parts | None = None, *, only: str = "", status: int = 200, **context: Any
 ) -> HttpResponse:
-    """A whole page, or with `?part=<name>` that part of it: the template `parts/<name>.html`.
+    """A whole page, or one of its `parts`: the one named `only`, or with `?part=` the one that htmx asks for.
 
-    `parts` names the parts that may be asked for, each with what makes its context; only what is shown is made.
+    Only what is shown is made. A part is named as the file of its template.
     """
-    context |= {"now": now, "may_approve": can_approve(request.user)}
-    asked = request.GET.get("part", "")
-    if is_htmx(request) and asked in parts:
-        return timed(render(request, f"parts/{asked}.html", context | parts[asked](), status=status))
-    for make in parts.values():
-        context |= make()
-    context |= {"may_administer": can_administer(request.user), "own": request.META.get(OWN)}
-    context |= {"zone": timezone.get_current_timezone_name(), "may_override": can_override(request.user)}
-    if "pulse" not in context:
-        context["pulse"] = pulse(now=now)
-    return timed(render(request, template, context, status=status))
-
-
-def part(request: HttpRequest, name: str, *, now: datetime, status: int = 200, **context: Any) -> HttpResponse:
-    """One part alone, as the answer to a form that the browser sent by itself."""
-    context |= {"now": now, "may_approve": can_approve(request.user)}
-    return timed(render(request, f"parts/{name}.html", context, status=status))
-
-
-def timed(answer: HttpResponse) -> HttpResponse:
-    """With the server's time, by which the browser counts down."""
+    parts = parts or {}
+    asked = only or (request.GET.get("part", "") if request.htmx else "")
+    alone = [name for name in parts if asked and name.endswith(f"/{asked}.html")]
+    for name in alone or parts:
+        context |= parts[name]()
+    answer = render(request, (alone or [template])[0], context, status=status)
     patch_vary_headers(answer, ["HX-Request"])
-    answer["X-Drydock-Time"] = words.iso(timezone.now())
+    # By the server's time the browser counts down.
+    answer["X-Drydock-Time"] = times.iso(timezone.now())
     return answer
 
 
-def missing(request: HttpRequest, sentence: str) -> HttpResponse:
-    """404 with a sentence."""
-    return page(request, "404.html", {}, now=timezone.now(), status=404, reason=sentence)
+def listed(
+    request: Asked, template: str, part: str, read: Callable[[str | None], Page[Any]], **context: Any
+) -> HttpResponse:
+    """A list with its `part` of rows; `read` takes a cursor. An unreadable cursor leads to the list's beginning."""
+
+    def rows() -> dict[str, Any]:
+        found = read(request.GET.get("cursor"))
+        older, newer = (f"?{_query(request, cursor=to)}" if to else "" for to in (found.next, found.previous))
+        return {"rows": found.results, "older": older, "newer": newer}
+
+    try:
+        return page(request, template, {part: rows}, query=_query(request), **context)
+    except BadCursorError:
+        return redirect(request.path)
+
+
+def _query(request: HttpRequest, **more: str) -> str:
+    """The page's own filters, for asking for a part of it or for the page before and after."""
+    query = request.GET.copy()
+    query.pop("part", None)
+    for name, value in more.items():
+        query[name] = value
+    return query.urlencode()
+
+
+def history(found: Page[TimelineRow], **of: Any) -> dict[str, Any]:
+    """The newest entries about something, and the filter by which the timeline shows all of them."""
+    return {"entries": found.results, "more": urlencode(of) if found.next else ""}

@@ -1,54 +1,28 @@
-"""Template tags: times, states and icons. `{% load drydock %}`."""
+"""Template tags: times, states, icons and sentences. `{% load drydock %}`."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 import lucide
 from django import template
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from fleet.dashboard import words
-from fleet.dashboard.standing import Standing, standing_of
-from fleet.domain.blind_spots import Certainty
-from fleet.domain.states import LOOKS, Look, Presence
-from fleet.projections.events import EventDetail
+from fleet.domain.reason import Reason
+from fleet.domain.sets import SetSource
+from fleet.domain.states import Presence
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import events, sets, times
+from fleet.wording import say as wording
+from fleet.wording.looks import STEP_LOOKS, Look, look_of
+from fleet.wording.reader import page_reader
 
 register = template.Library()
 
 DASH = "\N{EN DASH}"
-
-TYPE_ICONS = {
-    "Freeze": "snowflake",
-    "Reboot": "rotate-cw",
-    "Redeploy": "truck",
-    "Preempt": "zap",
-    "Terminate": "trash-2",
-}
-STEP_LOOKS = {
-    "done": Look("done", "good", "circle-check"),
-    "now": Look("in progress", "busy", "loader-circle"),
-    "overdue": Look("overdue", "bad", "clock-alert"),
-    "failed": Look("did not happen", "bad", "circle-x"),
-    "ahead": Look("ahead", "quiet", "circle-dashed"),
-}
-CERTAINTY_LOOKS = {
-    Certainty.CERTAIN: Look("certain", "bad", "circle-alert"),
-    Certainty.LIKELY: Look("likely", "due", "triangle-alert"),
-    Certainty.POSSIBLE: Look("possible", "calm", "circle-question-mark"),
-    Certainty.UNKNOWN: Look("cannot be told from here", "quiet", "circle-dashed"),
-}
-
-# By `fleet.projections.dry_run.Would`.
-WOULD_LOOKS = {
-    "approve": Look("approve", "good", "gavel"),
-    "later": Look("approve later", "busy", "hourglass"),
-    "hold": Look("hold", "due", "circle-pause"),
-    "leave": Look("leave to people", "calm", "users"),
-    "guarded": Look("left by a guard", "due", "shield-alert"),
-    "earlier": Look("an earlier rule", "quiet", "list-ordered"),
-}
 
 
 @register.simple_tag
@@ -59,21 +33,46 @@ def icon(name: str, size: int = 16, css: str = "") -> SafeString:
     return mark_safe(lucide._render_icon(name, size, **extra))  # noqa: S308
 
 
+@register.simple_tag
+def posts(name: str, of: Any) -> SafeString:
+    """The attributes of a form of the decision panel: plain, and with htmx in its place."""
+    address = reverse(name, args=(of,))
+    return format_html('method="post" action="{0}" hx-post="{0}" hx-target="#decision" hx-swap="outerHTML"', address)
+
+
 @register.simple_tag(takes_context=True)
-def standing(context: Any, detail: EventDetail) -> Standing:
-    """What the person who looks may do about this event."""
-    return standing_of(context["request"].user, detail, refusal=context.get("refusal"), sent=context.get("sent"))
+def live(context: Any, part: str, address: str, every: int = 0, css: str = "", **scope: Any) -> SafeString:
+    """The attributes of a part that keeps itself new: asked for again when something in its `scope` (an event, a set, a
+    machine; without any of them anything at all) has changed, and `every` so many seconds.
+    """
+    query = f"{context['query']}&" if context.get("query") else ""
+    return format_html(
+        'id="{}" class="{}" data-live="{}"{} hx-get="{}?{}part={}" hx-trigger="refresh" hx-swap="outerHTML"',
+        part.replace("_", "-"),
+        f"{css} region".strip(),
+        " ".join(f"{kind}:{which}" for kind, which in scope.items()) or "any",
+        format_html(' data-every="{}"', every) if every else "",
+        address,
+        query,
+        part,
+    )
 
 
 @register.simple_tag
 def type_icon(event_type: str, size: int = 18) -> SafeString:
-    return icon(TYPE_ICONS.get(event_type, "circle-alert"), size)
+    return icon(events.type_words(event_type).icon, size)
+
+
+@register.filter
+def type_words(event_type: str) -> events.TypeWords:
+    """What is known of an event's type."""
+    return events.type_words(event_type)
 
 
 @register.filter
 def look(state: Any) -> Look:
     """How a state is shown: label, tone, icon."""
-    return LOOKS[state]
+    return look_of(state)
 
 
 @register.filter
@@ -83,31 +82,11 @@ def step_look(state: str) -> Look:
 
 @register.simple_tag
 def chip(state: Any, css: str = "") -> SafeString:
-    """A state as icon and word in its tone."""
-    return _chip(LOOKS[state], css)
-
-
-def _chip(shown: Look, css: str = "") -> SafeString:
+    """A state, or a row that has one, as icon and word in its tone."""
+    shown = look_of(state)
     return format_html(
         '<span class="chip tone-{} {}">{}<span>{}</span></span>', shown.tone, css, icon(shown.icon, 14), shown.label
     )
-
-
-@register.simple_tag
-def look_chip(shown: Look) -> SafeString:
-    return _chip(shown)
-
-
-@register.simple_tag
-def certainty(sure: Certainty) -> SafeString:
-    """How sure a blind spot is."""
-    return _chip(CERTAINTY_LOOKS[sure])
-
-
-@register.simple_tag
-def would(done: str) -> SafeString:
-    """What a rule would have done about a past event."""
-    return _chip(WOULD_LOOKS[done])
 
 
 @register.simple_tag
@@ -115,71 +94,73 @@ def presence_dot(presence: Presence | None, size: int = 14) -> SafeString:
     """The shape alone, for places where the word stands beside it."""
     if presence is None:
         return icon("circle-question-mark", size, "text-quiet")
-    shown = LOOKS[presence]
+    shown = look_of(presence)
     return icon(shown.icon, size, f"tone-text-{shown.tone}")
 
 
-@register.simple_tag
-def moment(at: datetime | None, now: datetime | None = None) -> SafeString:
+@register.simple_tag(takes_context=True)
+def moment(context: Any, at: datetime | None) -> SafeString:
     """The absolute time in the reader's time zone; the day only where it is not today."""
     if at is None:
         return format_html('<span class="text-quiet">{}</span>', DASH)
-    shown = words.clock(at, now or timezone.now())
     return format_html(
         '<time datetime="{}" class="moment">{}<span class="zone"> {}</span></time>',
-        words.iso(at),
-        shown,
-        words.zone_name(at),
+        times.iso(at),
+        times.clock(at, _now(context)),
+        times.zone_name(at),
     )
 
 
-@register.simple_tag
-def clock_now(now: datetime) -> str:
+@register.simple_tag(takes_context=True)
+def clock_now(context: Any) -> str:
     """The server's clock in the reader's time zone; the browser keeps it going."""
-    return words.at_clock(now)
+    return times.at_clock(_now(context))
 
 
-@register.simple_tag
-def since(at: datetime | None, now: datetime | None = None) -> SafeString:
+@register.simple_tag(takes_context=True)
+def since(context: Any, at: datetime | None) -> SafeString:
     """How long ago; the browser keeps it going."""
     if at is None:
         return mark_safe('<span class="text-quiet">never</span>')
-    seconds = ((now or timezone.now()) - at).total_seconds()
+    seconds = (_now(context) - at).total_seconds()
     return format_html(
-        '<time datetime="{0}" title="{0}" data-since="{0}">{1}</time>', words.iso(at), words.ago(seconds)
+        '<time datetime="{0}" title="{0}" data-since="{0}">{1}</time>', times.iso(at), times.ago(seconds)
     )
 
 
-@register.simple_tag
-def countdown(at: datetime | None, now: datetime | None = None) -> SafeString:
+@register.simple_tag(takes_context=True)
+def countdown(context: Any, at: datetime | None) -> SafeString:
     """The time left; the browser keeps it going by the server's clock."""
     if at is None:
         return mark_safe('<span class="countdown is-unknown">no time stated</span>')
-    seconds = (at - (now or timezone.now())).total_seconds()
+    seconds = (at - _now(context)).total_seconds()
     level = "is-past" if seconds <= 0 else "is-short" if seconds < 120 else "is-near" if seconds < 600 else ""
-    shown = words.span(seconds) if seconds > 0 else "due now"
+    shown = times.span(seconds) if seconds > 0 else "due now"
     return format_html(
-        '<time class="countdown {}" datetime="{}" data-countdown="{}" role="timer">{}</time>',
+        '<time class="countdown {0}" datetime="{1}" data-countdown="{1}" role="timer">{2}</time>',
         level,
-        words.iso(at),
-        words.iso(at),
+        times.iso(at),
         shown,
     )
+
+
+def _now(context: Any) -> datetime:
+    return context.get("now") or timezone.now()
 
 
 @register.filter
 def duration(seconds: float | None) -> str:
-    return words.duration(seconds)
+    return times.duration(seconds)
 
 
 @register.filter
 def impact(seconds: int | None) -> str:
-    return words.impact(seconds)
+    return times.impact(seconds)
 
 
 @register.filter
 def iso(at: datetime | None) -> str:
-    return words.iso(at) if at else ""
+    return times.iso(at) if at else ""
 
 
 @register.filter
@@ -198,3 +179,45 @@ def diff_tone(line: str) -> str:
 def offset(seconds: float | None) -> str:
     """A clock's offset: `+0.2 s`."""
     return DASH if seconds is None else f"{seconds:+.1f} s"
+
+
+@register.filter
+def set_kind(kind: str) -> str:
+    """What a kind of set is called."""
+    return sets.KINDS[kind]
+
+
+@register.filter
+def set_source(source: str) -> str:
+    """Who says which set a machine is in."""
+    return sets.SOURCES[SetSource(source)].label
+
+
+@register.filter
+def say(reason: Reason | str | None) -> str:
+    """A reason as a sentence for the person who reads the page."""
+    return wording.say(reason, page_reader(timezone.now())) if reason else ""
+
+
+@register.filter
+def says(reasons: Iterable[Reason | str]) -> str:
+    """Several in one line."""
+    return "; ".join(say(reason) for reason in reasons)
+
+
+@register.filter
+def text(row: TimelineRow) -> str:
+    """What an entry of the timeline tells."""
+    return wording.text_of(row, page_reader(timezone.now()))
+
+
+@register.filter
+def as_recorded(row: TimelineRow) -> bool:
+    """Whether an entry shows the sentence that was written with it."""
+    return wording.is_as_recorded(row)
+
+
+@register.filter
+def why_apart(row: TimelineRow) -> str:
+    """The reason that was given, where the text does not hold it already."""
+    return wording.why_apart(row, page_reader(timezone.now()))

@@ -1,1 +1,1 @@
-"""Plain Python: states, the fold of sightings, guards, relaying. No Django, no clock, no database."""
+"""Plain Python: states and moves, what is computed, what is judged. No Django, no clock, no database."""

@@ -1,15 +1,17 @@
-"""Where Drydock would not see what Azure announces: each blind spot with its reason, what to do, and how sure that is.
+"""Where Drydock would not see what Azure announces, and how sure that is.
 
 Sources: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023; "possible" where issue threads say
 otherwise than that page.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
+from fleet.domain.reason import Reason
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import Presence
 
@@ -20,7 +22,7 @@ NEAR_SWITCH_OFF = timedelta(hours=20)
 _WITHOUT_UPGRADE_EVENTS = re.compile(r"(?:standard_|basic_)?[gmnh][a-z]*\d", re.IGNORECASE)
 
 
-class Certainty(StrEnum):
+class Confidence(StrEnum):
     """How sure a blind spot is."""
 
     CERTAIN = "certain"
@@ -63,16 +65,30 @@ class SetFacts:
 
 @dataclass(frozen=True, slots=True)
 class BlindSpot:
-    """`machine_ids` are those concerned, `names` theirs and those of machines without an agent."""
+    """`machine_ids` are those concerned, `names` theirs and those of machines without an agent; `values` are what its
+    sentences name beside them.
+    """
 
     code: str
-    certainty: Certainty
-    reason: str
-    advice: str
+    certainty: Confidence
     set_id: int | None
     machine_ids: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
     cache_id: int | None = None
+
+    @property
+    def title(self) -> Reason:
+        return Reason(f"{self.code}.title")
+
+    @property
+    def reason(self) -> Reason:
+        return Reason(f"{self.code}.reason", names=self.names, **self.values)
+
+    @property
+    def advice(self) -> Reason:
+        """What to do."""
+        return Reason(f"{self.code}.advice", names=self.names, **self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +99,27 @@ class CacheFacts:
     host: str
     listening: bool
     supported: bool
-    # Why the agents that should listen do not, each once.
+    # Why the agents that should listen do not, each once: the agent's own words, or its state.
     reasons: tuple[str, ...] = ()
 
 
-def listed(names: Sequence[str], limit: int = 5) -> str:
-    """`vm1, vm2 and 3 more`."""
-    more = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
-
-
-def _count(number: int) -> str:
-    return "1 machine" if number == 1 else f"{number} machines"
+ORDER = (
+    "switched-off",
+    "near-switch-off",
+    "agent-silent",
+    "agent-gone",
+    "agent-late",
+    "agent-never-heard",
+    "no-agent",
+    "cache-unheard",
+    "wrong-clock",
+    "agent-too-old",
+    "upgrades-unannounced",
+    "size-without-upgrade-events",
+    "zone-without-poller",
+    "upgrades-unknown",
+    "unnamed-set",
+)
 
 
 def read_version(text: str) -> tuple[int, ...]:
@@ -134,118 +159,46 @@ def blind_spots(
     return sorted(found, key=lambda spot: ORDER.index(spot.code))
 
 
-def _unheard(cache: CacheFacts) -> BlindSpot:
-    if not cache.supported:
-        reason = f"{cache.host} publishes no maintenance notifications: its maintenance cannot be seen."
-        advice = (
-            "Let the programs that use it find lost connections by themselves, and take it out of the agents' caches."
-        )
-    else:
-        why = f" ({listed(cache.reasons, 3)})" if cache.reasons else ""
-        reason = f"Nobody listens to {cache.host}{why}. Its notifications are not repeated: what is sent now is lost."
-        advice = "Look at the cache's page; let agents on at least two machines listen."
-    return BlindSpot(
-        code="cache-unheard",
-        certainty=Certainty.CERTAIN,
-        reason=reason,
-        advice=advice,
-        set_id=None,
-        names=(cache.host,),
-        cache_id=cache.cache_id,
-    )
-
-
-ORDER = (
-    "switched-off",
-    "near-switch-off",
-    "agent-silent",
-    "agent-gone",
-    "agent-late",
-    "agent-never-heard",
-    "no-agent",
-    "cache-unheard",
-    "wrong-clock",
-    "agent-too-old",
-    "upgrades-unannounced",
-    "size-without-upgrade-events",
-    "zone-without-poller",
-    "upgrades-unknown",
-    "unnamed-set",
-)
-
-
 def _of(
-    each: SetFacts, agents: Sequence[AgentFacts], code: str, certainty: Certainty, reason: str, advice: str
+    each: SetFacts, agents: Sequence[AgentFacts], code: str, certainty: Confidence = Confidence.CERTAIN, **values: Any
 ) -> BlindSpot:
     return BlindSpot(
         code=code,
         certainty=certainty,
-        reason=reason,
-        advice=advice,
         set_id=each.set_id,
         machine_ids=tuple(agent.machine_id for agent in agents),
         names=tuple(agent.name for agent in agents),
+        values=values,
     )
 
 
 def _switch_off(each: SetFacts, now: datetime) -> list[BlindSpot]:
     if not each.agents:
         return []
-    newest = max(agent.last_poll_at or agent.enrolled_at for agent in each.agents)
-    quiet = now - newest
-    if quiet <= NEAR_SWITCH_OFF:
+    silent = now - max(agent.last_poll_at or agent.enrolled_at for agent in each.agents)
+    if silent <= NEAR_SWITCH_OFF:
         return []
-    hours = int(quiet.total_seconds() // 3600)
-    advice = "Bring one of its agents back: its first request switches the service on, and may take two minutes."
-    if quiet <= SWITCHED_OFF:
-        reason = (
-            f"No machine of the set has had a good answer for {hours} hours. After 24 hours without a request Azure"
-            " switches Scheduled Events off."
-        )
-        return [_of(each, each.agents, "near-switch-off", Certainty.CERTAIN, reason, advice)]
-    reason = (
-        f"No machine of the set has had a good answer for {hours} hours, and Azure switches Scheduled Events off after"
-        " 24 hours without a request. Another program on the machines may still ask."
-    )
-    return [_of(each, each.agents, "switched-off", Certainty.LIKELY, reason, advice)]
+    hours = int(silent.total_seconds() // 3600)
+    if silent <= SWITCHED_OFF:
+        return [_of(each, each.agents, "near-switch-off", hours=hours)]
+    # Another program on the machines may still ask.
+    return [_of(each, each.agents, "switched-off", Confidence.LIKELY, hours=hours)]
 
 
-# Presence, code, what is the matter, what to do.
-_PRESENCES: tuple[tuple[Presence, str, str, str], ...] = (
-    (
-        Presence.SILENT,
-        "agent-silent",
-        "No word, or no good answer of the metadata service, from {names} for some time.",
-        "Look whether the machine runs, whether its agent does, and what “drydock-agent check” says on it.",
-    ),
-    (
-        Presence.GONE,
-        "agent-gone",
-        "Nothing from {names} for more than a day.",
-        "Revoke it if the machine is no more; else bring its agent back.",
-    ),
-    (
-        Presence.LATE,
-        "agent-late",
-        "No fresh word from {names}: their votes and orders wait until they are heard again.",
-        "Wait a few minutes; if it stays so, look at the network between the machine and Drydock.",
-    ),
-    (
-        Presence.EXPECTED,
-        "agent-never-heard",
-        "Enrolled, and never heard afterwards: {names}.",
-        "Look at the agent's log: it enrolled, so it can reach Drydock.",
-    ),
-)
+PRESENCES = {
+    Presence.SILENT: "agent-silent",
+    Presence.GONE: "agent-gone",
+    Presence.LATE: "agent-late",
+    Presence.EXPECTED: "agent-never-heard",
+}
 
 
 def _presence(each: SetFacts) -> list[BlindSpot]:
     found = []
-    for presence, code, reason, advice in _PRESENCES:
+    for presence, code in PRESENCES.items():
         agents = [agent for agent in each.agents if agent.presence is presence]
         if agents:
-            said = reason.format(names=listed([agent.name for agent in agents]))
-            found.append(_of(each, agents, code, Certainty.CERTAIN, said, advice))
+            found.append(_of(each, agents, code))
     return found
 
 
@@ -257,48 +210,35 @@ def _old(each: SetFacts, version: str, protocol: int) -> list[BlindSpot]:
     agents = [agent for agent in each.agents if old(agent)]
     if not agents:
         return []
-    versions = ", ".join(sorted({agent.agent_version or "an unknown version" for agent in agents}))
-    reason = f"{listed([agent.name for agent in agents])} run {versions}, older than Drydock's own {version}."
-    return [
-        _of(
-            each,
-            agents,
-            "agent-too-old",
-            Certainty.POSSIBLE,
-            f"{reason} What an older agent does not know, it does not report.",
-            "Bring the agents to the version of the backend; each may be restarted at any time.",
-        )
-    ]
+    versions = sorted({agent.agent_version for agent in agents})
+    return [_of(each, agents, "agent-too-old", Confidence.POSSIBLE, versions=versions, own=version)]
 
 
 def _clocks(each: SetFacts, tolerance: float) -> list[BlindSpot]:
     agents = [a for a in each.agents if a.clock_offset is not None and abs(a.clock_offset) > tolerance]
     if not agents:
         return []
-    worst = max(agents, key=lambda agent: abs(agent.clock_offset or 0))
-    way = "ahead" if (worst.clock_offset or 0) > 0 else "behind"
-    reason = (
-        f"The clock of {listed([agent.name for agent in agents])} is wrong by up to {abs(worst.clock_offset or 0):.1f}"
-        f" seconds ({way}). Reported times are corrected; what the machine does by its own clock is not."
-    )
-    advice = "Repair the time synchronisation of the machine."
-    return [_of(each, agents, "wrong-clock", Certainty.CERTAIN, reason, advice)]
+    worst = max((agent.clock_offset or 0 for agent in agents), key=abs)
+    return [_of(each, agents, "wrong-clock", offset=worst)]
 
 
-def _without_agent(set_id: int | None, names: Sequence[str]) -> BlindSpot:
-    which = f"{_count(len(names))} of the imported inventory {'has' if len(names) == 1 else 'have'} no agent"
+def _without_agent(set_id: int | None, names: Iterable[str]) -> BlindSpot:
+    return BlindSpot(code="no-agent", certainty=Confidence.CERTAIN, set_id=set_id, names=tuple(names))
+
+
+def _unheard(cache: CacheFacts) -> BlindSpot:
     return BlindSpot(
-        code="no-agent",
-        certainty=Certainty.CERTAIN,
-        reason=f"{which}: {listed(names)}.",
-        advice="Install the agent there, or import a newer inventory with --complete if the machine is no more.",
-        set_id=set_id,
-        names=tuple(names),
+        code="cache-unheard",
+        certainty=Confidence.CERTAIN,
+        set_id=None,
+        names=(cache.host,),
+        values={"supported": cache.supported, "reasons": cache.reasons},
+        cache_id=cache.cache_id,
     )
 
 
 def _missing(each: SetFacts) -> list[BlindSpot]:
-    return [_without_agent(each.set_id, [name for name, _, _ in each.missing])] if each.missing else []
+    return [_without_agent(each.set_id, (name for name, _, _ in each.missing))] if each.missing else []
 
 
 def _zones(each: SetFacts) -> list[BlindSpot]:
@@ -310,12 +250,7 @@ def _zones(each: SetFacts) -> list[BlindSpot]:
     found = []
     for zone in sorted(zones - polled - {""}):
         agents = [agent for agent in each.agents if agent.zone == zone]
-        reason = (
-            f"No live agent of the set is in zone {zone}. Microsoft's page says that delivery does not depend on zones;"
-            " one issue thread says that a zonal scale set needs a poller in each zone."
-        )
-        advice = f"Have at least one live agent in zone {zone}, to be on the safe side."
-        found.append(_of(each, agents, "zone-without-poller", Certainty.POSSIBLE, reason, advice))
+        found.append(_of(each, agents, "zone-without-poller", Confidence.POSSIBLE, zone=zone))
     return found
 
 
@@ -331,41 +266,14 @@ def _upgrades(each: SetFacts) -> list[BlindSpot]:
     agents = [agent for agent in each.agents if never_announces_upgrades(agent.size)]
     sizes = {agent.size for agent in agents} | {size for _, _, size in each.missing if never_announces_upgrades(size)}
     if sizes:
-        reason = (
-            f"Machines of size {listed(sorted(sizes))} never get events for upgrades and reimages of their operating"
-            " system: the series G, M, N and H have none."
-        )
-        advice = "Plan such upgrades yourself; every other event is announced as usual."
-        found.append(_of(each, agents, "size-without-upgrade-events", Certainty.CERTAIN, reason, advice))
+        found.append(_of(each, agents, "size-without-upgrade-events", sizes=sorted(sizes)))
     others = [agent for agent in each.agents if agent not in agents]
     if each.upgrade_notices or (agents and not others):
         return found
-    enable = (
-        "Enable OSImageNotificationProfile of the scale set if upgrades of its operating system should be announced"
-    )
     if each.upgrade_notices is None:
-        reason = (
-            "Upgrades and reimages of a scale set's operating system are announced only where its"
-            " OSImageNotificationProfile is enabled; a machine cannot see that, and no inventory has said it."
-        )
-        advice = f"Import what “az vmss list” prints. {enable}."
-        return [*found, _of(each, others, "upgrades-unknown", Certainty.UNKNOWN, reason, advice)]
-    reason = (
-        "The imported inventory says that OSImageNotificationProfile is not enabled: upgrades and reimages of the"
-        " operating system come without an event."
-    )
-    return [*found, _of(each, others, "upgrades-unannounced", Certainty.CERTAIN, reason, f"{enable}.")]
+        return [*found, _of(each, others, "upgrades-unknown", Confidence.UNKNOWN)]
+    return [*found, _of(each, others, "upgrades-unannounced")]
 
 
 def _unnamed(each: SetFacts) -> list[BlindSpot]:
-    if each.kind != PROVISIONAL:
-        return []
-    reason = (
-        f"Nobody has said which set {listed([agent.name for agent in each.agents]) or 'this'} belongs to. Its other"
-        " machines may be missing here, and are not counted when an event is judged."
-    )
-    advice = (
-        "Name it on its page, state it in the agent's configuration or a tag, or import an inventory;"
-        " a shared event joins it by itself."
-    )
-    return [_of(each, each.agents, "unnamed-set", Certainty.POSSIBLE, reason, advice)]
+    return [_of(each, each.agents, "unnamed-set", Confidence.POSSIBLE)] if each.kind == PROVISIONAL else []

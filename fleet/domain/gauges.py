@@ -1,4 +1,4 @@
-"""The fleet in numbers for Prometheus: which there are, and what each says. Counted by `fleet.projections.gauges`."""
+"""The fleet in numbers for Prometheus: which there are, what each says. Counted by `fleet.projections.desk.gauges`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

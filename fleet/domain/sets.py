@@ -1,20 +1,17 @@
 """Which availability set a machine belongs to, from what is stated about it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from fleet.domain.reason import Reason
+from fleet.domain.refused import Refused
+
 NAMED_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")
 PROVISIONAL = "provisional"
+KINDS = (*NAMED_KINDS, PROVISIONAL)
 MAX_NAME = 200
-KIND_WORDS = {
-    "availability_set": "availability set",
-    "scale_set": "scale set",
-    "cloud_service": "cloud service",
-    "standalone": "standalone machine",
-    PROVISIONAL: "provisional set",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ def _text(compute: dict[str, Any], name: str) -> str:
 def read_stated(stated: str) -> tuple[str, str] | None:
     """`[kind:]name` as (kind, name); None when empty. Without a kind it is an availability set.
 
-    Raises ValueError for a kind that is none of `NAMED_KINDS`, and for a name that cannot be one.
+    Raises Refused `validation` for a kind that is none of `NAMED_KINDS`, and for a name that cannot be one.
     """
     stated = stated.strip()
     if not stated:
@@ -52,9 +49,7 @@ def read_stated(stated: str) -> tuple[str, str] | None:
     kind, name = kind.strip().lower(), name.strip()
     # Names of Azure are shorter, and hold neither of these signs.
     if kind not in NAMED_KINDS or not name or len(name) > MAX_NAME or "|" in name or "\x00" in name:
-        raise ValueError(
-            f"{stated[:MAX_NAME]!r} names no set: write [kind:]name, with a kind of {', '.join(NAMED_KINDS)}."
-        )
+        raise Refused("validation", Reason("names-no-set", stated=stated[:MAX_NAME]))
     return kind, name
 
 
@@ -77,10 +72,10 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """What a machine's sources say, the one that counts first; `problems` are sentences about unreadable ones."""
+    """What a machine's sources say, the one that counts first; `problems` tell of unreadable ones."""
 
     stated: tuple[Statement, ...] = ()
-    problems: tuple[str, ...] = ()
+    problems: tuple[Reason, ...] = ()
 
     @property
     def key(self) -> SetKey | None:
@@ -136,15 +131,15 @@ def read_statements(*, configured: str, compute: dict[str, Any], inventory: SetK
     """
     subscription, group = _text(compute, "subscriptionId"), _text(compute, "resourceGroupName")
     found: list[Statement] = []
-    problems: list[str] = []
-    for source, text, where in (
-        (SetSource.CONFIGURATION, configured, "Its configuration"),
-        (SetSource.TAG, read_tags(compute).get(set_tag.lower(), ""), f"Its tag {set_tag}"),
+    problems: list[Reason] = []
+    for source, text in (
+        (SetSource.CONFIGURATION, configured),
+        (SetSource.TAG, read_tags(compute).get(set_tag.lower(), "")),
     ):
         try:
             named = read_stated(text)
-        except ValueError as error:
-            problems.append(f"{where} cannot be read: {error}")
+        except Refused:
+            problems.append(Reason("stated-unreadably", source=source.value, tag=set_tag, stated=text[:MAX_NAME]))
             continue
         if named is not None:
             found.append(Statement(source, SetKey(named[0], named[1], subscription, group)))
@@ -162,54 +157,14 @@ def own_set(compute: dict[str, Any], machine_id: str) -> SetKey:
     return SetKey(PROVISIONAL, machine_id, _text(compute, "subscriptionId"), _text(compute, "resourceGroupName"))
 
 
-def _named(key: SetKey) -> str:
-    return f"{KIND_WORDS[key.kind]} {key.name}"
-
-
-def _place(key: SetKey) -> str:
-    parts = (
-        f" in placement group {key.placement_group}" if key.placement_group else "",
-        f" in resource group {key.resource_group}" if key.resource_group else "",
-        f" of subscription {key.subscription}" if key.subscription else "",
-    )
-    return "".join(parts)
-
-
-def _said_by(source: SetSource, set_tag: str) -> str:
-    return {
-        SetSource.CONFIGURATION: "its configuration",
-        SetSource.TAG: f"its tag {set_tag}",
-        SetSource.SCALE_SET: "Azure's scale set metadata",
-        SetSource.INVENTORY: "the imported inventory",
-    }[source]
-
-
-def _to_correct(source: SetSource, set_tag: str) -> str:
-    return {
-        SetSource.CONFIGURATION: "DRYDOCK_AVAILABILITY_SET on the machine (or enrol it with another join token)",
-        SetSource.TAG: f"the tag {set_tag} of the VM",
-        SetSource.SCALE_SET: "",
-        SetSource.INVENTORY: "the inventory by importing a newer one",
-    }[source]
-
-
-def disagreement(stated: Sequence[Statement], *, set_tag: str) -> str:
-    """One warning: which sources disagree, what each says, which one counts, what to do. Empty when they agree.
-
-    A place that only one source states is named too, since two sets of one name in two resource groups are two sets.
-    """
+def disagreement(stated: Sequence[Statement], *, set_tag: str) -> Reason | None:
+    """That sources disagree: what each says, the one that counts first. None when they agree."""
     if not stated or all(agree(stated[0].key, other.key) for other in stated[1:]):
-        return ""
-    same_words = len({_named(each.key).lower() for each in stated}) < len(stated)
-    said = ", ".join(
-        f"{_said_by(each.source, set_tag)} says {_named(each.key)}" + (_place(each.key) if same_words else "")
-        for each in stated
-    )
-    ways = [way for each in stated if (way := _to_correct(each.source, set_tag))]
-    return (
-        f"It is not clear which set this machine is in: {said}. Until they agree,"
-        f" {_said_by(stated[0].source, set_tag)} counts. Correct the one that is wrong: {', or '.join(ways)};"
-        " or merge the two sets if both names mean one."
+        return None
+    return Reason(
+        "sets-disagree",
+        tag=set_tag,
+        statements=[{"source": each.source.value, **asdict(each.key)} for each in stated],
     )
 
 
@@ -219,7 +174,7 @@ def _domain(compute: dict[str, Any], name: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a machine stands, out of its instance metadata; absent values are None or empty."""
 
     fault_domain: int | None
@@ -230,8 +185,8 @@ class Place:
     os_type: str
 
 
-def place_of(compute: dict[str, Any]) -> Place:
-    return Place(
+def location_of(compute: dict[str, Any]) -> Location:
+    return Location(
         fault_domain=_domain(compute, "platformFaultDomain"),
         update_domain=_domain(compute, "platformUpdateDomain"),
         zone=_text(compute, "zone"),

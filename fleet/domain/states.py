@@ -1,15 +1,14 @@
-"""States and moves, as data, with how each state looks.
+"""States and moves, as data.
 
 `MOVES[kind][state]` names the states that may follow. Operations enter a state by one conditional UPDATE whose WHERE
 comes from `sources`; the diagram in the documentation is printed from the same tables.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 
 class EventStatus(StrEnum):
-    """Computed from sightings by `fleet.domain.sightings.fold`, never pushed along."""
+    """Computed from sightings by `fleet.domain.events.sightings.compute_state`, never pushed along."""
 
     SCHEDULED = "SCHEDULED"
     STARTED = "STARTED"
@@ -144,45 +143,3 @@ def approval_sources(target: ApprovalState) -> list[str]:
 def order_sources(target: OrderState) -> list[str]:
     """The states from which an order may enter `target`."""
     return [state.value for state, targets in ORDER_MOVES.items() if target in targets]
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How a state is shown: a word, a tone (`calm`, `due`, `busy`, `good`, `bad`, `quiet`) and a lucide icon's name."""
-
-    label: str
-    tone: str
-    icon: str
-
-
-LOOKS: dict[StrEnum, Look] = {
-    EventStatus.SCHEDULED: Look("Scheduled", "due", "calendar-clock"),
-    EventStatus.STARTED: Look("Started", "busy", "play"),
-    EventStatus.ENDED: Look("Ended", "quiet", "circle-check"),
-    EndedAs.COMPLETED: Look("completed", "good", "circle-check"),
-    EndedAs.CANCELLED: Look("cancelled by Azure", "quiet", "ban"),
-    EndedAs.CANCELLED_OR_MISSED: Look("cancelled, or missed between two polls", "quiet", "circle-question-mark"),
-    EndedAs.MACHINE_DELETED: Look("machine deleted", "bad", "trash-2"),
-    EndedAs.UNKNOWN: Look("ending unknown", "quiet", "circle-question-mark"),
-    ApprovalState.PROPOSED: Look("Waits for a second person", "due", "users"),
-    ApprovalState.WAITING: Look("Waits for its condition", "due", "hourglass"),
-    ApprovalState.GRANTED: Look("Decided", "busy", "gavel"),
-    ApprovalState.RELAYING: Look("On its way", "busy", "send"),
-    ApprovalState.ACCEPTED: Look("Azure answered 200", "busy", "cloud"),
-    ApprovalState.CONFIRMED: Look("Confirmed", "good", "circle-check"),
-    ApprovalState.WITHDRAWN: Look("Withdrawn", "quiet", "undo-2"),
-    ApprovalState.REFUSED: Look("Refused", "bad", "octagon-x"),
-    ApprovalState.LAPSED: Look("Lapsed", "bad", "timer-off"),
-    ApprovalState.VOID: Look("Void", "quiet", "circle-slash"),
-    OrderState.OFFERED: Look("Offered", "busy", "mail"),
-    OrderState.DELIVERED: Look("Delivered", "busy", "mail-check"),
-    OrderState.ANSWERED: Look("Answered", "good", "reply"),
-    OrderState.SUPERSEDED: Look("Superseded", "quiet", "skip-forward"),
-    OrderState.EXPIRED: Look("Expired", "bad", "timer-off"),
-    OrderState.CANCELLED: Look("Cancelled", "quiet", "ban"),
-    Presence.LIVE: Look("live", "good", "circle-dot"),
-    Presence.LATE: Look("late", "due", "clock-alert"),
-    Presence.SILENT: Look("silent", "bad", "circle-off"),
-    Presence.GONE: Look("gone", "quiet", "circle-x"),
-    Presence.EXPECTED: Look("expected", "calm", "circle-dashed"),
-}

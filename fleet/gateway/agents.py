@@ -11,22 +11,24 @@ from uuid import UUID
 import msgspec
 from drydock_agent import wire
 
+from fleet.domain.refused import Refused
 from fleet.gateway import metrics
 from fleet.gateway.clocks import Clock
-from fleet.gateway.committing import Committer
+from fleet.gateway.committer import Committer
 from fleet.gateway.credentials import UNKNOWN, Credentials
-from fleet.gateway.decoding import clean, read_batch
+from fleet.gateway.decoder import clean, read_batch
+from fleet.gateway.dispatcher import Dispatcher
 from fleet.gateway.http import Problem, Request, Send, answer
 from fleet.gateway.keys import Keys
 from fleet.gateway.limits import Buckets, Limits
-from fleet.gateway.looking import Looker
 from fleet.gateway.presence import Contacts
 from fleet.gateway.threads import Threads
 from fleet.gateway.waiters import Waiter, Waiters
-from fleet.operations import enrolment
-from fleet.operations.enrolment import MachineIdentity
-from fleet.operations.errors import Refused
-from fleet.operations.keeping import Delivery
+from fleet.operations.intake.keep import Delivery
+from fleet.operations.machines import enrolment
+from fleet.projections.machines import MachineIdentity
+from fleet.wording.reader import API
+from fleet.wording.say import say
 
 ENROL_BYTES = 256 * 1024
 # Orders that one call may say the agent holds.
@@ -45,7 +47,7 @@ class Agents:
         self.contacts = Contacts()
         self.committer = Committer(limits, events)
         self.waiters = Waiters(limits.held_per_machine)
-        self.looker = Looker(self.waiters, events)
+        self.dispatcher = Dispatcher(self.waiters, events)
         self.calls = Buckets(limits.agent_calls)
         self.enrolments = Buckets(limits.enrolments)
         self.keys = Keys()
@@ -63,11 +65,11 @@ class Agents:
             granted = await self.threads.run(enrolment.enrol, request=wanted, now=datetime.now(UTC))
         except Refused as refused:
             status = 403 if refused.code == "join-token-refused" else 422
-            raise Problem(status, refused.code, refused.sentence) from None
+            raise Problem(status, refused.code, say(refused.reason, API)) from None
         await answer(send, 200, msgspec.json.encode(granted))
 
     async def reports(self, request: Request, send: Send) -> None:
-        """A batch of reports: 200 with ReportsAnswer, after the commit. Problems 401, 413, 422, 429, 503."""
+        """`POST /agent/v1/reports`: 200 with ReportsAnswer, after the commit. Problems 401, 413, 422, 429, 503."""
         machine = await self._authenticate(request)
         raw = await request.body(self.limits.request_bytes)
         now = datetime.now(UTC)
@@ -105,7 +107,7 @@ class Agents:
         await answer(send, 200, msgspec.json.encode(said))
 
     async def orders(self, request: Request, send: Send) -> None:
-        """Wait for orders: 200 with OrdersAnswer, empty when the wait ran out. Problems 401, 422, 429, 503."""
+        """`GET /agent/v1/orders`: held open, then 200 with OrdersAnswer, perhaps empty. Problems 401, 422, 429, 503."""
         machine = await self._authenticate(request)
         await request.body(0)
         query, now = request.query, datetime.now(UTC)
@@ -123,7 +125,7 @@ class Agents:
             if self.stopping:
                 waiter.end([])
             else:
-                self.looker.ask(machine.machine_id)
+                self.dispatcher.ask(machine.machine_id)
             orders = await waiter.answer
         finally:
             ends.cancel()
@@ -166,7 +168,7 @@ class Agents:
             except ValueError:
                 raise Problem(422, "validation", "held has to list orders as <order id>:<via>.") from None
         if noted:
-            self.looker.note_held(noted)
+            self.dispatcher.note_held(noted)
 
 
 async def _end_when_gone(request: Request, waiter: Waiter) -> None:

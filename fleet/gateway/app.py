@@ -14,7 +14,7 @@ import structlog
 from drydock_agent import wire
 
 from fleet.gateway.agents import Agents
-from fleet.gateway.bells import Bells
+from fleet.gateway.dispatcher import Sealer, Ticker
 from fleet.gateway.feed import Feed
 from fleet.gateway.figures import Figures, Measure
 from fleet.gateway.http import (
@@ -28,12 +28,12 @@ from fleet.gateway.http import (
     answer_problem,
 )
 from fleet.gateway.limits import Limits
-from fleet.gateway.looking import Sealer, Ticker
 from fleet.gateway.loops import Loop
 from fleet.gateway.probes import Probes
 from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Threads
-from fleet.operations.bells import prepare_hints
+from fleet.gateway.wake_ups import WakeUps
+from fleet.operations.wake_up import prepare_hints
 
 log = structlog.get_logger(__name__)
 
@@ -96,17 +96,17 @@ class Gateway:
         self.agents = Agents(limits=self.limits, threads=self.threads, events=events)
         self.feed = Feed(events, queue=self.limits.stream_queue)
         self.streams = Streams(self.feed, self.threads, self.limits)
-        self.ticker = Ticker(self.agents.looker, seconds=self.limits.ticker)
+        self.ticker = Ticker(self.agents.dispatcher, seconds=self.limits.ticker)
         self.sealer = Sealer()
-        self.bells = Bells(self._on_bell)
+        self.wake_ups = WakeUps(self._on_wake_up)
         self.parent = Loop("parent", _parent_watch(), pause=PARENT_SECONDS)
         self.figures = Figures(self.measure, events) if self.measure else None
         # In the order in which they stop: what brings work first, what writes last.
         self.loops = [
-            self.bells.loop,
+            self.wake_ups.loop,
             self.ticker.loop,
             self.sealer.loop,
-            self.agents.looker.loop,
+            self.agents.dispatcher.loop,
             self.feed.loop,
             self.agents.committer.loop,
             self.agents.contacts.loop,
@@ -117,7 +117,7 @@ class Gateway:
         probes = Probes(
             agents=self.agents,
             streams=self.streams,
-            bells=self.bells,
+            wake_ups=self.wake_ups,
             loops=self.loops,
             threads=self.threads,
             figures=self.figures,
@@ -170,16 +170,16 @@ class Gateway:
             await self.threads.run(self.agents.contacts.flush)
         await asyncio.to_thread(self.threads.stop)
 
-    def _on_bell(self, bell: dict[str, Any]) -> None:
+    def _on_wake_up(self, message: dict[str, Any]) -> None:
         """A message of another process, in the thread that listens: ids only, so a strange one does no harm."""
-        orders, revoked = bell.get("orders"), bell.get("revoked")
+        orders, revoked = message.get("orders"), message.get("revoked")
         if isinstance(orders, list):
-            self.agents.looker.ring(
-                [item for item in orders if isinstance(item, int)], str(bell.get("via", "")) or "bell"
+            self.agents.dispatcher.wake(
+                [item for item in orders if isinstance(item, int)], str(message.get("via", "")) or "wake-up"
             )
         if isinstance(revoked, list):
             self.agents.credentials.forget({item for item in revoked if isinstance(item, int)})
-        if bell.get("entries"):
+        if message.get("entries"):
             self.feed.ring()
 
 

@@ -8,8 +8,7 @@ from collections import OrderedDict
 from enum import Enum
 from hashlib import sha256
 
-from fleet.operations import enrolment
-from fleet.operations.enrolment import MachineIdentity
+from fleet.projections.machines import MachineIdentity, identity_of
 
 # More than the machines that one process holds.
 SIZE = 200_000
@@ -49,7 +48,7 @@ class Credentials:
         """Ask the database; takes its time, so call it in a thread."""
         key = sha256(credential.encode()).digest()
         forgotten = self._forgotten
-        identity = enrolment.authenticate(credential=credential)
+        identity = identity_of(credential=credential)
         with self._lock:
             until = time.monotonic() + self.seconds
             if identity is None:

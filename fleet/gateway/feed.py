@@ -14,13 +14,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from fleet.domain.entries import EntryKind
+from fleet.domain.timeline import EntryKind
 from fleet.gateway.loops import Loop
-from fleet.operations import feed
-from fleet.operations.feed import Cursor, FeedEntry
+from fleet.projections.timeline import feed
+from fleet.projections.timeline.feed import Cursor, FeedEntry
+from fleet.wording.reader import API
+from fleet.wording.say import text_of
 
 PAUSE_SECONDS = 1.0
-# Bells come in bursts; one look serves all that rang within this time.
+# Wake-ups come in bursts; one look serves all that came within this time.
 BURST_SECONDS = 0.05
 PAGE = 500
 # Entries kept for streams that resume after a short break.
@@ -38,27 +40,25 @@ class Told:
 
 
 # What ends sessions, tokens and rights.
-ACCESS_KINDS = (EntryKind.PERSON_CHANGED.value, EntryKind.TOKEN_ENDED.value)
+ACCESS_KINDS = (EntryKind.PERSON_CHANGED, EntryKind.TOKEN_ENDED)
 
 
 def told(entry: FeedEntry) -> Told:
     """The entry as a server-sent event `changed` whose id is the cursor `<xid>.<id>`."""
+    row = entry.row
     data = msgspec.json.encode(
         {
-            "kind": entry.kind,
-            "event_id": entry.event_id,
-            "set": entry.set_id,
-            "machine": entry.machine_id,
-            "approval": entry.approval_id,
-            "at": entry.at,
-            "text": entry.text,
+            "kind": row.kind,
+            "event_id": row.event_id,
+            "set": row.set.id if row.set else None,
+            "machine": row.machine.id if row.machine else None,
+            "approval": row.approval_id,
+            "at": row.at,
+            "text": text_of(row, API),
         }
     )
-    return Told(
-        entry.cursor,
-        b"id: %d.%d\nevent: changed\ndata: %b\n\n" % (entry.xid, entry.id, data),
-        entry.kind in ACCESS_KINDS,
-    )
+    frame = b"id: %d.%d\nevent: changed\ndata: %b\n\n" % (*entry.cursor, data)
+    return Told(entry.cursor, frame, row.kind in ACCESS_KINDS)
 
 
 class Subscription:
@@ -102,7 +102,7 @@ class Feed:
         self._started = threading.Event()
 
     def ring(self) -> None:
-        """A bell rang for new entries."""
+        """A message rang for new entries."""
         if self.subscriptions:
             self.loop.wake()
 

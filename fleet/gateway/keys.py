@@ -8,7 +8,7 @@ from datetime import datetime
 
 from drydock_agent import wire
 
-from fleet.operations import signing
+from fleet.operations.orders import sign
 
 SECONDS = 30.0
 
@@ -17,7 +17,7 @@ class Keys:
     """The signing keys as this process knows them."""
 
     def __init__(self) -> None:
-        self._known: list[signing.KnownKey] | None = None
+        self._known: list[sign.KnownKey] | None = None
         self._until = 0.0
 
     @property
@@ -26,8 +26,8 @@ class Keys:
 
     def refresh(self, now: datetime) -> None:
         """Ask Postgres."""
-        self._known = signing.all_keys(now=now)
+        self._known = sign.all_keys(now=now)
         self._until = time.monotonic() + SECONDS
 
     def news_for(self, trusted: Sequence[str]) -> list[wire.KeyWord]:
-        return signing.news_for(self._known or (), trusted)
+        return sign.news_for(self._known or (), trusted)

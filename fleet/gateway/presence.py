@@ -9,8 +9,8 @@ import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError
 
 from fleet.gateway.loops import Loop
-from fleet.operations import presence
-from fleet.operations.presence import Contact
+from fleet.operations.intake import presence
+from fleet.operations.intake.presence import Contact
 
 log = structlog.get_logger(__name__)
 

@@ -12,13 +12,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from fleet.gateway import metrics
 from fleet.gateway.agents import Agents
-from fleet.gateway.bells import Bells
 from fleet.gateway.figures import Collected, Figures
 from fleet.gateway.http import Request, Send, answer
 from fleet.gateway.loops import Loop
 from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Threads
-from fleet.operations.signing import unreadable
+from fleet.gateway.wake_ups import WakeUps
+from fleet.operations.orders.sign import unreadable
 
 
 class Probes:
@@ -29,14 +29,14 @@ class Probes:
         *,
         agents: Agents,
         streams: Streams,
-        bells: Bells,
+        wake_ups: WakeUps,
         loops: list[Loop],
         threads: Threads,
         figures: Figures | None,
     ) -> None:
         self.agents = agents
         self.streams = streams
-        self.bells = bells
+        self.wake_ups = wake_ups
         self.loops = loops
         self.threads = threads
         self.figures = figures
@@ -51,7 +51,7 @@ class Probes:
     async def readyz(self, request: Request, send: Send) -> None:
         """200 when reports can be taken ("degraded" without Redis or a signing key); 503 without its database."""
         database = await self.threads.run(self._database)
-        redis = "ok" if self.bells.heard else "away"
+        redis = "ok" if self.wake_ups.heard else "away"
         ready = database == "ok" and not self.agents.stopping
         signing = await self.threads.run(self._signing) if database == "ok" else "unknown"
         status = "unavailable" if not ready else "ok" if (redis, signing) == ("ok", "ok") else "degraded"

@@ -11,14 +11,16 @@ from http.cookies import CookieError, SimpleCookie
 import msgspec
 from django.conf import settings
 
+from fleet.domain.people import Right
 from fleet.gateway import metrics
 from fleet.gateway.feed import PAGE, Feed, Subscription, told
 from fleet.gateway.http import Problem, Request, Send, busy
 from fleet.gateway.limits import Limits
 from fleet.gateway.threads import Threads
-from fleet.operations import feed as feed_operations
-from fleet.operations import people, rights
-from fleet.operations.feed import Cursor
+from fleet.operations.people import tokens
+from fleet.projections.people import rights
+from fleet.projections.timeline import feed as feed_operations
+from fleet.projections.timeline.feed import Cursor
 
 PING = b": ping\n\n"
 
@@ -26,18 +28,18 @@ PING = b": ping\n\n"
 def may_read(*, token: str, session_key: str, now: datetime) -> bool:
     """Whether the token or else the session belongs to a person who may read. Raises Problem 403 when they may not."""
     if token:
-        found = people.person_of_token(token=token, now=now)
+        found = tokens.person_of_token(token=token, now=now)
         if found is None:
             return False
         person, row = found
         if "read" not in row.scopes:
             raise Problem(403, "not-permitted", "The token has not got the scope `read`.")
     else:
-        session = people.person_of_session(session_key=session_key) if session_key else None
+        session = tokens.person_of_session(session_key=session_key) if session_key else None
         if session is None:
             return False
         person = session
-    if not rights.can_read(person):
+    if not rights(person).may(Right.READ):
         raise Problem(403, "not-permitted", "Reading needs the right of a viewer. Ask an admin of your installation.")
     return True
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from fleet.management.supervising import Recipe
+from fleet.management.supervisor import Recipe
 
 PYTHON = sys.executable
 # Held calls of agents and streams stay open for a minute and more; the server must take many beside the pages.
@@ -71,7 +71,7 @@ def caches(fleet_file: Path, sockets: Mapping[str, Path]) -> list[Cache]:
 def web(port: int) -> Recipe:
     # Granian's main process ends its worker on SIGTERM; SIGKILL would leave the worker with the port.
     command = [PYTHON, *WEB, "--host", "127.0.0.1", "--port", str(port), "fleet.asgi:application"]
-    return Recipe(name="web", command=command, farewell=signal.SIGTERM)
+    return Recipe(name="web", command=command, death_signal=signal.SIGTERM)
 
 
 def worker() -> Recipe:

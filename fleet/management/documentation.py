@@ -3,6 +3,7 @@
 A part is printed from the tables that the code itself works by, so that the two cannot differ.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,14 +14,13 @@ from typing import TypeVar
 from prometheus_client.metrics import MetricWrapperBase
 
 from fleet import configuration
-from fleet.api.problems import PROBLEMS
+from fleet.api.documentation import schema
 from fleet.api.reference import calls_table, fields_tables
-from fleet.domain.entries import ENTRY_LOOKS, EntryKind
 from fleet.domain.gauges import GAUGES
+from fleet.domain.orders.timeouts import MULTIPLES
 from fleet.domain.states import (
     APPROVAL_MOVES,
     EVENT_MOVES,
-    LOOKS,
     ORDER_MOVES,
     ApprovalState,
     EndedAs,
@@ -28,7 +28,12 @@ from fleet.domain.states import (
     OrderState,
     Presence,
 )
+from fleet.domain.timeline import EntryKind
 from fleet.gateway import metrics as gateway_metrics
+from fleet.wording.looks import look_of
+from fleet.wording.orders import TIMEOUTS
+from fleet.wording.people import MAY
+from fleet.wording.problems import PROBLEMS
 
 State = TypeVar("State", bound=StrEnum)
 
@@ -63,7 +68,7 @@ def diagram(moves: Mapping[State, tuple[State, ...]], starts: Iterable[State]) -
 
 
 def looks(kind: type[StrEnum]) -> str:
-    rows = [(f"`{state.value}`", LOOKS[state].label, LOOKS[state].tone, LOOKS[state].icon) for state in kind]
+    rows = [(f"`{state.value}`", look_of(state).label, look_of(state).tone, look_of(state).icon) for state in kind]
     return table(("State", "Shown as", "Tone", "Icon"), rows)
 
 
@@ -86,16 +91,17 @@ def presences() -> str:
 
 
 def entries() -> str:
-    rows = [
-        (f"`{kind.value}`", ENTRY_LOOKS[kind].label, ENTRY_LOOKS[kind].tone, ENTRY_LOOKS[kind].icon)
-        for kind in EntryKind
-    ]
+    rows = [(f"`{kind.value}`", look_of(kind).label, look_of(kind).tone, look_of(kind).icon) for kind in EntryKind]
     return table(("Kind", "Shown as", "Tone", "Icon"), rows)
 
 
 def problems() -> str:
     rows = [(f"`{name}`", str(problem.status), problem.title, problem.advice) for name, problem in PROBLEMS.items()]
     return table(("Type", "Status", "What it is", "What to do"), rows)
+
+
+def roles() -> str:
+    return table(("Role", "What it may"), [(f"`{group}`", may) for group, may in MAY.items()])
 
 
 def metrics() -> str:
@@ -110,17 +116,25 @@ def metrics() -> str:
     return table(("Metric", "Labels", "What it says"), rows)
 
 
+def timeouts_table() -> str:
+    answer = float(configuration.DEFAULTS["ORDER_ANSWER_SECONDS"])
+    rows = [(TIMEOUTS[name], str(count), f"{count * answer:g} s") for name, count in MULTIPLES.items()]
+    return table(("What happens then", "Times `ORDER_ANSWER_SECONDS`", "By default"), rows)
+
+
 PARTS: tuple[Part, ...] = (
     Part("event", "states.md", event_moves),
     Part("approval", "states.md", approval_moves),
     Part("order", "states.md", order_moves),
     Part("presence", "states.md", presences),
-    Part("entries", "entries.md", entries),
+    Part("entries", "timeline.md", entries),
+    Part("roles", "people.md", roles),
     Part("problems", "problems.md", problems),
     Part("metrics", "operating.md", metrics),
     Part("calls", "api.md", calls_table),
     Part("fields", "api.md", fields_tables),
     Part("settings", "settings.md", configuration.markdown),
+    Part("timeouts", "settings.md", timeouts_table),
 )
 
 
@@ -137,9 +151,16 @@ def renewed(page: str, part: Part) -> str:
     return pattern.sub(lambda _: f"{begin}\n{part.text().strip()}\n{end}", page)
 
 
+def contract() -> str:
+    """The OpenAPI document, sorted, so that a change of it is a change of these lines and of no others."""
+    return json.dumps(schema(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
 def pages(docs: Path) -> dict[Path, str]:
-    """Every page with a generated part, as it should be. Raises MarksMissingError, and OSError if a page is missing."""
-    found: dict[Path, str] = {}
+    """Every file that is generated, or a part of it, as it should be. Raises MarksMissingError, and OSError for a page
+    that is missing.
+    """
+    found = {docs / "openapi.json": contract()}
     for part in PARTS:
         path = docs / part.page
         found[path] = renewed(found.get(path) or path.read_text(encoding="utf-8"), part)
@@ -147,5 +168,5 @@ def pages(docs: Path) -> dict[Path, str]:
 
 
 def stale(docs: Path) -> list[Path]:
-    """Pages whose generated parts differ from the code."""
+    """Files whose generated parts differ from the code."""
     return [path for path, text in pages(docs).items() if path.read_text(encoding="utf-8") != text]

@@ -1,19 +1,18 @@
 """Columns, constraints and one-table QuerySets."""
 
-from fleet.models.approvals import Approval, Order
+from fleet.models.approvals import Approval, Claim, Hold
 from fleet.models.caches import Cache, Coverage, Maintenance, Notification, Reporter
-from fleet.models.claims import Claim, Hold
-from fleet.models.documents import DocumentBody, Observation
 from fleet.models.drills import Drill, Instruction, Rehearsal
-from fleet.models.entries import Entry, Seal
 from fleet.models.events import ScheduledEvent, Sighting
+from fleet.models.intake import DocumentBody, LatestDocument, Observation, Preparation, PresenceRow, Spool
 from fleet.models.lookups import EqualsAny
-from fleet.models.machines import AvailabilitySet, Head, InventoryMachine, JoinToken, Machine, PresenceRow, Spool
+from fleet.models.machines import InventoryMachine, JoinToken, Machine
+from fleet.models.orders import Order, SigningKey
 from fleet.models.people import ApiToken, LoginAttempts, Profile, Scope, StoredAnswer
-from fleet.models.preparations import Preparation
-from fleet.models.rules import NoApprovalWindow, Rule
-from fleet.models.signing import SigningKey
-from fleet.models.sweeps import Sweep
+from fleet.models.policy import NoApprovalWindow, Rule
+from fleet.models.reconcile import LastRun
+from fleet.models.sets import AvailabilitySet
+from fleet.models.timeline import Entry, Seal
 from fleet.models.waves import Wave
 
 __all__ = [
@@ -27,11 +26,12 @@ __all__ = [
     "Drill",
     "Entry",
     "EqualsAny",
-    "Head",
     "Hold",
     "Instruction",
     "InventoryMachine",
     "JoinToken",
+    "LastRun",
+    "LatestDocument",
     "LoginAttempts",
     "Machine",
     "Maintenance",
@@ -52,6 +52,5 @@ __all__ = [
     "SigningKey",
     "Spool",
     "StoredAnswer",
-    "Sweep",
     "Wave",
 ]

@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from fleet.domain.maintenance import ACTIVE, MaintenanceStatus
+from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
 from fleet.models.machines import Machine
 
 # The channel `AzureRedisEvents` of Azure Cache for Redis.
@@ -24,7 +24,7 @@ class Cache(models.Model):
 
 
 class Maintenance(models.Model):
-    """One operation on (cache, shard), computed from its notifications by `fleet.domain.maintenance`.
+    """One operation on (cache, shard), computed from its notifications by `fleet.domain.caches.maintenances`.
 
     `shard` is None where no notification stated a port. `began_at` is when the node was taken, as far as it is known.
     """

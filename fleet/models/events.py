@@ -3,14 +3,30 @@
 from django.db import models
 
 from fleet.domain.states import EventStatus
-from fleet.models.machines import AvailabilitySet, Machine
+from fleet.models.machines import Machine
+from fleet.models.sets import AvailabilitySet
 
 
-class ScheduledEvent(models.Model):
+class StatedColumns(models.Model):
+    """What Azure states about an event: a column for each field of `fleet.domain.events.stated.Stated`."""
+
+    event_type = models.TextField(blank=True, default="")
+    resource_type = models.TextField(blank=True, default="")
+    source = models.TextField(blank=True, default="")
+    description = models.TextField(blank=True, default="")
+    duration_seconds = models.IntegerField(null=True, blank=True)
+    not_before = models.DateTimeField(null=True, blank=True)
+    resources = models.JSONField(default=list)
+
+    class Meta:
+        abstract = True
+
+
+class ScheduledEvent(StatedColumns):
     """What Azure announced, one row per EventId (upper case), however many machines report it.
 
-    Everything from `status` on is computed from sightings by `fleet.domain.sightings.fold` and kept here for reading.
-    `version` moves with status, NotBefore, Resources, type, source and duration.
+    Everything from `status` on is computed from sightings (`fleet.domain.events.sightings.compute_state`) and kept here
+    for reading. `version` moves with status, NotBefore, Resources, type, source and duration.
     """
 
     event_id = models.TextField(unique=True)
@@ -21,13 +37,6 @@ class ScheduledEvent(models.Model):
 
     status = models.TextField(default=EventStatus.SCHEDULED.value)
     version = models.IntegerField(default=0)
-    event_type = models.TextField(blank=True, default="")
-    resource_type = models.TextField(blank=True, default="")
-    source = models.TextField(blank=True, default="")
-    description = models.TextField(blank=True, default="")
-    duration_seconds = models.IntegerField(null=True, blank=True)
-    not_before = models.DateTimeField(null=True, blank=True)
-    resources = models.JSONField(default=list)
     first_seen_at = models.DateTimeField()
     # NotBefore less the first sighting; None when it began as Started.
     notice_seconds = models.IntegerField(null=True, blank=True)
@@ -60,7 +69,7 @@ class ScheduledEvent(models.Model):
         return self.event_id
 
 
-class Sighting(models.Model):
+class Sighting(StatedColumns):
     """One machine's word about one event, merged so that the order of arrival does not matter.
 
     The newest listing by the machine's own sequence stands in `listed_*` and the columns below it. It is gone when
@@ -82,13 +91,6 @@ class Sighting(models.Model):
     listed_incarnation = models.BigIntegerField(null=True, blank=True)
     spelled = models.TextField()
     status = models.TextField(blank=True, default="")
-    event_type = models.TextField(blank=True, default="")
-    resource_type = models.TextField(blank=True, default="")
-    source = models.TextField(blank=True, default="")
-    description = models.TextField(blank=True, default="")
-    duration_seconds = models.IntegerField(null=True, blank=True)
-    not_before = models.DateTimeField(null=True, blank=True)
-    resources = models.JSONField(default=list)
     gone_epoch = models.IntegerField(null=True, blank=True)
     gone_seq = models.BigIntegerField(null=True, blank=True)
     gone_at = models.DateTimeField(null=True, blank=True)

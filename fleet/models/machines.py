@@ -1,40 +1,10 @@
-"""Sets, machines, their credentials and how present they are."""
+"""Machines, their credentials, and what an inventory says of them."""
 
 from django.conf import settings
 from django.db import models
 from django.db.models.functions import Upper
 
-SET_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone", "provisional")
-
-
-class AvailabilitySet(models.Model):
-    """The machines to which Azure delivers the same events.
-
-    `key` is `kind|subscription|resource group|name`, lower case (a scale set's name carries its placement group); the
-    other columns keep what was stated, for showing. `merged_into` is set once the set turned out to be another one.
-    """
-
-    key = models.TextField(unique=True)
-    kind = models.TextField()
-    name = models.TextField()
-    subscription = models.TextField(blank=True, default="")
-    resource_group = models.TextField(blank=True, default="")
-    service = models.TextField(blank=True, default="")
-    # Whether its scale set announces upgrades and reimages of the operating system; None when nobody said.
-    upgrade_notices = models.BooleanField(null=True, blank=True)
-    # Whether approving in it always takes a second person.
-    second_person = models.BooleanField(default=False)
-    created_at = models.DateTimeField()
-    # Never a chain: who was merged into a set that is merged itself leads to the last one.
-    merged_into = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
-
-    class Meta:
-        constraints = [
-            models.CheckConstraint(condition=models.Q(kind__in=list(SET_KINDS)), name="set_kind_known"),
-        ]
-
-    def __str__(self) -> str:
-        return self.name
+from fleet.models.sets import AvailabilitySet
 
 
 class JoinToken(models.Model):
@@ -130,51 +100,3 @@ class InventoryMachine(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-
-class PresenceRow(models.Model):
-    """The narrow, hot row of a machine: when it was heard, when it last had a good answer (corrected), its clock.
-
-    `clock_offset` is seconds that the machine's clock is ahead of the backend's.
-    """
-
-    machine = models.OneToOneField(Machine, primary_key=True, on_delete=models.PROTECT, related_name="presence")
-    last_heard_at = models.DateTimeField(null=True, blank=True)
-    last_poll_at = models.DateTimeField(null=True, blank=True)
-    clock_offset = models.FloatField(null=True, blank=True)
-
-    def __str__(self) -> str:
-        return f"presence of {self.machine_id}"
-
-
-class Spool(models.Model):
-    """One spool of one machine: its number (epoch) and up to where its reports are acknowledged."""
-
-    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="spools")
-    spool = models.TextField()
-    epoch = models.IntegerField()
-    acknowledged = models.BigIntegerField(default=0)
-    first_seen_at = models.DateTimeField()
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["machine", "spool"], name="spool_once_per_machine"),
-            models.UniqueConstraint(fields=["machine", "epoch"], name="epoch_once_per_machine"),
-        ]
-
-    def __str__(self) -> str:
-        return f"spool {self.epoch} of {self.machine_id}"
-
-
-class Head(models.Model):
-    """The newest readable document of a machine, by its own sequence. `at` is the corrected time it was read."""
-
-    machine = models.OneToOneField(Machine, primary_key=True, on_delete=models.PROTECT, related_name="head")
-    epoch = models.IntegerField()
-    seq = models.BigIntegerField()
-    document_hash = models.TextField()
-    incarnation = models.BigIntegerField(null=True, blank=True)
-    at = models.DateTimeField()
-
-    def __str__(self) -> str:
-        return f"head of {self.machine_id}"

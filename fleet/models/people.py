@@ -1,7 +1,13 @@
 """People: their settings and scopes, their tokens, and answers kept for repeated requests."""
 
 from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.db import models
+from django.db.models import F, Value
+
+from fleet.domain.people import ADMIN, Rights
+
+Person = User | AbstractBaseUser | AnonymousUser
 
 
 class Profile(models.Model):
@@ -92,3 +98,24 @@ class StoredAnswer(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+
+def rights_of(person: Person) -> Rights:
+    """What somebody may do, and where; nothing for who is not logged in or not active. One query for each object of a
+    person: kept on it, as Django keeps permissions.
+    """
+    if not isinstance(person, User) or not person.is_active:
+        return Rights()
+    if person.is_superuser:
+        return Rights(frozenset({ADMIN}))
+    known: Rights | None = getattr(person, "_drydock_rights", None)
+    if known is None:
+        groups = person.groups.order_by().values_list(Value("group"), F("name"))
+        scopes = Scope.objects.filter(user=person).values_list("kind", "pattern")
+        rows = sorted(groups.union(scopes, all=True))
+        known = Rights(
+            groups=frozenset(name for kind, name in rows if kind == "group"),
+            scopes=tuple((kind, pattern) for kind, pattern in rows if kind != "group"),
+        )
+        person._drydock_rights = known  # type: ignore[attr-defined]
+    return known

@@ -1,26 +1,21 @@
 """Approvals: how far a decision got."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Literal
+from datetime import datetime
+from typing import Any, Literal
 from uuid import UUID
 
 from django.db.models import Prefetch
 
-from fleet.domain.conditions import When, next_wait
-from fleet.domain.drills import without_azure
-from fleet.domain.guards import EventFacts
-from fleet.domain.relaying import in_words
+from fleet.domain.approvals.conditions import When, next_wait, waits_for
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.reason import Reason, from_json, read_reason
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, OrderState
 from fleet.models import Approval, Order, ScheduledEvent
-from fleet.models.facts import load_facts, name_of
+from fleet.models.facts.events import load_facts, name_of, order_timeouts
 from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, rule_ref, set_ref
-
-# An order usually takes well under a second to arrive and a few to be answered; beyond this a person should look.
-SENT_OVERDUE = timedelta(seconds=5)
-ANSWER_OVERDUE = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +33,12 @@ class OrderRow:
     outcome: str
     azure_status: int | None
     azure_body: str
-    reason: str
+    reason: Reason | str
 
     @property
-    def said(self) -> str:
-        """How it ended in words: an agent's refusal, or why it was left."""
-        return f"Refused by the agent: {in_words(self.reason)}." if self.outcome == "refused" else self.reason
+    def said(self) -> Reason | str:
+        """How it ended: an agent's refusal, or why it was left."""
+        return Reason("order-refused", reason=self.reason) if self.outcome == "refused" else self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,11 @@ class NextAsked:
     machine: MachineRef
     at: datetime
     silent: MachineRef | None
-    sentence: str
+
+    @property
+    def sentence(self) -> Reason:
+        silent = self.silent.resource_name if self.silent else ""
+        return Reason("next-asked", machine=self.machine.resource_name, at=self.at, silent=silent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +62,18 @@ class Step:
     `state`: `done`, `now` (in progress), `overdue`, `failed`, `ahead`. `at` is when it was reached.
     """
 
-    label: str
+    label: Reason | str
     state: Literal["done", "now", "overdue", "failed", "ahead"]
     at: datetime | None = None
-    detail: str = ""
+    detail: Reason | str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Overridden:
-    """A guard that stood against it, and the reason for which it was overcome."""
+    """A guard that stood against it, what it said, and the reason for which it was overridden."""
 
     code: str
-    sentence: str
+    sentence: Reason | str
     reason: str
 
 
@@ -94,7 +93,7 @@ class ApprovalRow:
     comment: str
     # The rule that decided, and how it was worded then.
     rule: RuleRef | None
-    rule_wording: str
+    rule_wording: Reason | str
     event_version: int
     when: When
     due_at: datetime | None
@@ -104,14 +103,14 @@ class ApprovalRow:
     consented_by: str
     consented_at: datetime | None
     consent_comment: str
-    # What it waits for now, in one sentence; empty when it waits for nothing of ours.
-    waits_for: str
+    # What it waits for now; empty when it waits for nothing of ours.
+    waits_for: Reason | str
     granted_at: datetime | None
     accepted_at: datetime | None
     accepted_by: MachineRef | None
     closed_at: datetime | None
     inferred: bool
-    reason: str
+    reason: Reason | str
     orders: tuple[OrderRow, ...]
     steps: tuple[Step, ...]
     server_time: datetime
@@ -134,6 +133,11 @@ class ApprovalRow:
         return any(step.state == "overdue" for step in self.steps)
 
 
+def _order_reason(order: Order) -> Reason | str:
+    # Beside an outcome it is what the agent said, word for word.
+    return order.reason if order.outcome else read_reason(order.reason)
+
+
 def _order_row(order: Order) -> OrderRow:
     return OrderRow(
         id=order.pk,
@@ -147,7 +151,7 @@ def _order_row(order: Order) -> OrderRow:
         outcome=order.outcome,
         azure_status=order.azure_status,
         azure_body=order.azure_body,
-        reason=order.reason,
+        reason=_order_reason(order),
     )
 
 
@@ -162,8 +166,13 @@ def _sent(orders: list[Order], *, accepted: Order | None, closed: bool, now: dat
     newest = orders[-1]
     label = f"Send to {newest.machine.resource_name}"
     if closed:
-        return Step(label, "failed", None, newest.reason)
-    return Step(label, "overdue" if now - orders[0].offered_at > SENT_OVERDUE else "now", None, "waits for its agent")
+        return Step(label, "failed", None, _order_reason(newest))
+    return Step(
+        label,
+        "overdue" if now - orders[0].offered_at > order_timeouts().sent_overdue else "now",
+        None,
+        "waits for its agent",
+    )
 
 
 def _answered(
@@ -181,7 +190,7 @@ def _answered(
         return Step("Azure answers 200", "failed")
     if not delivered:
         return Step("Azure answers 200", "ahead")
-    return Step("Azure answers 200", "overdue" if now - min(delivered) > ANSWER_OVERDUE else "now")
+    return Step("Azure answers 200", "overdue" if now - min(delivered) > order_timeouts().answered_overdue else "now")
 
 
 def _decided(approval: Approval, *, state: ApprovalState, closed: bool) -> list[Step]:
@@ -209,16 +218,18 @@ def _decided(approval: Approval, *, state: ApprovalState, closed: bool) -> list[
 CONDITIONS = {When.PREPARED: "Machines prepared", When.TIME: "Its time comes", When.TURN: "Its turn comes"}
 
 
-def _waits_for(approval: Approval) -> str:
+def _waits_for(approval: Approval) -> Reason | str:
     if approval.state == ApprovalState.PROPOSED.value:
-        return "It waits for a second person."
+        return Reason("waits-for-second")
     if approval.state != ApprovalState.WAITING.value:
         return ""
-    if approval.when == When.TIME.value and approval.due_at is not None:
-        return f"It waits until {approval.due_at:%Y-%m-%d %H:%M:%S} UTC."
-    if approval.when == When.TURN.value:
-        return "It waits for its turn in the wave."
-    return "It waits until every machine that it hits is prepared."
+    return waits_for(When(approval.when), approval.due_at)
+
+
+def _overridden(kept: Mapping[str, Any]) -> Overridden:
+    # Rows written before guards had values keep their sentence.
+    said = kept["sentence"] if "sentence" in kept else Reason(kept["code"], **from_json(kept["values"]))
+    return Overridden(kept["code"], said, kept["reason"])
 
 
 def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRow:
@@ -229,7 +240,7 @@ def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRo
         state=row.state,
         when=row.when,
         facts=facts,
-        overcome=frozenset(one.code for one in row.overrides),
+        overridden=frozenset(one.code for one in row.overrides),
         due_at=row.due_at,
         may_go=False,
         now=now,
@@ -270,13 +281,18 @@ def _by(approval: Approval) -> str:
 
 def _in_drill(steps: Iterable[Step]) -> tuple[Step, ...]:
     """The steps of a rehearsal, which answers for Azure."""
-    return tuple(replace(step, label=without_azure(step.label), detail=without_azure(step.detail)) for step in steps)
+    return tuple(replace(step, label=_rehearsed(step.label), detail=_rehearsed(step.detail)) for step in steps)
+
+
+def _rehearsed(said: Reason | str) -> Reason | str:
+    return Reason("rehearsed", said=said) if said else ""
 
 
 def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) -> ApprovalRow:
     """Shape an approval loaded with its decider, machine and orders (`with_orders`). No query."""
     orders = list(approval.orders.all())
     steps = steps_of(approval, event, orders, now=now)
+    reason = read_reason(approval.reason)
     return ApprovalRow(
         id=approval.pk,
         event_id=event.event_id,
@@ -289,11 +305,11 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         token_name=approval.token_name,
         comment=approval.comment,
         rule=rule_ref(approval.rule) if approval.rule else None,
-        rule_wording=approval.rule_wording,
+        rule_wording=read_reason(approval.rule_wording),
         event_version=approval.event_version,
         when=When(approval.when),
         due_at=approval.due_at,
-        overrides=tuple(Overridden(one["code"], one["sentence"], one["reason"]) for one in approval.overrides),
+        overrides=tuple(map(_overridden, approval.overrides)),
         decided_at=approval.decided_at,
         consented_by=approval.consented_by.get_username() if approval.consented_by else "",
         consented_at=approval.consented_at,
@@ -304,7 +320,7 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         accepted_by=machine_ref(approval.accepted_by) if approval.accepted_by else None,
         closed_at=approval.closed_at,
         inferred=approval.inferred,
-        reason=without_azure(approval.reason) if event.drill else approval.reason,
+        reason=_rehearsed(reason) if event.drill else reason,
         orders=tuple(_order_row(order) for order in orders),
         steps=_in_drill(steps) if event.drill else steps,
         server_time=now,

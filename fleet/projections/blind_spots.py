@@ -6,32 +6,14 @@ from datetime import datetime
 
 from django.conf import settings
 
-from fleet.domain import blind_spots
-from fleet.domain.blind_spots import AgentFacts, BlindSpot, CacheFacts, Certainty, SetFacts
+from fleet.domain.blind_spots import AgentFacts, BlindSpot, CacheFacts, Confidence, SetFacts, blind_spots
+from fleet.domain.reason import Reason
 from fleet.models import AvailabilitySet, Cache
-from fleet.models.facts import contact_times, machine_presence, presence_limits
-from fleet.projections.listening import ListenerRow, listener, with_machine
+from fleet.models.facts.events import contact_times, machine_presence, presence_limits
+from fleet.projections.caches.coverage import ListenerRow, listener, with_machine
+from fleet.projections.caches.maintenances import CacheRef
 from fleet.projections.machines import agentless, with_presence
-from fleet.projections.maintenances import CacheRef
 from fleet.projections.refs import MachineRef, SetRef, set_ref
-
-TITLES = {
-    "switched-off": "Scheduled Events may be switched off",
-    "near-switch-off": "Scheduled Events are about to be switched off",
-    "agent-silent": "Silent agents",
-    "agent-gone": "Agents that are gone",
-    "agent-late": "Late agents",
-    "agent-never-heard": "Agents never heard",
-    "no-agent": "Machines without an agent",
-    "cache-unheard": "Caches nobody listens to",
-    "wrong-clock": "Wrong clocks",
-    "agent-too-old": "Agents too old",
-    "upgrades-unannounced": "Upgrades that are not announced",
-    "size-without-upgrade-events": "Sizes without events for upgrades",
-    "zone-without-poller": "Zones without a poller",
-    "upgrades-unknown": "Upgrades that may not be announced",
-    "unnamed-set": "Sets without a name",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +21,20 @@ class BlindSpotRow:
     """`names` are all machines concerned, `machines` those among them that have an agent."""
 
     code: str
-    title: str
-    certainty: Certainty
-    reason: str
-    advice: str
+    title: Reason
+    certainty: Confidence
+    reason: Reason
+    advice: Reason
     set: SetRef | None
     machines: tuple[MachineRef, ...]
     names: tuple[str, ...]
     cache: CacheRef | None = None
 
     @property
-    def where(self) -> str:
+    def where(self) -> Reason | str:
         """The set's name; of a set that nobody named it is the machines, because a vmId tells people nothing."""
         if self.set is None or self.set.provisional:
-            return blind_spots.listed(self.names, 2)
+            return Reason("some-machines", names=self.names)
         return self.set.name
 
 
@@ -64,8 +46,8 @@ class BlindSpots:
     server_time: datetime
 
     @property
-    def groups(self) -> tuple[tuple[str, tuple[BlindSpotRow, ...]], ...]:
-        found: dict[str, list[BlindSpotRow]] = defaultdict(list)
+    def groups(self) -> tuple[tuple[Reason, tuple[BlindSpotRow, ...]], ...]:
+        found: dict[Reason, list[BlindSpotRow]] = defaultdict(list)
         for spot in self.spots:
             found[spot.title].append(spot)
         return tuple((title, tuple(rows)) for title, rows in found.items())
@@ -74,7 +56,7 @@ class BlindSpots:
 def _row(spot: BlindSpot, sets: dict[int, SetRef]) -> BlindSpotRow:
     return BlindSpotRow(
         code=spot.code,
-        title=TITLES[spot.code],
+        title=spot.title,
         certainty=spot.certainty,
         reason=spot.reason,
         advice=spot.advice,
@@ -98,7 +80,7 @@ def _caches(now: datetime) -> list[CacheFacts]:
             host=cache.host,
             listening=any(row.listening for row in listeners[cache.pk]),
             supported=not any(row.state == "unsupported" for row in listeners[cache.pk]),
-            reasons=tuple(dict.fromkeys(row.reason or row.look.label for row in listeners[cache.pk])),
+            reasons=tuple(dict.fromkeys(row.reason or row.state for row in listeners[cache.pk])),
         )
         for cache in Cache.objects.order_by("host")
     ]
@@ -137,7 +119,7 @@ def overview(*, now: datetime) -> BlindSpots:
         for row in AvailabilitySet.objects.filter(merged_into=None).order_by("name", "pk")
         if row.pk in agents or row.pk in missing
     ]
-    found = blind_spots.blind_spots(
+    found = blind_spots(
         [
             SetFacts(
                 set_id=row.pk,

@@ -6,10 +6,11 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
-from fleet.domain.drills import OUTCOME_LOOKS, RUNNING_LOOK, Outcome
-from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, Look
+from fleet.domain.drills import Outcome
+from fleet.domain.reason import Reason, read_reason
+from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, Drill, Instruction, Order, Preparation, Rehearsal, Sighting
-from fleet.projections.paging import Page, Segment, read_page
+from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 
 
@@ -34,11 +35,7 @@ class DrillRow:
     ends_by: datetime
     closed_at: datetime | None
     outcome: Outcome | None
-    reason: str
-
-    @property
-    def look(self) -> Look:
-        return OUTCOME_LOOKS[self.outcome] if self.outcome else RUNNING_LOOK
+    reason: Reason | str
 
     @property
     def open(self) -> bool:
@@ -54,10 +51,10 @@ class DrillRow:
 class DrillStep:
     """One step that was taken, with `seconds` since the step before it (None at the first). `detail` may be empty."""
 
-    label: str
+    label: Reason
     at: datetime
     seconds: float | None
-    detail: str = ""
+    detail: Reason | str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class MachineReport:
 
     machine: MachineRef
     hit: bool
-    left_out: str
+    left_out: Reason | str
     steps: tuple[DrillStep, ...]
 
     @property
@@ -76,12 +73,12 @@ class MachineReport:
 
 @dataclass(frozen=True, slots=True)
 class DrillReport:
-    """`next_step` says in one sentence what to do, or what is waited for."""
+    """`next_step` says what to do, or what is waited for."""
 
     drill: DrillRow
     steps: tuple[DrillStep, ...]
     machines: tuple[MachineReport, ...]
-    next_step: str
+    next_step: Reason
     server_time: datetime
 
     @property
@@ -118,7 +115,7 @@ def _row(drill: Drill) -> DrillRow:
         ends_by=drill.ends_by,
         closed_at=drill.closed_at,
         outcome=Outcome(drill.outcome) if drill.outcome else None,
-        reason=drill.reason,
+        reason=read_reason(drill.reason),
     )
 
 
@@ -168,28 +165,35 @@ def report(*, drill_id: int, now: datetime) -> DrillReport | None:
     )
 
 
-def _steps(taken: Iterable[tuple[str, datetime | None, str]]) -> tuple[DrillStep, ...]:
+# A code of the step, when it was taken, and what else is known of it.
+Taken = tuple[str, datetime | None, Reason | str]
+
+
+def _steps(taken: Iterable[Taken]) -> tuple[DrillStep, ...]:
     """The steps that have a time, in the order of their times."""
-    known = sorted(((at, label, detail) for label, at, detail in taken if at is not None), key=lambda step: step[0])
+    known = sorted(((at, step, detail) for step, at, detail in taken if at is not None), key=lambda step: step[0])
     found: list[DrillStep] = []
-    for at, label, detail in known:
+    for at, step, detail in known:
         seconds = (at - found[-1].at).total_seconds() if found else None
-        found.append(DrillStep(label, at, seconds, detail))
+        found.append(DrillStep(Reason("drill-step", step=step), at, seconds, detail))
     return tuple(found)
 
 
 def _of_whole(drill: Drill, approvals: Sequence[Approval], orders: Sequence[Order]) -> tuple[DrillStep, ...]:
     event = drill.event
-    taken: list[tuple[str, datetime | None, str]] = [("Began", drill.created_at, f"by {drill.started_by}")]
-    # Its first word is a sighting's; before that the event stands at the beginning of the drill.
-    taken.append(("Announced", event.first_seen_at if event.version else None, ""))
+    taken: list[Taken] = [("began", drill.created_at, Reason("drill-step-by", by=drill.started_by.get_username()))]
+    # What machines say of it first is a sighting's; before that the event stands at the beginning of the drill.
+    taken.append(("announced", event.first_seen_at if event.version else None, ""))
     for approval in approvals:
-        taken.append(("Decided", approval.decided_at, f"by {approval.decided_by or 'a rule'}"))
-        taken.append(("Second person agreed", approval.consented_at, ""))
-    taken += [("Order sent", order.offered_at, f"to {order.machine.resource_name}") for order in orders]
-    taken += [("Accepted", approval.accepted_at, "by a rehearsal, not by Azure") for approval in approvals]
-    taken += [("Started", event.started_at, ""), ("Ended", event.ended_at, ""), ("Over", drill.closed_at, drill.reason)]
-    return _steps(taken)
+        by = approval.decided_by.get_username() if approval.decided_by else ""
+        taken.append(("decided", approval.decided_at, Reason("drill-step-by", by=by)))
+        taken.append(("agreed", approval.consented_at, ""))
+        taken.append(("accepted", approval.accepted_at, Reason("drill-step-accepted")))
+    taken += [
+        ("sent", order.offered_at, Reason("drill-step-to", machine=order.machine.resource_name)) for order in orders
+    ]
+    taken += [("started", event.started_at, ""), ("ended", event.ended_at, "")]
+    return _steps([*taken, ("over", drill.closed_at, read_reason(drill.reason))])
 
 
 def _of_machine(
@@ -200,50 +204,47 @@ def _of_machine(
     hooks: Preparation | None,
     orders: Sequence[Order],
 ) -> tuple[DrillStep, ...]:
-    taken: list[tuple[str, datetime | None, str]] = []
+    taken: list[Taken] = []
     if told is not None:
-        taken += [("Told", told.written_at, ""), ("Has the order", told.delivered_at, told.delivered_by)]
+        taken += [("told", told.written_at, ""), ("has-order", told.delivered_at, told.delivered_by)]
     if sighting is not None:
         taken += [
-            ("Announced", sighting.first_at, ""),
-            ("Started", sighting.started_at, ""),
-            ("Gone", sighting.gone_at, "" if row.gone_reason in ("", "over") else row.gone_reason),
+            ("announced", sighting.first_at, ""),
+            ("started", sighting.started_at, ""),
+            ("gone", sighting.gone_at, "" if row.gone_reason in ("", "over") else row.gone_reason),
         ]
     if hooks is not None:
         taken += [
-            ("Prepare hooks began", hooks.prepare_began_at, ""),
-            ("Prepare hooks ended", hooks.prepare_ended_at, hooks.prepare_outcome),
-            ("Recover hooks began", hooks.recover_began_at, ""),
-            ("Recover hooks ended", hooks.recover_ended_at, hooks.recover_outcome),
+            ("prepare-began", hooks.prepare_began_at, ""),
+            ("prepare-ended", hooks.prepare_ended_at, hooks.prepare_outcome),
+            ("recover-began", hooks.recover_began_at, ""),
+            ("recover-ended", hooks.recover_ended_at, hooks.recover_outcome),
         ]
     for order in orders:
         if order.machine_id == row.machine_id:
-            taken.append(("Asked to start it", order.delivered_at, order.delivered_by))
-            taken.append(("Answered", order.answered_at, str(order.azure_status or order.reason)))
+            taken.append(("asked", order.delivered_at, order.delivered_by))
+            taken.append(("answered", order.answered_at, str(order.azure_status or order.reason)))
     return _steps(taken)
 
 
-def _left_out(drill: Drill, row: Rehearsal, told: Instruction | None, sighting: Sighting | None) -> str:
+def _left_out(drill: Drill, row: Rehearsal, told: Instruction | None, sighting: Sighting | None) -> Reason | str:
     if row.left_out or sighting is not None or drill.closed_at is None:
-        return row.left_out
-    if told is not None and told.delivered_at is not None:
-        return "it had the order, and nothing more was heard of it"
-    return "the order never reached it"
+        return read_reason(row.left_out)
+    return Reason("drill-unheard-of" if told is not None and told.delivered_at is not None else "drill-unreached")
 
 
-def _next(drill: Drill, approvals: Sequence[Approval], *, announced: bool) -> str:
+def _next(drill: Drill, approvals: Sequence[Approval], *, announced: bool) -> Reason:
     if drill.closed_at is not None:
-        return f"It is over. {drill.reason}"
+        return Reason("drill-next-over", reason=read_reason(drill.reason))
     if not announced:
-        return "The machines are being told: in a moment the event stands in the queue."
+        return Reason("drill-next-telling")
     status = EventStatus(drill.event.status)
     if status is EventStatus.ENDED:
-        return "The event is over. The drill closes as soon as the recover hooks have ended."
+        return Reason("drill-next-ended")
     if status is EventStatus.STARTED:
-        return f"It has started, and ends by itself after {drill.event.duration_seconds} s."
+        return Reason("drill-next-started", seconds=drill.event.duration_seconds)
     live = [approval for approval in approvals if approval.state in {state.value for state in LIVE_APPROVALS}]
-    if live and live[-1].state == ApprovalState.PROPOSED.value:
-        return "It is proposed: a second person has to agree, as in earnest."
-    if live:
-        return "It is approved: watch it start."
-    return "Decide now, as you would in earnest: on the event's page, or through the API."
+    if not live:
+        return Reason("drill-next-decide")
+    proposed = live[-1].state == ApprovalState.PROPOSED.value
+    return Reason("drill-next-second" if proposed else "drill-next-watch")

@@ -11,9 +11,10 @@ import django_filters
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast, Upper
 
-from fleet.domain.entries import EntryKind
-from fleet.domain.maintenance import MaintenanceStatus
+from fleet.domain.caches.maintenances import MaintenanceStatus
+from fleet.domain.sets import KINDS
 from fleet.domain.states import EventStatus
+from fleet.domain.timeline import EntryKind
 from fleet.models import (
     AvailabilitySet,
     Cache,
@@ -24,10 +25,9 @@ from fleet.models import (
     Notification,
     ScheduledEvent,
 )
-from fleet.projections.attention import needs_decision
+from fleet.projections.desk.attention import needs_decision
 from fleet.projections.machines import with_presence
-from fleet.projections.refs import KIND_LABELS
-from fleet.projections.timeline import with_merged
+from fleet.projections.timeline.entries import with_merged
 
 
 def _naming(rows: QuerySet[ScheduledEvent], machine: Machine) -> QuerySet[ScheduledEvent]:
@@ -92,7 +92,7 @@ class MachineFilter(django_filters.FilterSet):  # type: ignore[misc]
 class SetFilter(django_filters.FilterSet):  # type: ignore[misc]
     """`q` looks into names and resource groups."""
 
-    kind = django_filters.ChoiceFilter(choices=list(KIND_LABELS.items()), label="Kind")
+    kind = django_filters.ChoiceFilter(choices=[(kind, kind) for kind in KINDS], label="Kind")
     service = django_filters.CharFilter(label="Service")
     q = django_filters.CharFilter(method="filter_q", label="Search")
 

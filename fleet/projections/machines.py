@@ -6,12 +6,14 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
-from fleet.domain.presence import Limits
+from fleet.domain.intake.presence import Limits
+from fleet.domain.reason import Reason, from_json
+from fleet.domain.secrets import hash_of
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import InventoryMachine, Machine, ScheduledEvent
-from fleet.models.facts import contact_times, machine_presence, presence_limits
-from fleet.projections.paging import Page, Segment, read_page
-from fleet.projections.refs import SOURCE_LABELS, SetRef, plain_name, set_ref
+from fleet.models.facts.events import contact_times, machine_presence, presence_limits
+from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.refs import SetRef, plain_name, set_ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,17 @@ class MachineRow:
     clock_offset_seconds: float | None
     enrolled_at: datetime
     revoked_at: datetime | None
-    # Whose word about the set counts: a word of `SetSource`, empty when nobody says anything.
+    # Whose statement about the set counts: a value of `SetSource`, empty when nobody says anything.
     set_source: str
-    warnings: tuple[str, ...]
+    warnings: tuple[Reason | str, ...]
 
-    @property
-    def set_source_label(self) -> str:
-        return SOURCE_LABELS[self.set_source]
+
+@dataclass(frozen=True, slots=True)
+class MachineIdentity:
+    """Who a credential belongs to."""
+
+    machine_id: int
+    vm_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +98,20 @@ def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineR
         enrolled_at=machine.enrolled_at,
         revoked_at=machine.revoked_at,
         set_source=machine.set_source,
-        warnings=(*machine.set_warnings, *machine.warnings),
+        warnings=tuple(from_json([*machine.set_warnings, *machine.warnings])),
     )
+
+
+def identity_of(*, credential: str) -> MachineIdentity | None:
+    """The machine whose credential this is; None when unknown or revoked. One query, by the indexed hash."""
+    rows = Machine.objects.filter(credential_hash=hash_of(credential), revoked_at__isnull=True)
+    found = rows.values_list("pk", "vm_id").first()
+    return MachineIdentity(*found) if found else None
 
 
 def with_presence() -> QuerySet[Machine]:
     """Machines with all that `machine_rows` needs, without the large `compute`."""
-    return Machine.objects.select_related("availability_set", "presence", "head").defer("compute")
+    return Machine.objects.select_related("availability_set", "presence", "latest_document").defer("compute")
 
 
 def agentless() -> QuerySet[InventoryMachine]:

@@ -8,11 +8,15 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.db.models import Count, Q
 
+from fleet.domain.people import Rights
 from fleet.models import ApiToken, Profile, Scope
-from fleet.projections.paging import Page, Segment, read_page
+from fleet.models.people import Person, rights_of
+from fleet.projections.pages import Page, Segment, read_page
 
-# From the least to the most: who is in several may what the last of them may.
-GROUPS = ("viewer", "operator", "approver", "admin")
+
+def rights(person: Person) -> Rights:
+    """What somebody may do, and where. One query for each object of a person."""
+    return rights_of(person)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +74,21 @@ class OwnSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedToken:
+    """The token that a call came with."""
+
+    name: str
+    scopes: tuple[str, ...]
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Me:
-    """Who asks, and what they may."""
+    """Who asks, and what they may. `token` is None for a session."""
 
     person: PersonRow
     settings: OwnSettings
+    token: CarriedToken | None
 
 
 def own_settings(*, user_id: int) -> OwnSettings:
@@ -95,9 +109,11 @@ def detail(*, username: str) -> PersonRow | None:
     return found[0] if found else None
 
 
-def me(*, user_id: int) -> Me:
-    """Five queries."""
-    return Me(person=_rows([User.objects.get(pk=user_id)])[0], settings=own_settings(user_id=user_id))
+def me(*, user_id: int, token: ApiToken | None = None) -> Me:
+    """The person of this row id, with the token that the call carried. Five queries."""
+    person = _rows([User.objects.get(pk=user_id)])[0]
+    carried = CarriedToken(token.name, tuple(token.scopes), token.expires_at) if token else None
+    return Me(person=person, settings=own_settings(user_id=user_id), token=carried)
 
 
 def tokens(*, username: str, with_ended: bool = False) -> tuple[TokenRow, ...]:
@@ -132,7 +148,7 @@ def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
     return tuple(
         PersonRow(
             username=user.get_username(),
-            group=next((name for name in reversed(GROUPS) if name in groups[user.pk]), ""),
+            group=Rights(frozenset(groups[user.pk])).role,
             superuser=user.is_superuser,
             active=user.is_active,
             scopes=tuple(scopes[user.pk]),

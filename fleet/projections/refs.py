@@ -2,26 +2,9 @@
 
 from dataclasses import dataclass
 
+from fleet.domain.reason import Reason
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, Rule
-
-KIND_LABELS = {
-    "availability_set": "availability set",
-    "scale_set": "scale set",
-    "cloud_service": "cloud service",
-    "standalone": "standalone",
-    "provisional": "provisional",
-}
-
-
-# Whose word about a machine's set counts, after "in".
-SOURCE_LABELS = {
-    "configuration": "by its configuration",
-    "tag": "by its tag",
-    "scale_set": "by scale set metadata",
-    "inventory": "by the inventory",
-    "": "",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +14,13 @@ class SetRef:
     name: str
 
     @property
-    def kind_label(self) -> str:
-        return KIND_LABELS[self.kind]
-
-    @property
     def provisional(self) -> bool:
         return self.kind == "provisional"
 
     @property
-    def label(self) -> str:
+    def label(self) -> Reason | str:
         """The name; that of a provisional set is a vmId, which tells people nothing."""
-        return "unnamed set" if self.provisional else self.name
+        return Reason("unnamed-set-label") if self.provisional else self.name
 
 
 @dataclass(frozen=True, slots=True)

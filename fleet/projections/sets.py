@@ -7,11 +7,11 @@ from datetime import datetime
 
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 
-from fleet.domain.blind_spots import listed
+from fleet.domain.reason import Reason
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
-from fleet.models.facts import presence_limits
-from fleet.projections.events import OPEN, EventRow, event_rows
+from fleet.models.facts.events import presence_limits
+from fleet.projections.events.rows import OPEN, EventRow, event_rows
 from fleet.projections.machines import (
     MachineRow,
     OpenEventBrief,
@@ -20,8 +20,8 @@ from fleet.projections.machines import (
     machine_rows,
     with_presence,
 )
-from fleet.projections.paging import Page, Segment, read_page
-from fleet.projections.refs import KIND_LABELS, PresenceCounts, SetRef, count_presence, plain_name, set_ref
+from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.refs import PresenceCounts, SetRef, count_presence, plain_name, set_ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class MissingMachine:
 
 @dataclass(frozen=True, slots=True)
 class SetRow:
-    """One set with its machines by name. `warnings` are sentences."""
+    """One set with its machines by name."""
 
     id: int
     kind: str
@@ -81,7 +81,7 @@ class SetRow:
     without_agent: tuple[MissingMachine, ...]
     presence: PresenceCounts
     open_events: tuple[OpenEventBrief, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[Reason, ...]
     grid: Grid
     # Approving in it always takes a second person.
     second_person: bool
@@ -91,16 +91,11 @@ class SetRow:
         return SetRef(id=self.id, kind=self.kind, name=self.name)
 
     @property
-    def label(self) -> str:
+    def label(self) -> Reason | str:
         """The name; of a set that nobody named it is the machines in it, because a vmId tells people nothing."""
         if not self.provisional or not self.machines:
             return self.name
-        first, others = self.machines[0].resource_name, len(self.machines) - 1
-        return f"{first} and {others} more" if others else first
-
-    @property
-    def kind_label(self) -> str:
-        return KIND_LABELS[self.kind]
+        return Reason("first-machine", names=[machine.resource_name for machine in self.machines])
 
     @property
     def provisional(self) -> bool:
@@ -147,31 +142,27 @@ def _warnings(
     machines: Sequence[MachineRow],
     counts: PresenceCounts,
     without_agent: Sequence[MissingMachine],
-    foreign: Sequence[str],
-) -> tuple[str, ...]:
-    found = []
-    if row.kind == "provisional":
-        found.append(
-            "Nobody has stated this set's name yet, so it is provisional. State it in the agents' configuration, in a"
-            " tag or by an inventory, or let an admin name it."
-        )
-    silent = [machine.resource_name for machine in machines if machine.presence is Presence.SILENT]
-    if silent:
-        found.append(f"No word from {listed(silent)}.")
-    expected = [machine.resource_name for machine in machines if machine.presence is Presence.EXPECTED]
-    if expected:
-        found.append(f"Enrolled but never heard: {listed(expected)}.")
+    foreign: Sequence[Reason],
+) -> tuple[Reason, ...]:
+    def named(code: str, presence: Presence) -> list[Reason]:
+        names = [machine.resource_name for machine in machines if machine.presence is presence]
+        return [Reason(code, names=names)] if names else []
+
+    found = [Reason("set-unnamed")] if row.kind == "provisional" else []
+    found += named("set-silent", Presence.SILENT) + named("set-expected", Presence.EXPECTED)
     if without_agent:
-        names = [machine.name for machine in without_agent]
-        which = "1 machine has" if len(names) == 1 else f"{len(names)} machines have"
-        found.append(f"By the imported inventory {which} no agent: {listed(names)}.")
+        found.append(Reason("set-without-agents", names=[machine.name for machine in without_agent]))
     found += foreign
     if (counts.total or without_agent) and not counts.live:
-        found.append("No live agent: nothing that Azure announces here would be seen.")
+        found.append(Reason("set-unwatched"))
     plain = [plain_name(machine.resource_name) for machine in machines if machine.presence is not Presence.GONE]
     if len(set(plain)) < len(plain):
-        found.append("Two machines have one resource name.")
-    found += [f"{machine.resource_name}: {warning}" for machine in machines for warning in machine.warnings]
+        found.append(Reason("set-name-twice"))
+    found += [
+        Reason("machine-warning", machine=machine.resource_name, warning=warning)
+        for machine in machines
+        for warning in machine.warnings
+    ]
     return tuple(found)
 
 
@@ -227,9 +218,9 @@ def _without_agent(sets: Sequence[AvailabilitySet]) -> dict[int, list[MissingMac
     return found
 
 
-def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[str]]:
+def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
     """Machines of other named sets that list an open event of one of these sets."""
-    found: dict[int, list[str]] = defaultdict(list)
+    found: dict[int, list[Reason]] = defaultdict(list)
     rows = (
         Sighting.objects.filter(
             foreign=True,
@@ -242,10 +233,7 @@ def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[str]]:
         .distinct()
     )
     for set_id, machine, other in rows:
-        found[set_id].append(
-            f"{machine} of “{other}” lists an open event of this set, and only machines of one set see the same events."
-            " Correct where the machine belongs, or merge the two sets."
-        )
+        found[set_id].append(Reason("set-foreign", machine=machine, set=other))
     return found
 
 

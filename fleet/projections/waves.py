@@ -6,13 +6,14 @@ from datetime import datetime
 
 from django.db.models import Exists, OuterRef
 
-from fleet.domain.guards import guards, without
-from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, Look
-from fleet.domain.waves import PHASE_LOOKS, WAVE_LOOKS, Judgement, Member, Phase, WaveState, judge, sentence_of
+from fleet.domain.approvals.guards import guards, without
+from fleet.domain.reason import Reason, read_reason
+from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
+from fleet.domain.waves import Judgement, Member, Phase, WaveState, but, how_far, judge
 from fleet.models import Approval, ScheduledEvent, Wave
-from fleet.models.facts import load_facts
-from fleet.models.wave_facts import load_members, wave_patience
-from fleet.projections.paging import Page, Segment, read_page
+from fleet.models.facts.events import load_facts
+from fleet.models.facts.waves import load_members, return_timeout
+from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.refs import SetRef, set_ref
 
 
@@ -31,11 +32,7 @@ class WaveMember:
     approval_state: ApprovalState
     phase: Phase
     missing: tuple[str, ...]
-    sentence: str
-
-    @property
-    def look(self) -> Look:
-        return PHASE_LOOKS[self.phase]
+    sentence: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +48,9 @@ class WaveRow:
     comment: str
     created_at: datetime
     closed_at: datetime | None
-    reason: str
+    reason: Reason | str
     members: tuple[WaveMember, ...]
     server_time: datetime
-
-    @property
-    def look(self) -> Look:
-        return WAVE_LOOKS[self.state]
 
     @property
     def running(self) -> bool:
@@ -85,7 +78,7 @@ class Candidate:
 
 def _shape(waves: Sequence[Wave], *, now: datetime) -> tuple[WaveRow, ...]:
     members = load_members([wave.pk for wave in waves], now=now)
-    found = {wave.pk: judge(members[wave.pk], now=now, patience=wave_patience()) for wave in waves}
+    found = {wave.pk: judge(members[wave.pk], now=now, return_timeout=return_timeout()) for wave in waves}
     running = {wave.pk for wave in waves if wave.state == WaveState.RUNNING.value}
     turns = {
         member.event_pk: member
@@ -98,13 +91,13 @@ def _shape(waves: Sequence[Wave], *, now: datetime) -> tuple[WaveRow, ...]:
     against = {
         member.approval_id: standing[0].sentence
         for pk, member in turns.items()
-        if (standing := without(guards(facts[pk], now=now), member.overcome | {"already-decided"}))
+        if (standing := without(guards(facts[pk], now=now), member.overridden | {"already-decided"}))
     }
     return tuple(_row(wave, members[wave.pk], found[wave.pk], against, now=now) for wave in waves)
 
 
 def _row(
-    wave: Wave, members: Sequence[Member], found: Judgement, against: Mapping[int, str], *, now: datetime
+    wave: Wave, members: Sequence[Member], found: Judgement, against: Mapping[int, Reason | str], *, now: datetime
 ) -> WaveRow:
     running = wave.state == WaveState.RUNNING.value
     kept = against.get(found.approval_id or 0, "")
@@ -118,7 +111,7 @@ def _row(
         comment=wave.comment,
         created_at=wave.created_at,
         closed_at=wave.closed_at,
-        reason=(f"{found.reason} But: {kept}" if kept else found.reason) if running else wave.reason,
+        reason=but(found.reason, kept) if running else read_reason(wave.reason),
         members=tuple(
             WaveMember(
                 approval_id=member.approval_id,
@@ -132,7 +125,7 @@ def _row(
                 approval_state=member.approval_state,
                 phase=member.phase,
                 missing=member.missing if member.phase is Phase.RETURNING else (),
-                sentence=sentence_of(member, members, found, running=running, against=kept),
+                sentence=how_far(member, members, found, running=running, against=kept),
             )
             for member in members
         ),

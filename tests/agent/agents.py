@@ -6,20 +6,24 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
-from azure_simulator.testing import RunningSimulator
+from azure_simulator.child_process import RunningSimulator
+from drydock_agent.backend.orders import Orders
 from drydock_agent.clock import Clock, ServerClock
-from drydock_agent.imds import Imds
-from drydock_agent.orders import Orders
-from drydock_agent.pace import Pace
-from drydock_agent.quiet import Quiet
-from drydock_agent.rehearsal import Rehearsal
-from drydock_agent.scheduled_events import ScheduledEvents
-from drydock_agent.spool import Spool
-from drydock_agent.versions import EVENTS_VERSIONS, Versions
+from drydock_agent.context import Context
+from drydock_agent.drills import Rehearsal
+from drydock_agent.log_limiter import LogLimiter
+from drydock_agent.metadata_service.client import Imds
+from drydock_agent.metadata_service.rate_limit import RateLimit
+from drydock_agent.metadata_service.scheduled_events import ScheduledEvents
+from drydock_agent.metadata_service.versions import EVENTS_VERSIONS, Versions
+from drydock_agent.settings.load import load
+from drydock_agent.spool.store import Spool
 
 from tests.agent.fleet_double import JOIN_TOKEN, FleetDouble, eventually
 from tests.processes import PYTHON, Process, start
@@ -61,7 +65,7 @@ class SteppedClock(Clock):
         self.seconds += seconds
 
 
-class Unhurried(Pace):
+class Unhurried(RateLimit):
     """For tests whose time does not pass by itself."""
 
     def wait(self) -> None:
@@ -116,46 +120,37 @@ class Agents:
             process.kill()
 
 
+def context_of(spool: Spool, clock: Clock, **settings: Any) -> Context:
+    """What the parts of web-vm1 share."""
+    return Context(
+        settings=replace(load({"DRYDOCK_FLEET_URL": "https://drydock.example"}), **settings),
+        machine_id=VM_IDS["web-vm1"],
+        spool=spool,
+        clock=clock,
+        server_clock=ServerClock(clock),
+        limiter=LogLimiter(clock),
+        random=Random(7),
+    )
+
+
 class Parts:
     """Poller and orders of one machine, stepped by hand against the simulator, with a real spool."""
 
-    def __init__(self, folder: Path, imds_url: str, machine_id: str, clock: Clock, **settings: float) -> None:
+    def __init__(self, folder: Path, imds_url: str, clock: Clock, **settings: Any) -> None:
         self.clock = clock
         self.spool = Spool(folder / "spool.sqlite3")
-        self.quiet = Quiet(clock)
-        self.server_clock = ServerClock(clock)
+        self.context = context_of(self.spool, clock, **settings)
+        self.server_clock = self.context.server_clock
         self.versions = Versions(EVENTS_VERSIONS, clock)
-        self.imds = Imds(imds_url, user_agent="test", versions=self.versions, pace=Unhurried(clock))
-        self.rehearsal = Rehearsal(
-            machine_id=machine_id,
-            spool=self.spool,
-            clock=clock,
-            server_clock=self.server_clock,
-            quiet=self.quiet,
-            changed=lambda: None,
-        )
+        self.imds = Imds(imds_url, versions=self.versions, rate_limit=Unhurried(clock))
+        self.rehearsal = Rehearsal(self.context, changed=lambda: None)
         self.rehearsal.running = True
         self.poller = ScheduledEvents(
-            imds=self.imds,
-            spool=self.spool,
-            clock=clock,
-            quiet=self.quiet,
-            poll_seconds=settings.get("poll_seconds", 1.0),
-            reminder_seconds=settings.get("reminder_seconds", 300.0),
-            forwarded=lambda: None,
-            read_one=self.rehearsal.saw,
+            self.context, imds=self.imds, read_one=lambda document: self.rehearsal.saw(document.listed)
         )
-        self.orders_imds = Imds(imds_url, user_agent="test", versions=self.versions, pace=Unhurried(clock))
+        self.orders_imds = Imds(imds_url, versions=self.versions, rate_limit=Unhurried(clock))
         self.orders = Orders(
-            machine_id=machine_id,
-            imds=self.orders_imds,
-            spool=self.spool,
-            scheduled_events=self.poller,
-            clock=clock,
-            server_clock=self.server_clock,
-            quiet=self.quiet,
-            rehearsal=self.rehearsal,
-            receipt_written=lambda: None,
+            self.context, imds=self.orders_imds, scheduled_events=self.poller, rehearsal=self.rehearsal
         )
 
     def waiting(self, kind: str = "") -> list[dict[str, Any]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
-from azure_simulator.testing import RunningSimulator
+from azure_simulator.child_process import RunningSimulator
 
-from tests.agent.agents import FLEET, VM_IDS, Agents, Parts, PartsFactory, SteppedClock
+from tests.agent.agents import FLEET, Agents, Parts, PartsFactory, SteppedClock
 from tests.agent.fleet_double import FleetDouble
 
 ENDING: dict[str, Callable[[RunningSimulator, str], object]] = {
@@ -57,9 +58,9 @@ def parts(tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock) -> I
     """Makes poller and orders of web-vm1; again, after a crash, on the same spool."""
     with ExitStack() as stack:
 
-        def make(imds_url: str = "", **settings: float) -> Parts:
+        def make(imds_url: str = "", **settings: Any) -> Parts:
             url = imds_url or simulator.vm_url("web-vm1")
-            made = Parts(tmp_path, url, VM_IDS["web-vm1"], clock, **settings)
+            made = Parts(tmp_path, url, clock, **settings)
             stack.callback(made.close)
             return made
 

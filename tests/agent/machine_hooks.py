@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from drydock_agent import wire
-from drydock_agent.hooks import Hooks
-from drydock_agent.hooks_state import boot
-from drydock_agent.imds import Imds
-from drydock_agent.quiet import Quiet
-from drydock_agent.scheduled_events import ScheduledEvents
-from drydock_agent.spool import Spool
+from drydock_agent.hooks.events import EventHooks
+from drydock_agent.hooks.progress import boot
+from drydock_agent.metadata_service.client import Imds
+from drydock_agent.metadata_service.scheduled_events import ScheduledEvents
+from drydock_agent.spool.store import Spool
 
-from tests.agent.agents import VM_IDS, SteppedClock
+from tests.agent.agents import SteppedClock, context_of
 
 
 class HookFolder:
@@ -62,30 +61,11 @@ class Machine:
         boot: Callable[[], str] = boot,
     ) -> None:
         self.clock = clock
-        quiet = Quiet(clock)
         self.spool = Spool(folder / "spool.sqlite3")
-        self.imds = Imds(imds_url, user_agent="test")
-        self.hooks = Hooks(
-            folder=root,
-            timeout=timeout,
-            machine_id=VM_IDS["web-vm1"],
-            resource_name=lambda: name,
-            spool=self.spool,
-            clock=clock,
-            quiet=quiet,
-            reported=lambda: None,
-            this_boot=boot,
-        )
-        self.poller = ScheduledEvents(
-            imds=self.imds,
-            spool=self.spool,
-            clock=clock,
-            quiet=quiet,
-            poll_seconds=1.0,
-            reminder_seconds=300.0,
-            forwarded=lambda: None,
-            read_one=self.hooks.saw,
-        )
+        context = context_of(self.spool, clock, hooks_dir=root, hook_timeout_seconds=timeout)
+        self.imds = Imds(imds_url)
+        self.hooks = EventHooks(context, resource_name=lambda: name, this_boot=boot)
+        self.poller = ScheduledEvents(context, imds=self.imds, read_one=lambda document: self.hooks.saw(document.body))
 
     def poll(self) -> None:
         """A second passes, and the metadata service is asked once."""

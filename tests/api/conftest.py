@@ -10,8 +10,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from fleet.operations import people
+from fleet.domain.secrets import new_secret
+from fleet.operations.people.tokens import SCOPES
 from tests import factories
+from tests.rows import TokenFactory
 
 BASE = "/api/v1/"
 
@@ -51,11 +53,9 @@ MakeCaller = Callable[..., Caller]
 
 def caller(user: User, *scopes: str, expires_in: timedelta = timedelta(days=1)) -> Caller:
     """A caller with a new token of this person: all scopes unless some are named."""
-    now = datetime.now(UTC)
-    _, plain = people.issue_token(
-        user=user, name="tests", scopes=list(scopes or people.SCOPES), now=now, expires_at=now + expires_in
-    )
-    return Caller(plain, user)
+    secret = new_secret("dd")
+    TokenFactory(secret=secret, user=user, scopes=list(scopes or SCOPES), expires_at=datetime.now(UTC) + expires_in)
+    return Caller(secret, user)
 
 
 @pytest.fixture

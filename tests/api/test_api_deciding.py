@@ -6,7 +6,7 @@ from typing import Any
 from fleet.models import Approval, Claim, Entry, Hold
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
-from tests.deciding.asking import hook
+from tests.approvals.asking import hook
 
 ALL = tuple(f"vm{number}" for number in range(1, 7))
 

@@ -8,6 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from tests import factories
 from tests.api.conftest import Caller
+from tests.rows import MachineFactory
 
 
 def walk(who: Caller, address: str | None, follow: str = "next") -> list[list[dict[str, Any]]]:
@@ -24,8 +25,8 @@ def ids(pages: list[list[dict[str, Any]]], name: str = "id") -> list[Any]:
     return [row[name] for page in pages for row in page]
 
 
-def test_a_list_is_walked_to_its_end_and_back(fleet: factories.Fleet, viewer: Caller) -> None:
-    fleet.enrol_set(5)
+def test_a_list_is_walked_to_its_end_and_back(viewer: Caller) -> None:
+    MachineFactory.create_batch(5)
     everything = ids(walk(viewer, "machines/"))
     pages = walk(viewer, "machines/?page_size=2")
     assert [len(page) for page in pages] == [2, 2, 1]
@@ -36,8 +37,8 @@ def test_a_list_is_walked_to_its_end_and_back(fleet: factories.Fleet, viewer: Ca
     assert [row["id"] for page in reversed(back) for row in page] == everything[:4]
 
 
-def test_addresses_of_pages_are_whole_and_keep_the_filter(fleet: factories.Fleet, viewer: Caller) -> None:
-    fleet.enrol_set(3)
+def test_addresses_of_pages_are_whole_and_keep_the_filter(viewer: Caller) -> None:
+    MachineFactory.create_batch(3, region="westeurope")
     address = viewer.get("machines/?page_size=1&region=WestEurope").json()["next"]
     assert address.startswith("http://testserver/api/v1/machines/?")
     assert "page_size=1" in address
@@ -45,11 +46,12 @@ def test_addresses_of_pages_are_whole_and_keep_the_filter(fleet: factories.Fleet
     assert "cursor=" in address
 
 
-def test_rows_that_arrive_between_two_pages_shift_nothing(fleet: factories.Fleet, viewer: Caller) -> None:
-    fleet.enrol_set(4)
+def test_rows_that_arrive_between_two_pages_shift_nothing(viewer: Caller) -> None:
+    for number in range(1, 5):
+        MachineFactory(resource_name=f"vm{number}")
     first = viewer.get("machines/?page_size=2").json()
-    fleet.enrol("vm0")
-    fleet.enrol("vm9")
+    for number in (0, 9):
+        MachineFactory(resource_name=f"vm{number}")
     second = viewer.get(first["next"]).json()
     assert [row["resource_name"] for row in [*first["results"], *second["results"]]] == ["vm1", "vm2", "vm3", "vm4"]
     assert [row["resource_name"] for row in viewer.get(second["next"]).json()["results"]] == ["vm9"]

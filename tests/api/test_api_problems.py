@@ -9,6 +9,7 @@ from django.test import Client
 from fleet.api import problems
 from fleet.api.calls import MAX_BODY_BYTES, PerPerson
 from fleet.projections import sets
+from fleet.wording.problems import PROBLEMS
 from tests import factories
 from tests.api.conftest import Caller, problem
 
@@ -118,7 +119,7 @@ def test_a_tampered_cursor_is_a_problem_whatever_stands_in_it(fleet: factories.F
 
 
 def test_every_type_says_what_to_do_in_one_sentence() -> None:
-    for name, known in problems.PROBLEMS.items():
+    for name, known in PROBLEMS.items():
         assert name == name.lower()
         assert 400 <= known.status < 600
         assert known.advice.endswith(".")

@@ -88,12 +88,24 @@ def test_an_event_shows_everything_that_a_decision_needs(fleet: factories.Fleet,
     assert {sighting["says"] for sighting in shown["sightings"]} == {"Scheduled"}
     assert [machine["resource_name"] for machine in shown["asked"]][:2] == ["vm1", "vm2"]
     assert shown["blast"]["summary"] == "4 of 6 stay up"
-    assert shown["if_nobody_acts"].startswith("Approved by itself at ")
+    assert shown["if_nobody_acts"].startswith("Azure starts it any time after ")
 
 
 def test_an_event_is_found_whatever_the_case_of_its_id(fleet: factories.Fleet, viewer: Caller) -> None:
     event = factories.announced(fleet)
     assert viewer.get(f"events/{event.event_id.lower()}/").json()["event_id"] == event.event_id
+
+
+def test_an_event_alone_says_what_it_says_in_the_list(fleet: factories.Fleet, viewer: Caller) -> None:
+    event = factories.freeze_completed(fleet)
+    (listed,) = viewer.get("events/").json()["results"]
+    alone = viewer.get(f"events/{event.event_id}/").json()
+    assert listed["started_seconds"] > 0
+    # The list tells of the approval in short.
+    moving = {"approval", "server_time"}
+    assert {name: alone[name] for name in listed if name not in moving} == {
+        name: listed[name] for name in listed if name not in moving
+    }
 
 
 def test_times_are_utc_with_z(fleet: factories.Fleet, viewer: Caller) -> None:

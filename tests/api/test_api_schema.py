@@ -1,5 +1,6 @@
 """The API's description of itself is valid, whole and true."""
 
+import json
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -11,11 +12,12 @@ from django.test import Client
 from drf_spectacular.validation import validate_schema
 
 from fleet.api.documentation import schema
-from fleet.api.problems import PROBLEMS
 from fleet.api.reference import SHOWN, needs, plain_route
 from fleet.api.routes import CALLS
+from fleet.wording.problems import PROBLEMS
 from tests import factories
 from tests.api.conftest import Caller
+from tests.architecture.sources import ROOT
 
 
 def test_the_schema_is_served_and_valid(client: Client) -> None:
@@ -25,6 +27,21 @@ def test_the_schema_is_served_and_valid(client: Client) -> None:
     served = answer.json()
     assert served["openapi"].startswith("3.1")
     validate_schema(served)
+
+
+def without_words(node: Any) -> Any:
+    """The document without what is written for people: the rest is what scripts rely on."""
+    if isinstance(node, dict):
+        # A field may be called `description`, too; what is written for people is a text.
+        words = [name for name in ("description", "summary") if isinstance(node.get(name), str)]
+        return {name: without_words(item) for name, item in node.items() if name not in words}
+    return [without_words(item) for item in node] if isinstance(node, list) else node
+
+
+def test_only_words_differ_from_the_committed_document() -> None:
+    """Whoever changes a call or a field on purpose runs `manage.py print_docs` and commits the difference."""
+    committed = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))
+    assert without_words(schema()) == without_words(committed)
 
 
 def test_it_is_made_without_a_warning(capfd: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,8 @@ from fleet.models import InventoryMachine
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.api.test_api_schema import shaped
-from tests.sets.test_importing_inventories import IDS
-from tests.sets.test_reading_inventories import SAMPLES, sample
+from tests.machines.test_importing_inventories import IDS
+from tests.machines.test_reading_inventories import SAMPLES, sample
 
 pytestmark = pytest.mark.django_db
 

@@ -6,10 +6,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from fleet.domain import actor
 from fleet.models import ApiToken, JoinToken, Machine
-from fleet.operations import enrolment, people
+from fleet.operations.people import tokens
+from fleet.projections.machines import identity_of
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
+from tests.rows import MachineFactory, PersonFactory
 
 
 @pytest.mark.parametrize("token", ["x", "dd_", "dd_000000000000_nothing", "ü", "dd_a_b c", "a\u20acb"])
@@ -25,7 +28,7 @@ def test_an_expired_token_is_refused(db: None) -> None:
 def test_a_revoked_token_is_refused(operator: Caller) -> None:
     assert operator.user
     token = ApiToken.objects.get(user=operator.user)
-    people.end_token(prefix=token.prefix, by=operator.user, now=datetime.now(UTC))
+    tokens.end_token(prefix=token.prefix, actor=actor.person(operator.user, "api"), now=datetime.now(UTC))
     problem(operator.get("events/"), 401, "not-authenticated")
 
 
@@ -54,7 +57,7 @@ def test_a_session_reads(db: None) -> None:
 
 
 def test_somebody_in_no_group_reads_nothing(db: None) -> None:
-    nobody = User.objects.create_user("nobody")
+    nobody = PersonFactory(username="nobody")
     problem(caller(nobody, "read").get("events/"), 403, "not-permitted")
 
 
@@ -63,8 +66,8 @@ def test_a_token_reads_only_with_its_scope(db: None) -> None:
     assert "`read`" in problem(blind.get("events/"), 403, "not-permitted")["detail"]
 
 
-def test_a_scope_gives_no_right_that_its_person_has_not_got(fleet: factories.Fleet, operator: Caller) -> None:
-    machine = fleet.enrol("vm1").machine
+def test_a_scope_gives_no_right_that_its_person_has_not_got(operator: Caller) -> None:
+    machine = MachineFactory()
     problem(operator.post("join-tokens/", {"comment": "x"}), 403, "not-permitted")
     problem(operator.post(f"machines/{machine.pk}/revoke/"), 403, "not-permitted")
     assert Machine.objects.get().revoked_at is None
@@ -76,7 +79,7 @@ def test_an_admin_revokes_a_machine_at_once(fleet: factories.Fleet, admin: Calle
     assert answer.status_code == 200, answer.content
     assert answer.json()["presence"] == "gone"
     assert answer.json()["revoked_at"].endswith("Z")
-    assert enrolment.authenticate(credential=agent.credential) is None
+    assert identity_of(credential=agent.credential) is None
     assert admin.post(f"machines/{agent.machine.pk}/revoke/").status_code == 200
     problem(admin.post("machines/77777/revoke/"), 404, "unknown-machine")
 

@@ -8,7 +8,7 @@ import pytest
 from django.core.wsgi import get_wsgi_application
 from playwright.sync_api import Page, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 
 class Quiet(WSGIRequestHandler):

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from fleet.api.problems import PROBLEMS
+from fleet.wording.problems import PROBLEMS
 from tests.architecture.sources import FLEET, files, shown, tree
 
 

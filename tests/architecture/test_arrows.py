@@ -14,11 +14,12 @@ ARROWS: dict[str, set[str]] = {
     "fleet.models": {"fleet.domain"},
     "fleet.operations": {WIRE, "fleet.domain", "fleet.models"},
     "fleet.projections": {"fleet.domain", "fleet.models"},
-    "fleet.gateway": {WIRE, "fleet.domain", "fleet.operations"},
+    "fleet.wording": {"fleet.domain", "fleet.projections"},
+    "fleet.gateway": {WIRE, "fleet.domain", "fleet.operations", "fleet.projections", "fleet.wording"},
     "fleet.relay": {"fleet.domain", "fleet.operations"},
-    "fleet.dashboard": {"fleet.domain", "fleet.operations", "fleet.projections"},
-    "fleet.api": {"fleet.domain", "fleet.operations", "fleet.projections"},
-    "fleet.notify": {"fleet.domain", "fleet.operations", "fleet.projections"},
+    "fleet.dashboard": {"fleet.domain", "fleet.operations", "fleet.projections", "fleet.wording"},
+    "fleet.api": {"fleet.domain", "fleet.operations", "fleet.projections", "fleet.wording"},
+    "fleet.notify": {"fleet.domain", "fleet.operations", "fleet.projections", "fleet.wording"},
 }
 OURS = ("fleet", "drydock_agent", "azure_simulator")
 

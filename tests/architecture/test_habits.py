@@ -9,10 +9,10 @@ from tests.architecture.sources import AGENTS, FLEET, ROOT, files, imports, show
 
 # Functions that may catch everything, each with its reason.
 MAY_CATCH_EVERYTHING = {
-    "agents/drydock_agent/loop.py:Crew._work": "the loop of an agent's part: a mistake in one part must end no other",
+    "agents/drydock_agent/crew.py:Crew._work": "the loop of an agent's part: a mistake in one part must end no other",
     "fleet/gateway/loops.py:Loop.run": "the loop of a gateway's thread: it must go on after any failure",
-    "fleet/gateway/committing.py:Committer._record": "whatever one report breaks, the others are committed",
-    "fleet/operations/ruling.py:_apart": "whatever is wrong with one event or one rule, the others are judged",
+    "fleet/gateway/committer.py:Committer._record": "whatever one report breaks, the others are committed",
+    "fleet/operations/policy/apply.py:_apart": "whatever is wrong with one event or one rule, the others are judged",
 }
 CATCHES_EVERYTHING = {"Exception", "BaseException"}
 

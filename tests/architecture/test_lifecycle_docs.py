@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from fleet.api.problems import PROBLEMS
-from fleet.domain.entries import ENTRY_LOOKS, EntryKind
 from fleet.domain.states import (
     APPROVAL_MOVES,
     EVENT_MOVES,
     LIVE_APPROVALS,
-    LOOKS,
     OPEN_ORDERS,
     ORDER_MOVES,
     ApprovalState,
     EventStatus,
     OrderState,
 )
+from fleet.domain.timeline import EntryKind
 from fleet.management import documentation
+from fleet.wording.looks import BY_KIND
+from fleet.wording.problems import PROBLEMS
 from tests.architecture.sources import ROOT
 
 DOCS = ROOT / "docs"
@@ -90,11 +90,11 @@ def test_a_live_state_leads_on_and_a_closed_one_leads_nowhere() -> None:
 
 
 def test_every_state_and_every_kind_has_a_look() -> None:
-    for kind in (EventStatus, ApprovalState, OrderState):
-        assert set(kind) <= set(LOOKS)
-    assert set(EntryKind) == set(ENTRY_LOOKS)
+    for kind, looks in BY_KIND.items():
+        assert set(kind) == set(looks)  # type: ignore[call-overload]
+    assert {EventStatus, ApprovalState, OrderState, EntryKind} <= set(BY_KIND)
     tones = {"calm", "due", "busy", "good", "bad", "quiet"}
-    assert {look.tone for look in [*LOOKS.values(), *ENTRY_LOOKS.values()]} <= tones
+    assert {look.tone for looks in BY_KIND.values() for look in looks.values()} <= tones
 
 
 def test_every_problem_named_in_the_pages_exists() -> None:

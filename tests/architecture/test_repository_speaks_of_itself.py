@@ -46,7 +46,8 @@ def texts() -> list[tuple[str, int, str]]:
     paths = [path for path in files(ROOT) if path.suffix in READ]
     paths += files(ROOT / ".ci") if (ROOT / ".ci").is_dir() else []
     for path in paths:
-        if path.name == "LICENSE":
+        # In a second work tree `.git` is a file.
+        if path.name in ("LICENSE", ".git"):
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             found.append((shown(path), number, line))

@@ -1,7 +1,7 @@
 """A real browser before the real server, over the database of the test: walkers change it, the page has to follow.
 
-Pictures go into `SCREENSHOTS` where that is set (`SCREENSHOTS=docs/screenshots make test ARGS=tests/browser`), else
-into the test's own folder.
+Pictures go into `SCREENSHOTS` where that is set, else into the test's own folder. All of them, for the documentation:
+`SCREENSHOTS=docs/screenshots make test ARGS="tests/browser -m browser"`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 
 from fleet.embedded import Urls
 from tests import factories
-from tests.conftest import database_named
-from tests.running import Gateway, running_gateway
+from tests.databases import database_named
+from tests.gateway_process import Gateway, running_gateway
 
 # Five seconds by itself, which is little where others keep the processor busy.
 expect.set_options(timeout=20_000)

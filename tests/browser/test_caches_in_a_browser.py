@@ -12,9 +12,9 @@ from fleet.models import Maintenance
 from tests.browser.conftest import PHONE, OpenPage
 from tests.browser.test_everybody_can_use_it import serious
 from tests.caches.walking import HOST, Listeners, line, the_cache
-from tests.running import Gateway
+from tests.gateway_process import Gateway
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.real_time]
 
 SESSIONS = "sessions.redis.cache.windows.net"
 
@@ -67,7 +67,7 @@ def fleet(gateway: Gateway) -> Listeners:
     return walker
 
 
-@pytest.mark.parametrize("kind", ["light", "dark", "phone"])
+@pytest.mark.parametrize("kind", ["light", *[pytest.param(kind, marks=pytest.mark.long) for kind in ("dark", "phone")]])
 def test_caches_can_be_pictured(fleet: Listeners, open_page: OpenPage, pictures: Path, kind: str) -> None:
     context: dict[str, Any] = {"color_scheme": "dark" if kind == "dark" else "light"}
     if kind == "phone":

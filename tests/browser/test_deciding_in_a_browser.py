@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from fleet.domain.conditions import When
-from fleet.operations import claiming
+from fleet.domain.approvals.conditions import When
+from fleet.operations.approvals import claims
 from tests import factories
 from tests.browser.conftest import PHONE, OpenPage
 from tests.browser.test_everybody_can_use_it import serious
-from tests.factories import Fleet, listing, seconds
+from tests.factories import Fleet, acting, listing, seconds
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 STATES = ("reasons", "proposed", "waiting", "held", "guarded")
 ALL = tuple(f"vm{number}" for number in range(1, 7))
@@ -38,13 +38,13 @@ def tell(fleet: Fleet) -> dict[str, str]:
     fleet.approve(ids["proposed"], comment="All three at once, nobody is in the shop.")
     fleet.approve(ids["waiting"], when=When.PREPARED, comment="Drains take a minute.")
     for state in ("held", "reasons"):
-        claiming.claim(event_id=ids[state], by=otto, via="page", now=fleet.now, comment="calling the database people")
-    claiming.hold(event_id=ids["held"], by=otto, via="page", now=fleet.now, reason="The sale ends at midnight.")
+        claims.claim(event_id=ids[state], actor=acting(otto, why="calling the database people"), now=fleet.now)
+    claims.hold(event_id=ids["held"], actor=acting(otto, why="The sale ends at midnight."), now=fleet.now)
     fleet.approve("OTHER-EVENT")
     return ids
 
 
-@pytest.mark.parametrize("phone", [False, True])
+@pytest.mark.parametrize("phone", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_every_state_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage, pictures: Path, phone: bool) -> None:
     ids = tell(fleet)
     factories.approver()

@@ -9,7 +9,7 @@ from tests.browser.conftest import PHONE, WIDE, OpenPage
 from tests.browser.story import tell
 from tests.factories import Fleet
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 
 def serious(page: Page) -> list[str]:
@@ -22,7 +22,14 @@ def serious(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("scheme", "size"), [("light", WIDE), ("dark", WIDE), ("light", PHONE)])
+@pytest.mark.parametrize(
+    ("scheme", "size"),
+    [
+        ("light", PHONE),
+        pytest.param("light", WIDE, marks=pytest.mark.long),
+        pytest.param("dark", WIDE, marks=pytest.mark.long),
+    ],
+)
 def test_axe_finds_nothing_serious_on_any_page(fleet: Fleet, open_page: OpenPage, scheme: str, size: object) -> None:
     story = tell(fleet)
     watched = open_page("/", color_scheme=scheme, viewport=size)
@@ -58,7 +65,7 @@ def test_axe_finds_nothing_serious_on_any_page(fleet: Fleet, open_page: OpenPage
     assert found == []
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE])
+@pytest.mark.parametrize("size", [WIDE, pytest.param(PHONE, marks=pytest.mark.long)])
 def test_axe_finds_nothing_serious_where_an_admin_names_and_merges_sets(
     fleet: Fleet, open_page: OpenPage, size: object
 ) -> None:

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import expect
 
-from fleet.dashboard import words
+from fleet.wording import times
 from tests import factories
 from tests.browser.conftest import OpenPage
 from tests.factories import Fleet, listing
-from tests.running import Gateway
+from tests.gateway_process import Gateway
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 SECOND = "0A1B2C3D-0000-4000-8000-000000000002"
 THIRD = "0A1B2C3D-0000-4000-8000-000000000003"
@@ -66,7 +66,7 @@ def test_a_comment_that_is_being_typed_is_not_swept_away(fleet: Fleet, open_page
     # Approving what was looked at before is refused, and what was typed stays.
     watched.expected = ("409",)
     page.get_by_role("button", name="Approve: start now").click()
-    expect(page.get_by_role("alert")).to_contain_text("It has changed.")
+    expect(page.get_by_role("alert")).to_contain_text("The event has changed since you looked.")
     expect(page.get_by_label("Comment")).to_have_value("half a sen")
 
 
@@ -128,14 +128,14 @@ def test_browser_and_server_write_times_alike(fleet: Fleet, open_page: OpenPage)
         const { span, ago } = await import("/static/drydock/words.js");
         return all.map((number) => [span(number), ago(number)]);
     }"""
-    assert page.evaluate(script, numbers) == [[words.span(number), words.ago(number)] for number in numbers]
+    assert page.evaluate(script, numbers) == [[times.span(number), times.ago(number)] for number in numbers]
 
 
 def test_the_theme_that_was_chosen_stays(fleet: Fleet, open_page: OpenPage) -> None:
     watched = open_page("/", color_scheme="light")
     root = watched.page.locator("html")
     expect(root).to_have_attribute("data-bs-theme", "light")
-    watched.page.get_by_role("button", name="Dark or light").click()
+    watched.page.get_by_role("button", name="Switch between dark and light").click()
     expect(root).to_have_attribute("data-bs-theme", "dark")
     watched.open("/sets/")
     expect(root).to_have_attribute("data-bs-theme", "dark")

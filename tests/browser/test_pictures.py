@@ -8,7 +8,7 @@ from tests.browser.conftest import PHONE, WIDE, OpenPage
 from tests.browser.story import tell
 from tests.factories import Fleet
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 KINDS = {
     "light": {"viewport": WIDE, "color_scheme": "light"},
@@ -17,7 +17,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", ["light", *[pytest.param(kind, marks=pytest.mark.long) for kind in ("dark", "phone")]])
 def test_queue_set_and_event_can_be_pictured(fleet: Fleet, open_page: OpenPage, pictures: Path, kind: str) -> None:
     story = tell(fleet)
     watched = open_page("/", **KINDS[kind])

@@ -9,15 +9,15 @@ import pytest
 from playwright.sync_api import expect
 
 from fleet.models import Rule
-from fleet.operations import windows
+from fleet.operations.policy import windows
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
 from tests.browser.story import tell
 from tests.browser.test_everybody_can_use_it import serious
-from tests.factories import Fleet
-from tests.rules.conftest import made
+from tests.factories import Fleet, acting
+from tests.policy.conftest import made
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 
 def fits(page: object, path: str) -> None:
@@ -25,7 +25,7 @@ def fits(page: object, path: str) -> None:
     assert wide <= 0, f"{path} is wider than its window by {wide} px"
 
 
-@pytest.mark.parametrize(("scheme", "size"), [("dark", WIDE), ("light", PHONE)])
+@pytest.mark.parametrize(("scheme", "size"), [("dark", WIDE), pytest.param("light", PHONE, marks=pytest.mark.long)])
 def test_a_rule_is_made_tried_and_switched_on(
     fleet: Fleet, open_page: OpenPage, pictures: Path, scheme: str, size: dict[str, int]
 ) -> None:
@@ -35,8 +35,7 @@ def test_a_rule_is_made_tried_and_switched_on(
     made(at=now, name="Deletions of spot machines", event_types=["Preempt"], reason="They come back by themselves.")
     made(at=now, name="Freezes are harmless", event_types=["Freeze"], max_duration_seconds=8, enabled=False)
     windows.create(
-        by=factories.admin(),
-        via="page",
+        actor=acting(factories.admin()),
         now=now,
         values={"name": "Summer sale", "reason": "The shop is full.", "weekdays": [0, 1, 2, 3, 4, 5, 6]},
     )

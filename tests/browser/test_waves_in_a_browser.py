@@ -7,13 +7,13 @@ import pytest
 from playwright.sync_api import expect
 
 from fleet.models import AvailabilitySet, Wave
-from fleet.operations import beginning, waves
+from fleet.operations.waves import begin, end
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
 from tests.browser.test_everybody_can_use_it import serious
 from tests.factories import Fleet, listing
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 IDS = [f"0A1B2C3D-0000-4000-8000-00000000000{number}" for number in range(1, 4)]
 
@@ -33,10 +33,10 @@ def begun(fleet: Fleet) -> Wave:
             for number, event_id in enumerate(IDS, 1)
         ]
     )
-    return beginning.begin(by=factories.operator(), via="page", comment="patch night", service="shop", now=fleet.now)
+    return begin.begin(by=factories.operator(), via="page", comment="patch night", service="shop", now=fleet.now)
 
 
-@pytest.mark.parametrize("kind", ["light", "phone"])
+@pytest.mark.parametrize("kind", ["light", pytest.param("phone", marks=pytest.mark.long)])
 def test_a_wave_stops_before_the_eyes_of_who_looks_at_it(
     fleet: Fleet, open_page: OpenPage, pictures: Path, kind: str
 ) -> None:
@@ -46,7 +46,7 @@ def test_a_wave_stops_before_the_eyes_of_who_looks_at_it(
     page = watched.page
     found = serious(page)
     watched.picture(pictures / f"wave-{kind}.png", full_page=True)
-    waves.stop(wave_id=wave.pk, by=factories.operator(), via="api", now=fleet.now, reason="enough")
+    end.stop(wave_id=wave.pk, by=factories.operator(), via="api", now=fleet.now, reason="enough")
     expect(page.locator("#wave-body .notice.tone-bad")).to_contain_text("otto stopped it.")
     found += serious(page)
     for path in ("/waves/", "/waves/begin/?service=shop", f"/events/{IDS[0]}/"):

@@ -10,10 +10,11 @@ import pytest
 from django.db import transaction
 from drydock_agent import wire
 
-from fleet.domain.maintenance import MaintenanceStatus
+from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.models import Cache, Entry, Maintenance, Notification, Reporter
 from tests.caches.walking import EXAMPLE, HOST, Listeners, clock, line, the_cache, the_maintenance
 from tests.factories import seconds
+from tests.words import text
 
 START = line("NodeMaintenanceStart")
 
@@ -167,7 +168,7 @@ def test_an_announcement_that_arrives_after_its_start_is_late(listeners: Listene
     listeners.now = clock("16:36:00")
     listeners.hear("vm1", EXAMPLE[0][1], at=clock("16:21:39"))
     assert Notification.objects.get().late
-    assert "arrived after its start" in Entry.objects.get(cache__isnull=False).text
+    assert "arrived after its start" in text(Entry.objects.get(cache__isnull=False))
     listeners.hear("vm1", EXAMPLE[4][1], at=clock("16:37:48"))
     assert Notification.objects.filter(late=True).count() == 1
 

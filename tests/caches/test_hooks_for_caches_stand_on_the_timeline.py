@@ -14,6 +14,7 @@ from fleet.models import Cache, Entry
 from tests.caches.walking import HOST, Listeners, clock, line, the_cache
 from tests.factories import Agent
 from tests.processes import wait_for
+from tests.words import text
 
 
 def ended(hook: str = "10-circuit-breaker", outcome: str = "succeeded", **more: object) -> wire.RedisHookData:
@@ -35,7 +36,7 @@ def test_one_that_succeeded_is_an_entry_of_the_cache_and_of_the_machine(listener
     say(listeners, ended(output="broke\x00n\n"))
     (entry,) = entries()
     assert entry.kind == "hook_succeeded"
-    assert entry.text == "vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart succeeded after 0.2 s."
+    assert text(entry) == "vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart succeeded after 0.2 s."
     assert (entry.cache, entry.machine, entry.at) == (the_cache(), listeners.agents["vm1"].machine, listeners.now)
     assert (entry.actor, entry.via) == ("vm1", "agent")
     assert entry.data == {
@@ -60,7 +61,7 @@ def test_those_that_did_not_succeed_say_how(listeners: Listeners) -> None:
         ended("", "failed", exit_status=None, seconds=None, output="Nothing in redis.d is run.", notification_type=""),
     )
     assert {entry.kind for entry in entries()} == {"hook_failed"}
-    assert [entry.text for entry in entries()] == [
+    assert [text(entry) for entry in entries()] == [
         "vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart failed with status 3 after 0.2 s.",
         "vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart ran out of time after 30.0 s.",
         f"vm1: redis hook 10-a for NodeMaintenanceStart failed. {refusal}",

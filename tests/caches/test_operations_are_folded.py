@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.maintenance import Heard, MaintenanceStatus, Operation, operations_of, shard_of, status_of
-from fleet.domain.notifications import read_notification
+from fleet.domain.caches.maintenances import Heard, MaintenanceStatus, Operation, operations_of, shard_of, status_of
+from fleet.domain.caches.notifications import read_notification
 from tests.caches.walking import EXAMPLE, clock, line
 
 AFTER = clock("23:00:00")
@@ -82,7 +82,6 @@ def test_every_subset_is_one_operation_that_does_not_stay_open(subset: list[Hear
         assert status is MaintenanceStatus.END_NOT_SEEN
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_any_subset_in_any_order_with_repeats_folds_to_the_same(data: st.DataObject) -> None:
     subset = data.draw(st.sampled_from(SUBSETS))
@@ -119,7 +118,6 @@ MANY = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
 @given(MANY, st.data())
 def test_whatever_was_heard_folds_the_same_in_any_order_and_nothing_stays_open(
     many: list[Heard], data: st.DataObject

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from drydock_agent import wire
 
-from fleet.gateway.decoding import Batch, read_batch
+from fleet.gateway.decoder import Batch, read_batch
 from fleet.gateway.limits import Limits
 
 AT = "2021-10-20T16:21:39Z"

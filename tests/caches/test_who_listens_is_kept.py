@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleet.models import Coverage, Entry
 from tests.caches.walking import EXAMPLE, Listeners, clock
+from tests.words import text
 
 
 def periods(name: str = "vm1") -> list[tuple[str, object, object]]:
@@ -24,7 +25,7 @@ def test_a_change_ends_one_stretch_and_begins_the_next(listeners: Listeners) -> 
         ("stale", clock("16:01:00"), clock("16:01:05")),
         ("subscribed", clock("16:01:05"), None),
     ]
-    assert "again after 5 s" in Entry.objects.filter(kind="cache_listened").latest("pk").text
+    assert "again after 5 s" in text(Entry.objects.filter(kind="cache_listened").latest("pk"))
 
 
 def test_a_connection_lost_without_any_notice_is_an_entry_of_its_own(listeners: Listeners) -> None:
@@ -33,7 +34,7 @@ def test_a_connection_lost_without_any_notice_is_an_entry_of_its_own(listeners: 
     listeners.cover("vm1", "lost", reason="closed by the server")
     listeners.cover("vm1", "stale")
     assert kinds() == ["cache_listened", "cache_lost_unannounced"]
-    assert "without any notice" in Entry.objects.get(kind="cache_lost_unannounced").text
+    assert "without any notice" in text(Entry.objects.get(kind="cache_lost_unannounced"))
 
 
 def test_a_connection_lost_in_a_maintenance_is_expected(listeners: Listeners) -> None:
@@ -41,7 +42,7 @@ def test_a_connection_lost_in_a_maintenance_is_expected(listeners: Listeners) ->
     listeners.play("vm1", upto=3)
     listeners.cover("vm1", "lost", at=clock("16:34:47"))
     assert kinds()[-1] == "cache_lost"
-    assert "expected" in Entry.objects.latest("pk").text
+    assert "expected" in text(Entry.objects.latest("pk"))
 
 
 def test_a_connection_lost_long_before_an_announced_start_is_not_explained_by_it(listeners: Listeners) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conformance.conftest import MACHINE, OnAzure, environment
 
-pytestmark = pytest.mark.flow
+pytestmark = [pytest.mark.flow, pytest.mark.real_time, pytest.mark.long]
 
 HERE = Path(__file__).parent
 OCF = Path("/usr/lib/ocf")

@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.conftest import OnAzure, environment
 from tests.processes import running, wait_for
 
-pytestmark = pytest.mark.flow
+pytestmark = [pytest.mark.flow, pytest.mark.real_time, pytest.mark.long]
 
 POLLER = Path(__file__).with_name("documented_poller.py")
 

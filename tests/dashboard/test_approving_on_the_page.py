@@ -53,8 +53,8 @@ def test_the_loser_of_a_race_is_told_who_won_and_when(fleet: factories.Fleet, op
     shown = text_of(lost)
     assert "Somebody was first." in shown
     assert won.granted_at is not None
-    assert f"otto has approved it already at {won.granted_at:%H:%M:%S} UTC" in shown
-    assert "Yours was not needed" in shown
+    assert f"otto has approved it already at {won.granted_at:%H:%M:%S}" in shown
+    assert "Nothing more is needed" in shown
     assert Approval.objects.count() == 1
 
 
@@ -64,7 +64,7 @@ def test_an_event_that_changed_since_it_was_looked_at_is_not_approved(fleet: fac
     fleet.all_say(factories.listing(resources=("vm1", "vm2", "vm3"), not_before=event.not_before))
     answer = approve(operator, event.event_id, htmx=True, expected_version=event.version, comment="as I saw it")
     assert answer.status_code == 409
-    assert "It has changed." in text_of(answer)
+    assert "The event has changed since you looked." in text_of(answer)
     # What was typed stays, and the form now carries the version that is shown.
     event.refresh_from_db()
     assert 'value="as I saw it"' in answer.content.decode()
@@ -81,7 +81,7 @@ def test_too_late_says_so_and_offers_no_button(fleet: factories.Fleet, operator:
     assert "disabled" in page.content.decode().split("btn btn-primary approve")[1][:40]
     refused = approve(operator, event.event_id, htmx=True)
     assert refused.status_code == 409
-    assert "Too late." in text_of(refused)
+    assert "It is too late for that." in text_of(refused)
 
 
 def test_an_event_nobody_knows_is_404(fleet: factories.Fleet, operator: Client) -> None:

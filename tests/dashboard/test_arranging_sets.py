@@ -3,13 +3,13 @@
 import pytest
 from django.test import Client
 
-from fleet.domain.inventory import read_inventory
+from fleet.domain.machines.inventory import read_inventory
 from fleet.models import AvailabilitySet
-from fleet.operations.inventory import import_inventory
+from fleet.operations.machines.inventory import import_inventory
 from tests import factories
 from tests.dashboard.conftest import text_of
-from tests.sets.test_importing_inventories import IDS
-from tests.sets.test_reading_inventories import sample
+from tests.machines.test_importing_inventories import IDS
+from tests.machines.test_reading_inventories import sample
 
 
 def provisional(fleet: factories.Fleet) -> int:
@@ -25,7 +25,7 @@ def test_only_admins_see_the_forms(fleet: factories.Fleet, operator: Client, adm
     fleet.enrol("vm1")
     named = text_of(admin.get(f"/sets/{factories.the_set().pk}/"))
     assert "Name this set" not in named
-    assert "There is no set that it could be merged into." in named
+    assert "There is no other set to merge it into." in named
 
 
 def test_a_name_is_given_and_the_page_says_so(fleet: factories.Fleet, admin: Client) -> None:
@@ -34,7 +34,7 @@ def test_a_name_is_given_and_the_page_says_so(fleet: factories.Fleet, admin: Cli
     answer = admin.post(f"/sets/{set_id}/name/", body, follow=True)
     assert answer.redirect_chain == [(f"/sets/{set_id}/", 302)]
     seen = text_of(answer)
-    assert "Named: this is “workers”." in seen
+    assert "This set is now called “workers”." in seen
     assert "service shop" in seen
     assert "Nobody has stated this set's name yet" not in seen
 
@@ -45,7 +45,7 @@ def test_a_name_that_is_taken_leads_to_the_other_set(fleet: factories.Fleet, adm
     answer = admin.post(f"/sets/{set_id}/name/", {"name": "web", "kind": "availability_set"})
     assert answer.status_code == 409
     assert "There is a set of this kind and name: “web”." in text_of(answer)
-    assert f'<a href="/sets/{factories.the_set().pk}/">Look at it</a>' in answer.content.decode()
+    assert f'<a href="/sets/{factories.the_set().pk}/">Show that set</a>' in answer.content.decode()
     assert 'value="web"' in answer.content.decode()
 
 
@@ -89,7 +89,7 @@ def test_others_may_not_arrange_and_strangers_log_in(fleet: factories.Fleet, ope
 def test_a_set_that_is_not_there_is_said_so(fleet: factories.Fleet, admin: Client) -> None:
     answer = admin.post("/sets/999999/name/", {"name": "x", "kind": "scale_set"})
     assert answer.status_code == 404
-    assert "There is no such availability set" in text_of(answer)
+    assert "No availability set has this number" in text_of(answer)
 
 
 def test_machines_without_an_agent_and_disagreements_stand_on_the_pages(
@@ -108,7 +108,7 @@ def test_machines_without_an_agent_and_disagreements_stand_on_the_pages(
 
 def test_the_blind_spots_have_a_page(fleet: factories.Fleet, viewer: Client) -> None:
     empty = viewer.get("/blind-spots/")
-    assert "No blind spot is known" in text_of(empty)
+    assert "No known blind spots" in text_of(empty)
     assert '<a href="/blind-spots/" aria-current="page">' in empty.content.decode()
     fleet.enrol("quiet", availability_set="", heard=False)
     answer = viewer.get("/blind-spots/")

@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from fleet.models import AvailabilitySet, Cache, Maintenance
-from fleet.projections import caches, maintenances
+from fleet.projections.caches import maintenances, overview
 from tests.caches.walking import HOST, Listeners, line, the_cache, the_maintenance
 from tests.dashboard.conftest import text_of
 from tests.dashboard.test_pages_keep_the_policy import Outline
@@ -66,13 +66,13 @@ def test_a_cache_that_nobody_listens_to_says_so(listeners: Listeners, viewer: Cl
     listeners.cover("vm1", "subscribed")
     listeners.cover("vm1", "lost", reason="closed by the server")
     shown = text_of(viewer.get(f"/caches/{the_cache().pk}/"))
-    assert "Nobody listens to this cache" in shown
+    assert "No agent listens to this cache" in shown
     assert "closed by the server" in shown
 
 
 def test_a_listener_whose_agent_is_silent_does_not_count(listeners: Listeners, viewer: Client) -> None:
     listeners.cover("vm1", "subscribed")
-    detail = caches.detail(cache_id=the_cache().pk, now=datetime.now(UTC))
+    detail = overview.detail(cache_id=the_cache().pk, now=datetime.now(UTC))
     assert detail is not None
     assert (detail.cache.listening, detail.cache.coverage[0].state) == (0, "silent")
     assert "agent silent" in text_of(viewer.get(f"/caches/{the_cache().pk}/"))
@@ -141,13 +141,13 @@ def test_times_in_which_nobody_listened_are_drawn_as_gaps(listeners: Listeners, 
     listeners.cover("vm1", "subscribed")
     listeners.now = datetime.now(UTC)
     listeners.heard()
-    detail = caches.detail(cache_id=the_cache().pk, now=listeners.now, hours=1)
+    detail = overview.detail(cache_id=the_cache().pk, now=listeners.now, hours=1)
     assert detail is not None
     assert [round(gap.seconds) for gap in detail.gaps[1:]] == [120]
     assert detail.gaps[0].end == begin
     picture = viewer.get(f"/caches/{the_cache().pk}/?hours=1").content.decode()
     assert picture.count('class="lane-gap"') == 2
-    assert "Nobody listened from" in picture
+    assert "Nobody listened, " in picture
 
 
 def test_never_started_where_nobody_listened_is_no_proof(listeners: Listeners, viewer: Client) -> None:
@@ -211,8 +211,8 @@ def test_reading_costs_the_same_however_much_there_is(listeners: Listeners, view
         now = datetime.now(UTC)
         cache, row = the_cache(), Maintenance.objects.filter(cache=the_cache()).order_by("pk")[0]
         calls = [
-            lambda: caches.listing(now=now),
-            lambda: caches.detail(cache_id=cache.pk, now=now),
+            lambda: overview.listing(now=now),
+            lambda: overview.detail(cache_id=cache.pk, now=now),
             maintenances.active,
             maintenances.listing,
             maintenances.listing_with_members,

@@ -10,8 +10,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from fleet.models import Entry, ScheduledEvent
-from fleet.projections import blind_spots, documents, events, fleet, machines, queue, sets, timeline
+from fleet.projections import blind_spots, intake, machines, sets
+from fleet.projections.desk import fleet, queue
+from fleet.projections.events import rows as event_rows
+from fleet.projections.events.detail import event_detail
 from fleet.projections.filters import EventFilter, MachineFilter
+from fleet.projections.timeline import entries
 from tests import factories
 
 
@@ -61,11 +65,11 @@ def costs(client: Client) -> dict[str, int]:
         "set": lambda: sets.detail(set_id=set_id, now=now),
         "machines": lambda: machines.listing(now=now, machines=MachineFilter({"q": "s"}).qs),
         "machine": lambda: machines.detail(machine_id=machine_id, now=now),
-        "events": lambda: events.listing(now=now, events=EventFilter({}, now=now).qs, size=100),
-        "event": lambda: events.detail(event_id=event.event_id, now=now),
-        "documents": lambda: documents.for_event(event_id=event.event_id),
-        "timeline": timeline.fleet,
-        "story": lambda: timeline.for_event(event_id=event.event_id),
+        "events": lambda: event_rows.listing(now=now, events=EventFilter({}, now=now).qs, size=100),
+        "event": lambda: event_detail(event_id=event.event_id, now=now),
+        "documents": lambda: intake.for_event(event_id=event.event_id),
+        "timeline": entries.fleet,
+        "story": lambda: entries.for_event(event_id=event.event_id),
         "page /": lambda: client.get("/"),
         "page /sets/": lambda: client.get("/sets/"),
         "page /sets/N/": lambda: client.get(f"/sets/{set_id}/"),
@@ -116,10 +120,10 @@ def test_lists_neither_count_nor_skip(small: factories.Fleet, operator: Client) 
         grow(small, number)
     now = datetime.now(UTC)
     for call in (
-        lambda cursor: events.listing(now=now, cursor=cursor, size=2),
+        lambda cursor: event_rows.listing(now=now, cursor=cursor, size=2),
         lambda cursor: machines.listing(now=now, cursor=cursor, size=2),
         lambda cursor: sets.listing(now=now, cursor=cursor, size=1),
-        lambda cursor: timeline.fleet(cursor=cursor, size=2),
+        lambda cursor: entries.fleet(cursor=cursor, size=2),
     ):
         first = call(None)
         assert first.next is not None
@@ -132,12 +136,12 @@ def test_a_list_can_be_walked_to_its_end_and_back(small: factories.Fleet) -> Non
     for number in range(2, 4):
         grow(small, number)
     everything = Entry.objects.all()
-    whole = [row.id for row in timeline.fleet(entries=everything, size=500).results]
+    whole = [row.id for row in entries.fleet(entries=everything, size=500).results]
     assert len(whole) == Entry.objects.count() > 30
     there, cursor = [], None
     pages = []
     while True:
-        page = timeline.fleet(entries=everything, cursor=cursor, size=7)
+        page = entries.fleet(entries=everything, cursor=cursor, size=7)
         pages.append([row.id for row in page.results])
         there += pages[-1]
         if page.next is None:
@@ -146,14 +150,14 @@ def test_a_list_can_be_walked_to_its_end_and_back(small: factories.Fleet) -> Non
     assert there == whole
     back = [pages[-1]]
     while page.previous is not None:
-        page = timeline.fleet(entries=everything, cursor=page.previous, size=7)
+        page = entries.fleet(entries=everything, cursor=page.previous, size=7)
         back.insert(0, [row.id for row in page.results])
     assert back == pages
 
 
 def test_overviews_leave_out_that_further_machines_have_seen_an_event(small: factories.Fleet) -> None:
     assert Entry.objects.filter(kind="event_sighted").exists()
-    kinds = {row.kind for row in timeline.fleet(size=500).results}
+    kinds = {row.kind for row in entries.fleet(size=500).results}
     assert "event_seen" in kinds
     assert "event_sighted" not in kinds
 
@@ -164,7 +168,7 @@ def test_open_events_come_by_time_left_and_then_ended_ones_newest_first_across_p
     now = datetime.now(UTC)
     rows, cursor = [], None
     while True:
-        page = events.listing(now=now, cursor=cursor, size=3)
+        page = event_rows.listing(now=now, cursor=cursor, size=3)
         rows += page.results
         if page.next is None:
             break

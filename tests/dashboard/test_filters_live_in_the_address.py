@@ -84,4 +84,4 @@ def test_a_long_list_goes_on_at_a_link_that_keeps_the_filter(two: factories.Flee
     assert "many50" in second
     assert "many59" in second
     assert "many49" not in second
-    assert "Before" in second
+    assert "Previous" in second

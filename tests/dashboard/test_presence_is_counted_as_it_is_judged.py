@@ -4,22 +4,27 @@ from datetime import timedelta
 
 from fleet.domain.states import Presence
 from fleet.models import Machine
-from fleet.models.facts import machine_presence, presence_limits
-from fleet.operations import enrolment, presence
-from fleet.projections.fleet import overview
+from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.operations.intake import presence
+from fleet.operations.machines import enrolment
+from fleet.projections.desk.fleet import overview
 from fleet.projections.refs import count_presence
 from tests import factories
+from tests.rows import MachineFactory, SetFactory
 
 AGES = [None, 0, 59, 60, 61, 599, 600, 601, 86399, 86400, 86401, 200000]
 
 
 def test_the_overview_agrees_with_the_rule_at_every_edge(fleet: factories.Fleet) -> None:
     now = fleet.now
-    number = 0
+    number, homes = 0, SetFactory.create_batch(7)
     for heard in AGES:
         for polled in AGES:
             number += 1
-            machine = fleet.enrol(f"m{number}", availability_set=f"s{number % 7}", heard=False).machine
+            if number in (13, 14):
+                machine = fleet.enrol(f"m{number}", heard=False).machine
+            else:
+                machine = MachineFactory(availability_set=homes[number % 7])
             if heard is not None:
                 presence.flush(
                     contacts=[
@@ -30,11 +35,11 @@ def test_the_overview_agrees_with_the_rule_at_every_edge(fleet: factories.Fleet)
                         )
                     ]
                 )
-    enrolment.revoke(machine_id=fleet.agents["m14"].machine.pk, by=factories.admin(), via="page", now=now)
+    enrolment.revoke(machine_id=fleet.agents["m14"].machine.pk, actor=factories.acting(factories.admin()), now=now)
     # A document counts as a good poll before the presence map is flushed.
     fleet.say("m13", at=now)
     limits = presence_limits()
-    machines = Machine.objects.select_related("presence", "head")
+    machines = Machine.objects.select_related("presence", "latest_document")
     judged = count_presence([machine_presence(machine, now=now, limits=limits) for machine in machines])
     assert overview(now=now).presence == judged
     assert all(getattr(judged, state.value) > 0 for state in Presence)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from fleet.dashboard import words
+from fleet.wording import times
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from fleet.dashboard import words
     ],
 )
 def test_a_countdown_gets_coarser_with_distance(seconds: float, shown: str) -> None:
-    assert words.span(seconds) == shown
+    assert times.span(seconds) == shown
 
 
 @pytest.mark.parametrize(
@@ -28,23 +28,23 @@ def test_a_countdown_gets_coarser_with_distance(seconds: float, shown: str) -> N
     [(-3, "just now"), (1, "just now"), (42, "42 s ago"), (300, "5 min ago"), (7200, "2 h ago"), (200000, "2 d ago")],
 )
 def test_the_past_gets_coarser_with_distance(seconds: float, shown: str) -> None:
-    assert words.ago(seconds) == shown
+    assert times.ago(seconds) == shown
 
 
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(9, "9 s"), (900, "15 min"), (860, "14 min 20 s"), (7500, "2 h 5 min"), (266400, "3 d 2 h")]
 )
 def test_a_length_names_two_units(seconds: float, shown: str) -> None:
-    assert words.duration(seconds) == shown
+    assert times.duration(seconds) == shown
 
 
 def test_azures_duration_knows_unknown_and_none() -> None:
-    assert [words.impact(value) for value in (None, -1, 0, 9)] == ["not stated", "unknown", "no interruption", "9 s"]
+    assert [times.impact(value) for value in (None, -1, 0, 9)] == ["not stated", "unknown", "no interruption", "9 s"]
 
 
 def test_a_time_of_another_day_carries_its_day_and_every_time_is_utc() -> None:
     now = datetime(2022, 4, 11, 22, 12, tzinfo=UTC)
-    assert words.clock(datetime(2022, 4, 12, 0, 30, tzinfo=timezone(timedelta(hours=2))), now) == "22:30:00"
-    assert words.clock(datetime(2022, 4, 13, 1, 2, 3, tzinfo=UTC), now) == "13 Apr 01:02:03"
-    assert words.clock(datetime(2021, 4, 13, 1, 2, 3, tzinfo=UTC), now) == "2021-04-13 01:02:03"
-    assert words.iso(datetime(2022, 4, 12, 0, 30, tzinfo=timezone(timedelta(hours=2)))) == "2022-04-11T22:30:00.000Z"
+    assert times.clock(datetime(2022, 4, 12, 0, 30, tzinfo=timezone(timedelta(hours=2))), now) == "22:30:00"
+    assert times.clock(datetime(2022, 4, 13, 1, 2, 3, tzinfo=UTC), now) == "13 Apr 01:02:03"
+    assert times.clock(datetime(2021, 4, 13, 1, 2, 3, tzinfo=UTC), now) == "2021-04-13 01:02:03"
+    assert times.iso(datetime(2022, 4, 12, 0, 30, tzinfo=timezone(timedelta(hours=2)))) == "2022-04-11T22:30:00.000Z"

@@ -1,12 +1,12 @@
 """Who may see the pages, and who may decide on them."""
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from fleet.models import Approval
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
+from tests.rows import PersonFactory
 
 PAGES = ["/", "/sets/", "/machines/", "/events/", "/timeline/", "/blind-spots/", "/pulse/"]
 
@@ -29,7 +29,7 @@ def test_a_part_asked_for_after_the_login_ended_sends_the_browser_to_log_in(clie
 
 @pytest.mark.django_db
 def test_somebody_without_a_group_may_not_read() -> None:
-    answer = logged_in(User.objects.create_user("nora")).get("/")
+    answer = logged_in(PersonFactory(username="nora")).get("/")
     assert answer.status_code == 403
     assert "none of the groups" in text_of(answer)
 
@@ -67,7 +67,7 @@ def test_a_viewer_who_posts_anyway_gets_403_and_changes_nothing(
     headers = {"HX-Request": "true"} if htmx else {}
     answer = viewer.post(f"/events/{event.event_id}/approve/", {"comment": "let me"}, headers=headers)
     assert answer.status_code == 403
-    assert "Not permitted" in text_of(answer)
+    assert "needs the right of an operator" in text_of(answer)
     assert not Approval.objects.exists()
 
 
@@ -81,7 +81,7 @@ def test_an_approval_needs_the_token_of_the_form(fleet: factories.Fleet) -> None
 
 def test_the_admin_changes_people_and_only_shows_the_rest(fleet: factories.Fleet) -> None:
     event = factories.announced(fleet)
-    root = User.objects.create_superuser("root", password="harbour-root")
+    root = PersonFactory(username="root", is_superuser=True, is_staff=True)
     client = logged_in(root)
     assert client.get("/admin/auth/user/").status_code == 200
     assert client.get("/admin/auth/group/add/").status_code == 200

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.processes import Process
 
-pytestmark = [pytest.mark.flow, pytest.mark.browser]
+pytestmark = [pytest.mark.flow, pytest.mark.browser, pytest.mark.real_time]
 
 WIDE = {"width": 1360, "height": 860}
 ANNOUNCED: tuple[dict[str, Any], ...] = (

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from fleet.embedded.folder import is_running
 from fleet.management.demo_recipes import machines
 from tests.processes import PYTHON, ROOT, Process, answers, free_port, running, start, wait_for
 
-pytestmark = pytest.mark.flow
+pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
 MACHINES = len(machines(ROOT / "agents" / "azure_simulator" / "demo_fleet.json"))
 
@@ -59,8 +60,10 @@ def test_sigterm_ends_everything_within_seconds_and_quietly(demo: Process, envir
 def test_a_process_that_dies_is_started_again_and_it_is_said(demo: Process, environment: dict[str, str]) -> None:
     url = f"http://127.0.0.1:{environment['PORT']}/healthz"
     for pid in descendants(demo.pid):
-        if b"granian" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-            os.kill(pid, signal.SIGKILL)
+        # A command that was just run may have ended meanwhile.
+        with suppress(FileNotFoundError):
+            if b"granian" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                os.kill(pid, signal.SIGKILL)
     wait_for(lambda: "web ended by itself (SIGKILL)" in demo.said() or None, seconds=30, what="a word about it")
     wait_for(lambda: answers(url) or None, seconds=90, what="a web server again")
 

@@ -7,20 +7,23 @@ import pytest
 from drydock_agent import wire
 
 from fleet.domain import drills
-from fleet.domain.documents import EVENT_ID
-from fleet.domain.drills import in_drill
-from fleet.models import Entry, Head, Rehearsal, ScheduledEvent, Sighting
-from fleet.operations import beginning, drilling, reconsidering
-from fleet.operations.errors import Refused
-from fleet.projections import events
+from fleet.domain.intake.documents import EVENT_ID
+from fleet.domain.refused import Refused
+from fleet.models import Entry, LatestDocument, Rehearsal, ScheduledEvent, Sighting
+from fleet.operations.approvals import consent
+from fleet.operations.drills import begin as drilling
+from fleet.operations.waves import begin as waves
+from fleet.projections.events.detail import event_detail
+from fleet.wording.drills import in_drill
 from tests.drills.walking import Walk, answer, begin, hooks, say, the_order, waiting
-from tests.factories import Fleet, announced, approver, listing, operator, viewer
+from tests.factories import Fleet, acting, announced, approver, listing, operator, viewer
+from tests.words import sentence, text
 
 pytestmark = pytest.mark.django_db
 
 
 def texts(walk: Walk) -> list[str]:
-    return list(Entry.objects.filter(event=walk.event).order_by("at", "pk").values_list("text", flat=True))
+    return [text(entry) for entry in Entry.objects.filter(event=walk.event).order_by("at", "pk")]
 
 
 def test_it_is_announced_approved_started_and_ended() -> None:
@@ -80,7 +83,10 @@ def test_a_machine_whose_agent_knows_no_drills_is_named_with_the_reason() -> Non
     fleet = Fleet()
     walk = Walk(fleet)
     answer(fleet, "vm2", the_order(fleet, "vm2", "rehearse"), outcome=wire.REFUSED, reason="not-listed")
-    assert Rehearsal.objects.get(machine=fleet.agents["vm2"].machine).left_out == "its agent is too old for drills"
+    assert (
+        sentence(Rehearsal.objects.get(machine=fleet.agents["vm2"].machine).left_out)
+        == "its agent is too old for drills"
+    )
     assert "Drill: vm2 takes no part: its agent is too old for drills." in texts(walk)
     assert not waiting(fleet, "vm2")
 
@@ -93,7 +99,7 @@ def test_a_machine_that_is_not_live_is_left_out_from_the_beginning() -> None:
     walk = Walk(fleet)
     assert walk.event.resources == ["vm2"], "the first live machine"
     row = Rehearsal.objects.get(machine=fleet.agents["vm1"].machine)
-    assert row.left_out == "it was late when the drill began"
+    assert sentence(row.left_out) == "it was late when the drill began"
     assert not waiting(fleet, "vm1")
 
 
@@ -144,7 +150,7 @@ def test_the_usual_guards_and_second_persons_are_asked_for_as_in_earnest() -> No
     assert {guard["code"] for guard in refusal.value.details["guards"]} == {"lost-for-good"}
     approval = fleet.approve(walk.event.event_id, overrides={"lost-for-good": "it is a drill"})
     assert approval.state == "PROPOSED"
-    reconsidering.consent(approval_id=approval.pk, by=approver(), via="page", now=fleet.now)
+    consent.consent(approval_id=approval.pk, actor=acting(approver()), now=fleet.now)
     approval.refresh_from_db()
     assert approval.state == "GRANTED"
 
@@ -186,8 +192,9 @@ def test_a_viewer_may_not_rehearse() -> None:
     fleet = Fleet()
     fleet.enrol_set(1)
     machine = fleet.agents["vm1"].machine
-    with pytest.raises(Refused, match="Rehearsing needs the right of an operator"):
+    with pytest.raises(Refused) as refusal:
         drilling.begin(set_id=machine.availability_set_id, by=viewer(), via="page", now=fleet.now, comment="")
+    assert "Rehearsing needs the right of an operator" in sentence(refusal.value)
 
 
 def test_without_a_live_machine_there_is_no_drill() -> None:
@@ -237,11 +244,11 @@ class TestRealEvents:
     def test_what_is_known_of_machines_does_not_move(self) -> None:
         fleet = Fleet()
         fleet.enrol_set(3)
-        before = list(Head.objects.order_by("pk").values())
+        before = list(LatestDocument.objects.order_by("pk").values())
         walk = Walk(fleet).announced()
         walk.approved()
         walk.all_say("started").all_say("gone", "over")
-        assert list(Head.objects.order_by("pk").values()) == before
+        assert list(LatestDocument.objects.order_by("pk").values()) == before
 
     def test_a_machine_that_sees_something_real_first_ends_it_for_all(self) -> None:
         fleet = Fleet()
@@ -285,7 +292,8 @@ def test_nobody_is_told_to_send_a_drill_to_azure_by_hand_and_no_wave_takes_one()
     fleet.approve(walk.event.event_id)
     fleet.later(200)
     fleet.advance()
-    found = events.detail(event_id=walk.event.event_id, now=fleet.now)
+    found = event_detail(event_id=walk.event.event_id, now=fleet.now)
     assert found is not None and found.by_hand is None
-    with pytest.raises(Refused, match="a wave takes real events only"):
-        beginning.begin(events=[walk.event.event_id], by=operator(), via="page", comment="", now=fleet.now)
+    with pytest.raises(Refused) as refusal:
+        waves.begin(events=[walk.event.event_id], by=operator(), via="page", comment="", now=fleet.now)
+    assert "a wave takes real events only" in sentence(refusal.value)

@@ -7,12 +7,14 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from fleet.models import Drill
-from fleet.projections import drills, queue
-from fleet.projections import fleet as fleet_projection
+from fleet.projections import drills
+from fleet.projections.desk import fleet as fleet_projection
+from fleet.projections.desk import queue
 from tests import factories
 from tests.api.conftest import Caller, caller
 from tests.drills.walking import Walk, answer, begin, hooks, the_order
 from tests.factories import Fleet, announced
+from tests.words import sentence
 
 
 @pytest.fixture
@@ -89,18 +91,18 @@ def test_the_report_has_the_times_of_every_step_and_says_who_was_left_out(fleet:
     walk.swept(10)
     found = drills.report(drill_id=walk.drill.pk, now=fleet.now)
     assert found is not None
-    labels = [step.label for step in found.steps]
+    labels = [sentence(step.label) for step in found.steps]
     for label in ("Began", "Announced", "Decided", "Order sent", "Accepted", "Started", "Ended", "Over"):
         assert label in labels, labels
     assert found.steps[0].seconds is None and all((step.seconds or 0) >= 0 for step in found.steps[1:])
     by_name = {machine.machine.resource_name: machine for machine in found.machines}
-    told = [step.label for step in by_name["vm1"].steps]
+    told = [sentence(step.label) for step in by_name["vm1"].steps]
     for label in ("Told", "Has the order", "Announced", "Prepare hooks ended", "Asked to start it", "Answered",
                   "Started", "Gone", "Recover hooks ended"):  # fmt: skip
         assert label in told, told
-    assert "Asked to start it" not in [step.label for step in by_name["vm2"].steps]
+    assert "Asked to start it" not in [sentence(step.label) for step in by_name["vm2"].steps]
     assert [machine.machine.resource_name for machine in found.left_out] == ["vm3"]
-    assert by_name["vm3"].left_out == "its agent is too old for drills"
+    assert sentence(by_name["vm3"].left_out) == "its agent is too old for drills"
     assert found.drill.outcome == "completed"
 
 

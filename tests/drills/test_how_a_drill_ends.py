@@ -8,9 +8,11 @@ from drydock_agent import wire
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.drills import MachineInDrill, Outcome, ending_of, in_drill
+from fleet.domain.drills import MachineInDrill, Outcome, ending_of
 from fleet.domain.states import EventStatus
+from fleet.wording.drills import in_drill
 from tests.factories import NOW
+from tests.words import sentence
 
 MACHINES = st.builds(
     MachineInDrill,
@@ -31,7 +33,7 @@ SECONDS = st.integers(min_value=-1000, max_value=1000)
     started=st.booleans(),
     ended=SECONDS,
     approved=st.booleans(),
-    real_event=st.sampled_from(["", "Freeze"]),
+    real_event=st.sampled_from([None, "", "Freeze"]),
     machines=st.lists(MACHINES, max_size=4).map(tuple),
     late=SECONDS,
 )
@@ -40,7 +42,7 @@ def test_at_its_time_every_drill_is_over_and_before_it_only_for_a_reason(
     started: bool,
     ended: int,
     approved: bool,
-    real_event: str,
+    real_event: str | None,
     machines: tuple[MachineInDrill, ...],
     late: int,
 ) -> None:
@@ -58,12 +60,12 @@ def test_at_its_time_every_drill_is_over_and_before_it_only_for_a_reason(
         assert ending is not None
     if ending is None:
         return
-    assert ending.reason.endswith(".")
-    if real_event:
+    assert sentence(ending.reason).endswith(".")
+    if real_event is not None:
         assert ending.outcome is Outcome.OVERTAKEN
     if ending.outcome is Outcome.COMPLETED:
         assert approved and started and status is EventStatus.ENDED
-    if late < 0 and not real_event and any(not machine.left_out for machine in machines):
+    if late < 0 and real_event is None and any(not machine.left_out for machine in machines):
         assert status is EventStatus.ENDED, "nothing else ends it before its time"
 
 

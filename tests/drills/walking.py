@@ -8,8 +8,9 @@ from uuid import UUID
 from drydock_agent import wire
 
 from fleet.models import Approval, Drill
-from fleet.operations import drilling, receipts, relaying
-from fleet.operations.drilling import Wanted
+from fleet.operations.drills import begin as drilling
+from fleet.operations.drills.begin import Wanted
+from fleet.operations.orders import receipts, relay
 from tests.factories import Fleet, operator
 
 
@@ -32,7 +33,7 @@ def begin(fleet: Fleet, *, comment: str = "every spring", **wanted: Any) -> Dril
 def waiting(fleet: Fleet, name: str) -> list[wire.Order]:
     """The orders that wait for this machine."""
     pk = fleet.agents[name].machine.pk
-    return relaying.waiting_orders(machine_ids=[pk]).get(pk, [])
+    return relay.waiting_orders(machine_ids=[pk]).get(pk, [])
 
 
 def the_order(fleet: Fleet, name: str, step: str) -> wire.Order:

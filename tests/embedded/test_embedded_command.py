@@ -34,6 +34,7 @@ def test_a_command_that_does_not_exist_is_said(tmp_path: Path) -> None:
     assert process.said() == "Cannot run /no/such/program: No such file or directory.\n"
 
 
+@pytest.mark.real_time
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_however_it_is_ended_the_command_and_the_servers_end_too(tmp_path: Path, number: signal.Signals) -> None:

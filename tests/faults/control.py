@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import redis
-from azure_simulator.testing import RunningSimulator
+from azure_simulator.child_process import RunningSimulator
 from celery import Celery
 
 from fleet.embedded import held as held_folder

@@ -17,15 +17,15 @@ from uuid import uuid4
 import psycopg
 import redis
 import requests
-from azure_simulator.testing import RunningSimulator
+from azure_simulator.child_process import RunningSimulator
 
 from fleet.embedded import Urls, postgres, temporary_folder, valkey
 from fleet.embedded import held as held_folder
 from tests.faults import holds
 from tests.faults.schedule import EAST, WEST, Victim
 from tests.faults.servers import Server
-from tests.flow.ring import Ring
 from tests.processes import Process, answers, wait_for
+from tests.ring.ring import Ring
 
 RECIPES = {Victim.GATEWAY: "web", Victim.WORKER: "worker", Victim.BEAT: "beat"}
 

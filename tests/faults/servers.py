@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Server:
-    """`run` starts it and yields its address. To be used from the main thread, to which its leash is bound."""
+    """`run` starts it and yields its address. To be used from the main thread, whose end it follows."""
 
     def __init__(self, run: Callable[[], AbstractContextManager[str]], pid_file: Path) -> None:
         self.run = run

@@ -1,4 +1,4 @@
-"""Kill -9 in the middle: twenty rounds here, as many as you like with `make faults ROUNDS=1000`."""
+"""Kill -9 in the middle: a few rounds here, as many as you like with `make faults ROUNDS=1000`."""
 
 import sys
 
@@ -6,8 +6,9 @@ import pytest
 
 from tests.faults.rounds import Outcome, play
 from tests.faults.scene import scene
-from tests.faults.schedule import BLOCK, ROUNDS, SEED, TELLING, Moment, Victim, plan
+from tests.faults.schedule import BLOCK, SEED, TELLING, Moment, Victim, plan
 from tests.faults.summary import summary
+from tests.searches import searched
 
 
 def test_twenty_rounds_hold_every_victim_and_every_moment() -> None:
@@ -19,12 +20,14 @@ def test_twenty_rounds_hold_every_victim_and_every_moment() -> None:
     assert plan(17) == plan(17)
 
 
+@pytest.mark.real_time
 @pytest.mark.fault
 @pytest.mark.faults
-def test_whoever_is_killed_no_granted_approval_is_lost_and_each_ends_truly() -> None:
+@searched("rounds", share=4, whole=40, variable="ROUNDS")
+def test_whoever_is_killed_no_granted_approval_is_lost_and_each_ends_truly(rounds: int) -> None:
     outcomes: list[Outcome] = []
     with scene() as it:
-        for number in range(SEED, SEED + ROUNDS):
+        for number in range(SEED, SEED + rounds):
             outcomes.append(play(it, plan(number)))
             sys.stdout.write(f"{outcomes[-1]}\n")
             sys.stdout.flush()

@@ -10,6 +10,8 @@ from tests.faults.rounds import PROMISED_SECONDS
 from tests.faults.schedule import ROUNDS, SEED
 
 
+@pytest.mark.real_time
+@pytest.mark.long
 @pytest.mark.fault
 @pytest.mark.faults
 def test_plain_celery_loses_orders_at_the_same_places() -> None:

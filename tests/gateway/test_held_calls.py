@@ -18,12 +18,14 @@ from django.utils import timezone
 
 from fleet.embedded import Urls, valkey
 from fleet.models import Order
-from fleet.operations import bells, deciding, membership
-from tests.factories import listing
+from fleet.operations import wake_up
+from fleet.operations.approvals import approve
+from fleet.operations.people import accounts
+from tests.factories import acting, listing
+from tests.gateway_process import Agent, Gateway, running_gateway
 from tests.processes import wait_for
-from tests.running import Agent, Gateway, running_gateway
 
-pytestmark = pytest.mark.flow
+pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
 
 def approve_for(agent: Agent) -> Order:
@@ -32,10 +34,10 @@ def approve_for(agent: Agent) -> Order:
     name = f"vm-{agent.vm_id[:8]}"
     event = listing(event_id, resources=[name], not_before=timezone.now() + timedelta(minutes=10))
     assert agent.post(agent.document(incarnation=agent.seq + 1, events=(event,))).json()["refused"] == []
-    person = membership.ensure_person(
+    person = accounts.ensure_person(
         username="olga", group="operator", password="long enough to be one", now=timezone.now()
     )
-    deciding.grant(event_id=event_id, by=person, via="api", comment="", now=timezone.now())
+    approve.grant(event_id=event_id, actor=acting(person, via="api"), now=timezone.now())
     return Order.objects.get(approval__event__event_id=event_id)
 
 
@@ -52,7 +54,7 @@ def test_a_bell_wakes_the_held_call_at_once(gateway: Gateway) -> None:
             held(gateway, 1)
             order = approve_for(agent)
             began = time.monotonic()
-            bells.ring_orders([order.machine_id], via="celery")
+            wake_up.wake_machines([order.machine_id], via="celery")
             orders = call.result(10).json()["orders"]
             assert [one["id"] for one in orders] == [str(order.pk)]
             assert orders[0]["machine_id"] == agent.vm_id
@@ -136,7 +138,7 @@ def test_of_too_many_calls_of_one_machine_the_oldest_ends(gateway: Gateway) -> N
         calls.append(pool.submit(agent.orders, wait=40))
         assert calls[0].result(20).json()["orders"] == []
         order = approve_for(agent)
-        bells.ring_orders([order.machine_id], via="celery")
+        wake_up.wake_machines([order.machine_id], via="celery")
         found = [call.result(20).json()["orders"][0]["id"] for call in calls[1:]]
     assert found == [str(order.pk)] * 4
 
@@ -188,10 +190,10 @@ def test_nothing_due_waits_for_celery(servers: Urls, folder: Path) -> None:
         for agent in agents:
             agent.post(agent.document(incarnation=5, events=(event,)))
         time.sleep(2.5)
-        person = membership.ensure_person(
+        person = accounts.ensure_person(
             username="olga", group="operator", password="long enough to be one", now=timezone.now()
         )
-        deciding.grant(event_id=event_id, by=person, via="api", comment="", now=timezone.now())
+        approve.grant(event_id=event_id, actor=acting(person, via="api"), now=timezone.now())
         first = Order.objects.get(approval__event__event_id=event_id)
         other = next(agent for agent in agents if agent.vm_id != first.machine.vm_id)
         began = time.monotonic()

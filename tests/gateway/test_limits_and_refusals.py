@@ -11,8 +11,8 @@ from drydock_agent import wire
 
 from fleet.embedded import Urls
 from fleet.models import Machine, Observation
+from tests.gateway_process import Gateway, now, running_gateway
 from tests.processes import wait_for
-from tests.running import Gateway, now, running_gateway
 
 pytestmark = pytest.mark.flow
 
@@ -95,6 +95,7 @@ def test_a_wrong_join_token_is_a_403_and_nonsense_a_422(gateway: Gateway) -> Non
     assert problem(requests.post(gateway.url + wire.ENROL_PATH, json={"machine_id": "m"}, timeout=5))[0] == 422
 
 
+@pytest.mark.real_time
 def test_a_machine_that_calls_too_often_is_told_when_to_come_again(servers: Urls, folder: Path) -> None:
     with running_gateway(servers, folder, environment={"AGENT_CALLS_PER_MINUTE": "60"}) as gateway:
         busy, calm = gateway.agent(), gateway.agent()
@@ -107,6 +108,7 @@ def test_a_machine_that_calls_too_often_is_told_when_to_come_again(servers: Urls
         assert busy.post().status_code == 200
 
 
+@pytest.mark.real_time
 def test_under_pressure_batches_are_sent_away_and_nothing_taken_is_lost(servers: Urls, folder: Path) -> None:
     with running_gateway(servers, folder, environment={"INGEST_QUEUE_REPORTS": "20"}) as gateway:
         agents = [gateway.agent() for _ in range(16)]
@@ -131,6 +133,7 @@ def test_under_pressure_batches_are_sent_away_and_nothing_taken_is_lost(servers:
             assert count == (5 if answer.status_code == 200 else 0)
 
 
+@pytest.mark.real_time
 def test_enrolment_gives_a_credential_that_works_and_ends_the_one_before(gateway: Gateway) -> None:
     first = gateway.agent(resource_name="web-1", availability_set="availability_set:web")
     assert first.post().status_code == 200
@@ -146,6 +149,7 @@ def test_texts_of_an_enrolment_may_hold_anything(gateway: Gateway) -> None:
     assert agent.post().status_code == 200
 
 
+@pytest.mark.real_time
 def test_the_probes_answer(gateway: Gateway) -> None:
     assert requests.get(gateway.url + "/healthz", timeout=5).json() == {"status": "ok"}
     ready = {"status": "ok", "database": "ok", "redis": "ok", "signing": "ok"}

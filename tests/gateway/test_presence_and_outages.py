@@ -11,13 +11,13 @@ import redis
 import requests
 from django.db import connection as django_connection
 
-from fleet.embedded import Urls
+from fleet.embedded import Urls, valkey
 from fleet.models import Observation, PresenceRow
-from tests.conftest import execute
+from tests.databases import execute
+from tests.gateway_process import Agent, Gateway, running_gateway
 from tests.processes import wait_for
-from tests.running import Agent, Gateway, running_gateway
 
-pytestmark = pytest.mark.flow
+pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
 
 def presence_of(agent: Agent) -> PresenceRow | None:
@@ -101,9 +101,12 @@ def test_a_cut_connection_is_made_anew_without_a_word(gateway: Gateway, servers:
     assert requests.get(gateway.url + "/healthz", timeout=5).status_code == 200
 
 
-def test_the_broker_is_connected_before_anybody_approves(gateway: Gateway, servers: Urls) -> None:
-    assert gateway.worker
-    with redis.Redis.from_url(servers.redis) as client:
+def test_the_broker_is_connected_before_anybody_approves(servers: Urls, folder: Path) -> None:
+    with (
+        valkey(folder) as address,
+        running_gateway(Urls(servers.database, address), folder),
+        redis.Redis.from_url(address) as client,
+    ):
         # The queue is declared, which is the last thing before a message, and there is no message.
         wait_for(lambda: client.exists("_kombu.binding.drydock") == 1, seconds=10, what="the queue is declared")
         assert client.llen("drydock") == 0

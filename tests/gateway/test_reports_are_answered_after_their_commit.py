@@ -9,8 +9,8 @@ import pytest
 import requests
 
 from fleet.embedded import Urls
-from fleet.models import DocumentBody, Head, Machine, Observation
-from tests.running import Agent, Gateway, running_gateway
+from fleet.models import DocumentBody, LatestDocument, Machine, Observation
+from tests.gateway_process import Agent, Gateway, running_gateway
 
 pytestmark = pytest.mark.flow
 
@@ -25,7 +25,7 @@ def test_what_is_acknowledged_is_in_the_database(gateway: Gateway) -> None:
     said = agent.post(agent.document(incarnation=1), agent.document(incarnation=2)).json()
     assert (said["acknowledged"], said["refused"], said["orders"]) == (2, [], [])
     assert observed(agent) == [1, 2]
-    assert Head.objects.get(machine__vm_id=agent.vm_id).incarnation == 2
+    assert LatestDocument.objects.get(machine__vm_id=agent.vm_id).incarnation == 2
 
 
 def test_a_repeated_batch_changes_nothing(gateway: Gateway) -> None:
@@ -73,6 +73,7 @@ def deliver_until_cut(agent: Agent) -> int:
             acknowledged = answer.json()["acknowledged"]
 
 
+@pytest.mark.real_time
 def test_kill_9_loses_nothing_that_was_acknowledged(servers: Urls, folder: Path) -> None:
     with running_gateway(servers, folder) as gateway, ThreadPoolExecutor(8) as pool:
         agents = [gateway.agent() for _ in range(8)]

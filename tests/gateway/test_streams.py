@@ -12,25 +12,38 @@ from pathlib import Path
 import psycopg
 import pytest
 import requests
+from django.contrib.auth.models import User
 from django.utils import timezone
+from pytest_django.plugin import DjangoDbBlocker
 
+from fleet.domain.secrets import new_secret
 from fleet.embedded import Urls
 from fleet.models import Entry
-from fleet.operations import bells, membership, people
+from fleet.operations import wake_up
+from fleet.operations.people import accounts
+from tests.factories import operator, viewer
+from tests.gateway.conftest import shared
+from tests.gateway_process import Gateway, running_gateway
 from tests.processes import wait_for
-from tests.running import Gateway, running_gateway
+from tests.rows import TokenFactory
 
-pytestmark = pytest.mark.flow
+pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
 PASSWORD = "long enough to be one"
 Event = dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def token(servers: Urls) -> str:
+def token(one_gateway: Gateway, django_db_blocker: DjangoDbBlocker) -> str:
     """A token of a viewer."""
-    person = membership.ensure_person(username="vera", group="viewer", password=PASSWORD, now=timezone.now())
-    return people.issue_token(user=person, name="stream", scopes=["read"], now=timezone.now())[1]
+    with shared(one_gateway.urls, django_db_blocker):
+        return token_of(viewer(), "read")
+
+
+def token_of(person: User, scope: str) -> str:
+    secret = new_secret("dd")
+    TokenFactory(secret=secret, user=person, scopes=[scope])
+    return secret
 
 
 def events(answer: requests.Response) -> Iterator[Event]:
@@ -65,14 +78,12 @@ def test_a_stream_needs_a_person(gateway: Gateway) -> None:
 
 
 def test_a_token_without_the_scope_may_not_read(gateway: Gateway) -> None:
-    person = membership.ensure_person(username="oskar", group="operator", password=PASSWORD, now=timezone.now())
-    _, plain = people.issue_token(user=person, name="approver", scopes=["approve"], now=timezone.now())
-    with closing(listen(gateway, plain)) as answer:
+    with closing(listen(gateway, token_of(operator("oskar"), "approve"))) as answer:
         assert (answer.status_code, answer.json()["type"]) == (403, "not-permitted")
 
 
 def test_a_login_opens_the_stream_of_pages(gateway: Gateway, product_passwords: None) -> None:
-    membership.ensure_person(username="vera", group="viewer", password=PASSWORD, now=timezone.now())
+    accounts.ensure_person(username="vera", group="viewer", password=PASSWORD, now=timezone.now())
     browser = requests.Session()
     form = browser.get(gateway.url + "/", timeout=10)
     fields = {"username": "vera", "password": PASSWORD, "csrfmiddlewaretoken": browser.cookies["drydock_csrf"]}
@@ -111,7 +122,7 @@ def test_a_bell_brings_an_entry_faster_than_the_look(gateway: Gateway, token: st
             time.sleep(0.3)
             began = time.monotonic()
             write(writer, f"rung {number}")
-            bells.ring_entries()
+            wake_up.wake_streams()
             assert f"rung {number}" in next(stream)["data"]
             times.append(time.monotonic() - began)
     # A look would take half a second on average, seven of them never this little.

@@ -21,7 +21,7 @@ from fleet.domain.gauges import GAUGES, Sample
 from fleet.gateway.figures import Collected, Figures
 from fleet.management.documentation import metrics
 from fleet.models import Entry, Wave
-from fleet.projections import gauges
+from fleet.projections.desk import gauges
 from tests.factories import Fleet, announced, listing, open_order, operator, seconds
 
 DOCS = Path(__file__).parents[2] / "docs" / "operating.md"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure_simulator.testing import RunningSimulator
+from azure_simulator.child_process import RunningSimulator
 
 from tests.agent.agents import FLEET, SteppedClock
 from tests.agent.machine_hooks import Machine

@@ -45,6 +45,7 @@ def made_of(example: ExampleFactory, client: socket.socket, drain_file: Path, *,
     return made
 
 
+@pytest.mark.real_time
 def test_it_waits_until_the_last_one_has_gone(example: ExampleFactory, client: socket.socket, drain_file: Path) -> None:
     made = made_of(example, client, drain_file, timeout=15)
 
@@ -63,6 +64,7 @@ def test_it_waits_until_the_last_one_has_gone(example: ExampleFactory, client: s
     assert not drain_file.exists()
 
 
+@pytest.mark.real_time
 def test_one_who_stays_is_a_failure_in_words(example: ExampleFactory, client: socket.socket, drain_file: Path) -> None:
     made = made_of(example, client, drain_file, timeout=8)
     _, outcome, said = made.try_to_prepare()

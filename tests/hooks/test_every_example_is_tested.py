@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from drydock_agent.hooks_folder import hooks_of
+from drydock_agent.hooks.folder import hooks_of
 
 from tests.hooks.conftest import EXAMPLES
 from tests.processes import ROOT

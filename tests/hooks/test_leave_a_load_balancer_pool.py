@@ -83,6 +83,7 @@ def test_a_refusal_is_a_failure_in_words(example: ExampleFactory, pool: Pool, ad
     assert (outcome, said) == ("failed", "HAProxy refused: No such server.\n")
 
 
+@pytest.mark.real_time
 def test_sessions_that_stay_are_a_failure_in_words(example: ExampleFactory, pool: Pool, address: str) -> None:
     pool.sessions = 1000
     made = example("leave-a-load-balancer-pool", timeout=4)

@@ -6,10 +6,10 @@ import re
 from contextlib import closing
 from pathlib import Path
 
-from azure_simulator.testing import RunningSimulator
-from drydock_agent.config import SPEC, default_hooks_dir
-from drydock_agent.hooks_process import GRACE_SECONDS, STOP_GRACE_SECONDS
-from drydock_agent.hooks_state import OUTPUT_CHARACTERS
+from azure_simulator.child_process import RunningSimulator
+from drydock_agent.hooks.process import GRACE_SECONDS, STOP_GRACE_SECONDS
+from drydock_agent.hooks.progress import OUTPUT_CHARACTERS
+from drydock_agent.settings.load import SPEC, default_hooks_dir
 
 from tests.agent.agents import SteppedClock
 from tests.agent.machine_hooks import HookFolder, Machine

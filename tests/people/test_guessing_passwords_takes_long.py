@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from fleet.models import LoginAttempts
-from fleet.operations import logins
+from fleet.operations.people import logins
 from tests import factories
 from tests.dashboard.conftest import text_of
 

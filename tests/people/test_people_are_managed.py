@@ -10,12 +10,14 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from fleet.domain.refused import Refused
 from fleet.models import ApiToken, Entry, Scope
-from fleet.operations import membership, people, rights
-from fleet.operations.errors import Refused
+from fleet.operations.people import accounts, rights, tokens
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.dashboard.conftest import logged_in, text_of
+from tests.rows import PersonFactory
+from tests.words import text
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 pytestmark = pytest.mark.django_db
@@ -35,11 +37,11 @@ def test_an_admin_makes_somebody_who_then_may_come_in(client: Client) -> None:
     assert client.post("/accounts/login/", {"username": "nina", "password": made["password"]}).status_code == 302
     [line] = lines()
     assert (line.actor, line.via, line.token_name) == ("ada", "api", "tests")
-    assert line.text == "ada made the person nina: operator, in name: web*, may come in."
+    assert text(line) == "ada made the person nina: operator, in name: web*, may log in."
     assert line.before == {"person": None}
     assert line.after == {"groups": ["operator"], "scopes": ["name: web*"], "active": True}
     assert line.request_id
-    assert made["password"] not in json.dumps([line.text, line.before, line.after, line.data])
+    assert made["password"] not in json.dumps([text(line), line.before, line.after, line.data])
     assert [row["username"] for row in admin.get("people/?q=NIN").json()["results"]] == ["nina"]
 
 
@@ -87,7 +89,7 @@ def test_somebody_always_stays_an_admin_and_superusers_are_not_for_others_to_cha
     assert rights.can_administer(User.objects.get(username="ada"))
     factories.admin("axel")
     assert ada("PATCH", "people/ada/", {"group": "viewer"}).status_code == 200
-    User.objects.create_superuser("root")
+    PersonFactory(username="root", is_superuser=True, is_staff=True)
     problem(caller(User.objects.get(username="axel"))("PATCH", "people/root/", {"active": False}), 403, "not-permitted")
 
 
@@ -98,7 +100,7 @@ def test_a_new_password_ends_the_sessions_of_the_old_one(client: Client) -> None
     assert session.get("/").status_code == 302
     assert client.post("/accounts/login/", {"username": "otto", "password": plain}).status_code == 302
     [line] = lines()
-    assert line.text == "ada changed the password of otto."
+    assert text(line) == "ada changed the password of otto."
     assert (line.before, line.after) == ({"password": "old"}, {"password": "new"})
 
 
@@ -109,7 +111,7 @@ def test_ones_own_password_is_changed_with_the_old_one() -> None:
     assert session.post("/you/password/", {**fields, "old_password": "harbour-otto"}).status_code == 302
     assert session.get("/you/").status_code == 200
     assert other.get("/").status_code == 302
-    assert [line.text for line in lines()] == ["otto changed their own password."]
+    assert [text(line) for line in lines()] == ["otto changed their own password."]
 
 
 def test_a_token_gives_no_more_than_its_person_and_its_own_token_have() -> None:
@@ -118,7 +120,7 @@ def test_a_token_gives_no_more_than_its_person_and_its_own_token_have() -> None:
     assert "the scope `admin` needs the right of an admin" in said["detail"]
     reader = caller(otto, "read", expires_in=timedelta(hours=1))
     said = problem(reader.post("tokens/", {"name": "x", "scopes": ["approve"]}), 403, "not-permitted")
-    assert "has not got the scope `approve` itself" in said["detail"]
+    assert "does not have the scope `approve` itself" in said["detail"]
     made = reader.post("tokens/", {"name": "mine", "scopes": ["read"], "expires_in_seconds": 86400 * 300}).json()
     assert datetime.fromisoformat(made["expires_at"]) < datetime.now(UTC) + timedelta(hours=2)
     mine = Caller(made["token"])
@@ -127,7 +129,7 @@ def test_a_token_gives_no_more_than_its_person_and_its_own_token_have() -> None:
     assert made["token"] not in mine.get("tokens/").content.decode()
     line = Entry.objects.get(kind="token_created", via="api")
     assert (line.actor, line.token_name, line.before) == ("otto", "tests", {"token": None})
-    assert made["token"] not in json.dumps([line.text, line.before, line.after, line.data])
+    assert made["token"] not in json.dumps([text(line), line.before, line.after, line.data])
     assert mine.delete(f"tokens/{made['prefix']}/").status_code == 204
     problem(mine.get("me/"), 401, "not-authenticated")
     line = Entry.objects.get(kind="token_ended")
@@ -146,7 +148,7 @@ def test_ones_own_page_makes_a_token_shows_it_once_and_keeps_settings() -> None:
     answer = session.post("/you/tokens/", {"name": "deploys", "scopes": ["read", "approve"], "days": "30"})
     row = ApiToken.objects.get()
     assert row.prefix in answer.content.decode()
-    assert people.hash_of(answer.content.decode().split('readonly value="')[1].split('"')[0]) == row.secret_hash
+    assert tokens.hash_of(answer.content.decode().split('readonly value="')[1].split('"')[0]) == row.secret_hash
     assert row.secret_hash not in session.get("/you/").content.decode()
     assert session.post("/you/tokens/", {"name": "x", "scopes": ["admin"], "days": "30"}).status_code == 403
     assert session.post("/you/tokens/", {"name": "", "days": "30"}).status_code == 422
@@ -184,7 +186,7 @@ def test_pages_tell_times_in_the_chosen_zone_and_files_and_the_api_in_utc() -> N
 def test_pages_of_people_are_for_admins(client: Client) -> None:
     session = logged_in(factories.admin())
     answer = session.post("/people/new/", {"username": "nina", "group": "approver", "scopes": "name: web*\nservice: x"})
-    assert "shown this once" in text_of(answer)
+    assert "shown only once" in text_of(answer)
     assert Scope.objects.filter(user__username="nina").count() == 2
     assert "nina" in text_of(session.get("/people/"))
     assert session.post("/people/nina/change/", {"group": "viewer", "scopes": "", "active": "on"}).status_code == 302
@@ -214,7 +216,7 @@ def test_the_command_line_makes_the_first_admin() -> None:
 
 
 def test_djangos_own_admin_writes_the_same_lines() -> None:
-    session = logged_in(User.objects.create_superuser("root"))
+    session = logged_in(PersonFactory(username="root", is_superuser=True, is_staff=True))
     otto = factories.operator()
     fields = {"username": "otto", "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}
     answer = session.post(f"/admin/auth/user/{otto.pk}/change/", fields)
@@ -224,13 +226,13 @@ def test_djangos_own_admin_writes_the_same_lines() -> None:
     assert lines()[-1].after == {"groups": [], "active": False}
     new = {"password1": "a whole new harbour", "password2": "a whole new harbour", "usable_password": "true"}
     assert session.post(f"/admin/auth/user/{otto.pk}/password/", new).status_code == 302
-    assert lines()[-1].text == "root changed the password of otto."
+    assert text(lines()[-1]) == "root changed the password of otto."
     assert session.post(f"/admin/auth/user/{otto.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
 def test_only_one_line_tells_of_somebody_who_is_there_already() -> None:
     for _ in range(2):
-        membership.ensure_person(username="demo", group="viewer", password="long enough for it", now=NOW)
+        accounts.ensure_person(username="demo", group="viewer", password="long enough for it", now=NOW)
     assert len(lines()) == 1
     with pytest.raises(Refused):
-        membership.change_person(username="demo", group="nobody", now=NOW)
+        accounts.change_person(username="demo", group="nobody", now=NOW)

@@ -4,25 +4,38 @@ from typing import Any
 
 import pytest
 
+from fleet.domain.refused import Refused
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine
-from fleet.operations import naming
-from fleet.operations.errors import Refused
-from fleet.projections import sets, timeline
+from fleet.operations.sets import names
+from fleet.projections import sets
 from fleet.projections.filters import EntryFilter
-from tests.factories import EVENT, Fleet, admin, freeze_completed, listing, open_order, operator, the_event, the_set
-from tests.sets.test_importing_inventories import IDS, take
-from tests.sets.test_reading_inventories import sample
+from fleet.projections.timeline import entries
+from tests.factories import (
+    EVENT,
+    Fleet,
+    acting,
+    admin,
+    freeze_completed,
+    listing,
+    open_order,
+    operator,
+    the_event,
+    the_set,
+)
+from tests.machines.test_importing_inventories import IDS, take
+from tests.machines.test_reading_inventories import sample
 from tests.sets.test_where_a_machine_belongs import instance, tagged
+from tests.words import refused, sentence, sentences, text
 
 pytestmark = pytest.mark.django_db
 
 
 def name(fleet: Fleet, row: AvailabilitySet, **fields: Any) -> AvailabilitySet:
-    return naming.name_set(set_id=row.pk, by=admin(), via="page", now=fleet.now, **fields)
+    return names.name_set(set_id=row.pk, actor=acting(admin()), now=fleet.now, **fields)
 
 
 def merge(fleet: Fleet, source: AvailabilitySet, target: AvailabilitySet) -> AvailabilitySet:
-    return naming.merge_sets(set_id=source.pk, into=target.pk, by=admin(), via="page", now=fleet.now)
+    return names.merge_sets(set_id=source.pk, into=target.pk, actor=acting(admin()), now=fleet.now)
 
 
 def provisional(fleet: Fleet, machine: str = "a") -> AvailabilitySet:
@@ -34,7 +47,7 @@ def test_a_named_set_keeps_its_machines_and_its_history() -> None:
     row = provisional(fleet)
     named = name(fleet, row, name=" web ", service="shop")
     assert (named.pk, named.kind, named.name, named.service) == (row.pk, "availability_set", "web", "shop")
-    kinds = [entry.kind.value for entry in timeline.for_set(set_id=row.pk).results]
+    kinds = [entry.kind.value for entry in entries.for_set(set_id=row.pk).results]
     assert kinds == ["set_named", "machine_enrolled"]
     assert instance(fleet, "a").availability_set == named
     # A machine that states the same set is in it at once.
@@ -64,7 +77,7 @@ def test_a_shared_event_brings_others_into_the_named_set() -> None:
 def test_a_name_that_is_none_is_refused(fields: dict[str, str], sentence: str) -> None:
     fleet = Fleet()
     row = provisional(fleet)
-    with pytest.raises(Refused, match=sentence):
+    with refused(sentence):
         name(fleet, row, **fields)
     assert AvailabilitySet.objects.get().kind == "provisional"
 
@@ -72,22 +85,23 @@ def test_a_name_that_is_none_is_refused(fields: dict[str, str], sentence: str) -
 def test_only_a_provisional_set_can_be_named_and_only_with_a_new_name() -> None:
     fleet = Fleet()
     fleet.enrol("vm1")
-    with pytest.raises(Refused, match="This set has a name: “web”"):
+    with refused("This set has a name: “web”"):
         name(fleet, the_set(), name="shop")
     assert name(fleet, the_set(), service="shop").service == "shop"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused) as known:
         name(fleet, provisional(fleet), name="Web")
-    assert (refused.value.code, refused.value.details) == ("set-exists", {"set": the_set().pk})
+    assert (known.value.code, known.value.details) == ("set-exists", {"set": the_set().pk})
 
 
 def test_naming_and_merging_need_the_right_of_an_admin() -> None:
     fleet = Fleet()
     row = provisional(fleet)
     fleet.enrol("vm1")
-    with pytest.raises(Refused, match="right of an admin"):
-        naming.name_set(set_id=row.pk, by=operator(), via="page", now=fleet.now, name="x")
-    with pytest.raises(Refused, match="right of an admin"):
-        naming.merge_sets(set_id=row.pk, into=the_set().pk, by=operator(), via="page", now=fleet.now)
+    with pytest.raises(Refused) as naming:
+        names.name_set(set_id=row.pk, actor=acting(operator()), now=fleet.now, name="x")
+    with pytest.raises(Refused) as merging:
+        names.merge_sets(set_id=row.pk, into=the_set().pk, actor=acting(operator()), now=fleet.now)
+    assert all("right of an admin" in sentence(caught.value) for caught in (naming, merging))
 
 
 def test_merging_moves_machines_events_and_inventory_and_loses_no_entry() -> None:
@@ -105,7 +119,7 @@ def test_merging_moves_machines_events_and_inventory_and_loses_no_entry() -> Non
     assert the_event().availability_set == shop
     assert InventoryMachine.objects.filter(availability_set=shop).count() == 3
     assert written < set(Entry.objects.values_list("pk", flat=True))
-    story = {entry.id for entry in timeline.for_set(set_id=shop.pk, size=500).results}
+    story = {entry.id for entry in entries.for_set(set_id=shop.pk, size=500).results}
     # Overviews leave further sightings out.
     news = Entry.objects.exclude(kind="event_sighted")
     assert story >= set(news.filter(event=the_event()).values_list("pk", flat=True))
@@ -148,7 +162,9 @@ def test_an_event_that_both_sets_saw_gets_the_votes_of_both() -> None:
     fleet.all_say(listing(resources=["vm1"]))
     shown = sets.detail(set_id=the_set("web").pk, now=fleet.now)
     assert shown is not None
-    assert any(warning.startswith("vm2 of “shop” lists an open event of this set") for warning in shown.set.warnings)
+    assert any(
+        warning.startswith("vm2 of “shop” lists an open event of this set") for warning in sentences(shown.set.warnings)
+    )
     approval = fleet.approve(EVENT)
     assert open_order(approval).machine.resource_name == "vm1"
     merge(fleet, the_set("shop"), the_set("web"))
@@ -161,7 +177,7 @@ def test_an_event_that_both_sets_saw_gets_the_votes_of_both() -> None:
     assert the_event().status == "SCHEDULED"
     shown = sets.detail(set_id=the_set("web").pk, now=fleet.now)
     assert shown is not None
-    assert not any("lists an open event" in warning for warning in shown.set.warnings)
+    assert not any("lists an open event" in warning for warning in sentences(shown.set.warnings))
 
 
 def test_what_cannot_be_one_is_not_merged() -> None:
@@ -170,19 +186,19 @@ def test_what_cannot_be_one_is_not_merged() -> None:
     fleet.enrol("vm2", subscriptionId="other")
     row = provisional(fleet)
     web, elsewhere = (machine.availability_set for machine in Machine.objects.order_by("pk")[:2])
-    for source, target, sentence in (
+    for source, target, said in (
         (web, web, "into itself"),
         (web, row, "not merged into a provisional one"),
         (web, elsewhere, "two subscriptions"),
     ):
-        with pytest.raises(Refused, match=sentence):
+        with refused(said):
             merge(fleet, source, target)
     merge(fleet, row, web)
-    with pytest.raises(Refused, match="was merged into another set already"):
+    with refused("was merged into another set already"):
         merge(fleet, row, web)
-    with pytest.raises(Refused, match="There is no set of this id"):
-        naming.merge_sets(set_id=web.pk, into=10**9, by=admin(), via="page", now=fleet.now)
-    with pytest.raises(Refused, match="There is no set of this id"):
+    with refused("There is no set of this id"):
+        names.merge_sets(set_id=web.pk, into=10**9, actor=acting(admin()), now=fleet.now)
+    with refused("There is no set of this id"):
         name(fleet, row, name="x")
 
 
@@ -193,4 +209,4 @@ def test_an_inventory_may_name_a_provisional_set_too() -> None:
     take(fleet, sample("vm_list"))
     row.refresh_from_db()
     assert row.merged_into == the_set("WEB")
-    assert "web1 states its set" in Entry.objects.get(kind="set_merged").text
+    assert "web1 states its set" in text(Entry.objects.get(kind="set_merged"))

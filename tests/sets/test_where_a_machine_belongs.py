@@ -1,5 +1,6 @@
 """Which set a machine is in: configuration, tag, scale set metadata, inventory, in this order."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ from drydock_agent import wire
 
 from fleet.domain.sets import SetKey, SetSource, disagreement, read_statements
 from fleet.models import AvailabilitySet, Entry, Machine
-from fleet.operations import enrolment
+from fleet.operations.machines import join_tokens
 from tests.factories import Fleet, listing, the_event, the_set
+from tests.words import sentence, sentences, text
 
 TAG = "drydock:availability-set"
 PLACE = {"subscriptionId": "S", "resourceGroupName": "RG"}
@@ -52,19 +54,21 @@ def test_tags_that_make_no_sense_are_no_tags(listed: Any) -> None:
 def test_a_tag_that_names_no_set_is_a_problem_and_the_next_source_counts() -> None:
     found = read(**tagged("rack:7"), **SCALE_SET)
     assert found.source is SetSource.SCALE_SET
-    assert found.problems[0].startswith(f"Its tag {TAG} cannot be read: 'rack:7' names no set")
+    assert sentence(found.problems[0]).startswith(f"Its tag {TAG} cannot be read: 'rack:7' names no set")
 
 
 def test_what_one_source_leaves_open_another_fills_in_and_is_no_disagreement() -> None:
     listed = SetKey("scale_set", "Workers", "s", "rg")
     found = read("scale_set:workers", listed, **SCALE_SET)
     assert found.key.key == "scale_set|s|rg|workers/pg"
-    assert disagreement(found.stated, set_tag=TAG) == ""
+    assert disagreement(found.stated, set_tag=TAG) is None
 
 
 def test_a_disagreement_names_sources_what_each_says_and_what_to_do() -> None:
     found = read("web", SetKey("standalone", "vm1", "S", "RG"), **tagged("shop"))
-    assert disagreement(found.stated, set_tag=TAG) == (
+    warning = disagreement(found.stated, set_tag=TAG)
+    assert warning is not None
+    assert sentence(warning) == (
         "It is not clear which set this machine is in: its configuration says availability set web, its tag"
         " drydock:availability-set says availability set shop, the imported inventory says standalone machine vm1."
         " Until they agree, its configuration counts. Correct the one that is wrong: DRYDOCK_AVAILABILITY_SET on the"
@@ -75,7 +79,9 @@ def test_a_disagreement_names_sources_what_each_says_and_what_to_do() -> None:
 
 def test_one_name_in_two_resource_groups_is_told_apart() -> None:
     found = read("web", SetKey("availability_set", "web", "S", "OTHER"))
-    warning = disagreement(found.stated, set_tag=TAG)
+    disagrees = disagreement(found.stated, set_tag=TAG)
+    assert disagrees is not None
+    warning = sentence(disagrees)
     assert "its configuration says availability set web in resource group RG" in warning
     assert "the imported inventory says availability set web in resource group OTHER" in warning
 
@@ -96,7 +102,7 @@ def test_a_warning_comes_with_a_disagreement_and_goes_with_it() -> None:
     machine = instance(fleet, "vm1", "web", **tagged("shop"))
     assert machine.availability_set.name == "web"
     assert machine.set_source == "configuration"
-    assert "says availability set shop" in machine.set_warnings[0]
+    assert "says availability set shop" in sentences(machine.set_warnings)[0]
     assert instance(fleet, "vm1", "web", **tagged("shop")).set_warnings == machine.set_warnings
     assert instance(fleet, "vm1", "web", **tagged("web")).set_warnings == []
     kinds = list(Entry.objects.filter(kind__startswith="set_").order_by("id").values_list("kind", flat=True))
@@ -116,8 +122,8 @@ def test_the_name_of_the_tag_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.django_db
 def test_the_join_tokens_set_counts_while_the_agent_names_none() -> None:
     fleet = Fleet()
-    _, fleet.join_token = enrolment.create_join_token(
-        comment="", expires_in=enrolment.timedelta(days=1), now=fleet.now, set_name="scale_set:workers"
+    _, fleet.join_token = join_tokens.create_join_token(
+        comment="", expires_in=timedelta(days=1), now=fleet.now, set_name="scale_set:workers"
     )
     assert fleet.enrol("vm1", availability_set="").machine.availability_set.name == "workers"
     assert instance(fleet, "vm1", "web").availability_set.name == "web"
@@ -190,7 +196,7 @@ def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it() -> 
     event = the_event()
     assert event.availability_set == the_set("other")
     assert not event.sightings.filter(foreign=True).exists()
-    told = Entry.objects.get(kind="machine_moved", event=event).text
+    told = text(Entry.objects.get(kind="machine_moved", event=event))
     assert told == "vm2 is in “other” now, and the event with it."
     fleet.later(5)
     fleet.all_say()

@@ -70,7 +70,7 @@ def test_the_form_says_what_stands_in_the_way_and_takes_a_reason(walk: Walk) -> 
     wanted = {"service": "shop", "events": [FIRST, SECOND], "comment": "x"}
     refused = client.post("/waves/begin/", wanted)
     assert refused.status_code == 409
-    assert "Nothing has begun. 0A1B2C3D What is lost does not come back" in text_of(refused)
+    assert "The wave has not begun. 0A1B2C3D What is lost does not come back" in text_of(refused)
     assert 'name="override" id="guard-lost-for-good"' in refused.content.decode()
     assert not Wave.objects.exists()
     sent = client.post("/waves/begin/", {**wanted, "override": ["lost-for-good"], "reason": "the disks are empty"})

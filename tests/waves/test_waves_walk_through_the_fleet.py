@@ -5,13 +5,19 @@ from typing import Any
 
 import pytest
 
+from fleet.domain.refused import Refused
 from fleet.domain.states import ApprovalState
 from fleet.models import Approval, AvailabilitySet, Entry, Wave
-from fleet.operations import beginning, claiming, deciding, reconsidering, relaying, waves
-from fleet.operations.errors import Refused
-from fleet.projections import events, timeline
+from fleet.models.facts.waves import whose_turn
+from fleet.operations.approvals import approve, claims, withdraw
+from fleet.operations.orders import relay
+from fleet.operations.waves import begin as beginning
+from fleet.operations.waves import end
 from fleet.projections import waves as projections
-from tests.factories import Fleet, listing, open_order, operator, seconds, viewer
+from fleet.projections.events.detail import event_detail
+from fleet.projections.timeline import entries
+from tests.factories import Fleet, acting, listing, open_order, operator, seconds, viewer
+from tests.words import sentence, text
 
 pytestmark = pytest.mark.django_db
 
@@ -80,15 +86,15 @@ def test_a_wave_goes_one_after_the_other_and_says_when_it_is_done() -> None:
     walk = Walk()
     wave = walk.begin(service="shop")
     assert walk.states() == ["GRANTED", "WAITING", "WAITING"], "the soonest first, and at once"
-    found = events.detail(event_id=SECOND, now=walk.fleet.now)
+    found = event_detail(event_id=SECOND, now=walk.fleet.now)
     assert found is not None and found.event.approval is not None
     assert (found.event.approval.wave, found.event.approval.turn) == (wave.pk, 2)
     shown = projections.detail(wave_id=wave.pk, now=walk.fleet.now)
     assert shown is not None
-    assert shown.reason == "It waits for the Reboot of vm1, which is on its way to Azure."
-    assert [one.sentence for one in shown.members] == [
+    assert sentence(shown.reason) == "It waits for the Reboot of vm1, which is on its way to Azure."
+    assert [sentence(one.sentence) for one in shown.members] == [
         "On its way to Azure.",
-        shown.reason,
+        sentence(shown.reason),
         "One event goes before it.",
     ]
 
@@ -99,10 +105,10 @@ def test_a_wave_goes_one_after_the_other_and_says_when_it_is_done() -> None:
     assert walk.states() == ["CONFIRMED"] * 3
     walk.fleet.advance()
     wave.refresh_from_db()
-    assert (wave.state, wave.reason) == ("DONE", "3 of 3 events were started in turn and came back.")
+    assert (wave.state, sentence(wave.reason)) == ("DONE", "3 of 3 events were started in turn and came back.")
     kinds = Entry.objects.filter(kind__startswith="wave").order_by("id").values_list("kind", "actor")
     assert list(kinds) == [("wave_began", "otto"), ("wave_ended", "Drydock")]
-    assert [row.kind for row in timeline.fleet(size=500).results if row.kind.startswith("wave")], "it can be shown"
+    assert [row.kind for row in entries.fleet(size=500).results if row.kind.startswith("wave")], "it can be shown"
 
 
 def test_the_next_waits_for_the_machine_of_the_one_before_and_the_wave_stops_when_it_stays_away(settings: Any) -> None:
@@ -116,7 +122,7 @@ def test_the_next_waits_for_the_machine_of_the_one_before_and_the_wave_stops_whe
         assert walk.states() == ["CONFIRMED", "WAITING", "WAITING"], "vm1 has said nothing since the end"
         shown = projections.detail(wave_id=wave.pk, now=walk.fleet.now)
         assert shown is not None
-        reasons.add(shown.reason)
+        reasons.add(sentence(shown.reason))
         walk.fleet.later(20)
         walk.tell("vm1")
         walk.fleet.advance()
@@ -129,12 +135,12 @@ def test_the_next_waits_for_the_machine_of_the_one_before_and_the_wave_stops_whe
     assert walk.states() == ["CONFIRMED", "WITHDRAWN", "WITHDRAWN"]
     wave.refresh_from_db()
     assert wave.state == "STOPPED"
-    assert wave.reason == "vm1 has not come back within 2 min after the Reboot of vm1 had ended."
+    assert sentence(wave.reason) == "vm1 has not come back within 2 min after the Reboot of vm1 had ended."
     entry = Entry.objects.get(kind="wave_stopped")
-    assert wave.reason in entry.text
+    assert sentence(wave.reason) in text(entry)
     left = Approval.objects.get(event__event_id=SECOND)
-    assert left.reason == f"Wave {wave.pk} stopped: {wave.reason}"
-    found = events.detail(event_id=SECOND, now=walk.fleet.now)
+    assert sentence(left.reason) == f"Wave {wave.pk} stopped: {sentence(wave.reason)}"
+    found = event_detail(event_id=SECOND, now=walk.fleet.now)
     assert found is not None and found.event.needs_decision
 
 
@@ -157,8 +163,10 @@ def test_another_event_of_the_set_that_azure_starts_meanwhile_is_waited_for() ->
     assert walk.states() == ["CONFIRMED", "WAITING"], "vm3 is down, in another fault domain"
     shown = projections.detail(wave_id=wave.pk, now=walk.fleet.now)
     assert shown is not None
-    assert shown.reason.startswith("It is the turn of the Reboot of vm2. But: Another event of this set is under way")
-    assert shown.members[1].sentence.startswith("It is its turn. But: Another event of this set is under way")
+    assert sentence(shown.reason).startswith(
+        "It is the turn of the Reboot of vm2. But: Another event of this set is under way"
+    )
+    assert sentence(shown.members[1].sentence).startswith("It is its turn. But: Another event of this set is under way")
     del walk.open[other]
     walk.fleet.later(1)
     walk.tell()
@@ -170,7 +178,7 @@ def test_an_event_that_is_withdrawn_cancelled_or_too_late_is_left_out() -> None:
     walk = Walk()
     wave = walk.begin(FIRST, SECOND, THIRD)
     second = Approval.objects.get(event__event_id=SECOND)
-    reconsidering.withdraw(approval_id=second.pk, by=operator(), via="page", now=walk.fleet.now, comment="not this one")
+    withdraw.withdraw(approval_id=second.pk, actor=acting(operator(), why="not this one"), now=walk.fleet.now)
     walk.goes(FIRST)
     assert walk.states() == ["CONFIRMED", "WITHDRAWN", "GRANTED"]
     walk.fleet.later(1)
@@ -182,7 +190,7 @@ def test_an_event_that_is_withdrawn_cancelled_or_too_late_is_left_out() -> None:
     walk.fleet.advance()
     wave.refresh_from_db()
     assert wave.state == "DONE"
-    assert wave.reason.startswith(
+    assert sentence(wave.reason).startswith(
         "1 of 3 events was started in turn and came back. Left out: Reboot of vm2 (otto withdrew"
     )
 
@@ -190,22 +198,22 @@ def test_an_event_that_is_withdrawn_cancelled_or_too_late_is_left_out() -> None:
 def test_a_person_stops_a_wave_and_what_is_on_its_way_goes_on() -> None:
     walk = Walk()
     wave = walk.begin(FIRST, SECOND)
-    assert refused(lambda: waves.stop(wave_id=wave.pk, by=viewer(), via="api", now=walk.fleet.now)).code == (
+    assert refused(lambda: end.stop(wave_id=wave.pk, by=viewer(), via="api", now=walk.fleet.now)).code == (
         "not-permitted"
     )
-    waves.stop(wave_id=wave.pk, by=operator("olga"), via="page", now=walk.fleet.now, reason="the load is rising")
+    end.stop(wave_id=wave.pk, by=operator("olga"), via="page", now=walk.fleet.now, reason="the load is rising")
     wave.refresh_from_db()
-    assert (wave.state, wave.reason) == ("STOPPED", "olga stopped it. “the load is rising”")
+    assert (wave.state, sentence(wave.reason)) == ("STOPPED", "olga stopped it. “the load is rising”")
     assert walk.states() == ["GRANTED", "WITHDRAWN"]
-    again = refused(lambda: waves.stop(wave_id=wave.pk, by=operator(), via="page", now=walk.fleet.now))
+    again = refused(lambda: end.stop(wave_id=wave.pk, by=operator(), via="page", now=walk.fleet.now))
     assert again.code == "too-late"
-    assert refused(lambda: waves.stop(wave_id=99, by=operator(), via="page", now=walk.fleet.now)).code == "unknown-wave"
+    assert refused(lambda: end.stop(wave_id=99, by=operator(), via="page", now=walk.fleet.now)).code == "unknown-wave"
 
 
 def test_a_wave_begins_whole_or_not_at_all_and_says_what_stands_in_the_way() -> None:
     walk = Walk()
     walk.fleet.approve(SECOND, by=operator("olga"))
-    claiming.hold(event_id=THIRD, by=operator(), via="page", reason="the books are closed tonight", now=walk.fleet.now)
+    claims.hold(event_id=THIRD, actor=acting(operator(), why="the books are closed tonight"), now=walk.fleet.now)
     error = refused(lambda: walk.begin(FIRST, SECOND, THIRD))
     assert error.code == "guarded"
     assert {one["event_id"]: one["code"] for one in error.details["events"]} == {
@@ -225,25 +233,25 @@ def test_what_a_wave_takes() -> None:
     assert refused(lambda: walk.begin(FIRST, "NO-SUCH-EVENT")).code == "unknown-event"
     assert refused(lambda: walk.begin(FIRST, SECOND, by=viewer())).code == "not-permitted"
     AvailabilitySet.objects.filter(name="db").update(service="other")
-    assert "belong to one service" in refused(lambda: walk.begin(FIRST, THIRD)).sentence
+    assert "belong to one service" in sentence(refused(lambda: walk.begin(FIRST, THIRD)))
     AvailabilitySet.objects.filter(name="web").update(second_person=True)
     error = refused(lambda: walk.begin(FIRST, SECOND))
-    assert "propose this event by itself" in error.details["events"][0]["sentence"]
+    assert "propose this event by itself" in sentence(error.details["events"][0]["sentence"])
     assert not Approval.objects.exists()
 
 
 def test_one_turn_at_a_time_also_when_two_workers_look_at_once() -> None:
     walk = Walk()
     wave = walk.begin(FIRST, SECOND, THIRD)
-    relaying.close(
+    relay.close(
         Approval.objects.get(event__event_id=FIRST),
         ApprovalState.WITHDRAWN,
-        facts=deciding.judged(Approval.objects.get(event__event_id=FIRST).event_id, now=walk.fleet.now),
+        facts=approve.judged(Approval.objects.get(event__event_id=FIRST).event_id, now=walk.fleet.now),
         now=walk.fleet.now,
         reason="out of the way",
     )
-    once = waves.whose_turn({wave.pk}, now=walk.fleet.now)
-    assert once == waves.whose_turn({wave.pk}, now=walk.fleet.now) and len(once) == 1
+    once = whose_turn({wave.pk}, now=walk.fleet.now)
+    assert once == whose_turn({wave.pk}, now=walk.fleet.now) and len(once) == 1
     walk.fleet.advance()
     assert walk.states() == ["WITHDRAWN", "GRANTED", "WAITING"]
-    assert waves.whose_turn({wave.pk}, now=walk.fleet.now) == set()
+    assert whose_turn({wave.pk}, now=walk.fleet.now) == set()

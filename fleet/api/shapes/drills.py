@@ -1,10 +1,8 @@
 """Drills: what one is begun with, and its report."""
 
-from typing import Any
-
 from rest_framework import serializers
 
-from fleet.api.shapes.base import MachineRefSerializer, ServerTime, SetRefSerializer, Time, texts, word
+from fleet.api.shapes.derive import shape
 from fleet.api.shapes.requests import RequestSerializer, comment_field
 from fleet.domain.drills import (
     DEFAULT_DURATION_SECONDS,
@@ -13,9 +11,8 @@ from fleet.domain.drills import (
     DURATION_SECONDS,
     KINDS,
     NOTICE_SECONDS,
-    Outcome,
 )
-from fleet.domain.states import EventStatus
+from fleet.projections.drills import DrillReport, DrillRow, DrillStep, MachineReport
 
 
 class BeginDrillSerializer(RequestSerializer):
@@ -49,47 +46,28 @@ class StopDrillSerializer(RequestSerializer):
     comment = comment_field(required=False, default="", help_text="Why; it stands in the timeline.")
 
 
-class DrillSerializer(serializers.Serializer[Any]):
-    id = serializers.IntegerField()
-    event_id = serializers.CharField(help_text="Begins with `DRILL-`; it takes the calls of any event.")
-    event_type = serializers.CharField()
-    event_status = word(EventStatus)
-    set = SetRefSerializer()
-    machines = texts("Those that the event names.")
-    notice_seconds = serializers.IntegerField()
-    duration_seconds = serializers.IntegerField()
-    started_by = serializers.CharField()
-    via = serializers.CharField()
-    token_name = serializers.CharField()
-    comment = serializers.CharField()
-    created_at = Time()
-    not_before = Time(allow_null=True)
-    ends_by = Time(help_text="When it is over at the latest, whatever happens.")
-    closed_at = Time(allow_null=True)
-    outcome = word(Outcome, empty=True, help_text="Null while it goes on.")
-    reason = serializers.CharField()
-    seconds = serializers.FloatField(allow_null=True, help_text="How long it took; null while it goes on.")
-
-
-class DrillStepSerializer(serializers.Serializer[Any]):
-    # A field of a shape that is named like an attribute of all fields; the metaclass keeps them apart.
-    label = serializers.CharField()  # type: ignore[assignment]
-    at = Time()
-    seconds = serializers.FloatField(allow_null=True, help_text="Since the step before; null at the first.")
-    detail = serializers.CharField()
-
-
-class DrillMachineSerializer(serializers.Serializer[Any]):
-    machine = MachineRefSerializer()
-    hit = serializers.BooleanField(help_text="The event names it, so its hooks run.")
-    took_part = serializers.BooleanField()
-    left_out = serializers.CharField(help_text="Why it takes no part; empty where it does.")
-    steps = DrillStepSerializer(many=True)
-
-
-class DrillReportSerializer(serializers.Serializer[Any]):
-    drill = DrillSerializer()
-    next_step = serializers.CharField(help_text="What to do next, or what is waited for, in one sentence.")
-    steps = DrillStepSerializer(many=True, help_text="Of the whole, in the order of their times.")
-    machines = DrillMachineSerializer(many=True)
-    server_time = ServerTime()
+DrillShape = shape(
+    DrillRow,
+    {
+        "event_id": "Begins with `DRILL-`; it takes the calls of any event.",
+        "machines": "Those that the event names.",
+        "ends_by": "When it is over at the latest, whatever happens.",
+        "outcome": "Null while it goes on.",
+        "seconds": "How long it took; null while it goes on.",
+    },
+    properties=("seconds",),
+)
+DrillStepShape = shape(DrillStep, {"seconds": "Since the step before; null at the first."})
+DrillMachineShape = shape(
+    MachineReport,
+    {"hit": "The event names it, so its hooks run.", "left_out": "Why it takes no part; empty where it does."},
+    name="DrillMachine",
+    properties=("took_part",),
+)
+DrillReportShape = shape(
+    DrillReport,
+    {
+        "next_step": "What to do next, or what is waited for, in one sentence.",
+        "steps": "Of the whole, in the order of their times.",
+    },
+)

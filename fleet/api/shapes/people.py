@@ -1,15 +1,16 @@
 """People, their rights and their tokens."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from django.conf import settings
 from rest_framework import serializers
 
-from fleet.api.shapes.base import Time, texts
+from fleet.api.shapes.derive import shape
 from fleet.api.shapes.requests import RequestSerializer
-from fleet.operations.membership import SCOPE_KINDS
-from fleet.operations.people import SCOPES
-from fleet.operations.rights import GROUPS
+from fleet.domain.people import GROUPS
+from fleet.operations.people.accounts import SCOPE_KINDS
+from fleet.operations.people.tokens import SCOPES
+from fleet.projections.people import CarriedToken, Me, OwnSettings, PersonRow, TokenRow
 
 
 class ScopeSerializer(RequestSerializer):
@@ -17,27 +18,64 @@ class ScopeSerializer(RequestSerializer):
     pattern = serializers.CharField(max_length=200, help_text="Without case; * is any text, ? any character.")
 
 
-class PersonSerializer(serializers.Serializer[Any]):
-    username = serializers.CharField()
-    group = serializers.ChoiceField([*GROUPS, ""], help_text="The group that counts; empty for somebody in none.")
-    superuser = serializers.BooleanField(help_text="May do whatever an admin may.")
-    active = serializers.BooleanField(help_text="Whether they may come in at all.")
-    scopes = ScopeSerializer(many=True, help_text="Sets in which they may act; none at all: everywhere.")
-    joined_at = Time()
-    last_login_at = Time(allow_null=True)
-    tokens = serializers.IntegerField(help_text="How many tokens they have that were not ended.")
+PersonShape = shape(
+    PersonRow,
+    {
+        "superuser": "May do whatever an admin may.",
+        "active": "Whether they may come in at all.",
+        "tokens": "How many tokens they have that were not ended.",
+    },
+    group=serializers.ChoiceField([*GROUPS, ""], help_text="The group that counts; empty for somebody in none."),
+    scopes=ScopeSerializer(many=True, help_text="Sets in which they may act; none at all: everywhere."),
+)
+CarriedTokenShape = shape(CarriedToken, {"scopes": "What it may: `read`, `approve`, `admin`."})
+OwnSettingsShape = shape(
+    OwnSettings,
+    {
+        "time_zone": "An IANA name, `browser`, or empty for UTC. Pages alone go by it.",
+        "shortcuts": "Whether pages listen to the keyboard's shortcuts.",
+    },
+)
+MeShape = shape(Me, {"token": "The token of this call; null for a session."}, beside=("person", "settings"))
+TokenShape = shape(
+    TokenRow,
+    {
+        "prefix": "Its public beginning, by which it is named.",
+        "scopes": "What it may, if its person may: `read`, `approve`, `admin`.",
+        "last_used_at": "To the minute.",
+    },
+)
 
 
-class CarriedTokenSerializer(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    scopes = texts("What it may: `read`, `approve`, `admin`.")
-    expires_at = Time(allow_null=True)
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token and its secret."""
+
+    row: TokenRow
+    token: str
 
 
-class MeSerializer(PersonSerializer):
-    time_zone = serializers.CharField(help_text="An IANA name, `browser`, or empty for UTC. Pages alone go by it.")
-    shortcuts = serializers.BooleanField(help_text="Whether pages listen to the keyboard's shortcuts.")
-    token = CarriedTokenSerializer(allow_null=True, help_text="The token of this call; null for a session.")
+@dataclass(frozen=True, slots=True)
+class NewPerson:
+    """A person and the password that was made up."""
+
+    person: PersonRow
+    password: str
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """Somebody's new password."""
+
+    username: str
+    password: str
+
+
+NewTokenShape = shape(NewToken, {"token": "Shown this once."}, beside=("row",))
+NewPersonShape = shape(
+    NewPerson, {"password": "Shown this once; they change it on their own page."}, beside=("person",)
+)
+PasswordShape = shape(Password, {"password": "Shown this once."})
 
 
 class ChoicesSerializer(RequestSerializer):
@@ -47,23 +85,9 @@ class ChoicesSerializer(RequestSerializer):
     shortcuts = serializers.BooleanField(required=False)
 
 
-class TokenSerializer(serializers.Serializer[Any]):
-    prefix = serializers.CharField(help_text="Its public beginning, by which it is named.")
-    name = serializers.CharField()
-    scopes = texts("What it may, if its person may: `read`, `approve`, `admin`.")
-    created_at = Time()
-    expires_at = Time(allow_null=True)
-    last_used_at = Time(allow_null=True, help_text="To the minute.")
-    ended_at = Time(allow_null=True)
-
-
-class NewTokenSerializer(TokenSerializer):
-    token = serializers.CharField(help_text="Shown this once.")
-
-
 class MakeTokenSerializer(RequestSerializer):
     name = serializers.CharField(max_length=200, help_text="What it is for.")
-    scopes = serializers.ListField(child=serializers.ChoiceField(SCOPES), min_length=1, help_text="What it may.")
+    scopes = serializers.ListField(child=serializers.ChoiceField(list(SCOPES)), min_length=1, help_text="What it may.")
     expires_in_seconds = serializers.IntegerField(
         required=False,
         min_value=1,
@@ -79,16 +103,7 @@ class MakePersonSerializer(RequestSerializer):
     scopes = ScopeSerializer(many=True, required=False, default=list)
 
 
-class NewPersonSerializer(PersonSerializer):
-    password = serializers.CharField(help_text="Shown this once; they change it on their own page.")
-
-
 class ChangePersonSerializer(RequestSerializer):
     group = serializers.ChoiceField(GROUPS, required=False)
     scopes = ScopeSerializer(many=True, required=False, help_text="All of them; an empty list: everywhere.")
     active = serializers.BooleanField(required=False)
-
-
-class PasswordSerializer(serializers.Serializer[Any]):
-    username = serializers.CharField()
-    password = serializers.CharField(help_text="Shown this once.")

@@ -4,14 +4,15 @@ from typing import Any
 
 from rest_framework import serializers
 
-from fleet.api.shapes.base import SecondsUntil, ServerTime, SetRefSerializer, Time, texts, word
+from fleet.api.shapes.base import ClockTime, SecondsUntil, Time
+from fleet.api.shapes.derive import shape
 from fleet.api.shapes.requests import RequestSerializer
-from fleet.domain.events import TYPES
-from fleet.domain.guards import ACCEPTABLE
-from fleet.domain.rule_faults import MAX_NUMBER, SOURCES
-from fleet.domain.rules import Action
-from fleet.domain.states import ApprovalState, EndedAs, EventStatus
-from fleet.projections.dry_run import Would
+from fleet.domain.approvals.guards import ACCEPTABLE
+from fleet.domain.events.types import TYPES
+from fleet.domain.policy.faults import MAX_NUMBER, SOURCES
+from fleet.domain.policy.rules import Action
+from fleet.projections.policy.dry_run import DryRun, PastEvent
+from fleet.projections.policy.rules import RuleRow, WindowRow
 
 WEEKDAYS = "Numbers from 0 (Monday) to 6; empty: every day."
 FROM_TIME = "Local time, included, such as `22:00`; null: from midnight."
@@ -20,13 +21,6 @@ TIME_ZONE = "An IANA name such as `Europe/Berlin`."
 SET_PATTERN = "A name with `*` and `?`, without case; empty: every set."
 SERVICE = "A service, with `*` and `?`; empty: every one."
 RESOURCE_GROUP = "A resource group, with `*` and `?`; empty: every one."
-
-
-class ClockTime(serializers.TimeField):
-    """Hours and minutes: `08:00`."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(format="%H:%M", input_formats=["%H:%M", "%H:%M:%S"], **kwargs)
 
 
 def _seconds(help_text: str) -> serializers.IntegerField:
@@ -113,102 +107,67 @@ class WindowRequestSerializer(RequestSerializer):
     resource_group = _text(RESOURCE_GROUP)
 
 
-class RuleSerializer(serializers.Serializer[Any]):
-    id = serializers.IntegerField()
-    position = serializers.IntegerField(help_text="Its place in the order; 1 is asked first.")
-    name = serializers.CharField()
-    wording = serializers.CharField(help_text="The whole rule in one sentence, as it is kept with its decisions.")
-    reason = serializers.CharField(help_text="Why it exists.")
-    enabled = serializers.BooleanField(help_text="Switched on.")
-    in_force = serializers.BooleanField(help_text="Switched on and not expired.")
-    expired = serializers.BooleanField()
-    action = word(Action)
-    event_types = texts("Empty: every type.")
-    sources = texts("Empty: every source.")
-    min_duration_seconds = serializers.IntegerField(allow_null=True)
-    max_duration_seconds = serializers.IntegerField(allow_null=True)
-    unknown_duration = serializers.BooleanField(help_text="An unknown duration matches, too.")
-    set_pattern = serializers.CharField(help_text=SET_PATTERN)
-    service = serializers.CharField(help_text=SERVICE)
-    resource_group = serializers.CharField(help_text=RESOURCE_GROUP)
-    weekdays = serializers.ListField(child=serializers.IntegerField(), help_text=WEEKDAYS)
-    from_time = ClockTime(allow_null=True, help_text=FROM_TIME)
-    until_time = ClockTime(allow_null=True, help_text=UNTIL_TIME)
-    time_zone = serializers.CharField(help_text=TIME_ZONE)
-    min_notice_seconds = serializers.IntegerField(allow_null=True)
-    max_notice_seconds = serializers.IntegerField(allow_null=True)
-    accepts = texts("Guards whose reason this rule gives.")
-    author = serializers.CharField(help_text="Who made it; empty for a ready-made one that nobody has taken on.")
-    created_at = Time()
-    changed_at = Time()
-    expires_at = Time(allow_null=True)
-    seconds_left = SecondsUntil("expires_at", states=(), help_text="Until it expires; null when it never does.")
-    approvals = serializers.IntegerField(help_text="How many approvals it has decided.")
-    holds = serializers.IntegerField(help_text="How many events it has held.")
-    last_decided_at = Time(allow_null=True)
-    server_time = ServerTime()
-
-
-class PastEventSerializer(serializers.Serializer[Any]):
-    event_id = serializers.CharField()
-    event_type = serializers.CharField()
-    # A field of a shape that is named like an attribute of all fields; the metaclass keeps them apart.
-    source = serializers.CharField()  # type: ignore[assignment]
-    duration_seconds = serializers.IntegerField(allow_null=True)
-    resources = texts()
-    set = SetRefSerializer()
-    first_seen_at = Time()
-    not_before = Time(allow_null=True)
-    notice_seconds = serializers.IntegerField(allow_null=True)
-    would = word(Would, help_text="What the rule would have done.")
-    sentence = serializers.CharField(help_text="The same in words, with the guard or the rule that came first.")
-    status = word(EventStatus)
-    approved_by = serializers.CharField(help_text="Who approved it in truth; empty when nobody did.")
-    approved_at = Time(allow_null=True)
-    approval_state = word(ApprovalState, empty=True)
-    held_by = serializers.CharField(help_text="Who held it; empty when nobody did.")
-    started_at = Time(allow_null=True)
-    ended_at = Time(allow_null=True)
-    ended_as = word(EndedAs, empty=True)
-    approved_elsewhere = serializers.BooleanField()
-
-
-class DryRunSerializer(serializers.Serializer[Any]):
-    wording = serializers.CharField(help_text="The rule in one sentence.")
-    sentence = serializers.CharField(help_text="The result: `Would have approved 14 of 31; …`.")
-    considered = serializers.IntegerField(help_text="How many stored events were looked at; at most 500.")
-    matched = serializers.IntegerField(help_text="How many of them the rule matches.")
-    approve = serializers.IntegerField(help_text="It would have approved so many at once.")
-    later = serializers.IntegerField(help_text="So many once other events were over.")
-    hold = serializers.IntegerField()
-    leave = serializers.IntegerField()
-    guarded = serializers.IntegerField(help_text="A guard that it does not accept stood against so many.")
-    earlier = serializers.IntegerField(help_text="A rule before it matches so many.")
-    agreed = serializers.IntegerField(help_text="Of those that it would have approved, so many were approved.")
-    since = Time(allow_null=True)
-    until = Time(allow_null=True)
-    more = serializers.BooleanField(help_text="There are older events that were not looked at.")
-    events = PastEventSerializer(many=True, help_text="Those that it matches, the newest first.")
-    unknown = texts("What cannot be known of the past.")
-    server_time = ServerTime()
-
-
-class NoApprovalWindowSerializer(serializers.Serializer[Any]):
-    id = serializers.IntegerField()
-    name = serializers.CharField()
-    wording = serializers.CharField(help_text="When and where it holds, in words.")
-    reason = serializers.CharField()
-    open = serializers.BooleanField(help_text="It holds now.")
-    over = serializers.BooleanField(help_text="Its end is past.")
-    starts_at = Time(allow_null=True)
-    ends_at = Time(allow_null=True)
-    weekdays = serializers.ListField(child=serializers.IntegerField(), help_text=WEEKDAYS)
-    from_time = ClockTime(allow_null=True, help_text=FROM_TIME)
-    until_time = ClockTime(allow_null=True, help_text=UNTIL_TIME)
-    time_zone = serializers.CharField(help_text=TIME_ZONE)
-    set_pattern = serializers.CharField(help_text=SET_PATTERN)
-    service = serializers.CharField(help_text=SERVICE)
-    resource_group = serializers.CharField(help_text=RESOURCE_GROUP)
-    author = serializers.CharField()
-    created_at = Time()
-    server_time = ServerTime()
+HOURS_AND_PLACE = {
+    "weekdays": WEEKDAYS,
+    "from_time": FROM_TIME,
+    "until_time": UNTIL_TIME,
+    "time_zone": TIME_ZONE,
+    "set_pattern": SET_PATTERN,
+    "service": SERVICE,
+    "resource_group": RESOURCE_GROUP,
+}
+RuleShape = shape(
+    RuleRow,
+    {
+        "position": "Its place in the order; 1 is asked first.",
+        "wording": "The whole rule in one sentence, as it is kept with its decisions.",
+        "reason": "Why it exists.",
+        "enabled": "Switched on.",
+        "in_force": "Switched on and not expired.",
+        "event_types": "Empty: every type.",
+        "sources": "Empty: every source.",
+        "unknown_duration": "An unknown duration matches, too.",
+        **HOURS_AND_PLACE,
+        "accepts": "Guards whose reason this rule gives.",
+        "author": "Who made it; empty for a ready-made one that nobody has taken on.",
+        "approvals": "How many approvals it has decided.",
+        "holds": "How many events it has held.",
+    },
+    seconds_left=SecondsUntil("expires_at", states=(), help_text="Until it expires; null when it never does."),
+)
+PastEventShape = shape(
+    PastEvent,
+    {
+        "would": "What the rule would have done.",
+        "sentence": "The same in words, with the guard or the rule that came first.",
+        "approved_by": "Who approved it in truth; empty when nobody did.",
+        "held_by": "Who held it; empty when nobody did.",
+    },
+)
+DryRunShape = shape(
+    DryRun,
+    {
+        "wording": "The rule in one sentence.",
+        "sentence": "The result: `Would have approved 14 of 31; …`.",
+        "considered": "How many stored events were looked at; at most 500.",
+        "matched": "How many of them the rule matches.",
+        "approve": "It would have approved so many at once.",
+        "later": "So many once other events were over.",
+        "guarded": "A guard that it does not accept stood against so many.",
+        "earlier": "A rule before it matches so many.",
+        "agreed": "Of those that it would have approved, so many were approved.",
+        "more": "There are older events that were not looked at.",
+        "events": "Those that it matches, the newest first.",
+        "unknown": "What cannot be known of the past.",
+    },
+)
+NoApprovalWindowShape = shape(
+    WindowRow,
+    {
+        "wording": "When and where it holds, in words.",
+        "open": "It holds now.",
+        "over": "Its end is past.",
+        **HOURS_AND_PLACE,
+    },
+    name="NoApprovalWindow",
+)

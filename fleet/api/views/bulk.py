@@ -4,24 +4,18 @@ from collections.abc import Callable
 from typing import Any
 
 from django.http import QueryDict
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from fleet.api.calls import Call, filtered, problem_answers
+from fleet.api.calls import Call, describe, filtered
 from fleet.api.problems import Problem
 from fleet.api.repeats import IDEMPOTENCY_KEY, answered, idempotency_key, once
-from fleet.api.shapes.deciding import (
-    MAX_ITEMS,
-    BulkApprovalsSerializer,
-    BulkApproveSerializer,
-    BulkClaimSerializer,
-    BulkClaimsSerializer,
-)
+from fleet.api.shapes import approvals as shapes
+from fleet.api.shapes.decisions import MAX_ITEMS, BulkApproveSerializer, BulkClaimSerializer
 from fleet.api.views.approvals import granted
 from fleet.api.views.claims import claimed
-from fleet.operations.errors import Refused
-from fleet.projections import events
+from fleet.domain.refused import Refused
+from fleet.projections.events import rows as event_rows
 from fleet.projections.filters import EventFilter
 
 BULK = (
@@ -33,13 +27,14 @@ BULK = (
 class BulkApprovals(Call):
     needs = {"POST": "approve"}
 
-    @extend_schema(
-        operation_id="approve_events",
-        summary="Approve several events, each with a result of its own",
+    @describe(
+        "approve_events",
+        "Approve several events, each with a result of its own",
+        answer=shapes.BulkApprovals,
+        body=BulkApproveSerializer,
+        problems=(409, 422),
         description=BULK,
         parameters=[IDEMPOTENCY_KEY],
-        request=BulkApproveSerializer,
-        responses={200: BulkApprovalsSerializer, **problem_answers(409, 422)},
     )
     def post(self, request: Request) -> Response:
         wanted = self.read(BulkApproveSerializer, request)
@@ -56,13 +51,14 @@ class BulkApprovals(Call):
 class BulkClaims(Call):
     needs = {"POST": "approve"}
 
-    @extend_schema(
-        operation_id="claim_events",
-        summary="Claim several events, each with a result of its own",
+    @describe(
+        "claim_events",
+        "Claim several events, each with a result of its own",
+        answer=shapes.BulkClaims,
+        body=BulkClaimSerializer,
+        problems=(409, 422),
         description=BULK,
         parameters=[IDEMPOTENCY_KEY],
-        request=BulkClaimSerializer,
-        responses={200: BulkClaimsSerializer, **problem_answers(409, 422)},
     )
     def post(self, request: Request) -> Response:
         wanted = self.read(BulkClaimSerializer, request)
@@ -105,7 +101,7 @@ def chosen(call: Call, request: Request, wanted: dict[str, Any]) -> list[str]:
                 raise wrong("filter", f"There is no filter `{name}`.")
             query.setlist(name, [str(one) for one in value] if isinstance(value, list) else [_text(value)])
         filters = filtered(request, EventFilter(query, now=call.now))
-        found = events.ids_by_time(filters, limit=MAX_ITEMS + 1)
+        found = event_rows.ids_by_time(filters, limit=MAX_ITEMS + 1)
         if len(found) > MAX_ITEMS:
             raise wrong("filter", f"It finds more than {MAX_ITEMS} events: narrow it.")
     expected = wanted["expected_count"]

@@ -2,97 +2,86 @@
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from fleet.api.authentication import person_of, token_name
-from fleet.api.calls import Call, problem_answers
-from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once
-from fleet.api.shapes.deciding import ClaimRequestSerializer, ClaimSerializer, HoldRequestSerializer, HoldSerializer
-from fleet.operations import claiming
-from fleet.projections import attention
+from fleet.api.authentication import actor_of
+from fleet.api.calls import Call, describe
+from fleet.api.repeats import IDEMPOTENCY_KEY
+from fleet.api.shapes.approvals import ClaimShape, HoldShape
+from fleet.api.shapes.decisions import ClaimRequestSerializer, HoldRequestSerializer
+from fleet.operations.approvals import claims
+from fleet.projections.desk import attention
 
 
 class EventClaims(Call):
     needs = {"POST": "approve", "DELETE": "approve"}
 
-    @extend_schema(
-        operation_id="claim_event",
-        summary="Claim: say that you are on it",
+    @describe(
+        "claim_event",
+        "Claim: say that you are on it",
+        answer=ClaimShape,
+        status=201,
+        body=ClaimRequestSerializer,
+        problems=(404, 409, 422),
         description="Local: it goes to nobody but the other people, and ends with the event.",
         parameters=[IDEMPOTENCY_KEY],
-        request=ClaimRequestSerializer,
-        responses={201: ClaimSerializer, **problem_answers(404, 409, 422)},
     )
     def post(self, request: Request, event_id: str) -> Response:
         wanted = self.read(ClaimRequestSerializer, request)
-        return answered(once(request, lambda: claimed(self, request, event_id, wanted), now=self.now))
+        return self.once(request, lambda: claimed(self, request, event_id, wanted))
 
-    @extend_schema(
-        operation_id="give_claim_back",
-        summary="Give a claim back",
+    @describe(
+        "give_claim_back",
+        "Give a claim back",
+        answer=ClaimShape,
+        problems=(404, 409),
         description="One's own; an approver may end anybody's.",
-        responses={200: ClaimSerializer, **problem_answers(404, 409)},
     )
     def delete(self, request: Request, event_id: str) -> Response:
-        row = claiming.give_back(
-            event_id=event_id, by=person_of(request), via="api", now=self.now, token_name=token_name(request)
-        )
-        return Response(ClaimSerializer(attention.claim_told(row)).data)
+        row = claims.give_back(event_id=event_id, actor=actor_of(request), now=self.now)
+        return Response(ClaimShape(attention.claim_told(row)).data)
 
 
 class EventHolds(Call):
     needs = {"POST": "approve", "DELETE": "approve"}
 
-    @extend_schema(
-        operation_id="hold_event",
-        summary="Hold: do not approve, let it run",
-        description=(
-            "Keeps rules away and asks people for a reason. Azure is told nothing and may start the event from"
-            " NotBefore on."
-        ),
+    @describe(
+        "hold_event",
+        "Hold: do not approve, let it run",
+        answer=HoldShape,
+        status=201,
+        body=HoldRequestSerializer,
+        problems=(404, 409, 422),
+        description="Keeps rules away and asks people for a reason. Azure is told nothing and may start the event from"
+        " NotBefore on.",
         parameters=[IDEMPOTENCY_KEY],
-        request=HoldRequestSerializer,
-        responses={201: HoldSerializer, **problem_answers(404, 409, 422)},
     )
     def post(self, request: Request, event_id: str) -> Response:
         wanted = self.read(HoldRequestSerializer, request)
 
         def act() -> Any:
-            row = claiming.hold(
+            row = claims.hold(
                 event_id=event_id,
-                by=person_of(request),
-                via="api",
+                actor=actor_of(request).because(wanted["reason"]),
                 now=self.now,
-                reason=wanted["reason"],
-                token_name=token_name(request),
             )
-            return HoldSerializer(attention.hold_told(row)).data
+            return HoldShape(attention.hold_told(row)).data
 
-        return answered(once(request, act, now=self.now))
+        return self.once(request, act)
 
-    @extend_schema(
-        operation_id="lift_hold",
-        summary="Lift a hold",
-        responses={200: HoldSerializer, **problem_answers(404, 409)},
-    )
+    @describe("lift_hold", "Lift a hold", answer=HoldShape, problems=(404, 409))
     def delete(self, request: Request, event_id: str) -> Response:
-        row = claiming.lift(
-            event_id=event_id, by=person_of(request), via="api", now=self.now, token_name=token_name(request)
-        )
-        return Response(HoldSerializer(attention.hold_told(row)).data)
+        row = claims.lift(event_id=event_id, actor=actor_of(request), now=self.now)
+        return Response(HoldShape(attention.hold_told(row)).data)
 
 
 def claimed(call: Call, request: Request, event_id: str, wanted: dict[str, Any]) -> Any:
     """The claim as JSON values. Raises Refused."""
-    row = claiming.claim(
+    row = claims.claim(
         event_id=event_id,
-        by=person_of(request),
-        via="api",
+        actor=actor_of(request).because(wanted["comment"]),
         now=call.now,
-        comment=wanted["comment"],
         take_over=wanted["take_over"],
-        token_name=token_name(request),
     )
-    return ClaimSerializer(attention.claim_told(row)).data
+    return ClaimShape(attention.claim_told(row)).data

@@ -3,55 +3,48 @@
 from functools import partial
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from fleet.api.authentication import person_of, token_name
-from fleet.api.calls import PAGE_PARAMETERS, Call, names_of, problem_answers
-from fleet.api.problems import Problem
-from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once
+from fleet.api.calls import Call, describe
+from fleet.api.repeats import IDEMPOTENCY_KEY
 from fleet.api.shapes.drills import (
     BeginDrillSerializer,
-    DrillReportSerializer,
-    DrillSerializer,
+    DrillReportShape,
+    DrillShape,
     StopDrillSerializer,
 )
-from fleet.api.shapes.pages import page_of
-from fleet.operations import drilling
-from fleet.operations.drilling import Wanted
+from fleet.operations.drills import begin
+from fleet.operations.drills.begin import Wanted
 from fleet.projections import drills
 
 
 class Drills(Call):
     needs = {"POST": "approve"}
-    knows = names_of(PAGE_PARAMETERS)
 
-    @extend_schema(
-        operation_id="list_drills",
-        summary="Drills, newest first",
-        parameters=PAGE_PARAMETERS,
-        responses={200: page_of(DrillSerializer), **problem_answers(422)},
-    )
+    @describe("list_drills", "Drills, newest first", page=DrillShape)
     def get(self, request: Request) -> Response:
-        return self.paged(request, DrillSerializer, partial(drills.listing))
+        return self.paged(request, DrillShape, partial(drills.listing))
 
-    @extend_schema(
-        operation_id="begin_drill",
-        summary="Rehearse: begin a drill of a set",
+    @describe(
+        "begin_drill",
+        "Rehearse: begin a drill of a set",
+        answer=DrillReportShape,
+        status=201,
+        body=BeginDrillSerializer,
+        problems=(404, 409, 422),
         description=(
             "The live agents of the set pretend an event, and Azure knows nothing of it. Hooks of the machines that it"
-            " names do run, with `DRYDOCK_DRILL=1`. Then decide as in earnest, with the calls of any event."
+            " names do run, with `DRYDOCK_DRILL=1`. Then decide as for a real event, with the same calls."
         ),
         parameters=[IDEMPOTENCY_KEY],
-        request=BeginDrillSerializer,
-        responses={201: DrillReportSerializer, **problem_answers(404, 409, 422)},
     )
     def post(self, request: Request) -> Response:
         wanted = self.read(BeginDrillSerializer, request)
 
         def act() -> Any:
-            drill = drilling.begin(
+            drill = begin.begin(
                 set_id=wanted["set"],
                 by=person_of(request),
                 via="api",
@@ -67,29 +60,31 @@ class Drills(Call):
             )
             return told(drill.pk, self)
 
-        return answered(once(request, act, now=self.now))
+        return self.once(request, act)
 
 
 class Drill(Call):
     needs = {"DELETE": "approve"}
 
-    @extend_schema(
-        operation_id="get_drill",
-        summary="The report of a drill: every step so far, of the whole and of each machine",
-        responses={200: DrillReportSerializer, **problem_answers(404)},
+    @describe(
+        "get_drill",
+        "The report of a drill: every step so far, of the whole and of each machine",
+        answer=DrillReportShape,
+        problems=(404,),
     )
     def get(self, request: Request, drill_id: int) -> Response:
         return Response(told(drill_id, self))
 
-    @extend_schema(
-        operation_id="stop_drill",
-        summary="Stop a drill before its time",
-        request=StopDrillSerializer,
-        responses={200: DrillReportSerializer, **problem_answers(404, 409, 422)},
+    @describe(
+        "stop_drill",
+        "Stop a drill before its time",
+        answer=DrillReportShape,
+        body=StopDrillSerializer,
+        problems=(404, 409, 422),
     )
     def delete(self, request: Request, drill_id: int) -> Response:
         wanted = self.read(StopDrillSerializer, request)
-        drilling.stop(
+        begin.stop(
             drill_id=drill_id,
             by=person_of(request),
             via="api",
@@ -100,10 +95,6 @@ class Drill(Call):
         return Response(told(drill_id, self))
 
 
-def told(drill_id: int, call: Call) -> dict[str, Any]:
+def told(drill_id: int, call: Call) -> Any:
     """The report as JSON values. Raises Problem `unknown-drill`."""
-    found = drills.report(drill_id=drill_id, now=call.now)
-    if found is None:
-        raise Problem("unknown-drill")
-    values: dict[str, Any] = DrillReportSerializer(found, context={"now": call.now}).data
-    return values
+    return call.values(DrillReportShape, drills.report(drill_id=drill_id, now=call.now), "unknown-drill")

@@ -2,108 +2,82 @@
 
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from fleet.api.authentication import person_of, token_name
-from fleet.api.calls import Call, filtered, names_of, problem_answers, query_parameters
-from fleet.api.problems import Problem
-from fleet.api.shapes.base import values_of
-from fleet.api.shapes.machines import (
-    JoinTokenSerializer,
-    MachineDetailSerializer,
-    MachineSerializer,
-)
-from fleet.api.shapes.pages import page_of
+from fleet.api.authentication import actor_of
+from fleet.api.calls import Call, describe, filtered, filters_of
+from fleet.api.shapes.machines import JoinToken, JoinTokenShape, MachineDetailShape, MachineShape
 from fleet.api.shapes.requests import JoinTokenRequestSerializer
-from fleet.operations import enrolment
+from fleet.operations.machines import enrolment, join_tokens
 from fleet.projections import machines
 from fleet.projections.filters import MachineFilter
 
-MACHINE_PARAMETERS = query_parameters(
-    ("set", int, "The id of a set."),
-    ("region", str, "A region, in any case."),
-    ("q", str, "Part of a resource name or of a vmId."),
+MACHINE_FILTERS = filters_of(
+    MachineFilter,
+    {
+        "set": "The id of a set.",
+        "region": "A region, in any case.",
+        "q": "Part of a resource name or of a vmId.",
+    },
 )
 
 
 class Machines(Call):
-    knows = names_of(MACHINE_PARAMETERS)
-
-    @extend_schema(
-        operation_id="list_machines",
-        summary="Machines by name",
-        parameters=MACHINE_PARAMETERS,
-        responses={200: page_of(MachineSerializer), **problem_answers(422)},
-    )
+    @describe("list_machines", "Machines by name", page=MachineShape, parameters=MACHINE_FILTERS)
     def get(self, request: Request) -> Response:
         found = filtered(request, MachineFilter(request.query_params))
-        return self.paged(request, MachineSerializer, partial(machines.listing, now=self.now, machines=found))
-
-
-def detail_of(machine_id: int, now: Any) -> dict[str, Any]:
-    """The fields of one machine and those beside it. Raises Problem `unknown-machine`."""
-    found = machines.detail(machine_id=machine_id, now=now)
-    if found is None:
-        raise Problem("unknown-machine")
-    return values_of(found.machine, found)
+        return self.paged(request, MachineShape, partial(machines.listing, now=self.now, machines=found))
 
 
 class Machine(Call):
-    @extend_schema(
-        operation_id="get_machine",
-        summary="One machine",
-        responses={200: MachineDetailSerializer, **problem_answers(404)},
-    )
+    @describe("get_machine", "One machine", answer=MachineDetailShape, problems=(404,))
     def get(self, request: Request, machine_id: int) -> Response:
-        return self.shown(MachineDetailSerializer, detail_of(machine_id, self.now))
+        return shown(machine_id, self)
 
 
 class RevokeMachine(Call):
     needs = {"POST": "admin"}
 
-    @extend_schema(
-        operation_id="revoke_machine",
-        summary="End a machine's credential at once",
-        request=None,
-        responses={200: MachineDetailSerializer, **problem_answers(404)},
-    )
+    @describe("revoke_machine", "End a machine's credential at once", answer=MachineDetailShape, problems=(404,))
     def post(self, request: Request, machine_id: int) -> Response:
-        enrolment.revoke(
-            machine_id=machine_id, by=person_of(request), via="api", token_name=token_name(request), now=self.now
-        )
-        return self.shown(MachineDetailSerializer, detail_of(machine_id, self.now))
+        enrolment.revoke(machine_id=machine_id, actor=actor_of(request), now=self.now)
+        return shown(machine_id, self)
 
 
 class JoinTokens(Call):
     needs = {"POST": "admin"}
 
-    @extend_schema(
-        operation_id="create_join_token",
-        summary="A token that lets new agents enrol",
-        request=JoinTokenRequestSerializer,
-        responses={201: JoinTokenSerializer, **problem_answers(422)},
+    @describe(
+        "create_join_token",
+        "A token that lets new agents enrol",
+        answer=JoinTokenShape,
+        status=201,
+        body=JoinTokenRequestSerializer,
+        problems=(422,),
     )
     def post(self, request: Request) -> Response:
         wanted = self.read(JoinTokenRequestSerializer, request)
-        token, plain = enrolment.create_join_token(
+        token, plain = join_tokens.create_join_token(
             comment=wanted["comment"],
             expires_in=timedelta(seconds=wanted["expires_in_seconds"]),
             set_name=wanted["set"],
-            by=person_of(request),
-            via="api",
-            token_name=token_name(request),
+            actor=actor_of(request),
             now=self.now,
         )
-        made = {
-            "token": plain,
-            "prefix": token.prefix,
-            "comment": token.comment,
-            "set_name": token.set_name,
-            "created_at": token.created_at,
-            "expires_at": token.expires_at,
-        }
-        return self.shown(JoinTokenSerializer, made, status=201)
+        made = JoinToken(
+            token=plain,
+            prefix=token.prefix,
+            comment=token.comment,
+            set=token.set_name,
+            created_at=token.created_at,
+            expires_at=token.expires_at,
+        )
+        return self.shown(JoinTokenShape, made, status=201)
+
+
+def shown(machine_id: int, call: Call) -> Response:
+    """One machine. Raises Problem `unknown-machine`."""
+    found = machines.detail(machine_id=machine_id, now=call.now)
+    return call.shown(MachineDetailShape, found, "unknown-machine")

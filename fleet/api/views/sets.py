@@ -2,88 +2,78 @@
 
 from functools import partial
 
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from fleet.api.authentication import person_of, token_name
-from fleet.api.calls import Call, filtered, names_of, problem_answers, query_parameters
-from fleet.api.problems import Problem
-from fleet.api.shapes.machines import SetSerializer
-from fleet.api.shapes.pages import page_of
+from fleet.api.authentication import actor_of
+from fleet.api.calls import Call, describe, filtered, filters_of
+from fleet.api.shapes.machines import SetShape
 from fleet.api.shapes.requests import MergeSetSerializer, NameSetSerializer
-from fleet.operations import naming
+from fleet.operations.sets import names
 from fleet.projections import sets
 from fleet.projections.filters import SetFilter
 
-SET_PARAMETERS = query_parameters(
-    ("kind", str, "One kind of set."),
-    ("service", str, "The service, exactly."),
-    ("q", str, "Part of a name or of a resource group."),
+SET_FILTERS = filters_of(
+    SetFilter,
+    {
+        "kind": "One kind of set.",
+        "service": "The service, exactly.",
+        "q": "Part of a name or of a resource group.",
+    },
 )
 
 
 class Sets(Call):
-    knows = names_of(SET_PARAMETERS)
-
-    @extend_schema(
-        operation_id="list_sets",
-        summary="Availability sets by name",
-        parameters=SET_PARAMETERS,
-        responses={200: page_of(SetSerializer), **problem_answers(422)},
-    )
+    @describe("list_sets", "Availability sets by name", page=SetShape, parameters=SET_FILTERS)
     def get(self, request: Request) -> Response:
         found = filtered(request, SetFilter(request.query_params))
-        return self.paged(request, SetSerializer, partial(sets.listing, now=self.now, sets=found))
+        return self.paged(request, SetShape, partial(sets.listing, now=self.now, sets=found))
 
 
 class Set(Call):
     needs = {"PATCH": "admin"}
 
-    @extend_schema(
-        operation_id="get_set",
-        summary="One availability set with its machines and open events",
+    @describe(
+        "get_set",
+        "One availability set with its machines and open events",
+        answer=SetShape,
+        problems=(404,),
         description="The id of a set that was merged answers with the set that remains.",
-        responses={200: SetSerializer, **problem_answers(404)},
     )
     def get(self, request: Request, set_id: int) -> Response:
         return shown(set_id, self)
 
-    @extend_schema(
-        operation_id="name_set",
-        summary="Name a provisional set, say its service, or whether it always takes a second person",
-        request=NameSetSerializer,
-        responses={200: SetSerializer, **problem_answers(404, 409, 422)},
+    @describe(
+        "name_set",
+        "Name a provisional set, say its service, or whether it always takes a second person",
+        answer=SetShape,
+        body=NameSetSerializer,
+        problems=(404, 409, 422),
     )
     def patch(self, request: Request, set_id: int) -> Response:
         wanted = self.read(NameSetSerializer, request)
-        naming.name_set(
-            set_id=set_id, by=person_of(request), via="api", token_name=token_name(request), now=self.now, **wanted
-        )
+        names.name_set(set_id=set_id, actor=actor_of(request), now=self.now, **wanted)
         return shown(set_id, self)
 
 
 class MergeSet(Call):
     needs = {"POST": "admin"}
 
-    @extend_schema(
-        operation_id="merge_set",
-        summary="Merge this set into another one: they are one at Azure",
+    @describe(
+        "merge_set",
+        "Merge this set into another one: they are one at Azure",
+        answer=SetShape,
+        body=MergeSetSerializer,
+        problems=(404, 422),
         description="Machines, events and inventory move; no entry is lost. It cannot be undone.",
-        request=MergeSetSerializer,
-        responses={200: SetSerializer, **problem_answers(404, 422)},
     )
     def post(self, request: Request, set_id: int) -> Response:
         into = self.read(MergeSetSerializer, request)["into"]
-        naming.merge_sets(
-            set_id=set_id, into=into, by=person_of(request), via="api", token_name=token_name(request), now=self.now
-        )
+        names.merge_sets(set_id=set_id, into=into, actor=actor_of(request), now=self.now)
         return shown(into, self)
 
 
 def shown(set_id: int, call: Call) -> Response:
     """One set. Raises Problem `not-found`."""
     found = sets.detail(set_id=set_id, now=call.now)
-    if found is None:
-        raise Problem("not-found", "No set has this id.")
-    return call.shown(SetSerializer, found.set)
+    return call.shown(SetShape, found and found.set, "not-found", "No set has this id.")

@@ -8,9 +8,11 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from fleet.domain.refused import Refused
 from fleet.management.durations import duration
-from fleet.operations import enrolment
-from fleet.operations.errors import Refused
+from fleet.operations.machines import join_tokens
+from fleet.wording.reader import API
+from fleet.wording.say import say
 
 
 class Command(BaseCommand):
@@ -35,10 +37,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, comment: str, expires_in: timedelta, set_name: str, **options: Any) -> None:
         try:
-            token, plain = enrolment.create_join_token(
+            token, plain = join_tokens.create_join_token(
                 comment=comment, expires_in=expires_in, set_name=set_name, now=timezone.now()
             )
         except Refused as refused:
-            raise CommandError(refused.sentence) from refused
+            raise CommandError(say(refused.reason, API)) from refused
         self.stdout.write(plain)
         self.stderr.write(f"Admits agents until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC. It is shown this once.")

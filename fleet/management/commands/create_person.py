@@ -6,9 +6,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from fleet.operations.errors import Refused
-from fleet.operations.membership import make_person
-from fleet.operations.rights import GROUPS
+from fleet.domain.people import GROUPS
+from fleet.domain.refused import Refused
+from fleet.operations.people.accounts import make_person
+from fleet.wording.reader import API
+from fleet.wording.say import say
 
 
 class Command(BaseCommand):
@@ -22,6 +24,6 @@ class Command(BaseCommand):
         try:
             _, password = make_person(username=username, group=group, now=timezone.now())
         except Refused as refused:
-            raise CommandError(refused.sentence) from refused
+            raise CommandError(say(refused.reason, API)) from refused
         self.stdout.write(password)
         self.stderr.write("It is shown this once; they change it on their own page.")

@@ -9,9 +9,11 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from fleet.domain.refused import Refused
 from fleet.management.durations import duration
-from fleet.operations import people
-from fleet.operations.errors import Refused
+from fleet.operations.people import tokens
+from fleet.wording.reader import API
+from fleet.wording.say import say
 
 
 class Command(BaseCommand):
@@ -23,7 +25,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--scope",
             action="append",
-            choices=people.SCOPES,
+            choices=tokens.SCOPES,
             dest="scopes",
             help="may be given several times (default: read)",
         )
@@ -43,11 +45,11 @@ class Command(BaseCommand):
             raise CommandError(f"There is no person {username!r}.")
         now = timezone.now()
         try:
-            token, plain = people.issue_token(
+            token, plain = tokens.issue_token(
                 user=person, name=name, scopes=scopes or ["read"], now=now, expires_at=now + expires_in
             )
         except Refused as refused:
-            raise CommandError(refused.sentence) from refused
+            raise CommandError(say(refused.reason, API)) from refused
         self.stdout.write(plain)
         self.stderr.write(
             f"Scopes {', '.join(token.scopes)}, valid until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC."

@@ -21,12 +21,13 @@ import requests
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from fleet.domain.people import GROUPS
 from fleet.embedded import ServerProblem, Urls, held, servers, valkey
-from fleet.embedded.leash import end_with_parent, leashed
+from fleet.embedded.parent_death import bound, end_with_parent
 from fleet.embedded.valkey import binary
 from fleet.management import demo_recipes as recipes
 from fleet.management.private_files import write_private
-from fleet.management.supervising import LOOK_SECONDS, Recipe, Worker, stop_all
+from fleet.management.supervisor import LOOK_SECONDS, Recipe, Worker, stop_all
 
 FLEET_FILE = settings.BASE_DIR / "agents" / "azure_simulator" / "demo_fleet.json"
 PATIENCE_SECONDS = 90.0
@@ -200,7 +201,7 @@ def prepare(credentials_file: Path, url: str, simulator_url: str) -> str:
         url,
     ]
     ended = subprocess.run(
-        leashed([*command, "--simulator-url", simulator_url]), capture_output=True, text=True, check=False
+        bound([*command, "--simulator-url", simulator_url]), capture_output=True, text=True, check=False
     )
     if ended.returncode != 0:
         raise CommandError(f"The database could not be prepared: {(ended.stderr or ended.stdout).strip()}")
@@ -246,9 +247,7 @@ def story_of_silence(agents: dict[str, Worker]) -> Iterator[None]:
 
 def welcome(credentials: dict[str, Any], folder: Path) -> str:
     """What a visitor needs to know, and no more."""
-    people = "\n".join(
-        f"    {group:<9} {credentials[group]['password']}" for group in ("operator", "approver", "viewer", "admin")
-    )
+    people = "\n".join(f"    {group:<9} {credentials[group]['password']}" for group in GROUPS if group in credentials)
     return f"""
 Drydock answers at {credentials["url"]}
 

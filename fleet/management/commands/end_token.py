@@ -6,8 +6,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from fleet.operations import people
-from fleet.operations.errors import Refused
+from fleet.domain.refused import Refused
+from fleet.operations.people import tokens
+from fleet.wording.reader import API
+from fleet.wording.say import say
 
 
 class Command(BaseCommand):
@@ -18,7 +20,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, prefix: str, **options: Any) -> None:
         try:
-            token = people.end_token(prefix=prefix, now=timezone.now())
+            token = tokens.end_token(prefix=prefix, now=timezone.now())
         except Refused as refused:
-            raise CommandError(refused.sentence) from refused
+            raise CommandError(say(refused.reason, API)) from refused
         self.stdout.write(f"The token “{token.name}” of {token.user.get_username()} has ended.")

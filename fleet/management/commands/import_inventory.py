@@ -8,8 +8,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from fleet.domain.inventory import InventoryError, read_inventory, read_json
-from fleet.operations.inventory import import_inventory
+from fleet.domain.machines.inventory import read_inventory, read_json
+from fleet.domain.refused import Refused
+from fleet.operations.machines.inventory import import_inventory
+from fleet.wording.reader import API
+from fleet.wording.say import say
 
 
 class Command(BaseCommand):
@@ -34,8 +37,8 @@ class Command(BaseCommand):
                 printed = read_json(raw)
                 # Read one by one, so that a refusal names its file.
                 read_inventory(printed)
-            except InventoryError as error:
-                raise CommandError(f"{name}: {error}") from error
+            except Refused as error:
+                raise CommandError(f"{name}: {say(error.reason, API)}") from error
             except OSError as error:
                 raise CommandError(f"{name} cannot be read: {error.strerror}.") from error
             items += printed if isinstance(printed, list) else [printed]

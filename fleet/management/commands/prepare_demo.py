@@ -13,9 +13,9 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
 from fleet.management.private_files import write_private
-from fleet.operations.enrolment import create_join_token
-from fleet.operations.membership import ensure_person
-from fleet.operations.people import issue_token, person_of_token
+from fleet.operations.machines.join_tokens import create_join_token
+from fleet.operations.people.accounts import ensure_person
+from fleet.operations.people.tokens import issue_token, person_of_token
 
 # Each group of people with what its token may do.
 PEOPLE = {

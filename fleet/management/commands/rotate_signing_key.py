@@ -7,9 +7,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from fleet.domain.actor import COMMAND_LINE
+from fleet.domain.refused import Refused
 from fleet.management.durations import duration
-from fleet.operations import signing
-from fleet.operations.errors import Refused
+from fleet.operations.orders import sign
+from fleet.wording.reader import API
+from fleet.wording.say import say
 
 
 class Command(BaseCommand):
@@ -28,7 +31,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         now = timezone.now()
         try:
-            key = signing.rotate(overlap=options["overlap"], why=options["why"], now=now)
+            key = sign.rotate(overlap=options["overlap"], actor=COMMAND_LINE.because(options["why"]), now=now)
         except Refused as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(say(error.reason, API)) from error
         self.stdout.write(f"The key {key.key_id} signs orders now. Agents that check signatures hear of it by itself.")

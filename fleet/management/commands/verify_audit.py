@@ -7,7 +7,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from fleet.operations.verifying import Finding, verify
+from fleet.operations.timeline.verify import Finding, verify
+from fleet.wording.reader import API
+from fleet.wording.say import say
 
 
 def head(text: str) -> tuple[int, str]:
@@ -47,7 +49,7 @@ class Command(BaseCommand):
             raise CommandError("Seals are numbered from 1 on.")
 
         def tell(finding: Finding) -> None:
-            self.stdout.write(finding.sentence)
+            self.stdout.write(say(finding.reason, API))
 
         found = verify(now=timezone.now(), heads=dict(head), first=first, tell=tell)
         self.stdout.write(

@@ -13,7 +13,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from fleet.embedded import ServerProblem, servers, temporary_folder
-from fleet.embedded.leash import leashed
+from fleet.embedded.parent_death import bound
 
 
 class Command(BaseCommand):
@@ -36,7 +36,7 @@ class Command(BaseCommand):
                 servers(folder, dict(os.environ), durable=data is not None) as urls,
             ):
                 environment = {"SECRET_KEY": "for one command only, thrown away afterwards", **os.environ}
-                child = subprocess.Popen(leashed(command), env={**environment, **urls.environment})
+                child = subprocess.Popen(bound(command), env={**environment, **urls.environment})
                 status = wait(child)
         except ServerProblem as problem:
             raise CommandError(str(problem)) from problem

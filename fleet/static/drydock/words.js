@@ -1,4 +1,4 @@
-// Times in words, the same as the server writes them (fleet/dashboard/words.py).
+// Times in words, the same as the server writes them (fleet/wording/times.py).
 
 const two = (number) => String(number).padStart(2, "0");
 

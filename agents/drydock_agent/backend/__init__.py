@@ -1,0 +1,1 @@
+"""The fleet's backend: reports out, orders in."""

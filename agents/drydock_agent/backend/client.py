@@ -1,0 +1,241 @@
+"""The agent's calls to the backend: writing and reading the wire, nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from drydock_agent import wire
+from drydock_agent.clock import Clock, ServerClock, from_text, to_text
+from drydock_agent.connections import Answer, Connections, NoAnswer
+from drydock_agent.settings.load import ConfigError
+from drydock_agent.small_http_client import requests
+from drydock_agent.spool.store import StoredReport
+from drydock_agent.version import user_agent
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 15.0
+_LIMIT = 8 * 1024 * 1024
+
+
+class RefusedByBackend(Exception):
+    """The backend answered with an error status; `retry_after` is in seconds, None where it was not stated."""
+
+    def __init__(self, status: int, sentence: str, retry_after: float | None) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.retry_after = retry_after
+
+
+@dataclass(slots=True, frozen=True)
+class Acknowledgement:
+    """The answer to a batch. `unreadable` counts orders without an id, which cannot even be refused."""
+
+    acknowledged: int
+    refused: dict[int, str]
+    orders: list[wire.Order]
+    unreadable: int
+    key_words: tuple[wire.KeyWord, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class Granted:
+    """What enrolling brought."""
+
+    secret: str
+    signing_keys: tuple[wire.PublicKey, ...]
+
+
+class BackendClient:
+    """One connection to the backend, for one thread.
+
+    Calls raise `NoAnswer` and `RefusedByBackend`, and set the server clock.
+    """
+
+    def __init__(self, url: str, *, tls: ssl.SSLContext, clock: Clock, server_clock: ServerClock) -> None:
+        self._url = url
+        self._clock = clock
+        self._server_clock = server_clock
+        self._connections = Connections(
+            headers={"User-Agent": user_agent(), "Accept": "application/json", "Connection": "keep-alive"},
+            proxies=_proxies(url),
+            tls=tls,
+        )
+
+    def enrol(self, request: wire.EnrolRequest) -> Granted:
+        """The credential, and the keys that sign orders."""
+        content = self._call("POST", wire.ENROL_PATH, "", body=json.dumps(asdict(request)).encode())
+        credential = content.get("credential")
+        # It goes into a header, where nothing but printable ASCII may stand.
+        if not isinstance(credential, str) or not (credential and credential.isascii() and credential.isprintable()):
+            raise NoAnswer("the answer to enrolling holds no credential")
+        keys = [
+            wire.PublicKey(id=str(item.get("id") or ""), public_key=str(item.get("public_key") or ""))
+            for item in _dicts(content.get("signing_keys"))
+        ]
+        return Granted(credential, tuple(key for key in keys if key.id and key.public_key))
+
+    def report(self, secret: str, request: wire.ReportsRequest, reports: Iterable[StoredReport]) -> Acknowledgement:
+        """Send one batch; `reports` stand in for `request.reports`."""
+        envelope = {name: _plain(value) for name, value in asdict(request).items() if name != "reports"}
+        # The stored data is JSON already: it is put in as it is.
+        lines = ",".join(
+            f'{{"seq":{report.seq},"kind":{json.dumps(report.kind)},"at":"{report.at}","data":{report.data}}}'
+            for report in reports
+        )
+        body = f'{json.dumps(envelope)[:-1]},"reports":[{lines}]}}'.encode()
+        content = self._call("POST", wire.REPORTS_PATH, secret, body=body)
+        acknowledged = content.get("acknowledged")
+        if not isinstance(acknowledged, int) or isinstance(acknowledged, bool):
+            raise NoAnswer("the answer to a batch holds no acknowledgement")
+        refused = {}
+        for item in _dicts(content.get("refused")):
+            if isinstance(item.get("seq"), int):
+                refused[item["seq"]] = str(item.get("reason", ""))
+        orders, unreadable = read_orders(content.get("orders"))
+        words = tuple(
+            wire.KeyWord(
+                id=str(item.get("id") or ""),
+                public_key=str(item.get("public_key") or ""),
+                retired=item.get("retired") is True,
+                by=str(item.get("by") or ""),
+                signature=str(item.get("signature") or ""),
+            )
+            for item in _dicts(content.get("key_words"))
+        )
+        return Acknowledgement(acknowledged, refused, orders, unreadable, words)
+
+    def orders(self, secret: str, *, wait: int, last_poll_at: datetime | None, held: list[str]) -> Acknowledgement:
+        """A held call: ends when an order comes, or with none after `wait` seconds."""
+        query = {"wait": str(wait), "sent_at": to_text(self._clock.now())}
+        if last_poll_at is not None:
+            query["last_poll_at"] = to_text(last_poll_at)
+        if held:
+            query["held"] = ",".join(held)
+        path = f"{wire.ORDERS_PATH}?{urlencode(query, safe=':,')}"
+        content = self._call("GET", path, secret, wait=wait)
+        orders, unreadable = read_orders(content.get("orders"))
+        return Acknowledgement(0, {}, orders, unreadable)
+
+    def interrupt(self) -> None:
+        """End the call in progress, from another thread."""
+        self._connections.interrupt()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connections.close()
+
+    def _call(self, method: str, path: str, secret: str, *, body: bytes | None = None, wait: int = 0) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        sent = self._clock.monotonic()
+        answer = self._connections.send(
+            method,
+            self._url + path,
+            timeout=(CONNECT_SECONDS, READ_SECONDS + wait),
+            limit=_LIMIT,
+            headers=headers,
+            body=body,
+        )
+        received = self._clock.monotonic()
+        content = _content(answer)
+        if answer.status != 200 and answer.status != 201:
+            detail = content.get("detail") or content.get("title") or "no reason given"
+            sentence = f"the backend answered {answer.status}: {detail}"
+            raise RefusedByBackend(answer.status, sentence, _retry_after(answer, self._clock.now()))
+        server_time = from_text(content.get("server_time"))
+        if server_time is None:
+            # Some other server stands at this address: a good status without our time is no word of the backend.
+            raise NoAnswer("the answer is not the backend's: it holds no server_time")
+        # A held call is answered long after it was sent: then only the way back counts.
+        self._server_clock.contact(server_time, received if wait else (sent + received) / 2)
+        return content
+
+
+def trust(ca_file: str) -> ssl.SSLContext:
+    """A context that trusts the certificates in `ca_file`, else those that `requests` brings. Raises `ConfigError`."""
+    try:
+        return ssl.create_default_context(cafile=ca_file or requests.adapters.DEFAULT_CA_BUNDLE_PATH)
+    except (ssl.SSLError, OSError):
+        raise ConfigError(f"DRYDOCK_CA_FILE names {ca_file}, which holds no certificates.") from None
+
+
+def _proxies(url: str) -> dict[str, str]:
+    """The proxies that the environment names for `url`, read once; `NO_PROXY` is honoured."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return {}
+    return dict(requests.utils.get_environ_proxies(url))
+
+
+def read_orders(value: object) -> tuple[list[wire.Order], int]:
+    """The orders of an answer, and how many had no id. An order without an event or machine keeps an empty one."""
+    orders, unreadable = [], 0
+    for item in _dicts(value):
+        order_id = item.get("id")
+        if not isinstance(order_id, str) or not order_id:
+            unreadable += 1
+            continue
+        expires = item.get("expires_at")
+        expires_at = from_text(expires)
+        legible = expires is None or expires_at is not None
+        orders.append(
+            wire.Order(
+                id=order_id,
+                machine_id=str(item.get("machine_id") or ""),
+                # An expiry that cannot be read makes the order unreadable: it must not run for ever.
+                event_id=str(item.get("event_id") or "") if legible else "",
+                issued_at=from_text(item.get("issued_at")) or datetime.fromtimestamp(0, UTC),
+                expires_at=expires_at,
+                via=str(item.get("via") or ""),
+                signatures=[
+                    wire.Signature(key=str(one.get("key") or ""), value=str(one.get("value") or ""))
+                    for one in _dicts(item.get("signatures"))
+                ],
+                drill=_drill(item.get("drill")),
+            )
+        )
+    return orders, unreadable
+
+
+def _drill(value: object) -> dict[str, Any] | None:
+    # Whatever stands there makes it a drill's: an order that was meant for a rehearsal must not reach Azure.
+    return value if isinstance(value, dict) or value is None else {}
+
+
+def order_to_text(order: wire.Order) -> str:
+    """An order as the spool keeps it."""
+    return json.dumps({name: _plain(value) for name, value in asdict(order).items()})
+
+
+def _plain(value: Any) -> Any:
+    return to_text(value) if isinstance(value, datetime) else value
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _content(answer: Answer) -> dict[str, Any]:
+    try:
+        content = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        content = None
+    return content if isinstance(content, dict) else {}
+
+
+def _retry_after(answer: Answer, now: datetime) -> float | None:
+    text = answer.headers.get("Retry-After", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(min(int(text[:9]), 3600))
+    try:
+        return min(max((parsedate_to_datetime(text) - now).total_seconds(), 0.0), 3600.0)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,101 @@
+"""Whether an order is signed by a key that this machine trusts.
+
+The keys come with the enrolment; news of others counts when a trusted key signed it. So whoever owns a proxy, the
+broker or Redis can hold an order back, but not make one. Needs the extra `signed`; the library is loaded with the first
+order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from drydock_agent import wire
+from drydock_agent.lazy_import import LazyImport
+from drydock_agent.log_limiter import LogLimiter
+from drydock_agent.state_folder import StateError, StateFolder
+
+if TYPE_CHECKING:
+    from drydock_agent.backend import ed25519 as check
+else:
+    check = LazyImport("drydock_agent.backend.ed25519")
+
+AUTO, ALWAYS, NEVER = "auto", "always", "never"
+
+
+def available() -> bool:
+    """Whether the extra `signed` is installed."""
+    return find_spec("cryptography") is not None
+
+
+class Keyring:
+    """The trusted keys, kept in the state folder. `auto` checks signatures where it can: with keys and the library."""
+
+    def __init__(self, *, state: StateFolder, mode: str, limiter: LogLimiter) -> None:
+        self._state = state
+        self._mode = mode
+        self._limiter = limiter
+        self._lock = threading.Lock()
+        self._wanted = mode == ALWAYS or (mode == AUTO and available())
+        self._keys: dict[str, str] = state.signing_keys() if self._wanted else {}
+        if mode == ALWAYS and not self._keys:
+            limiter.warn("signing", "No signing key is known yet, so every order is refused until this machine enrols.")
+
+    @property
+    def trusted(self) -> list[str] | None:
+        """The ids of the trusted keys; None where no signatures are checked."""
+        with self._lock:
+            return sorted(self._keys) if self._wanted else None
+
+    def enrolled(self, keys: Sequence[wire.PublicKey]) -> None:
+        """Trust exactly these keys. Raises StateError when they cannot be kept."""
+        if not self._wanted:
+            return
+        with self._lock:
+            before, self._keys = self._keys, {key.id: key.public_key for key in keys}
+            if self._keys != before:
+                self._state.keep_signing_keys(self._keys)
+
+    def hear(self, words: Sequence[wire.KeyWord]) -> None:
+        """Take news of keys, as far as a trusted key signed them. The last key is never given up."""
+        if not self._wanted:
+            return
+        with self._lock:
+            before = dict(self._keys)
+            for word in words:
+                signer = self._keys.get(word.by)
+                if signer is None or not check.verifies(signer, word.signature, wire.key_text(word)):
+                    self._limiter.warn(
+                        "signing", f"News of the signing key {word.id} carries no signature that counts."
+                    )
+                elif not word.retired:
+                    self._keys[word.id] = word.public_key
+                elif word.by != word.id:
+                    self._keys.pop(word.id, None)
+            if self._keys != before:
+                try:
+                    self._state.keep_signing_keys(self._keys)
+                except StateError as error:
+                    self._limiter.warn("signing", f"The signing keys cannot be kept: {error}")
+
+    def judge(self, order: wire.Order) -> str:
+        """Why an order is not to be trusted (`unsigned`, `bad-signature`), or nothing."""
+        if not self._wanted:
+            return ""
+        with self._lock:
+            keys = dict(self._keys)
+        if not keys and self._mode == AUTO:
+            # It enrolled before there were signing keys, or without the library.
+            self._limiter.warn("signing", "Orders are not checked: this machine has no signing key; enrol it again.")
+            return ""
+        if not order.signatures:
+            return "unsigned"
+        text = wire.order_text(order)
+        good = any(
+            check.verifies(keys[signature.key], signature.value, text)
+            for signature in order.signatures
+            if signature.key in keys
+        )
+        return "" if good else "bad-signature"

@@ -1,0 +1,170 @@
+"""Carries the spool to the backend (`POST /agent/v1/reports`): in order, one batch in flight, and a heartbeat when
+there is nothing to carry.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from drydock_agent import wire
+from drydock_agent.backend.client import Acknowledgement, BackendClient, RefusedByBackend
+from drydock_agent.backend.enrolment import Enrolment
+from drydock_agent.backend.orders import Orders
+from drydock_agent.backend.signatures import Keyring
+from drydock_agent.backoff import BACKEND_SECONDS, Backoff
+from drydock_agent.connections import NoAnswer
+from drydock_agent.context import Context
+from drydock_agent.spool.store import SpoolError, StoredReport
+from drydock_agent.state_folder import StateError
+from drydock_agent.version import agent_version
+
+HEARTBEAT_SECONDS = 15.0
+FRESH_SECONDS = 300.0
+ENROL_AGAIN_SECONDS = 30.0
+# Room for the envelope; a single report always fits, because a document is at most a quarter of a request.
+BATCH_BYTES = wire.MAX_REQUEST_BYTES - 64 * 1024
+
+log = logging.getLogger("drydock_agent")
+
+
+class Uploader:
+    """Enrols, sends, deletes what was acknowledged, and hands on the orders that an answer brings."""
+
+    name = "uploader"
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        client: BackendClient,
+        enrolment: Enrolment,
+        keyring: Keyring,
+        orders: Orders,
+        last_poll_at: Callable[[], datetime | None],
+        renewed: Callable[[], None],
+    ) -> None:
+        self.wake = context.to_upload
+        self._clock = context.clock
+        self._limiter = context.limiter
+        self._spool = context.spool
+        self._client = client
+        self._enrolment = enrolment
+        self._keyring = keyring
+        self._orders = orders
+        self._backoff = Backoff(context.random, most=BACKEND_SECONDS)
+        self._last_poll_at = last_poll_at
+        self._renewed = renewed
+        self._not_before = 0.0
+        self._next_heartbeat = 0.0
+        self._most = wire.MAX_REPORTS
+        self._enrolled_at = float("-inf")
+        self._trouble: set[str] = set()
+        # The first contact carries nothing: its answer tells whether the state folder was put back to an older state.
+        self._greeted = False
+        # The last good poll of which the backend has everything.
+        self.settled_poll_at: datetime | None = None
+
+    @property
+    def failing(self) -> bool:
+        """True while the backend takes nothing."""
+        return self._backoff.failing
+
+    def step(self) -> float:
+        """One batch. 0 when there may be more, else the seconds until the next heartbeat or the next try."""
+        now = self._clock.monotonic()
+        if now < self._not_before:
+            return self._not_before - now
+        try:
+            return self._deliver()
+        except NoAnswer as error:
+            return self._retreat("uploader", f"The backend cannot be reached: {error}.", None)
+        except RefusedByBackend as error:
+            return self._retreat(
+                f"uploader {error.status}", f"Nothing was delivered: {error}.", self._retry_after(error)
+            )
+        except (SpoolError, StateError) as error:
+            return self._retreat("uploader spool", f"The state folder cannot be used: {error}", None)
+
+    def interrupt(self) -> None:
+        """End the call in progress."""
+        self._client.interrupt()
+
+    def _retreat(self, key: str, message: str, retry_after: float | None) -> float:
+        self._trouble.add(key)
+        self._limiter.warn(key, message)
+        wait = self._backoff.failed(retry_after)
+        self._not_before = self._clock.monotonic() + wait
+        return wait
+
+    def _retry_after(self, error: RefusedByBackend) -> float | None:
+        # Two machines that were given one id revoke each other: a fresh credential refused is no reason to hurry.
+        fresh = self._clock.monotonic() < self._enrolled_at + FRESH_SECONDS
+        return ENROL_AGAIN_SECONDS if error.status == 401 and fresh else error.retry_after
+
+    def _deliver(self) -> float:
+        secret = self._enrolment.secret
+        if secret is None:
+            if not self._enrolment.possible:
+                raise RefusedByBackend(401, "this machine has no credential and DRYDOCK_JOIN_TOKEN is not set", None)
+            self._enrolment.enrol(self._client)
+            self._enrolled_at = self._clock.monotonic()
+            log.info("This machine is enrolled.")
+            return 0.0
+        # Read before the batch: whatever that poll and the ones before it found is in the spool by now.
+        poll_at = self._last_poll_at()
+        batch = self._spool.batch(self._most, BATCH_BYTES) if self._greeted else []
+        if len(batch) < self._spool.pending():
+            # More waits than this call carries: the backend must not believe that it knows what the last poll found.
+            poll_at = None
+        if not batch and self._clock.monotonic() < self._next_heartbeat:
+            return self._next_heartbeat - self._clock.monotonic()
+        try:
+            answer = self._send(secret, batch, poll_at)
+            self.settled_poll_at = poll_at or self.settled_poll_at
+        except RefusedByBackend as error:
+            if error.status == 401:
+                self._enrolment.refused(secret)
+            if error.status in (413, 422) and batch:
+                return self._make_smaller(secret, batch, error)
+            raise
+        greeted, self._greeted = self._greeted, True
+        if batch and answer.acknowledged < batch[0].seq and not answer.refused:
+            raise NoAnswer("it answered without acknowledging anything")
+        self._most = min(self._most * 2, wire.MAX_REPORTS)
+        self._backoff.succeeded()
+        while self._trouble:
+            self._limiter.recovered(self._trouble.pop(), "The backend takes reports again.")
+        return 0.0 if batch or not greeted else self._next_heartbeat - self._clock.monotonic()
+
+    def _send(self, secret: str, batch: list[StoredReport], poll_at: datetime | None) -> Acknowledgement:
+        request = wire.ReportsRequest(
+            spool=self._spool.id,
+            sent_at=self._clock.now(),
+            last_poll_at=poll_at,
+            agent_version=agent_version(),
+            held=self._orders.held(),
+            signing_keys=self._keyring.trusted,
+        )
+        answer = self._client.report(secret, request, batch)
+        self._keyring.hear(answer.key_words)
+        # Orders first: they are in a hurry, and nothing about them depends on the spool's tidying up.
+        self._orders.take(answer.orders, answer.unreadable)
+        if not self._spool.acknowledge(answer.acknowledged, answer.refused):
+            log.warning("The backend knows reports that this state folder lost: it was put back. A new spool begins.")
+            self._renewed()
+        for seq, reason in answer.refused.items():
+            self._limiter.warn("refused", f"The backend refused report {seq}: {reason}. It is kept apart in the spool.")
+        self._next_heartbeat = self._clock.monotonic() + HEARTBEAT_SECONDS
+        return answer
+
+    def _make_smaller(self, secret: str, batch: list[StoredReport], error: RefusedByBackend) -> float:
+        if len(batch) > 1:
+            self._most = len(batch) // 2
+            return 0.0
+        # Is it this report, or would anything be refused? Only a backend that takes an empty batch condemns a report.
+        self._send(secret, [], None)
+        self._spool.keep_apart(batch[0].seq, str(error))
+        self._limiter.warn("refused", f"Report {batch[0].seq} cannot be delivered: {error}. It is kept apart.")
+        return 0.0

@@ -1,0 +1,23 @@
+"""What a hook is told in variables."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+
+# No system takes a longer variable from everybody.
+VARIABLE_CHARACTERS = 30000
+
+
+def environment(values: Mapping[str, object]) -> dict[str, str]:
+    """The agent's own environment without its settings, and `values` under names that begin with `DRYDOCK_`."""
+    # The settings hold secrets, and are no business of a hook.
+    inherited = {name: value for name, value in os.environ.items() if not name.upper().startswith("DRYDOCK_")}
+    return {**inherited, **{f"DRYDOCK_{name}": _variable(value) for name, value in values.items()}}
+
+
+def _variable(value: object) -> str:
+    text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
+    # What JSON allows in a text, and no variable does.
+    return text.replace("\0", "").encode("utf-8", "replace").decode()[:VARIABLE_CHARACTERS]

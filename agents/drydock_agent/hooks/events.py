@@ -1,0 +1,291 @@
+"""Runs the owner's hooks: prepare when an event that names this machine appears, recover when it is listed no more.
+
+Only a document that could be read counts. What the newest one lists is compared with what this machine has done, and
+that is kept in the spool: so nothing happens on boot alone, and what was begun before a restart is ended after it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from drydock_agent import wire
+from drydock_agent.context import Context
+from drydock_agent.drills import is_drill_id
+from drydock_agent.hooks.environment import environment
+from drydock_agent.hooks.folder import FolderRefused, Hook, hooks_of
+from drydock_agent.hooks.progress import (
+    FAILED,
+    NOTHING,
+    OUTPUT_CHARACTERS,
+    PREPARE,
+    RECOVER,
+    RUNNING,
+    Event,
+    Memory,
+    Progress,
+    boot,
+    events_of,
+    memory_of,
+    names,
+    next_due,
+    real_names,
+    started,
+)
+from drydock_agent.lazy_import import LazyImport
+
+if TYPE_CHECKING:
+    from drydock_agent.hooks import process
+else:
+    process = LazyImport("drydock_agent.hooks.process")
+
+IDLE_SECONDS = 3600.0
+# How often it looks whether the machine's name has become known.
+NAMELESS_SECONDS = 60.0
+RETRY_SECONDS = 1.0
+
+log = logging.getLogger("drydock_agent")
+
+
+class EventHooks:
+    """`saw` is called by whoever reads documents, from any thread; `step` runs one hook in a thread of its own."""
+
+    name = "hooks"
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        resource_name: Callable[[], str],
+        rehearsed: Callable[[], dict[str, Event]] = dict,
+        this_boot: Callable[[], str] = boot,
+    ) -> None:
+        self.wake = threading.Event()
+        self._context = context
+        self._folder = context.settings.hooks_dir
+        self._timeout = context.settings.hook_timeout_seconds
+        self._outbox = context.outbox()
+        self._resource_name = resource_name
+        self._rehearsed = rehearsed
+        self._stopping = threading.Event()
+        # Set as long as something real names this machine: a drill's hooks make way.
+        self._make_way = threading.Event()
+        self._lock = threading.Lock()
+        # What the newest document lists; None before the first of this run.
+        self._listed: dict[str, Event] | None = None
+        # How each event was listed last since the last step, also of those that are gone again.
+        self._listings: dict[str, Event] = {}
+        self._boot = this_boot()
+        self._memory: Memory = memory_of(context.spool.get("hooks"))
+        self._kept = self._memory.to_text()
+        self._to_resume = any(progress.running for progress in self._memory.events.values())
+
+    def saw(self, body: bytes) -> None:
+        """Note what a readable document lists. Returns at once."""
+        listed = events_of(body)
+        with self._lock:
+            self._listed = listed
+            self._listings.update(listed)
+        if real_names(listed, self._memory.resource_name):
+            self._make_way.set()
+        else:
+            self._make_way.clear()
+        self.wake.set()
+
+    def step(self) -> float:
+        """One hook, or one move between phases. 0 when it found some, else the seconds until it looks again."""
+        with self._lock:
+            listed, listings = self._listed, self._listings
+            self._listings = {}
+        if listed is None:
+            return IDLE_SECONDS
+        rehearsed = self._rehearsed()
+        listed, listings = {**rehearsed, **listed}, {**rehearsed, **listings}
+        self._note(listings)
+        if self._to_resume:
+            self._resume()
+        due = next_due(self._memory, listed)
+        if due is None:
+            self._keep()
+            if self._outbox.waits:
+                return RETRY_SECONDS
+            return IDLE_SECONDS if self._memory.resource_name else NAMELESS_SECONDS
+        key, phase = due
+        progress = self._memory.events.get(key)
+        if progress is None or progress.ended:
+            self._begin(key, phase, listed)
+        else:
+            self._go_on(key, progress, listed)
+        return 0.0
+
+    def interrupt(self) -> None:
+        """End the hook in progress, for good: the next run of the agent finds that it was cut off."""
+        self._stopping.set()
+
+    def _note(self, listings: dict[str, Event]) -> None:
+        self._memory.resource_name = self._resource_name() or self._memory.resource_name
+        if listings and not self._memory.resource_name:
+            self._context.limiter.warn(
+                "hooks name", "This machine's resource name is not known yet, so no hook is run."
+            )
+        for key, progress in self._memory.events.items():
+            progress.event = listings.get(key, progress.event)
+
+    def _resume(self) -> None:
+        """A hook that was cut off is run once more, unless the machine went down with it."""
+        self._to_resume = False
+        for progress in self._memory.events.values():
+            hook = progress.running
+            if not hook:
+                continue
+            process.end_leftovers(f"DRYDOCK_RUN={progress.run}")
+            again = progress.boot == self._boot != "" and hook not in progress.interrupted
+            progress.interrupted.append(hook)
+            progress.running = ""
+            if again:
+                sentence = f"The agent stopped while {hook} ran; it is run again."
+            else:
+                # A hook that takes the machine down would do so at each boot.
+                progress.done[hook] = FAILED
+                sentence = f"The agent stopped while {hook} ran; it is not run again."
+            self._report(progress, "hook", FAILED, hook=hook, output=sentence)
+
+    def _begin(self, key: str, phase: str, listed: dict[str, Event]) -> None:
+        progress = self._memory.events.get(key)
+        if phase == PREPARE or progress is None:
+            progress = self._memory.events[key] = Progress(listed[key], late=started(listed[key]))
+        else:
+            progress.phase, progress.ended, progress.done, progress.interrupted = RECOVER, False, {}, []
+        try:
+            hooks = hooks_of(self._folder, phase)
+        except FolderRefused as error:
+            progress.done[""] = FAILED
+            self._end(key, progress, str(error))
+            return
+        if not hooks:
+            self._end(key, progress, "")
+            return
+        log.info("Event %s: %s begins.", progress.event_id, phase)
+        self._report(progress, "begin", RUNNING)
+
+    def _go_on(self, key: str, progress: Progress, listed: dict[str, Event]) -> None:
+        try:
+            waiting = [hook for hook in hooks_of(self._folder, progress.phase) if hook.name not in progress.done]
+        except FolderRefused as error:
+            progress.done[""] = FAILED
+            self._end(key, progress, str(error))
+            return
+        if waiting and progress.phase == PREPARE and key not in listed:
+            # What was done is undone now; to do more of it would be in vain.
+            progress.done[""] = FAILED
+            left_out = ", ".join(hook.name for hook in waiting)
+            self._end(key, progress, f"The event was gone before all had run. Not run: {left_out}.")
+        elif waiting:
+            self._run(progress, waiting[0], listed)
+        else:
+            self._end(key, progress, "")
+
+    def _run(self, progress: Progress, hook: Hook, listed: dict[str, Event]) -> None:
+        if hook.refused:
+            log.warning("%s", hook.refused)
+            ended = process.Ended(FAILED, None, 0.0, hook.refused)
+        else:
+            # Written down before it is started: after a crash it is known that it may have done something.
+            progress.running, progress.run, progress.boot = hook.name, uuid.uuid4().hex, self._boot
+            self._keep()
+            ended = process.run(
+                hook.command(),
+                environment=environment(self._variables(progress, listed)),
+                given=(json.dumps(progress.event) + "\n").encode(),
+                timeout=self._timeout,
+                stopping=self._stopping,
+                make_way=self._make_way if is_drill_id(progress.event_id) else None,
+            )
+        progress.running = ""
+        progress.done[hook.name] = ended.outcome
+        log.info("Event %s: %s %s %s.", progress.event_id, progress.phase, hook.name, ended.outcome)
+        self._report(
+            progress,
+            "hook",
+            ended.outcome,
+            hook=hook.name,
+            exit_status=ended.exit_status,
+            seconds=round(ended.seconds, 3),
+            output=ended.output,
+        )
+
+    def _end(self, key: str, progress: Progress, sentence: str) -> None:
+        outcome = progress.outcome()
+        nothing_at_all = outcome == progress.prepared == NOTHING
+        if progress.phase == PREPARE:
+            progress.ended, progress.prepared = True, outcome
+        else:
+            del self._memory.events[key]
+        if nothing_at_all:
+            self._keep()
+        else:
+            log.info(
+                "Event %s: %s ended, %s%s.",
+                progress.event_id,
+                progress.phase,
+                outcome,
+                f" ({sentence})" if sentence else "",
+            )
+            self._report(progress, "end", outcome, output=sentence[:OUTPUT_CHARACTERS])
+
+    def _variables(self, progress: Progress, listed: dict[str, Event]) -> dict[str, object]:
+        event, name = progress.event, self._memory.resource_name
+        given = event.get("Resources")
+        others = [
+            str(other["EventId"])
+            for key, other in listed.items()
+            # A drill keeps nobody from going back to work.
+            if key != progress.event_id.lower() and names(other, name) and not is_drill_id(key)
+        ]
+        return {
+            "PHASE": progress.phase,
+            "DRILL": "1" if is_drill_id(progress.event_id) else "0",
+            "LATE": "1" if progress.late else "0",
+            "PREPARED": progress.prepared,
+            "OTHER_EVENTS": ",".join(others),
+            "EVENT_ID": progress.event_id,
+            "EVENT_TYPE": event.get("EventType"),
+            "EVENT_STATUS": event.get("EventStatus"),
+            "EVENT_SOURCE": event.get("EventSource"),
+            "NOT_BEFORE": event.get("NotBefore"),
+            "DURATION_SECONDS": event.get("DurationInSeconds"),
+            "DESCRIPTION": event.get("Description"),
+            "RESOURCE_TYPE": event.get("ResourceType"),
+            "RESOURCES": ",".join(str(each) for each in given) if isinstance(given, list) else given,
+            "RESOURCE_NAME": name,
+            "MACHINE_ID": self._context.machine_id,
+            "HOOK_TIMEOUT_SECONDS": f"{self._timeout:g}",
+            "RUN": progress.run,
+        }
+
+    def _report(self, progress: Progress, step: str, outcome: str, **more: Any) -> None:
+        data = wire.HookData(
+            event_id=progress.event_id,
+            phase=progress.phase,
+            step=step,
+            outcome=outcome,
+            late=progress.late,
+            **more,
+        )
+        self._outbox.add(wire.HOOK, self._context.clock.now(), asdict(data))
+        self._keep()
+
+    def _keep(self) -> None:
+        """Write the reports and the memory down together; where that fails they are kept, and tried again.
+
+        Preparing is more urgent than the record of it: hooks go on.
+        """
+        text = self._memory.to_text()
+        reports = self._outbox.waits
+        if self._outbox.write({"hooks": text}) and (reports or text == self._kept or self._outbox.keep("hooks", text)):
+            self._kept = text

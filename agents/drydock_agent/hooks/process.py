@@ -1,0 +1,182 @@
+"""Runs one hook as a process of its own, within its time, and keeps the end of what it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from drydock_agent.connections import Interrupted
+from drydock_agent.hooks.progress import FAILED, OUTPUT_CHARACTERS, SUCCEEDED, TIMED_OUT
+
+# Between asking a hook to end and ending it; at the agent's own stop there is less time.
+GRACE_SECONDS = 5.0
+STOP_GRACE_SECONDS = 0.3
+# What a hook leaves running may hold its output open for ever; nobody waits for that.
+DRAIN_SECONDS = 0.5
+# A character is at most four bytes.
+_KEPT_BYTES = 4 * OUTPUT_CHARACTERS
+
+# Of the systems that have them; the agent runs where there are none, too.
+_kill_group = getattr(os, "killpg", None)
+_kill = getattr(os, "kill", None)
+_SIGKILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+_NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+
+
+@dataclass(slots=True, frozen=True)
+class Ended:
+    """`exit_status` is negative for a signal, and None where the hook was not run or did not end by itself."""
+
+    outcome: str
+    exit_status: int | None
+    seconds: float
+    output: str
+
+
+def run(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    given: bytes,
+    timeout: float,
+    stopping: threading.Event,
+    make_way: threading.Event | None = None,
+) -> Ended:
+    """Run `command` with `given` on its standard input. Its outcome is `succeeded` (exit 0), `failed` or `timed-out`.
+
+    Once `make_way` is set it is ended at once, as `failed`. Raises `Interrupted` once `stopping` is set; then it has
+    been ended with everything of its group.
+    """
+    if stopping.is_set():
+        raise Interrupted
+    begun = time.monotonic()
+    try:
+        child = subprocess.Popen(
+            command,
+            env=dict(environment),
+            cwd=Path(command[-1]).parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            # A group of its own, so that it can be ended whole, and so that a Ctrl-C is the agent's alone.
+            start_new_session=True,
+            creationflags=_NEW_GROUP,
+        )
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        return Ended(FAILED, None, time.monotonic() - begun, f"It cannot be run: {reason}.")
+    tail = _Tail(child.stdout)
+    threading.Thread(target=_give, args=(child.stdin, given), name="hook input", daemon=True).start()
+    _wait(child, begun + timeout, stopping, make_way)
+    if timed_out := child.poll() is None:
+        cut = make_way is not None and make_way.is_set()
+        _end(child, STOP_GRACE_SECONDS if cut or stopping.is_set() else GRACE_SECONDS)
+        if stopping.is_set():
+            raise Interrupted
+        if cut:
+            words = f"{tail.text()}\nIt was ended at once: something real was announced."
+            return Ended(FAILED, None, time.monotonic() - begun, words[-OUTPUT_CHARACTERS:])
+    seconds = time.monotonic() - begun
+    output = tail.text()
+    if timed_out:
+        return Ended(TIMED_OUT, None, seconds, output)
+    return Ended(FAILED if child.returncode else SUCCEEDED, child.returncode, seconds, output)
+
+
+def end_leftovers(mark: str) -> int:
+    """End what an earlier run of the agent left behind: every process with `mark` (`NAME=value`) in its environment.
+
+    Returns how many there were; 0 where the system does not tell (it is Linux that does).
+    """
+    ended = 0
+    if _kill is None:
+        return 0
+    for entry in Path("/proc").glob("[1-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                _kill(int(entry.name), _SIGKILL)
+                ended += 1
+    return ended
+
+
+class _Tail:
+    """Reads a stream to its end in a thread and keeps the last of it."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        self._kept = bytearray()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._read, args=(stream,), name="hook output", daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        """What was kept, as text; waits a moment for the end."""
+        self._thread.join(DRAIN_SECONDS)
+        with self._lock:
+            text = self._kept.decode("utf-8", "replace")
+        # No database keeps a NUL in a text.
+        return text.replace("\0", "\ufffd")[-OUTPUT_CHARACTERS:]
+
+    def _read(self, stream: IO[bytes] | None) -> None:
+        if stream is None:
+            return
+        with stream:
+            while chunk := os.read(stream.fileno(), 65536):
+                with self._lock:
+                    self._kept += chunk
+                    del self._kept[:-_KEPT_BYTES]
+
+
+def _give(stream: IO[bytes] | None, given: bytes) -> None:
+    # In a thread: a hook need not read, and a pipe holds only so much.
+    if stream is not None:
+        with contextlib.suppress(OSError), stream:
+            stream.write(given)
+
+
+def _wait(
+    child: subprocess.Popen[bytes], deadline: float, stopping: threading.Event, make_way: threading.Event | None
+) -> None:
+    """Until it has ended, the deadline has come, it has to make way, or the agent stops."""
+    pause = 0.005
+    while child.poll() is None and not (make_way is not None and make_way.is_set()):
+        left = deadline - time.monotonic()
+        if left <= 0 or stopping.wait(min(pause, left)):
+            return
+        pause = min(pause * 1.5, 0.1)
+
+
+def _end(child: subprocess.Popen[bytes], grace: float) -> None:
+    """Ask the whole group to end, then end it."""
+    if _kill_group is None:
+        _end_tree(child)
+        return
+    _signal(child, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(grace)
+    # Its children may have stayed when it went.
+    _signal(child, _SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(grace)
+
+
+def _signal(child: subprocess.Popen[bytes], number: int) -> None:
+    if _kill_group is not None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            _kill_group(child.pid, number)
+
+
+def _end_tree(child: subprocess.Popen[bytes]) -> None:
+    # As far as Windows can tell who is whose child: what a program that has ended had started is not found.
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(["taskkill", "/T", "/F", "/PID", str(child.pid)], capture_output=True, timeout=10, check=False)
+    child.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(1.0)

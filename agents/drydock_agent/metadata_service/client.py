@@ -1,0 +1,137 @@
+"""The client of Azure's Instance Metadata Service.
+
+Facts: https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events (page of 2023-01-25). The first call
+may take two minutes, a 200 may come with an empty body, and a cloud that lags refuses an api-version it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from drydock_agent import wire
+from drydock_agent.clock import Clock
+from drydock_agent.connections import Answer, Connections, NoAnswer
+from drydock_agent.metadata_service.rate_limit import OF_THIS_PROCESS, RateLimit
+from drydock_agent.metadata_service.versions import EVENTS_VERSIONS, INSTANCE_VERSIONS, Versions, speaks_of_versions
+from drydock_agent.version import user_agent
+
+CONNECT_SECONDS = 2.0
+# Between two pieces of an answer.
+READ_SECONDS = 10.0
+FIRST_READ_SECONDS = 130.0
+# An answer that comes in ever more pieces is cut after so many seconds beyond that.
+WHOLE_SECONDS = 20.0
+
+# The largest answer that is read: one byte more than the largest that may be forwarded would not be taken anyway.
+LIMIT = wire.MAX_DOCUMENT_BYTES
+
+
+class NotNow(Exception):
+    """The metadata service gave no good answer this time; the sentence says why. `status` is None without an answer."""
+
+    def __init__(self, sentence: str, *, status: int | None = None) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+@dataclass(slots=True, frozen=True)
+class StartAnswer:
+    """What the service answered to a StartRequests: the status and the text as received."""
+
+    status: int
+    body: str
+
+
+class Imds:
+    """One connection to the metadata service, for one thread. Never through a proxy, whatever the environment says."""
+
+    def __init__(self, url: str, *, versions: Versions | None = None, rate_limit: RateLimit = OF_THIS_PROCESS) -> None:
+        self.versions = versions or Versions(EVENTS_VERSIONS, Clock())
+        self._instance_versions = Versions(INSTANCE_VERSIONS, Clock())
+        self._rate_limit = rate_limit
+        self._url = url
+        self._connections = Connections(
+            headers={
+                "Metadata": "true",
+                "User-Agent": user_agent(),
+                "Accept": "application/json",
+                "Connection": "keep-alive",
+            }
+        )
+        self.events_version = self.versions.current
+
+    def scheduled_events(self, *, first_call: bool = False) -> bytes:
+        """The document as received, never empty. A `first_call` may take long. Raises `NotNow`."""
+        read_seconds = FIRST_READ_SECONDS if first_call else READ_SECONDS
+        answer, version = self._get("scheduledevents", self.versions, read_seconds)
+        if not answer.body.strip():
+            raise NotNow("the metadata service answered 200 with an empty body", status=200)
+        # The one that this document came with; `versions` is shared and may have moved on.
+        self.events_version = version
+        return answer.body
+
+    def instance(self) -> dict[str, Any]:
+        """`compute` of the instance metadata; all values are text, absent ones empty. Raises `NotNow`."""
+        answer, _ = self._get("instance", self._instance_versions, READ_SECONDS)
+        try:
+            content = json.loads(answer.body.decode("utf-8-sig"), strict=False)
+        except (ValueError, RecursionError):
+            content = None
+        compute = content.get("compute") if isinstance(content, dict) else None
+        if not isinstance(compute, dict):
+            raise NotNow("the instance metadata cannot be read", status=200)
+        return compute
+
+    def start(self, event_id: str) -> StartAnswer:
+        """POST StartRequests for one event, spelled as its document spells it. Raises `NoAnswer`."""
+        body = json.dumps({"StartRequests": [{"EventId": event_id}]}).encode()
+        while True:
+            version = self.versions.current
+            self._rate_limit.wait()
+            answer = self._connections.send(
+                "POST",
+                f"{self._url}/metadata/scheduledevents?api-version={version}",
+                timeout=(CONNECT_SECONDS, READ_SECONDS),
+                whole=READ_SECONDS + WHOLE_SECONDS,
+                limit=LIMIT,
+                headers={"Content-Type": "application/json"},
+                body=body,
+            )
+            # A 400 may as well be about the id: only one that names the version is asked again with another.
+            about_version = answer.status == 400 and b"api-version" in answer.body
+            if not (about_version and self.versions.refused(version, answer.body)):
+                return StartAnswer(answer.status, answer.body.decode("utf-8", "replace"))
+
+    def cut_if_overdue(self) -> None:
+        """End a call that takes longer than any may; from another thread, now and then."""
+        self._connections.cut_if_overdue()
+
+    def interrupt(self) -> None:
+        """End the call in progress, from another thread."""
+        self._connections.interrupt()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connections.close()
+
+    def _get(self, what: str, versions: Versions, read_seconds: float) -> tuple[Answer, str]:
+        while True:
+            version = versions.current
+            self._rate_limit.wait()
+            try:
+                answer = self._connections.send(
+                    "GET",
+                    f"{self._url}/metadata/{what}?api-version={version}",
+                    timeout=(CONNECT_SECONDS, read_seconds),
+                    whole=read_seconds + WHOLE_SECONDS,
+                    limit=LIMIT,
+                )
+            except NoAnswer as error:
+                raise NotNow(f"the metadata service does not answer: {error}") from error
+            if answer.status == 200:
+                return answer, version
+            if answer.status == 400 and speaks_of_versions(answer.body) and versions.refused(version, answer.body):
+                continue
+            raise NotNow(f"the metadata service answered {answer.status}", status=answer.status)

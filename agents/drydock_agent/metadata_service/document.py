@@ -1,0 +1,99 @@
+"""Reading one answer of the metadata service. Any bytes give a `Document`; none raise."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from drydock_agent import wire
+
+_LARGEST_INCARNATION = 2**63 - 1
+
+
+@dataclass(slots=True, frozen=True)
+class Document:
+    """One answer as received, and what the agent itself needs of it.
+
+    `hash` is the SHA-256 of the bytes. `sameness` is equal for two documents with the same content, whatever the order
+    of keys or of events. `listed` maps each EventId in lower case to its spelling here; `started` are those, in lower
+    case, that have Started. `readable` is False where the bytes are no document with a list of events; then `sameness`
+    is `hash` and nothing is listed.
+    """
+
+    body: bytes
+    hash: str
+    sameness: str
+    readable: bool
+    incarnation: int | None = None
+    listed: dict[str, str] = field(default_factory=dict)
+    started: frozenset[str] = frozenset()
+
+
+def read(body: bytes) -> Document:
+    """Understand `body` as far as it goes. Raw newlines in strings and a byte order mark are accepted."""
+    digest = sha256(body).hexdigest()
+    try:
+        content = json.loads(body.decode("utf-8-sig"), strict=False)
+        if not isinstance(content, dict) or not isinstance(content.get("Events"), list):
+            return Document(body=body, hash=digest, sameness=digest, readable=False)
+        events = sorted(json.dumps(event, sort_keys=True) for event in content["Events"])
+        rest = json.dumps({name: value for name, value in content.items() if name != "Events"}, sort_keys=True)
+    except (ValueError, RecursionError):
+        return Document(body=body, hash=digest, sameness=digest, readable=False)
+    return Document(
+        body=body,
+        hash=digest,
+        sameness=sha256("\n".join([rest, *events]).encode()).hexdigest(),
+        readable=True,
+        incarnation=_incarnation(content.get("DocumentIncarnation")),
+        listed=_listed(content["Events"]),
+        started=_started(content["Events"]),
+    )
+
+
+def to_data(document: Document, *, api_version: str) -> dict[str, Any]:
+    """The fields of `wire.DocumentData`. Text that JSON would blow up beyond its base64 form goes as base64."""
+    try:
+        text, encoding = document.body.decode("utf-8"), "utf-8"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(document.body).decode("ascii"), "base64"
+    if encoding == "utf-8" and len(json.dumps(text)) > 2 * wire.MAX_DOCUMENT_BYTES:
+        text, encoding = base64.b64encode(document.body).decode("ascii"), "base64"
+    return {
+        "body": text,
+        "hash": document.hash,
+        "incarnation": document.incarnation,
+        "encoding": encoding,
+        "api_version": api_version,
+    }
+
+
+def _incarnation(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
+        value = int(value)
+    if isinstance(value, int) and abs(value) <= _LARGEST_INCARNATION:
+        return value
+    return None
+
+
+def _listed(events: list[Any]) -> dict[str, str]:
+    listed = {}
+    for event in events:
+        event_id = event.get("EventId") if isinstance(event, dict) else None
+        if isinstance(event_id, str) and event_id:
+            listed[event_id.lower()] = event_id
+    return listed
+
+
+def _started(events: list[Any]) -> frozenset[str]:
+    return frozenset(
+        event["EventId"].lower()
+        for event in events
+        if isinstance(event, dict) and isinstance(event.get("EventId"), str)
+        if str(event.get("EventStatus")).strip().lower() == "started"
+    )

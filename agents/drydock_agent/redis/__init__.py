@@ -1,0 +1,1 @@
+"""The maintenance channel of caches. Imported only where a cache is configured."""

@@ -1,0 +1,108 @@
+"""How this machine logs in to a cache: by an access key or password, or by a token of its managed identity.
+
+Tokens come from the metadata service. Facts:
+https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import math
+import time
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlencode
+
+from drydock_agent.connections import Connections, NoAnswer
+from drydock_agent.metadata_service.rate_limit import OF_THIS_PROCESS
+from drydock_agent.redis.errors import Lost, RefusedByCache
+from drydock_agent.settings.caches import MANAGED_IDENTITY, Cache
+from drydock_agent.version import user_agent
+
+RESOURCE = "https://redis.azure.com"
+API_VERSION = "2018-02-01"
+TIMEOUT = (2.0, 10.0)
+WHOLE_SECONDS = 20.0
+LIMIT = 64 * 1024
+# Where the answer does not say how long the token is good.
+UNSTATED_SECONDS = 3600.0
+
+
+@dataclass(slots=True, frozen=True)
+class Login:
+    """`seconds` is how long it is good from now. A token's `username` is the identity's object id, as it states it."""
+
+    username: str
+    secret: str = field(repr=False)
+    seconds: float = math.inf
+
+
+def login_of(cache: Cache, tokens: TokenClient) -> Login:
+    """A login that is good now. Raises `RefusedByCache` where there can be none, else `Lost`."""
+    if cache.entra:
+        token = tokens.fetch(cache)
+        return replace(token, username=cache.username or token.username)
+    try:
+        return Login(cache.username, cache.secret())
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusedByCache(f"its password file {cache.password_file} cannot be read ({error})") from error
+
+
+class TokenClient:
+    """Asks the metadata service; for one thread."""
+
+    def __init__(self, imds_url: str) -> None:
+        self._url = imds_url
+        self._connections = Connections(headers={"Metadata": "true", "User-Agent": user_agent()})
+
+    def fetch(self, cache: Cache) -> Login:
+        """A token for this cache. Raises `RefusedByCache` where the machine has no such identity, else `Lost`."""
+        asked = {"api-version": API_VERSION, "resource": RESOURCE}
+        if cache.entra != MANAGED_IDENTITY:
+            asked["client_id"] = cache.entra
+        OF_THIS_PROCESS.wait()
+        try:
+            answer = self._connections.send(
+                "GET",
+                f"{self._url}/metadata/identity/oauth2/token?{urlencode(asked)}",
+                timeout=TIMEOUT,
+                whole=WHOLE_SECONDS,
+                limit=LIMIT,
+            )
+        except NoAnswer as error:
+            raise Lost(f"no token from the metadata service: {error}") from error
+        if answer.status in (400, 403, 404):
+            raise RefusedByCache(f"the metadata service has no token for this identity ({answer.status})")
+        if answer.status != 200:
+            raise Lost(f"no token: the metadata service answered {answer.status}")
+        return _token(answer.body)
+
+    def interrupt(self) -> None:
+        """End the call in progress, from another thread."""
+        self._connections.interrupt()
+
+
+def _token(body: bytes) -> Login:
+    try:
+        content = json.loads(body)
+        secret = content["access_token"]
+        if not isinstance(secret, str) or not secret:
+            raise ValueError
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise Lost("the metadata service answered with something that is no token") from None
+    seconds = UNSTATED_SECONDS
+    with contextlib.suppress(KeyError, ValueError, TypeError):
+        seconds = float(content["expires_on"]) - time.time()
+    return Login(_object_id(secret), secret, seconds)
+
+
+def _object_id(secret: str) -> str:
+    """The claim `oid`, which is the user's name at the cache; empty where it cannot be read."""
+    try:
+        middle = secret.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
+        found = claims.get("oid")
+    except (IndexError, ValueError, AttributeError, RecursionError):
+        return ""
+    return found if isinstance(found, str) else ""

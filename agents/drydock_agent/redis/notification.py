@@ -1,0 +1,70 @@
+"""What a line of `AzureRedisEvents` says, as far as hooks and the next tries to connect need it.
+
+The line goes to the backend as it came, and is understood there. Here nothing is refused and nothing guessed: what is
+not stated, or cannot be read, is empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drydock_agent.clock import from_text
+
+STARTING = "NodeMaintenanceStarting"
+START = "NodeMaintenanceStart"
+FAILOVER_COMPLETE = "NodeMaintenanceFailoverComplete"
+ENDED = "NodeMaintenanceEnded"
+# The same thing under a name that occurs as well.
+_ALIASES = {"nodemaintenancefailover": FAILOVER_COMPLETE}
+_KNOWN = ("NodeMaintenanceScheduled", STARTING, START, FAILOVER_COMPLETE, ENDED, "NodeMaintenanceScaleComplete")
+_TYPES = {**{word.casefold(): word for word in _KNOWN}, **_ALIASES}
+_TRUTHS = {"true": "1", "false": "0"}
+
+
+@dataclass(slots=True, frozen=True)
+class Notification:
+    """`is_replica` is `1`, `0` or empty; ports are digits within 1 to 65535, `start_time` is as Azure writes it."""
+
+    kind: str = ""
+    start_time: str = ""
+    is_replica: str = ""
+    ip_address: str = ""
+    ssl_port: str = ""
+    non_ssl_port: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The type, fit for one line of a log."""
+        return " ".join(self.kind.split())[:100] or "a line without a type"
+
+
+def read(raw: bytes) -> Notification:
+    """Any bytes; never raises. Pairs come in any order and spelling, and the last valid one of a name counts."""
+    words = [word.strip() for word in raw.decode("utf-8", "replace").lstrip("|").split("|")]
+    found: dict[str, str] = {}
+    # A name at the end that no value follows is not looked at.
+    for name, value in zip(words[::2], words[1::2], strict=False):
+        valid = _valid(name.casefold(), value)
+        if valid:
+            found[name.casefold()] = valid
+    return Notification(
+        kind=found.get("notificationtype", ""),
+        start_time=found.get("starttimeinutc") or found.get("starttimeutc", ""),
+        is_replica=found.get("isreplica", ""),
+        ip_address=found.get("ipaddress", ""),
+        ssl_port=found.get("sslport", ""),
+        non_ssl_port=found.get("nonsslport", ""),
+    )
+
+
+def _valid(name: str, value: str) -> str:
+    if name == "notificationtype":
+        return _TYPES.get(value.casefold(), value)
+    if name in ("starttimeinutc", "starttimeutc"):
+        return value if from_text(value) else ""
+    if name == "isreplica":
+        return _TRUTHS.get(value.casefold(), "")
+    if name in ("sslport", "nonsslport"):
+        good = value.isascii() and value.isdecimal() and len(value) < 6 and 0 < int(value) < 65536
+        return value if good else ""
+    return value

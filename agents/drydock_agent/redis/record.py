@@ -1,0 +1,110 @@
+"""What was heard of one cache, and whether somebody listened: written down in the order in which it came."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from drydock_agent import wire
+from drydock_agent.clock import from_text, to_text
+from drydock_agent.connections import Interrupted
+from drydock_agent.context import Context
+from drydock_agent.settings.caches import Cache
+
+SUBSCRIBED = "subscribed"
+LOST = "lost"
+STALE = "stale"
+REFUSED = "refused"
+UNSUPPORTED = "unsupported"
+
+LINE_CHARACTERS = 16000
+_BASE64_BYTES = LINE_CHARACTERS // 4 * 3
+
+
+class Record:
+    """Used by the thread that listens, and at the stop by another one."""
+
+    def __init__(self, context: Context, cache: Cache) -> None:
+        self.state = ""
+        self._cache = cache
+        self._clock = context.clock
+        self._outbox = context.outbox()
+        self._lock = threading.Lock()
+        self._ended = False
+        self._key = f"redis {cache.host}"
+        self._close_gap(context.spool.get(self._key))
+
+    @property
+    def waits(self) -> bool:
+        """True while the disk could not be written."""
+        return self._outbox.waits
+
+    def line(self, raw: bytes, at: datetime) -> None:
+        """One line, as it came."""
+        with self._lock:
+            self._outbox.add(wire.REDIS, at, _data(self._cache.host, raw))
+        self.write()
+
+    def coverage(self, state: str, reason: str, at: datetime) -> None:
+        """The state has changed. Raises `Interrupted` after `end`."""
+        with self._lock:
+            if self._ended:
+                raise Interrupted
+            self.state = state
+            self._note(state, reason, at)
+        self.write()
+
+    def say_again(self) -> None:
+        """The state as it is, for a backend that may not know it."""
+        with self._lock:
+            if self.state:
+                self._note(self.state, "", self._clock.now())
+        self.write()
+
+    def alive(self) -> None:
+        """A sign of life: should this agent be killed, it had listened until here."""
+        self._outbox.keep(self._key, _remembered(self.state, self._clock.now()))
+
+    def end(self) -> None:
+        """Nobody listens from now on, because the agent stops."""
+        with self._lock:
+            self._ended = True
+            if self.state == SUBSCRIBED:
+                self._note(LOST, "the agent stopped", self._clock.now())
+            self._outbox.write()
+
+    def write(self) -> None:
+        """Bring to the disk what waits."""
+        with self._lock:
+            self._outbox.write()
+
+    def _close_gap(self, remembered: str | None) -> None:
+        """An agent that was killed could not say that it no longer listens."""
+        content = json.loads(remembered or "{}")
+        alive = from_text(content.get("alive"))
+        if content.get("state") == SUBSCRIBED and alive is not None:
+            self._note(LOST, "the agent ended without a word", alive)
+
+    def _note(self, state: str, reason: str, at: datetime) -> None:
+        data = wire.CoverageData(
+            cache=self._cache.host, state=state, reason=reason, tier=self._cache.tier, divisor=self._cache.divisor
+        )
+        self._outbox.add(wire.COVERAGE, at, asdict(data), remember={self._key: _remembered(state, at)})
+
+
+def _data(cache: str, raw: bytes) -> dict[str, Any]:
+    try:
+        text = raw.decode("utf-8")
+        data = wire.RedisData(cache=cache, raw=text[:LINE_CHARACTERS], cut=len(text) > LINE_CHARACTERS)
+    except UnicodeDecodeError:
+        kept = base64.b64encode(raw[:_BASE64_BYTES]).decode("ascii")
+        data = wire.RedisData(cache=cache, raw=kept, encoding="base64", cut=len(raw) > _BASE64_BYTES)
+    return asdict(data)
+
+
+def _remembered(state: str, at: datetime) -> str:
+    return json.dumps({"state": state, "alive": to_text(at)})

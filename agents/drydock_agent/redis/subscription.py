@@ -1,0 +1,183 @@
+"""One subscription to `AzureRedisEvents` over one connection: opened, read, pinged and closed by hand.
+
+The client's own ways (retries, health checks, a pub/sub object that connects anew by itself) are not used: they hide a
+lost connection and the gap, and do not find one whose path swallows bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, cast
+
+from drydock_agent.redis.errors import Lost, RefusedByCache
+from drydock_agent.redis.login import Login
+from drydock_agent.settings.caches import Cache
+
+# What the client would import to measure itself, where it is installed; it costs 3 MB and nobody here reads it.
+_UNWANTED = [name for name in ("opentelemetry", "psutil") if name not in sys.modules]
+for _name in _UNWANTED:
+    # None is how Python itself marks a module that must not be imported.
+    sys.modules[_name] = cast(ModuleType, None)
+try:
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+finally:
+    for _name in _UNWANTED:
+        del sys.modules[_name]
+
+CHANNEL = "AzureRedisEvents"
+CONNECT_SECONDS = 5.0
+# For each answer while connecting, and for the rest of one of which a part has come.
+ANSWER_SECONDS = 3.0
+
+_REFUSALS = (redis.AuthenticationError, redis.exceptions.AuthorizationError, redis.exceptions.NoPermissionError)
+
+LINE = "message"
+PONG = "pong"
+UNSUBSCRIBED = "unsubscribe"
+
+
+@dataclass(slots=True, frozen=True)
+class Heard:
+    """One answer: `kind` is the server's own word (`message`, `pong`, …), or empty; `data` is the line's bytes."""
+
+    kind: str
+    data: bytes = b""
+
+
+class Subscription:
+    """Exists only once the server has acknowledged. For one thread; `cut` may come from another."""
+
+    def __init__(self, cache: Cache, login: Login, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+        """Connect and subscribe. Raises `RefusedByCache` and `Lost`."""
+        self._connection: Any = _connection(cache, login, answer_seconds)
+        try:
+            try:
+                with _sentences():
+                    self._connection.connect()
+                    # Before it listens: without the right to ping it could not watch over itself.
+                    self._connection.send_command("PING")
+                    self._connection.read_response()
+                    self._connection.send_command("SUBSCRIBE", CHANNEL)
+            except _NotYet as error:
+                raise Lost("the cache did not answer") from error
+            deadline = time.monotonic() + answer_seconds
+            while (heard := self.read(deadline - time.monotonic())) is None or heard.kind != "subscribe":
+                if time.monotonic() >= deadline:
+                    raise Lost("the cache did not answer")
+        except Lost:
+            self.close()
+            raise
+
+    def read(self, seconds: float) -> Heard | None:
+        """The next answer, or None where none has come within the time, or not whole within `answer_seconds` more.
+
+        Raises `Lost`, and `RefusedByCache` where the server says no.
+        """
+        try:
+            with _sentences():
+                if not self._connection.can_read(timeout=max(seconds, 0.01)):
+                    return None
+                answer = self._connection.read_response(disconnect_on_error=False)
+        except _NotYet:
+            return None
+        if not isinstance(answer, list) or not answer or not isinstance(answer[0], bytes):
+            return Heard("")
+        data = answer[-1] if isinstance(answer[-1], bytes) else b""
+        return Heard(answer[0].decode("ascii", "replace"), data)
+
+    def ping(self) -> None:
+        """Ask for a sign of life; the answer is read like any other. Raises `Lost`."""
+        with _sentences():
+            self._connection.send_command("PING", check_health=False)
+
+    def unsubscribe(self) -> None:
+        """Ask the server to send no more; `unsubscribe` is the last thing that is read. Raises `Lost`."""
+        with _sentences():
+            self._connection.send_command("UNSUBSCRIBE", CHANNEL, check_health=False)
+
+    def cut(self) -> None:
+        """End a read in progress, from another thread."""
+        sock = self._connection._sock
+        if sock is not None:
+            # Below TLS, whose own shutdown would wait for the peer or for the thread that reads.
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.disconnect()
+
+
+class _NotYet(Exception):
+    """No whole answer within the time."""
+
+
+@contextlib.contextmanager
+def _sentences() -> Iterator[None]:
+    """Turns what the client raises into the words of this agent."""
+    try:
+        yield
+    except _REFUSALS as error:
+        raise RefusedByCache(_sentence(error)) from error
+    except redis.TimeoutError as error:
+        if str(error).startswith("Timeout reading"):
+            raise _NotYet from error
+        raise Lost(_sentence(error)) from error
+    except (redis.RedisError, OSError, ValueError) as error:
+        # A ValueError is what a peer that speaks something else comes to.
+        raise Lost(_sentence(error)) from error
+
+
+def _sentence(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".")[:300] or type(error).__name__
+
+
+class _Secure(redis.Connection):
+    """TLS in which the certificate must be the cache's, wherever it is reached."""
+
+    def __init__(self, *, name: str, context: ssl.SSLContext, **more: Any) -> None:
+        self._name = name
+        self._context = context
+        super().__init__(**more)  # type: ignore[no-untyped-call]
+
+    def _connect(self) -> socket.socket:
+        sock = super()._connect()  # type: ignore[no-untyped-call]
+        try:
+            return self._context.wrap_socket(sock, server_hostname=self._name)
+        except OSError:
+            sock.close()
+            raise
+
+
+def _connection(cache: Cache, login: Login, answer_seconds: float) -> Any:
+    common: dict[str, Any] = {
+        "username": login.username or None,
+        "password": login.secret or None,
+        "socket_timeout": answer_seconds,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "retry": Retry(NoBackoff(), 0),
+        # The newer protocol mixes lines with answers to pings.
+        "protocol": 2,
+        "decode_responses": False,
+    }
+    unix: Any = redis.UnixDomainSocketConnection
+    plain: Any = redis.Connection
+    if cache.socket:
+        return unix(path=cache.socket, **common)
+    host, port = cache.address
+    if not cache.tls:
+        return plain(host=host, port=port, **common)
+    try:
+        context = ssl.create_default_context(cafile=cache.ca_file or None)
+    except (ssl.SSLError, OSError) as error:
+        raise Lost(f"{cache.ca_file} holds no certificates") from error
+    return _Secure(name=cache.host, context=context, host=host, port=port, **common)

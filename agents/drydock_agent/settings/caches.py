@@ -1,0 +1,168 @@
+"""Which caches this machine listens to: `DRYDOCK_REDIS_CACHES`, or the tables `[[redis_caches]]` of the TOML file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from drydock_agent.settings.loopback import is_loopback
+
+TLS_PORT = 6380
+PLAIN_PORT = 6379
+TIERS = ("basic", "standard", "premium")
+MANAGED_IDENTITY = "managed-identity"
+# Azure Managed Redis, and the Enterprise tiers before it.
+SILENT_SUFFIXES = (".redis.azure.net", ".redisenterprise.cache.azure.net")
+# What a table may hold, and the query of an address: its other parts are in the address.
+KEYS = (
+    "host", "port", "tls", "username", "password", "password_file", "entra", "tier", "divisor", "connect", "ca_file",
+)  # fmt: skip
+_IN_THE_ADDRESS = ("host", "port", "username", "password")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45}")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Cache:
+    """One cache: `host` is its name in the fleet, `connect` where it is reached if not there.
+
+    `entra` is empty, `managed-identity`, or the client id of one of several identities; then the password is a token.
+    """
+
+    host: str
+    port: int
+    tls: bool
+    username: str = ""
+    password: str = field(default="", repr=False)
+    password_file: str = ""
+    entra: str = ""
+    tier: str = ""
+    divisor: int = 2
+    connect: str = ""
+    ca_file: str = ""
+
+    @property
+    def publishes(self) -> bool:
+        """False where Azure publishes no notifications for caches of this kind."""
+        return not self.host.endswith(SILENT_SUFFIXES)
+
+    @property
+    def socket(self) -> str:
+        """The path of the socket to connect to, or empty."""
+        return self.connect.removeprefix("unix:") if self.connect.startswith("unix:") else ""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to connect to."""
+        return _host_and_port(self.connect) if self.connect else (self.host, self.port)
+
+    def secret(self) -> str:
+        """The access key or password; read anew each time, so that a new key needs no restart.
+
+        Raises `OSError` or `UnicodeDecodeError` where its file cannot be read.
+        """
+        return Path(self.password_file).read_text("utf-8").strip() if self.password_file else self.password
+
+
+def caches_of(value: object) -> tuple[Cache, ...]:
+    """The caches of a setting: addresses with spaces or commas between, or a list of tables. Raises `ValueError`."""
+    if isinstance(value, str):
+        found = [_from_address(word) for word in re.split(r"[\s,]+", value) if word]
+    elif isinstance(value, list) and all(isinstance(each, dict) for each in value):
+        found = [_from_table(each) for each in value]
+    else:
+        raise ValueError(f"must be addresses or tables of caches, not {type(value).__name__}")
+    names = [cache.host for cache in found]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"names {', '.join(sorted(twice))} twice")
+    return tuple(found)
+
+
+def _from_address(text: str) -> Cache:
+    try:
+        parts = urlsplit(text if "://" in text else f"rediss://{text}")
+        port = parts.port
+    except ValueError:
+        raise ValueError("holds an address that cannot be read; reserved characters of a key must be escaped") from None
+    # No message repeats an address: it may hold the key.
+    if parts.scheme not in ("redis", "rediss") or parts.path.strip("/") or parts.fragment:
+        raise ValueError(
+            "holds an address that is not rediss://HOST:PORT?…; characters like / and # in a key are escaped"
+        )
+    pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    table: dict[str, Any] = dict(pairs)
+    if inside := sorted(set(table) & set(_IN_THE_ADDRESS)):
+        raise ValueError(f"has {inside[0]} in a query; it stands in front of it")
+    table["host"] = parts.hostname or ""
+    if port is not None:
+        table["port"] = port
+    table["username"], table["password"] = unquote(parts.username or ""), unquote(parts.password or "")
+    return _from_table(table, secure=parts.scheme == "rediss")
+
+
+def _from_table(table: Mapping[str, Any], *, secure: bool | None = None) -> Cache:
+    if unknown := sorted(set(table) - set(KEYS)):
+        raise ValueError(f"has {unknown[0]!r}, which no cache has; there are {', '.join(KEYS)}")
+    values = {key: _text(table, key) for key in KEYS if key not in ("port", "tls", "divisor")}
+    host = values["host"].lower().rstrip(".")
+    if not _HOST.fullmatch(host):
+        raise ValueError(f"needs the host name of each cache, and {host!r} is none")
+    values["host"] = host
+    if sum(bool(values[key]) for key in ("password", "password_file", "entra")) > 1:
+        raise ValueError(f"gives {host} more than one of password, password_file and entra")
+    values["tier"] = values["tier"].lower()
+    if values["tier"] and values["tier"] not in TIERS:
+        raise ValueError(f"gives {host} the tier {values['tier']!r}, which is none of {', '.join(TIERS)}")
+    stated = _truth(table, "tls", host)
+    tls = stated if stated is not None else _secure(secure, values["connect"])
+    cache = Cache(
+        **values,
+        port=_number(table, "port", TLS_PORT if tls else PLAIN_PORT, 65535, host),
+        tls=tls,
+        divisor=_number(table, "divisor", 2, 64, host),
+    )
+    if not cache.socket and not tls and stated is None and not is_loopback(cache.address[0]):
+        raise ValueError(f"would send the key of {host} in the clear; say tls=false where that is wanted")
+    return cache
+
+
+def _secure(secure: bool | None, connect: str) -> bool:
+    # A socket is of this machine, and no certificate belongs to it.
+    return not connect.startswith("unix:") and secure is not False
+
+
+def _text(table: Mapping[str, Any], key: str) -> str:
+    value = table.get(key, "")
+    if not isinstance(value, str) or any(ord(character) < 32 for character in value):
+        raise ValueError(f"needs text without control characters for {key}")
+    if key == "connect" and value and not value.startswith("unix:"):
+        _host_and_port(value)
+    if key == "ca_file" and value and not Path(value).is_file():
+        raise ValueError(f"names {value}, which is not a file")
+    return value.strip()
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"has connect={text}; it is HOST:PORT or unix:PATH")
+    return host.strip("[]"), int(port)
+
+
+def _number(table: Mapping[str, Any], key: str, default: int, most: int, host: str) -> int:
+    value = table.get(key, default)
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+        raise ValueError(f"gives {host} the {key} {value!r}; it is a whole number from 1 to {most}")
+    return number
+
+
+def _truth(table: Mapping[str, Any], key: str, host: str) -> bool | None:
+    value = table.get(key)
+    found = {None: None, True: True, False: False, "true": True, "false": False}
+    if isinstance(value, bool | str | None) and value in found:
+        return found[value]
+    raise ValueError(f"gives {host} {key}={value}; it is true or false")

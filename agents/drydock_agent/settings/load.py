@@ -1,0 +1,221 @@
+"""The agent's settings: environment first, then a TOML file, then the default."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from drydock_agent.settings.caches import Cache, caches_of
+from drydock_agent.settings.loopback import is_loopback
+
+SET_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")
+DISCOVERY = ("auto", "always", "never")
+SIGNED = ("auto", "always", "never")
+DEFAULT_IMDS_URL = "http://169.254.169.254"
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class ConfigError(Exception):
+    """A setting that cannot be used, in one sentence."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Settings:
+    """Every setting of one run; the words of `docs/agent.md`."""
+
+    fleet_url: str
+    join_token: str
+    state_dir: Path
+    imds_url: str
+    discover_endpoint: str
+    availability_set: str
+    machine_id: str
+    resource_name: str
+    poll_seconds: float
+    reminder_seconds: float
+    hooks_dir: Path
+    hook_timeout_seconds: float
+    redis_caches: tuple[Cache, ...]
+    signed_orders: str
+    ca_file: str
+    log_level: str
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings from `environ` and from the TOML file that its `DRYDOCK_CONFIG` names. Raises `ConfigError`."""
+    environ = os.environ if environ is None else environ
+    table = _toml(environ.get("DRYDOCK_CONFIG", ""))
+    for name in table:
+        if name not in SPEC:
+            raise ConfigError(f"{environ['DRYDOCK_CONFIG']} has the unknown setting {name!r}.")
+    values: dict[str, Any] = {}
+    for name, (default, parse) in SPEC.items():
+        variable = f"DRYDOCK_{name.upper()}"
+        # An empty variable counts as not set: unit files and compose files leave such ones behind.
+        given: object = environ.get(variable) or table.get(name)
+        if given is None or given == "":
+            given = default(environ) if callable(default) else default
+        try:
+            values[name] = parse(given)
+        except ValueError as error:
+            raise ConfigError(f"{variable} {error}.") from None
+    if not values["fleet_url"]:
+        raise ConfigError("DRYDOCK_FLEET_URL is not set: it is the address of the Drydock backend.")
+    return Settings(**values)
+
+
+def default_state_dir(environ: Mapping[str, str], platform: str = sys.platform) -> str:
+    """Where a service of this operating system keeps its state."""
+    if platform == "win32":
+        return environ.get("PROGRAMDATA", r"C:\ProgramData") + r"\Drydock\Agent"
+    if platform == "darwin":
+        return "/Library/Application Support/Drydock Agent"
+    return "/var/lib/drydock-agent"
+
+
+def default_hooks_dir(environ: Mapping[str, str], platform: str = sys.platform) -> str:
+    """Where the owner of a machine of this operating system keeps hooks."""
+    if platform == "win32":
+        return environ.get("PROGRAMDATA", r"C:\ProgramData") + r"\Drydock\Hooks"
+    return "/etc/drydock-agent/hooks"
+
+
+def _toml(path: str) -> dict[str, Any]:
+    if not path:
+        return {}
+    try:
+        with Path(path).open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"DRYDOCK_CONFIG names {path}, which cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise ConfigError(f"DRYDOCK_CONFIG names {path}, which is not valid TOML: {error}.") from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"must be text, not {value!r}")
+    if any(ord(character) < 32 for character in value):
+        raise ValueError("must not contain control characters")
+    return value.strip()
+
+
+def _url(value: object) -> str:
+    text = _text(value).rstrip("/")
+    if not text:
+        return text
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - a bad port raises only when it is asked for
+    except ValueError as error:
+        raise ValueError(f"is not an address: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"must be an http or https address, not {text!r}")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError("must not carry a user, a query or a fragment")
+    return text
+
+
+def _fleet_url(value: object) -> str:
+    text = _url(value)
+    parts = urlsplit(text)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise ValueError(f"must begin with https:// because plain HTTP is refused beyond loopback ({text})")
+    return text
+
+
+def _path(value: object) -> Path:
+    return Path(_text(value)).expanduser()
+
+
+def _file(value: object) -> str:
+    text = _text(value)
+    if text and not Path(text).is_file():
+        raise ValueError(f"names {text}, which is not a file")
+    return text
+
+
+def _set(value: object) -> str:
+    text = _text(value)
+    kind, colon, name = text.partition(":")
+    if colon and (kind not in SET_KINDS or not name):
+        raise ValueError(f"must be a name or KIND:NAME with KIND one of {', '.join(SET_KINDS)}, not {text!r}")
+    return text
+
+
+def _machine_id(value: object) -> str:
+    text = _text(value)
+    if len(text) > 128:
+        raise ValueError("must have at most 128 characters")
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        return text
+
+
+def _seconds(least: float, most: float) -> Callable[[object], float]:
+    def parse(value: object) -> float:
+        try:
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                raise ValueError
+            seconds = float(value)
+        except ValueError:
+            raise ValueError(f"must be a number of seconds, not {value!r}") from None
+        if not least <= seconds <= most:
+            raise ValueError(f"must be between {least:g} and {most:g} seconds, not {value}")
+        return seconds
+
+    return parse
+
+
+def _level(value: object) -> str:
+    text = _text(value).lower()
+    if text not in LEVELS:
+        raise ValueError(f"must be one of {', '.join(LEVELS)}, not {text!r}")
+    return text
+
+
+def _signed(value: object) -> str:
+    text = _text(value).lower()
+    if text not in SIGNED:
+        raise ValueError(f"must be one of {', '.join(SIGNED)}, not {text!r}")
+    if text == "always" and find_spec("cryptography") is None:
+        raise ValueError("is always, which needs the extra: pip install 'drydock-agent[signed]'")
+    return text
+
+
+def _discovery(value: object) -> str:
+    text = _text(value).lower()
+    if text not in DISCOVERY:
+        raise ValueError(f"must be one of {', '.join(DISCOVERY)}, not {text!r}")
+    return text
+
+
+# name: (default, parser). The variable is DRYDOCK_ and the name in capitals; in the TOML file it is the name alone.
+SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object], Any]]] = {
+    "fleet_url": ("", _fleet_url),
+    "join_token": ("", _text),
+    "state_dir": (default_state_dir, _path),
+    "imds_url": (DEFAULT_IMDS_URL, _url),
+    "discover_endpoint": ("auto", _discovery),
+    "availability_set": ("", _set),
+    "machine_id": ("", _machine_id),
+    "resource_name": ("", _text),
+    # The service allows five requests a second to all programs of a machine together.
+    "poll_seconds": ("1", _seconds(0.5, 60)),
+    "reminder_seconds": ("300", _seconds(10, 86400)),
+    "hooks_dir": (default_hooks_dir, _path),
+    "hook_timeout_seconds": ("300", _seconds(1, 86400)),
+    "redis_caches": ("", caches_of),
+    "signed_orders": ("auto", _signed),
+    "ca_file": ("", _file),
+    "log_level": ("info", _level),
+}

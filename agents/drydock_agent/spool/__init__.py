@@ -1,0 +1,1 @@
+"""What waits on the disk until the backend has it."""

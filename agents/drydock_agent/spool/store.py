@@ -1,0 +1,293 @@
+"""The durable spool: everything the agent has observed and the backend has not yet acknowledged.
+
+SQLite in WAL mode with `synchronous=FULL`: what a call wrote is on disk when it returns. One connection, used by one
+thread; the other threads hand it their work and wait. The connection holds the file exclusively, so that a second agent
+on the same state folder is refused instead of mixing its numbers in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import sqlite3
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+from drydock_agent.clock import to_text
+from drydock_agent.spool import tables
+
+T = TypeVar("T")
+
+ORDERS_REMEMBERED = 1000
+
+
+class SpoolError(Exception):
+    """The spool cannot be opened or written; the sentence says why."""
+
+
+class SpoolDamaged(SpoolError):
+    """The file is no database any more."""
+
+
+class SpoolBusy(SpoolError):
+    """Another agent holds this spool."""
+
+
+@dataclass(slots=True, frozen=True)
+class StoredReport:
+    """A report as it waits: `data` is its JSON text."""
+
+    seq: int
+    kind: str
+    at: str
+    data: str
+
+
+@dataclass(slots=True, frozen=True)
+class StoredOrder:
+    """An order that this machine took: `attempted_at` before Azure was asked, `receipt` (JSON text) afterwards."""
+
+    id: str
+    body: str
+    attempted_at: str | None
+    receipt: str | None
+    receipt_seq: int | None
+
+
+class Spool:
+    """Every method may be called from any thread and returns when its change is on disk; all raise `SpoolError`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._work: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._closed = False
+        self._id = ""
+        self._sent = 0
+        self._acknowledged = 0
+        opened: _Job[None] = _Job(self._open)
+        self._thread = threading.Thread(target=self._serve, args=(opened,), name="spool", daemon=True)
+        self._thread.start()
+        opened.result()
+
+    @property
+    def id(self) -> str:
+        """The UUID made together with this spool."""
+        return self._id
+
+    @property
+    def acknowledged(self) -> int:
+        """Every report up to this number was committed or refused by the backend."""
+        return self._acknowledged
+
+    def add(self, kind: str, at: datetime, data: dict[str, Any], *, remember: dict[str, str] | None = None) -> int:
+        """Number and keep one report, together with the meta values of `remember`. Returns its number."""
+        text = json.dumps(data)
+
+        def work(db: sqlite3.Connection) -> int:
+            seq = tables.insert(db, kind, to_text(at), text)
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", (remember or {}).items())
+            return seq
+
+        return self._call(work)
+
+    def batch(self, most: int, most_bytes: int) -> list[StoredReport]:
+        """The oldest waiting reports, ascending: at most `most`, and `most_bytes` of data unless it is only one."""
+
+        def work(db: sqlite3.Connection) -> list[StoredReport]:
+            taken: list[StoredReport] = []
+            size = 0
+            for row in db.execute("SELECT seq, kind, at, data FROM reports ORDER BY seq LIMIT ?", (most,)):
+                size += len(row[3]) + 200
+                if taken and size > most_bytes:
+                    break
+                taken.append(StoredReport(*row))
+            if taken:
+                self._sent = max(self._sent, taken[-1].seq)
+            return taken
+
+        return self._call(work)
+
+    def acknowledge(self, acknowledged: int, refused: dict[int, str]) -> bool:
+        """Delete everything up to `acknowledged`; keep the `refused` apart with their reasons.
+
+        Returns False when the backend knows numbers that this spool has not sent: then the state folder was put back to
+        an older state, and the waiting reports begin a new spool, numbered anew.
+        """
+        if acknowledged > self._sent:
+            new = str(uuid.uuid4())
+            self._call(lambda db: tables.renew(db, new))
+            self._id, self._acknowledged, self._sent = new, 0, 0
+            return False
+        highest = max(self._acknowledged, acknowledged)
+
+        def work(db: sqlite3.Connection) -> None:
+            for seq, reason in refused.items():
+                tables.keep_apart(db, seq, reason)
+            db.execute("DELETE FROM reports WHERE seq <= ?", (acknowledged,))
+            tables.put(db, "acknowledged", str(highest))
+
+        # An idle heartbeat changes nothing, and then the disk is left alone.
+        if refused or highest > self._acknowledged:
+            self._call(work)
+        self._acknowledged = highest
+        return True
+
+    def keep_apart(self, seq: int, reason: str) -> None:
+        """Move one report out of the way without an acknowledgement."""
+        self._call(lambda db: tables.keep_apart(db, seq, reason))
+
+    def pending(self) -> int:
+        """How many reports wait."""
+        return self._call(lambda db: int(db.execute("SELECT count(*) FROM reports").fetchone()[0]))
+
+    def kept_apart(self) -> list[tuple[StoredReport, str]]:
+        """The refused reports with their reasons, oldest first; at most `tables.KEPT_APART`."""
+
+        def work(db: sqlite3.Connection) -> list[tuple[StoredReport, str]]:
+            rows = db.execute("SELECT seq, kind, at, data, reason FROM kept_apart ORDER BY id")
+            return [(StoredReport(*row[:4]), row[4]) for row in rows]
+
+        return self._call(work)
+
+    def get(self, key: str) -> str | None:
+        """A remembered value."""
+        return self._call(lambda db: tables.get(db, key))
+
+    def set(self, key: str, value: str) -> None:
+        """Remember a value."""
+        self._call(lambda db: tables.put(db, key, value))
+
+    def orders(self) -> list[StoredOrder]:
+        """The orders this machine took, oldest first; at most `ORDERS_REMEMBERED`."""
+
+        def work(db: sqlite3.Connection) -> list[StoredOrder]:
+            rows = db.execute("SELECT id, body, attempted_at, receipt, receipt_seq FROM orders ORDER BY number")
+            return [StoredOrder(*row) for row in rows]
+
+        return self._call(work)
+
+    def attempt(self, order_id: str, body: str, at: datetime) -> None:
+        """Write down that Azure is about to be asked."""
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
+                "INSERT INTO orders (id, body, attempted_at) VALUES (?, ?, ?)"
+                " ON CONFLICT (id) DO UPDATE SET attempted_at = excluded.attempted_at",
+                (order_id, body, to_text(at)),
+            )
+
+        self._call(work)
+
+    def receipt(self, order_id: str, body: str, kind: str, at: datetime, data: dict[str, Any]) -> int:
+        """Write a receipt, as a report and beside its order, in one transaction. Returns the report's number."""
+        text = json.dumps(data)
+
+        def work(db: sqlite3.Connection) -> int:
+            seq = tables.insert(db, kind, to_text(at), text)
+            db.execute(
+                "INSERT INTO orders (id, body, receipt, receipt_seq) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (id) DO UPDATE SET receipt = excluded.receipt, receipt_seq = excluded.receipt_seq",
+                (order_id, body, text, seq),
+            )
+            db.execute(
+                "DELETE FROM orders WHERE receipt IS NOT NULL AND number <= (SELECT max(number) FROM orders) - ?",
+                (ORDERS_REMEMBERED,),
+            )
+            return seq
+
+        return self._call(work)
+
+    def close(self) -> None:
+        """Finish what was handed in, write the log into the file and let go of it."""
+        if not self._closed:
+            self._closed = True
+            self._work.put(None)
+            self._thread.join()
+
+    def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise SpoolError("the spool is closed")
+        job = _Job(work)
+        self._work.put(job)
+        return job.result()
+
+    def _serve(self, opened: _Job[None]) -> None:
+        try:
+            db = sqlite3.connect(self.path, timeout=1.0, isolation_level=None)
+        except sqlite3.Error as error:
+            opened.fail(error)
+            return
+        with contextlib.closing(db):
+            try:
+                db.execute("PRAGMA locking_mode = EXCLUSIVE")
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = FULL")
+            except sqlite3.Error as error:
+                opened.fail(error)
+                return
+            opened.run(db)
+            if opened.error is not None:
+                return
+            while (job := self._work.get()) is not None:
+                job.run(db)
+
+    def _open(self, db: sqlite3.Connection) -> None:
+        for statement in tables.SCHEMA.split(";"):
+            db.execute(statement)
+        self._id = tables.get(db, "spool") or str(uuid.uuid4())
+        tables.put(db, "spool", self._id)
+        # Numbers up to here may have been sent by an earlier run.
+        row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'reports'").fetchone()
+        self._sent = int(row[0]) if row else 0
+        self._acknowledged = int(tables.get(db, "acknowledged") or 0)
+
+
+class _Job(Generic[T]):
+    """One transaction, handed to the spool's thread; the caller waits for its result."""
+
+    def __init__(self, work: Callable[[sqlite3.Connection], T]) -> None:
+        self._work = work
+        self._done = threading.Event()
+        self._result: T | None = None
+        self.error: Exception | None = None
+
+    def run(self, db: sqlite3.Connection) -> None:
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                self._result = self._work(db)
+                db.execute("COMMIT")
+            finally:
+                # A commit that failed, for want of room say, leaves the transaction open.
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            # Also a value that SQLite cannot hold fails this one call: the thread is everybody's, and must not end.
+            self.error = error
+        finally:
+            self._done.set()
+
+    def fail(self, error: sqlite3.Error) -> None:
+        self.error = error
+        self._done.set()
+
+    def result(self) -> T:
+        self._done.wait()
+        if self.error is not None:
+            code = getattr(self.error, "sqlite_errorcode", None)
+            kind = _ERRORS.get(code & 0xFF if code is not None else None, SpoolError)
+            raise kind(str(self.error)) from self.error
+        return cast(T, self._result)
+
+
+_ERRORS: dict[int | None, type[SpoolError]] = {
+    sqlite3.SQLITE_BUSY: SpoolBusy,
+    sqlite3.SQLITE_CORRUPT: SpoolDamaged,
+    sqlite3.SQLITE_NOTADB: SpoolDamaged,
+}

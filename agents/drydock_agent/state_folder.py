@@ -1,0 +1,145 @@
+"""The state folder: the spool, the credential (mode 0600) and, where Azure gives none, the machine's id."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import logging
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from drydock_agent.clock import Clock
+from drydock_agent.spool.store import Spool, SpoolDamaged
+
+log = logging.getLogger("drydock_agent")
+
+
+class StateError(Exception):
+    """The state folder cannot be used, in one sentence."""
+
+
+@dataclass(slots=True, frozen=True)
+class Credential:
+    """What this machine was given when it enrolled, and as which machine."""
+
+    machine_id: str
+    machine_id_source: str
+    secret: str
+
+
+class StateFolder:
+    """The one folder that the agent writes to. Every method raises `StateError` where the folder cannot be used."""
+
+    def __init__(self, root: Path, clock: Clock) -> None:
+        self.root = root
+        self._clock = clock
+
+    def prepare(self) -> None:
+        """Make the folder where it is missing, and prove that it can be written."""
+        probe = self.root / f"probe-{os.getpid()}"
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise StateError(f"The state folder {self.root} cannot be written: {error.strerror}.") from error
+
+    def credential(self) -> Credential | None:
+        """The stored credential, or None where there is none that can be read."""
+        try:
+            content = json.loads((self.root / "credential.json").read_text("utf-8"))
+            return Credential(**{name: str(content[name]) for name in Credential.__slots__})
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("The stored credential cannot be read (%s); the agent enrols anew.", error)
+            return None
+
+    def keep_credential(self, credential: Credential) -> None:
+        """Store `credential`, readable by this user alone."""
+        self._replace("credential.json", json.dumps({name: getattr(credential, name) for name in Credential.__slots__}))
+
+    def signing_keys(self) -> dict[str, str]:
+        """The trusted signing keys, public halves in base64 by their id; none where there are none that can be read."""
+        try:
+            content = json.loads((self.root / "signing-keys.json").read_text("utf-8"))
+            return {str(key): str(value) for key, value in content.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, AttributeError) as error:
+            log.warning("The stored signing keys cannot be read (%s).", error)
+            return {}
+
+    def keep_signing_keys(self, keys: dict[str, str]) -> None:
+        """Store the trusted signing keys."""
+        self._replace("signing-keys.json", json.dumps(keys))
+
+    def own_machine_id(self) -> str:
+        """The UUID of this folder, made at the first call."""
+        path = self.root / "machine-id"
+        try:
+            return str(uuid.UUID(path.read_text("ascii").strip()))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            raise StateError(f"{path} holds no UUID ({error}).") from error
+        made = str(uuid.uuid4())
+        self._replace("machine-id", made + "\n")
+        return made
+
+    def endpoint(self) -> str:
+        """The metadata service's address that DHCP named, or empty; what cannot be read as one counts as none."""
+        try:
+            return str(ipaddress.IPv4Address((self.root / "endpoint").read_text("ascii").strip()))
+        except (OSError, ValueError):
+            return ""
+
+    def keep_endpoint(self, address: str) -> None:
+        """Store the address that DHCP named."""
+        self._replace("endpoint", address + "\n")
+
+    def open_spool(self, machine_id: str) -> Spool:
+        """The spool of this machine. One that is another machine's, or damaged, is put aside, never deleted."""
+        path = self.root / "spool.sqlite3"
+        try:
+            spool = Spool(path)
+        except SpoolDamaged as error:
+            log.warning("The spool is damaged (%s).", error)
+            self._put_aside(path, "damaged")
+            spool = Spool(path)
+        owner = spool.get("machine_id")
+        if owner is not None and owner != machine_id:
+            log.warning("The spool belongs to machine %s, this is machine %s: a new spool begins.", owner, machine_id)
+            spool.close()
+            self._put_aside(path, owner)
+            spool = Spool(path)
+        spool.set("machine_id", machine_id)
+        return spool
+
+    def _put_aside(self, path: Path, word: str) -> None:
+        safe = "".join(character if character.isalnum() or character == "-" else "_" for character in word)[:64]
+        stem = f"spool-{safe}-{self._clock.now():%Y%m%dT%H%M%S%f}.sqlite3"
+        for suffix in ("", "-wal", "-shm"):
+            old = self.root / (path.name + suffix)
+            try:
+                if old.exists():
+                    old.replace(self.root / (stem + suffix))
+            except OSError as error:
+                raise StateError(f"{old} cannot be put aside: {error.strerror}.") from error
+        log.warning("The old spool was kept as %s.", self.root / stem)
+
+    def _replace(self, name: str, text: str) -> None:
+        path, fresh = self.root / name, self.root / (name + ".new")
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                fresh.unlink()
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        except OSError as error:
+            raise StateError(f"{path} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,181 @@
+"""What callers send when they decide."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from fleet.api.shapes.requests import RequestSerializer, comment_field
+from fleet.domain.approvals.conditions import When
+from fleet.domain.approvals.guards import TAKE_REASONS
+
+MAX_ITEMS = 100
+MAX_INTEGER = 2**31 - 1
+
+
+@extend_schema_field(
+    {
+        "oneOf": [{"type": "string", "enum": ["now", "prepared"]}, {"type": "string", "format": "date-time"}],
+        "default": "now",
+    }
+)
+class MomentField(serializers.Field[Any, Any, Any, Any]):
+    """`now`, `prepared`, or a time; becomes (When, due_at)."""
+
+    def to_internal_value(self, data: Any) -> tuple[When, datetime | None]:
+        if data in (When.NOW.value, When.PREPARED.value):
+            return When(data), None
+        said = "Say `now`, `prepared`, or a time as RFC 3339 with its zone, such as `2030-01-31T22:00:00Z`."
+        try:
+            at = datetime.fromisoformat(data) if isinstance(data, str) and "T" in data.upper() else None
+        except ValueError:
+            at = None
+        if at is None or at.tzinfo is None:
+            raise serializers.ValidationError(said)
+        try:
+            return When.TIME, at.astimezone(UTC)
+        except (OverflowError, ValueError) as error:
+            raise serializers.ValidationError(said) from error
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+@extend_schema_field(
+    {
+        "type": "array",
+        "items": {
+            "oneOf": [
+                {"type": "string", "enum": list(TAKE_REASONS)},
+                {
+                    "type": "object",
+                    "properties": {
+                        "code": {"type": "string", "enum": list(TAKE_REASONS)},
+                        "reason": {"type": "string", "maxLength": 2000},
+                    },
+                    "required": ["code", "reason"],
+                },
+            ]
+        },
+    }
+)
+class OverrideField(serializers.Field[Any, Any, Any, Any]):
+    """Guard codes with reasons; becomes a dict of them. A bare code has None: the comment is its reason."""
+
+    def to_internal_value(self, data: Any) -> dict[str, str | None]:
+        if not isinstance(data, list) or len(data) > 20:
+            raise serializers.ValidationError("Say a list of guards, each with its code and a reason.")
+        found: dict[str, str | None] = {}
+        for one in data:
+            code, reason = (one.get("code"), one.get("reason")) if isinstance(one, Mapping) else (one, None)
+            if not isinstance(code, str) or code not in TAKE_REASONS:
+                raise serializers.ValidationError(
+                    f"No guard of this code takes a reason; those that do are {', '.join(TAKE_REASONS)}."
+                )
+            if isinstance(one, Mapping) and (set(one) != {"code", "reason"} or not isinstance(reason, str)):
+                raise serializers.ValidationError("A guard has a `code` and a `reason`, both texts, and nothing else.")
+            found[code] = comment_field().run_validation(reason) if reason is not None else None
+        return found
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+def override_field() -> OverrideField:
+    return OverrideField(
+        required=False,
+        default=dict,
+        help_text="Guards that take a reason, with it. A bare code takes the comment as its reason.",
+    )
+
+
+class PlanSerializer(RequestSerializer):
+    comment = comment_field(help_text="Why; it stands in the timeline.")
+    when = MomentField(
+        required=False,
+        default=(When.NOW, None),
+        help_text="`now`, once every machine is `prepared`, or at a time before NotBefore.",
+    )
+    override = override_field()
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        return values | {"override": with_reasons(values["override"], values["comment"])}
+
+
+def with_reasons(override: dict[str, str | None], comment: str) -> dict[str, str]:
+    """Reasons by guard code; where none was said the comment is it. Raises ValidationError."""
+    if comment.strip() == "" and None in override.values():
+        raise serializers.ValidationError({"override": ["Say a reason for each guard, or a comment."]})
+    return {code: comment if reason is None else reason for code, reason in override.items()}
+
+
+class ApproveSerializer(PlanSerializer):
+    expected_version = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="The event's `version` that you looked at; another one refuses the approval.",
+        min_value=0,
+        max_value=MAX_INTEGER,
+    )
+
+
+class ConsentSerializer(RequestSerializer):
+    comment = comment_field(required=False, default="", help_text="Why; it stands in the timeline.")
+    override = override_field()
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        return values | {"override": with_reasons(values["override"], values["comment"])}
+
+
+class ClaimRequestSerializer(RequestSerializer):
+    comment = comment_field(required=False, default="", help_text="What you are about to do.")
+    take_over = serializers.BooleanField(required=False, default=False, help_text="Even if somebody else is on it.")
+
+
+class HoldRequestSerializer(RequestSerializer):
+    reason = serializers.CharField(max_length=2000, help_text="Why it shall run by itself; others will ask.")
+
+
+class ChosenSerializer(RequestSerializer):
+    """Which events a bulk call is about."""
+
+    events = serializers.ListField(
+        child=serializers.CharField(max_length=200),
+        required=False,
+        min_length=1,
+        max_length=MAX_ITEMS,
+        help_text=f"EventIds, at most {MAX_ITEMS}; each once.",
+    )
+    filter = serializers.DictField(
+        required=False, help_text="Instead of `events`: the filter of `GET events/`, name by name."
+    )
+    expected_count = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="How many events you saw; another number refuses the call as a whole.",
+        min_value=0,
+        max_value=MAX_INTEGER,
+    )
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        values = super().validate(values)
+        if ("events" in values) == ("filter" in values):
+            raise serializers.ValidationError("Say either `events` or `filter`.")
+        return values
+
+
+class BulkApproveSerializer(ChosenSerializer, PlanSerializer):
+    expected_versions = serializers.DictField(
+        child=serializers.IntegerField(min_value=0, max_value=MAX_INTEGER),
+        required=False,
+        default=dict,
+        help_text="The `version` of each event that you looked at, by EventId.",
+    )
+
+
+class BulkClaimSerializer(ChosenSerializer, ClaimRequestSerializer):
+    pass

@@ -1,0 +1,143 @@
+"""Deciding about an event: approve, agree, withdraw, claim, hold. Each parses, calls one operation, answers."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+
+from fleet.dashboard.events import event_answer
+from fleet.dashboard.forms import CommentForm, Sent, line
+from fleet.dashboard.pages import Asked, acts, known
+from fleet.domain.actor import Actor
+from fleet.domain.approvals.conditions import When
+from fleet.domain.approvals.guards import TAKE_REASONS
+from fleet.domain.states import ApprovalState
+from fleet.operations.approvals import approve as operations
+from fleet.operations.approvals import claims
+from fleet.operations.approvals import consent as second
+from fleet.operations.approvals import withdraw as taking_back
+from fleet.operations.approvals.approve import Plan
+from fleet.projections import approvals
+
+SAID = {
+    ApprovalState.PROPOSED: "Proposed. A second person, an approver, has to agree.",
+    ApprovalState.WAITING: "Approved. It goes to Azure once its condition is met.",
+}
+
+
+class ApprovalForm(CommentForm):
+    """`expected_version` is the event's version on the page that was looked at. `at` is read in the person's zone."""
+
+    when = forms.ChoiceField(choices=[(way.value, way.value) for way in When if way is not When.TURN], required=False)
+    at = forms.DateTimeField(required=False)
+    expected_version = forms.IntegerField(required=False)
+
+    def said(self) -> str:
+        if "at" in self.errors:
+            return "Enter a date and a time of day."
+        return self.wrong
+
+
+class ClaimForm(CommentForm):
+    take_over = forms.BooleanField(required=False)
+
+
+class HoldForm(Sent):
+    wrong = "Say why it is held, in up to 2,000 characters: others will ask."
+    reason = line(required=True)
+
+
+def panel(request: Asked, event_id: str, **context: Any) -> HttpResponse:
+    """The decision panel: alone where the browser sent the form by itself, else on the event's page."""
+    return event_answer(request, event_id, only="decision" if request.htmx else "", **context)
+
+
+def panel_of(request: Asked, approval_id: int, **context: Any) -> HttpResponse:
+    """The same for an approval's event."""
+    return panel(request, event_of(request, approval_id), **context)
+
+
+def event_of(request: Asked, approval_id: int) -> str:
+    found = known(approvals.detail(approval_id=approval_id, now=request.now), "No approval has this number.")
+    return found.event_id
+
+
+def decided(request: Asked, event_id: str, said: str) -> HttpResponse:
+    """The decision panel as it is now, alone or on the event's page."""
+    if request.htmx:
+        return panel(request, event_id, said=said)
+    messages.success(request, said)
+    return redirect("event", event_id=event_id)
+
+
+def reasons_in(request: Asked) -> dict[str, str]:
+    """The reasons that were typed, by guard code."""
+    return {code: request.POST.get(f"reason-{code}", "") for code in TAKE_REASONS if f"reason-{code}" in request.POST}
+
+
+def commented(request: Asked) -> Actor:
+    """Who acts, with the comment of the form."""
+    return request.actor.because(CommentForm(request.POST).values["comment"])
+
+
+@acts(panel)
+def approve(request: Asked, event_id: str) -> HttpResponse:
+    values = ApprovalForm(request.POST).values
+    approval = operations.grant(
+        event_id=event_id,
+        actor=request.actor.because(values["comment"]),
+        now=request.now,
+        plan=Plan(
+            when=When(values["when"] or When.NOW),
+            due_at=values["at"],
+            overrides=reasons_in(request),
+            expected_version=values["expected_version"],
+        ),
+    )
+    return decided(request, event_id, SAID.get(ApprovalState(approval.state), "Approved. It is on its way to Azure."))
+
+
+@acts(panel_of)
+def withdraw(request: Asked, approval_id: int) -> HttpResponse:
+    event_id = event_of(request, approval_id)
+    taking_back.withdraw(approval_id=approval_id, actor=commented(request), now=request.now)
+    return decided(request, event_id, "Withdrawn. The event needs a decision again.")
+
+
+@acts(panel_of)
+def consent(request: Asked, approval_id: int) -> HttpResponse:
+    event_id = event_of(request, approval_id)
+    approval = second.consent(
+        approval_id=approval_id, actor=commented(request), overrides=reasons_in(request), now=request.now
+    )
+    said = SAID.get(ApprovalState(approval.state), "Agreed. It is on its way to Azure.")
+    return decided(request, event_id, said.replace("Approved", "Agreed"))
+
+
+@acts(panel)
+def claim(request: Asked, event_id: str) -> HttpResponse:
+    values = ClaimForm(request.POST).values
+    actor = request.actor.because(values["comment"])
+    claims.claim(event_id=event_id, actor=actor, now=request.now, take_over=values["take_over"])
+    return decided(request, event_id, "Claimed: the others see that you are on it.")
+
+
+@acts(panel)
+def give_back(request: Asked, event_id: str) -> HttpResponse:
+    claims.give_back(event_id=event_id, actor=request.actor, now=request.now)
+    return decided(request, event_id, "Given back: nobody is on it now.")
+
+
+@acts(panel)
+def hold(request: Asked, event_id: str) -> HttpResponse:
+    actor = request.actor.because(HoldForm(request.POST).values["reason"])
+    claims.hold(event_id=event_id, actor=actor, now=request.now)
+    return decided(request, event_id, "Held: no rule approves it. Azure may still start it from NotBefore on.")
+
+
+@acts(panel)
+def lift(request: Asked, event_id: str) -> HttpResponse:
+    claims.lift(event_id=event_id, actor=request.actor, now=request.now)
+    return decided(request, event_id, "The hold is lifted: people and rules may decide again.")

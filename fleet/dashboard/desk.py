@@ -1,0 +1,38 @@
+"""The front page: what needs a decision, then the sets, then the fleet's timeline."""
+
+from functools import cache
+
+from django.http import HttpResponse
+
+from fleet.dashboard.pages import Asked, page, shown
+from fleet.projections import sets
+from fleet.projections.caches import maintenances
+from fleet.projections.desk import fleet, queue
+from fleet.projections.timeline import entries
+
+
+@shown
+def decision_queue(request: Asked) -> HttpResponse:
+    """Each part is a region (`data-live`): when the stream tells of a change, the browser asks for that part again."""
+    now = request.now
+    waiting = cache(lambda: queue.decision_queue(now=now))
+    return page(
+        request,
+        "desk/page.html",
+        {
+            "desk/queue.html": lambda: {
+                "queue": waiting(),
+                "pulse": waiting().pulse,
+                "overview": fleet.overview(now=now),
+            },
+            "desk/cards.html": lambda: {"cards": sets.cards(now=now, first=waiting().set_ids)},
+            "desk/under_maintenance.html": lambda: {"under_maintenance": maintenances.active()},
+            "desk/recent.html": lambda: {"entries": entries.fleet(size=15).results},
+        },
+    )
+
+
+@shown
+def pulse(request: Asked) -> HttpResponse:
+    """The count and the shortest time in the head of every page."""
+    return page(request, "desk/pulse.html")

@@ -1,0 +1,85 @@
+"""Events: their list, and the page of one, which can be handed to a post-mortem."""
+
+from typing import Any
+
+from django.http import HttpResponse, JsonResponse
+
+from fleet.dashboard.approvals.panel import panel_of
+from fleet.dashboard.export import exported
+from fleet.dashboard.lanes.event import draw_event
+from fleet.dashboard.pages import PAGE_SIZE, Asked, history, known, listed, page, shown
+from fleet.projections import intake
+from fleet.projections.events import rows as event_rows
+from fleet.projections.events.detail import event_detail
+from fleet.projections.filters import EventFilter
+from fleet.projections.timeline import entries
+from fleet.wording.events import type_words
+
+UNKNOWN = "No such event is known: check its EventId."
+
+
+@shown
+def event_list(request: Asked) -> HttpResponse:
+    found = EventFilter(request.GET, now=request.now).qs
+    return listed(
+        request,
+        "events/list.html",
+        "events/event_rows.html",
+        lambda cursor: event_rows.listing(now=request.now, events=found, cursor=cursor, size=PAGE_SIZE),
+    )
+
+
+@shown
+def event_page(request: Asked, event_id: str) -> HttpResponse:
+    return event_answer(request, event_id)
+
+
+def event_answer(request: Asked, event_id: str, *, only: str = "", **context: Any) -> HttpResponse:
+    """The event's page; also the answer to a form that was refused, which explains itself on it."""
+    found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
+
+    def decision() -> dict[str, Any]:
+        sent = {name: context.get(name) for name in ("refusal", "sent")}
+        return {"me": panel_of(request.actor.name, request.rights, found, **sent)}
+
+    def body() -> dict[str, Any]:
+        story = history(entries.for_event(event_id=event_id, size=200), event=event_id)
+        return {"lanes": draw_event(found, now=request.now), **story}
+
+    def raw() -> dict[str, Any]:
+        # Made only when it is asked for: it is the largest part, far down the page.
+        return {"raw": intake.for_event(event_id=event_id)} if request.GET.get("part") == "documents" else {}
+
+    return page(
+        request,
+        "events/page.html",
+        {
+            "events/event_head.html": dict,
+            "approvals/decision.html": decision,
+            "events/event_body.html": body,
+            "events/documents.html": raw,
+        },
+        only=only,
+        detail=found,
+        **context,
+    )
+
+
+@shown
+def event_documents(request: Asked, event_id: str) -> HttpResponse:
+    """The raw documents on a page of their own."""
+    raw = known(intake.for_event(event_id=event_id), UNKNOWN)
+    return page(request, "events/documents_page.html", raw=raw, event_id=event_id.upper())
+
+
+@shown
+def event_export(request: Asked, event_id: str) -> HttpResponse:
+    """Everything about one event as a JSON file, for a post-mortem."""
+    found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
+    raw = known(intake.for_event(event_id=event_id), UNKNOWN)
+    timeline = entries.for_event(event_id=event_id, size=500).results
+    known_type = type_words(found.event.event_type)
+    told = {"event": found, "type": known_type, "timeline": timeline, "documents": raw.documents}
+    answer = JsonResponse(exported(told), json_dumps_params={"indent": 2})
+    answer["Content-Disposition"] = f'attachment; filename="{found.event.event_id}.json"'
+    return answer

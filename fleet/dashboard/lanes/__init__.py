@@ -1,0 +1,1 @@
+"""Time as a picture: lanes drawn by the server as SVG."""

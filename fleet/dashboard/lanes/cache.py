@@ -1,0 +1,108 @@
+"""A cache's time as a picture: its operations, who listened, and the gaps in which nobody did."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from fleet.dashboard.lanes.drawing import Moment, Picture, Row, Scale, Stay, draw
+from fleet.domain.caches.maintenances import MaintenanceStatus
+from fleet.projections.caches.coverage import Stretch
+from fleet.projections.caches.maintenances import MaintenanceDetail, MaintenanceRow
+from fleet.projections.caches.overview import CacheDetail
+from fleet.wording.caches import NOTIFICATIONS
+from fleet.wording.looks import look_of
+
+# More machines than this are told by the table alone.
+MOST_LANES = 30
+
+
+def draw_cache(detail: CacheDetail) -> Picture:
+    """The last hours of a cache: one lane a shard, one lane a listener."""
+    shards: dict[int | None, list[MaintenanceRow]] = defaultdict(list)
+    for row in detail.maintenances:
+        if _until(row, detail.end) >= detail.begin:
+            shards[row.shard].append(row)
+    lanes = [
+        Row(
+            "shard not stated" if shard is None else f"shard {shard}",
+            [stay for row in rows for stay in stays(row, now=detail.end, maintenance_id=row.id)],
+            hit=True,
+        )
+        for shard, rows in sorted(shards.items(), key=lambda item: -1 if item[0] is None else item[0])
+    ]
+    return _with_listeners(
+        detail,
+        lanes or [Row("maintenance", [], hit=True)],
+        moments=[Moment("now", detail.end, "now")],
+        summary=f"{sum(len(rows) for rows in shards.values())} operations",
+    )
+
+
+def draw_maintenance(detail: MaintenanceDetail) -> Picture:
+    """One operation against the clock: the node, its partner, and who listened."""
+    row = detail.maintenance
+    role = {True: "replica", False: "primary", None: ""}[row.was_replica]
+    lanes = [Row(f"{row.node_port or 'node'} {role}".strip(), stays(row, now=detail.end), hit=True)]
+    if row.partner_port is not None and row.failover_at is not None:
+        end = max(row.ended_at or detail.end, row.failover_at)
+        lanes.append(Row(str(row.partner_port), [Stay(row.failover_at, end, "good", "primary")], hit=True))
+    told = [(NOTIFICATIONS[one.kind], one.first_at) for one in detail.members if one.kind]
+    heard = [Moment(words.label, at, words.tone) for words, at in told]
+    # Repeats stand in the table; the picture shows each step once, when it was first heard.
+    moments = list({moment.label: moment for moment in reversed(heard)}.values())
+    if row.expected_at and row.approximate and detail.begin <= row.expected_at <= detail.end:
+        moments.append(Moment("stated start", row.expected_at, "due"))
+    if row.active:
+        moments.append(Moment("now", detail.server_time, "now"))
+    return _with_listeners(detail, lanes, moments=moments, summary=f"{len(detail.members)} notifications")
+
+
+def stays(row: MaintenanceRow, *, now: datetime, maintenance_id: int | None = None) -> list[Stay]:
+    """An operation's stretches, up to `now`."""
+    until = _until(row, now)
+    gone = row.began_at
+    if gone is None and row.ended_at is not None:
+        # Only its end was heard: when it began is not known.
+        return [Stay(row.first_at, max(row.ended_at, row.first_at), "quiet", "ended", maintenance_id)]
+    found = [Stay(row.first_at, min(gone or until, now), "due", "announced", maintenance_id)]
+    if gone is not None and gone <= now:
+        back = max(row.failover_at or until, gone)
+        found.append(Stay(gone, back, "busy", "node going, connections lost", maintenance_id))
+        if row.failover_at is not None and until > row.failover_at:
+            found.append(Stay(row.failover_at, until, "good", "failed over, replica not back", maintenance_id))
+    return found if found[0].end > row.first_at else found[1:]
+
+
+def _until(row: MaintenanceRow, now: datetime) -> datetime:
+    if row.ended_at is not None:
+        return row.ended_at
+    if row.active:
+        return now
+    if row.status is MaintenanceStatus.NEVER_STARTED and row.expected_at is not None:
+        return row.expected_at
+    return row.last_at
+
+
+def _with_listeners(
+    detail: CacheDetail | MaintenanceDetail, lanes: Sequence[Row], *, moments: Iterable[Moment], summary: str
+) -> Picture:
+    """The lanes, below them one for each machine that told whether it listens."""
+    machines: dict[int, list[Stretch]] = defaultdict(list)
+    for one in detail.stretches:
+        machines[one.machine.id].append(one)
+    listeners = [
+        Row(
+            found[0].machine.resource_name,
+            [Stay(one.begin, one.end, "ear" if one.listening else "bad", look_of(one).label) for one in found],
+            machine_id,
+        )
+        for machine_id, found in list(machines.items())[:MOST_LANES]
+    ]
+    gaps = [Stay(gap.begin, gap.end, "", "Nobody listened") for gap in detail.gaps]
+    return draw(
+        Scale(detail.begin, max(detail.end, detail.begin + timedelta(seconds=30))),
+        [*lanes, *listeners],
+        moments=moments,
+        gaps=gaps,
+        summary=f"{summary}; {len(machines)} machines told whether they listen; nobody listened {len(gaps)} times.",
+    )

@@ -1,0 +1,1 @@
+"""People on the pages: oneself, and for admins everybody."""

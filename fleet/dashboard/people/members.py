@@ -1,0 +1,119 @@
+"""Everybody, for admins: who is here, what they may, what they did."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.debug import sensitive_post_parameters
+
+from fleet.dashboard.forms import Sent, line
+from fleet.dashboard.pages import Asked, acts, known, listed, page, shown
+from fleet.domain.people import GROUPS, Right
+from fleet.operations.people import accounts
+from fleet.projections import people
+from fleet.projections.timeline import audit
+from fleet.wording.people import all_roles
+
+NOBODY = "Nobody has this name."
+
+
+class PersonForm(Sent):
+    """`scopes` has one a line, as `kind: pattern`."""
+
+    username = line(150, required=True)
+    group = forms.CharField(max_length=20)
+    scopes = forms.CharField(required=False, max_length=20_000)
+    active = forms.BooleanField(required=False)
+
+    def clean_scopes(self) -> list[tuple[str, str]]:
+        pairs = []
+        for each in self.cleaned_data["scopes"].splitlines():
+            kind, colon, pattern = each.partition(":")
+            if colon:
+                pairs.append((kind.strip().lower().replace(" ", "_"), pattern.strip()))
+            elif each.strip():
+                raise forms.ValidationError("Write one scope a line, such as name: web* or service: shop.")
+        return pairs
+
+    def said(self) -> str:
+        found = self.errors.get("scopes")
+        return str(found[0]) if found else "Enter a name of up to 150 characters, and choose a group."
+
+
+def admins_only(request: Asked) -> HttpResponse:
+    """The answer to everybody else."""
+    return render(request, "403.html", {"reason": "Managing people needs the right of an admin."}, status=403)
+
+
+@shown
+def people_page(request: Asked) -> HttpResponse:
+    return people_answer(request)
+
+
+def people_answer(request: Asked, **context: Any) -> HttpResponse:
+    if not request.rights.may(Right.ADMINISTER):
+        return admins_only(request)
+    wanted = request.GET.get("q", "").replace("\x00", "")
+    return listed(
+        request,
+        "people/list.html",
+        "people/person_rows.html",
+        lambda cursor: people.listing(cursor=cursor, q=wanted),
+        groups=GROUPS,
+        roles=all_roles(),
+        **context,
+    )
+
+
+@shown
+def person_page(request: Asked, username: str) -> HttpResponse:
+    return person_answer(request, username)
+
+
+def person_answer(request: Asked, username: str, **context: Any) -> HttpResponse:
+    if not request.rights.may(Right.ADMINISTER):
+        return admins_only(request)
+    found = known(people.detail(username=username), NOBODY)
+    return page(
+        request,
+        "people/person.html",
+        found=found,
+        scopes="\n".join(f"{scope.kind}: {scope.pattern}" for scope in found.scopes),
+        tokens=people.tokens(username=username),
+        groups=GROUPS,
+        roles=all_roles(),
+        did=audit.listing(entries=audit.AuditFilter({"person": username}).qs, size=10).results,
+        about=audit.about(username=username),
+        **context,
+    )
+
+
+@sensitive_post_parameters()
+@acts(people_answer)
+def make_person(request: Asked) -> HttpResponse:
+    values = PersonForm(request.POST).values
+    made, plain = accounts.make_person(
+        username=values["username"],
+        group=values["group"],
+        scopes=values["scopes"],
+        actor=request.actor,
+        now=request.now,
+    )
+    return person_answer(request, made.get_username(), new_password=plain)
+
+
+@acts(person_answer)
+def change_person(request: Asked, username: str) -> HttpResponse:
+    values = PersonForm({**request.POST.dict(), "username": username}).values
+    accounts.change_person(**values, actor=request.actor, now=request.now)
+    messages.success(request, "Saved. It counts from the next request on.")
+    return redirect("person", username=username)
+
+
+@sensitive_post_parameters()
+@acts(person_answer)
+def reset_password(request: Asked, username: str) -> HttpResponse:
+    plain = accounts.reset_password(username=username, actor=request.actor, now=request.now)
+    return person_answer(request, username, new_password=plain)

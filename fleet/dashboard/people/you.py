@@ -1,0 +1,106 @@
+"""Oneself: settings, tokens, password."""
+
+from datetime import timedelta
+from functools import cache
+from typing import Any
+from zoneinfo import available_timezones
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.forms import PasswordChangeForm
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.debug import sensitive_post_parameters
+
+from fleet.dashboard.forms import Sent, line
+from fleet.dashboard.pages import Asked, acts, page, reader, shown
+from fleet.operations.people import profiles, tokens
+from fleet.projections import people
+
+# How many days a token may live, as the form offers it.
+DAYS = (1, 7, 30, 90, 365)
+
+
+class ChoicesForm(Sent):
+    wrong = "Choose a time zone."
+    time_zone = line(100)
+    shortcuts = forms.BooleanField(required=False)
+
+
+class TokenForm(Sent):
+    wrong = "A token needs a name of up to 200 characters and at least one scope."
+    name = line(200, required=True)
+    scopes = forms.MultipleChoiceField(choices=[(scope, scope) for scope in tokens.SCOPES])
+    days = forms.IntegerField(min_value=1, max_value=366)
+
+
+@cache
+def zones() -> tuple[str, ...]:
+    """Every time zone that there is, by name."""
+    return tuple(sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/")))
+
+
+@shown
+def you(request: Asked) -> HttpResponse:
+    return you_answer(request)
+
+
+def you_answer(request: Asked, **context: Any) -> HttpResponse:
+    """One's own page; also the answer to a form on it that was refused, or made a token."""
+    context.pop("prefix", None)
+    return page(
+        request,
+        "people/you.html",
+        me=people.me(user_id=request.user.pk),
+        tokens=people.tokens(username=request.user.get_username()),
+        allowed=[scope for scope, right in tokens.SCOPES.items() if request.rights.may(right)],
+        days=DAYS,
+        zones=zones(),
+        **context,
+    )
+
+
+@acts(you_answer)
+def choose(request: Asked) -> HttpResponse:
+    profiles.choose(actor=request.actor, now=request.now, **ChoicesForm(request.POST).values)
+    messages.success(request, "Saved.")
+    return redirect("you")
+
+
+@sensitive_post_parameters()
+@acts(you_answer)
+def make_token(request: Asked) -> HttpResponse:
+    values = TokenForm(request.POST).values
+    _, plain = tokens.make_own_token(
+        actor=request.actor,
+        name=values["name"],
+        scopes=values["scopes"],
+        expires_in=timedelta(days=values["days"]),
+        now=request.now,
+    )
+    return you_answer(request, new_token=plain)
+
+
+@acts(you_answer)
+def end_token(request: Asked, prefix: str) -> HttpResponse:
+    token = tokens.end_token(prefix=prefix, actor=request.actor, now=request.now)
+    messages.success(request, f"The token “{token.name}” has ended.")
+    if token.user_id != request.user.pk:
+        return redirect("person", username=token.user.get_username())
+    return redirect("you")
+
+
+@sensitive_post_parameters()
+@reader
+def password(request: Asked) -> HttpResponse:
+    """Django's own form: it wants the old one and looks at the new one."""
+    who, sent = request.user, request.method == "POST"
+    form = PasswordChangeForm(who, request.POST or None)
+    if sent and form.is_valid():
+        profiles.set_own_password(actor=request.actor, password=form.cleaned_data["new_password1"], now=request.now)
+        # This session stays; every other one of theirs ends.
+        update_session_auth_hash(request, who)
+        messages.success(request, "Your password has been changed. Your other sessions have ended.")
+        return redirect("you")
+    return page(request, "people/password.html", status=422 if sent else 200, form=form)

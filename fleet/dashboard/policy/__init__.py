@@ -1,0 +1,1 @@
+"""Rules and no-approval windows on the pages."""

@@ -1,0 +1,115 @@
+"""Availability sets: their list, the page of one, and the forms that name it, merge it and ask for a second person."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+
+from fleet.dashboard.forms import Sent, line
+from fleet.dashboard.pages import HISTORY_SIZE, PAGE_SIZE, Asked, acts, history, known, listed, page, shown
+from fleet.domain import drills
+from fleet.domain.people import Right
+from fleet.domain.sets import NAMED_KINDS
+from fleet.operations.sets import names
+from fleet.projections import sets
+from fleet.projections.filters import SetFilter
+from fleet.projections.timeline import entries
+from fleet.wording import sets as wording
+
+KINDS = [(kind, wording.KINDS[kind]) for kind in NAMED_KINDS]
+DRILL_FORM = {
+    "kinds": drills.KINDS,
+    "type": drills.DEFAULT_TYPE,
+    "notice": drills.NOTICE_SECONDS,
+    "duration": drills.DURATION_SECONDS,
+    "notice_seconds": drills.DEFAULT_NOTICE_SECONDS,
+    "duration_seconds": drills.DEFAULT_DURATION_SECONDS,
+}
+
+
+class SetNameForm(Sent):
+    wrong = "A set needs a name of up to 200 characters and one of the kinds."
+    name = line(200, required=True)
+    kind = forms.ChoiceField(choices=KINDS)
+    service = line(200)
+
+
+class MergeForm(Sent):
+    wrong = "Choose the set that remains."
+    into = forms.IntegerField(min_value=1)
+
+
+class SecondPersonForm(Sent):
+    second_person = forms.BooleanField(required=False)
+
+
+@shown
+def set_list(request: Asked) -> HttpResponse:
+    filters = SetFilter(request.GET)
+    return listed(
+        request,
+        "sets/list.html",
+        "sets/set_rows.html",
+        lambda cursor: sets.listing(now=request.now, sets=filters.qs, cursor=cursor, size=PAGE_SIZE),
+        filters=filters,
+    )
+
+
+@shown
+def set_page(request: Asked, set_id: int) -> HttpResponse:
+    return set_answer(request, set_id)
+
+
+def set_answer(request: Asked, set_id: int, **context: Any) -> HttpResponse:
+    """The set's page; also the answer to a form that was refused, which explains itself on it."""
+    found = known(sets.detail(set_id=set_id, now=request.now), "No availability set has this number.")
+    home = found.set.id
+    if request.rights.may(Right.APPROVE):
+        context["drill_form"] = DRILL_FORM
+    if request.rights.may(Right.ADMINISTER):
+        context |= {"kinds": KINDS, "merge_targets": sets.merge_targets(set_id=home)}
+    return page(
+        request,
+        "sets/page.html",
+        {
+            "sets/set_body.html": dict,
+            "timeline/history.html": lambda: history(
+                entries.for_set(set_id=home, cursor=None, size=HISTORY_SIZE), set=home
+            ),
+        },
+        detail=found,
+        **context,
+    )
+
+
+@acts(set_answer)
+def name_set(request: Asked, set_id: int) -> HttpResponse:
+    values = SetNameForm(request.POST).values
+    row = names.name_set(
+        set_id=set_id,
+        actor=request.actor,
+        now=request.now,
+        name=values["name"],
+        kind=values["kind"],
+        service=values["service"] or None,
+    )
+    messages.success(request, f"This set is now called “{row.name}”.")
+    return redirect("set", set_id=set_id)
+
+
+@acts(set_answer)
+def merge_set(request: Asked, set_id: int) -> HttpResponse:
+    into = MergeForm(request.POST).values["into"]
+    row = names.merge_sets(set_id=set_id, into=into, actor=request.actor, now=request.now)
+    messages.success(request, f"Merged: “{row.name}” remains.")
+    return redirect("set", set_id=row.pk)
+
+
+@acts(set_answer)
+def ask_for_second(request: Asked, set_id: int) -> HttpResponse:
+    wanted = SecondPersonForm(request.POST).values["second_person"]
+    names.name_set(set_id=set_id, actor=request.actor, now=request.now, second_person=wanted)
+    messages.success(request, f"Approving here now takes {'always a second person' if wanted else 'one person'}.")
+    return redirect("set", set_id=set_id)

@@ -1,0 +1,62 @@
+"""The fleet's timeline; the audit of what people and rules did, on a page and as files."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from django.http import HttpResponse, StreamingHttpResponse
+
+from fleet.dashboard.pages import PAGE_SIZE, Asked, listed, shown
+from fleet.projections.filters import EntryFilter
+from fleet.projections.timeline import audit, entries
+from fleet.wording.looks import ENTRY_LOOKS
+from fleet.wording.say import recorded
+from fleet.wording.timeline import VIAS, kinds_named
+
+
+@shown
+def fleet_timeline(request: Asked) -> HttpResponse:
+    found = EntryFilter(request.GET).qs
+    return listed(
+        request,
+        "timeline/page.html",
+        "timeline/entry_rows.html",
+        lambda cursor: entries.fleet(entries=found, cursor=cursor, size=PAGE_SIZE),
+    )
+
+
+@shown
+def audit_page(request: Asked) -> HttpResponse:
+    """Who did what, through what and why. The filters stand in the address."""
+    filters = audit.AuditFilter(request.GET, kinds_named=kinds_named)
+    query = request.GET.copy()
+    query.pop("cursor", None)
+    return listed(
+        request,
+        "timeline/audit.html",
+        "timeline/audit_rows.html",
+        lambda cursor: audit.listing(entries=filters.qs, cursor=cursor, size=PAGE_SIZE),
+        wrong=[str(filters.filters[name].label) for name in (filters.errors or {})],
+        kinds=sorted(((kind.value, look.label) for kind, look in ENTRY_LOOKS.items()), key=lambda pair: pair[1]),
+        vias=VIAS,
+        export=query.urlencode(),
+        filtered=any(request.GET.get(name) for name in filters.filters),
+    )
+
+
+@shown
+def audit_csv(request: Asked) -> StreamingHttpResponse:
+    return _file(request, partial(audit.csv_lines, text=recorded), "text/csv; charset=utf-8", "audit.csv")
+
+
+@shown
+def audit_jsonl(request: Asked) -> StreamingHttpResponse:
+    return _file(request, partial(audit.json_lines, text=recorded), "application/jsonl", "audit.jsonl")
+
+
+def _file(request: Asked, lines: Callable[[Any], Iterator[str]], kind: str, name: str) -> StreamingHttpResponse:
+    """All rows of the page's own filter, made while they are sent."""
+    found = audit.AuditFilter(request.GET, kinds_named=kinds_named).qs
+    return StreamingHttpResponse(
+        lines(found), content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )

@@ -1,0 +1,93 @@
+"""Waves: their list, the page of one, beginning and stopping it."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+
+from fleet.dashboard.forms import CommentForm, line
+from fleet.dashboard.pages import Asked, acts, known, listed, page, reader, refused, shown
+from fleet.domain.refused import Refused
+from fleet.operations.waves import begin, end
+from fleet.projections import waves
+
+
+class BeginWaveForm(CommentForm):
+    """Where the events of a wave come from, and what is said about it; the events themselves are a list of boxes."""
+
+    wrong = "The comment and the reason may have up to 2,000 characters."
+    service = line(200)
+    set = forms.IntegerField(required=False, min_value=1, max_value=2**63 - 1)
+    reason = line()
+
+
+@shown
+def wave_list(request: Asked) -> HttpResponse:
+    return listed(
+        request,
+        "waves/list.html",
+        "waves/wave_rows.html",
+        lambda cursor: waves.listing(now=request.now, cursor=cursor, size=25),
+    )
+
+
+@shown
+def wave_page(request: Asked, wave_id: int) -> HttpResponse:
+    return wave_answer(request, wave_id)
+
+
+def wave_answer(request: Asked, wave_id: int, **context: Any) -> HttpResponse:
+    """The wave's page; also the answer to a stop that was refused."""
+    found = known(waves.detail(wave_id=wave_id, now=request.now), "No wave has this number.")
+    return page(request, "waves/page.html", {"waves/wave_body.html": dict}, wave=found, **context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@reader
+def begin_wave(request: Asked) -> HttpResponse:
+    """Choose the events of a service (`?service=`) or a set (`?set=`), then begin."""
+    sent = request.POST if request.method == "POST" else request.GET
+    form = BeginWaveForm(sent)
+    context: dict[str, Any] = {"sent": sent}
+    if request.method == "POST":
+        try:
+            reason = form.values["reason"]
+            wave = begin.begin(
+                by=request.user,
+                via="page",
+                comment=form.values["comment"],
+                events=request.POST.getlist("events"),
+                overrides=dict.fromkeys(request.POST.getlist("override"), reason) if reason else {},
+                now=request.now,
+            )
+        except Refused as error:
+            context |= refused(error) | {"takes_reason": _takes_reason(error)}
+        else:
+            messages.success(request, "The wave has begun.")
+            return redirect("wave", wave_id=wave.pk)
+    place = form.cleaned_data if form.is_valid() else {}
+    service, set_id = str(place.get("service", "")), place.get("set")
+    found = waves.candidates(now=request.now, service=service, set_id=set_id)
+    chosen = set(request.POST.getlist("events")) if request.method == "POST" else {one.event_id for one in found}
+    return page(request, "waves/begin.html", candidates=found, chosen=chosen, service=service, set_id=set_id, **context)
+
+
+def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
+    """The guards, each once, that a reason would overcome at every event that was refused."""
+    known: dict[str, dict[str, Any]] = {}
+    for event in refusal.details.get("events", []):
+        for guard in event.get("guards", []):
+            if guard["needs"] == "reason" or guard["overridable"]:
+                known[guard["code"]] = guard
+    return list(known.values())
+
+
+@acts(wave_answer)
+def stop_wave(request: Asked, wave_id: int) -> HttpResponse:
+    reason = CommentForm(request.POST).values["comment"]
+    end.stop(wave_id=wave_id, by=request.user, via="page", reason=reason, now=request.now)
+    messages.success(request, "Stopped. What waited is withdrawn; what is on its way goes on.")
+    return redirect("wave", wave_id=wave_id)

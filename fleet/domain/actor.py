@@ -1,0 +1,79 @@
+"""Who acts: one value through every operation, from the edge to the timeline."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from fleet.domain.reason import Reason
+
+# Where the META of a request keeps its id, for the actor that edges make of it.
+REQUEST_ID = "drydock.request_id"
+
+
+class ActorKind(StrEnum):
+    """`person`: by page, API or command line with a name; `rule`: a standing decision; `machine`: an agent; `azure`;
+    `command`: whoever may run commands on the server; `drydock`: the backend by itself.
+    """
+
+    PERSON = "person"
+    RULE = "rule"
+    MACHINE = "machine"
+    AZURE = "azure"
+    COMMAND = "command"
+    DRYDOCK = "drydock"
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acts, of what kind, through what, and why.
+
+    `person` is the account behind a person's act (None for every other kind), `rule` the rule's row with its
+    `wording`. `via` is `page`, `api`, `rule`, `command`, `agent` or `relay`. `token_name` names the token that the call
+    carried, `request_id` and `address` the request.
+    """
+
+    kind: ActorKind
+    name: str
+    via: str
+    person: Any = None
+    rule: Any = None
+    wording: Reason | str = ""
+    token_name: str = ""
+    why: str = ""
+    request_id: str = ""
+    address: str = ""
+
+    def because(self, why: str) -> "Actor":
+        """The same with a reason."""
+        return replace(self, why=why)
+
+
+DRYDOCK = Actor(ActorKind.DRYDOCK, "Drydock", "relay")
+AZURE = Actor(ActorKind.AZURE, "Azure", "agent")
+COMMAND_LINE = Actor(ActorKind.COMMAND, "the command line", "command")
+
+
+def machine(name: str) -> Actor:
+    """The agent of the machine of this resource name."""
+    return Actor(ActorKind.MACHINE, name, "agent")
+
+
+def person(
+    account: Any, via: str, *, token_name: str = "", why: str = "", request_id: str = "", address: str = ""
+) -> Actor:
+    """A person, by the account behind the page, the call or the command."""
+    return Actor(
+        ActorKind.PERSON,
+        account.get_username(),
+        via,
+        person=account,
+        token_name=token_name,
+        why=why,
+        request_id=request_id,
+        address=address,
+    )
+
+
+def rule(row: Any, wording: Reason | str) -> Actor:
+    """A rule, by its row."""
+    return Actor(ActorKind.RULE, f"rule: {row.name}", "rule", rule=row, wording=wording)

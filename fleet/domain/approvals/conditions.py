@@ -1,0 +1,92 @@
+"""When an approval goes to Azure: now, or once its condition is met. Pure: the caller carries the step out."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from fleet.domain.approvals.guards import EventFacts, guards, hit_machines, without
+from fleet.domain.reason import Reason
+from fleet.domain.states import ApprovalState, EventStatus
+
+
+class When(StrEnum):
+    """`now`; once every machine in `Resources` is `prepared`; at a `time`; when it is its `turn` in a wave."""
+
+    NOW = "now"
+    PREPARED = "prepared"
+    TIME = "time"
+    TURN = "turn"
+
+
+# Guards that a decision for later need not override at once: when it goes, they are asked again.
+LATER: dict[When, tuple[str, ...]] = {
+    When.PREPARED: ("not-prepared", "hook-failed"),
+    When.TURN: ("set-in-flight", "service-in-flight", "not-prepared"),
+}
+
+
+class Wait(StrEnum):
+    STAY = "stay"
+    GRANT = "grant"
+    LAPSE = "lapse"
+    VOID = "void"
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """What to do with an approval that waits, and why."""
+
+    do: Wait
+    reason: Reason
+
+
+def not_ready(facts: EventFacts) -> list[str]:
+    """The names in `Resources` that are not prepared; machines without an agent never are."""
+    ready = {machine.name.lower() for machine in hit_machines(facts) if machine.ready}
+    return [name for name in facts.resources if name.lower() not in ready]
+
+
+def waits_for(when: When, due_at: datetime | None) -> Reason:
+    """What a decision for later waits for, as far as that is known without its event."""
+    return Reason(f"waits-for-{when.value}", **({"due_at": due_at} if when is When.TIME else {}))
+
+
+def met(when: When, facts: EventFacts, *, due_at: datetime | None, may_go: bool, now: datetime) -> tuple[bool, Reason]:
+    """Whether the condition is met, with what it waits for or why it is met. `may_go`: its wave lets it."""
+    if when is When.PREPARED and (missing := not_ready(facts)):
+        return False, Reason("waits-for-machines", machines=missing)
+    waits = (when is When.TIME and due_at is not None and due_at > now) or (when is When.TURN and not may_go)
+    if waits:
+        return False, waits_for(when, due_at)
+    return True, Reason(f"met-{when.value}", **({"due_at": due_at} if when is When.TIME else {}))
+
+
+def next_wait(
+    *,
+    state: ApprovalState,
+    when: When,
+    facts: EventFacts,
+    overridden: frozenset[str],
+    due_at: datetime | None,
+    may_go: bool,
+    now: datetime,
+) -> Waited:
+    """What becomes of an approval in PROPOSED or WAITING. `overridden` are the codes of guards that were dealt with.
+
+    Before it goes, the guards are asked again: one that nobody has dealt with keeps it waiting until NotBefore.
+    """
+    if facts.status is EventStatus.STARTED:
+        return Waited(Wait.VOID, Reason("started-before-sent"))
+    if facts.status is EventStatus.ENDED:
+        return Waited(Wait.VOID, Reason("ended-before-sent"))
+    if facts.not_before is not None and facts.not_before <= now:
+        return Waited(Wait.LAPSE, Reason("lapsed-waiting", proposed=state is ApprovalState.PROPOSED))
+    if state is ApprovalState.PROPOSED:
+        return Waited(Wait.STAY, Reason("waits-for-second"))
+    is_met, reason = met(when, facts, due_at=due_at, may_go=may_go, now=now)
+    if not is_met:
+        return Waited(Wait.STAY, reason)
+    against = without(guards(facts, now=now), overridden | {"already-decided"})
+    if against:
+        return Waited(Wait.STAY, Reason("kept-by-guard", reason=reason, guard=against[0].sentence))
+    return Waited(Wait.GRANT, reason)

@@ -1,0 +1,258 @@
+"""Guards: each one reason why an event should not be approved right now.
+
+One list for every door: the preview shows it, the form and the API enforce it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from fleet.domain.events.types import LOSING_TYPES
+from fleet.domain.intake.preparation import Prepared
+from fleet.domain.people import PROVISIONAL, Place
+from fleet.domain.reason import Reason
+from fleet.domain.states import EventStatus, Presence
+
+
+class Need(StrEnum):
+    """What a guard asks for: nothing but to be read, a reason, a second person, or it blocks."""
+
+    NOTE = "note"
+    REASON = "reason"
+    SECOND = "second"
+    BLOCKS = "blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """One machine of the event's set, as far as deciding goes. `lists_it`: its newest document lists the event.
+
+    `told_until` is its last good poll of which everything is here: what it wrote down before that, it has delivered.
+    `prepared` is what its hooks said of this event, `failed_hook` the first that failed.
+    """
+
+    machine_id: int
+    name: str
+    presence: Presence
+    lists_it: bool = False
+    spelled: str = ""
+    last_heard_at: datetime | None = None
+    told_until: datetime | None = None
+    prepared: Prepared = Prepared.UNKNOWN
+    failed_hook: str = ""
+    fault_domain: int | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.presence is Presence.LIVE
+
+    @property
+    def ready(self) -> bool:
+        """Its prepare hooks succeeded, or it has none and is live."""
+        return self.prepared is Prepared.PREPARED or (self.prepared is Prepared.NOTHING and self.live)
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFacts:
+    """A live approval of the event. `by_rule`: no person has decided yet."""
+
+    approval_id: int
+    state: str
+    by: str
+    at: datetime | None
+    by_rule: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OtherEvent:
+    """Another open event of the same set or service. `in_flight`: started, or its approval is on its way."""
+
+    event_id: str
+    set_id: int
+    set_name: str
+    in_flight: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HoldFacts:
+    """Somebody wants this event to run by itself."""
+
+    by: str
+    at: datetime
+    reason: Reason | str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFacts:
+    """A no-approval window that is open now for this event's set."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventFacts:
+    """Everything that guards, rules and the relay judge about one event.
+
+    `machines` are those of the event's set that are not revoked; `other_open` the ids of other open events of the set,
+    `others` those of its set and service with how far they are. Drills see drills only, real events real ones.
+    """
+
+    event_id: str
+    status: EventStatus
+    event_type: str
+    version: int
+    not_before: datetime | None
+    resources: tuple[str, ...]
+    set_id: int
+    set_kind: str
+    set_name: str
+    machines: tuple[MachineFacts, ...] = ()
+    decision: DecisionFacts | None = None
+    other_open: tuple[str, ...] = field(default=())
+    others: tuple[OtherEvent, ...] = ()
+    source: str = ""
+    duration_seconds: int | None = None
+    first_seen_at: datetime | None = None
+    started_at: datetime | None = None
+    set_service: str = ""
+    set_resource_group: str = ""
+    second_person: bool = False
+    hold: HoldFacts | None = None
+    windows: tuple[WindowFacts, ...] = ()
+    drill: bool = False
+
+    @property
+    def place(self) -> Place:
+        return Place(self.set_kind, self.set_name, self.set_service, self.set_resource_group)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`code` is stable, `values` are what its sentence names. `overridable`: an approver may override a guard that
+    blocks, with a reason; any other that blocks nobody may.
+    """
+
+    code: str
+    needs: Need
+    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    overridable: bool = False
+
+    @property
+    def sentence(self) -> Reason:
+        """What it says."""
+        return Reason(self.code, **self.values)
+
+    @property
+    def blocks(self) -> bool:
+        return self.needs is Need.BLOCKS
+
+    @property
+    def takes_reason(self) -> bool:
+        """Whether it is overridden by a reason."""
+        return self.needs is Need.REASON or (self.blocks and self.overridable)
+
+
+def hit_machines(facts: EventFacts) -> list[MachineFacts]:
+    """The known machines that `Resources` names; of several with one name the one heard last."""
+    by_name: dict[str, MachineFacts] = {}
+    for machine in facts.machines:
+        known = by_name.get(machine.name.lower())
+        if known is None or _heard(machine) > _heard(known):
+            by_name[machine.name.lower()] = machine
+    return [by_name[name.lower()] for name in facts.resources if name.lower() in by_name]
+
+
+def _heard(machine: MachineFacts) -> tuple[bool, float]:
+    at = machine.last_heard_at
+    return (at is not None, at.timestamp() if at else 0.0)
+
+
+def who_is_asked(facts: EventFacts) -> list[MachineFacts]:
+    """Live machines whose newest document lists the event: those in `Resources` as listed, then the others by name."""
+    hit = hit_machines(facts)
+    named = {machine.machine_id for machine in hit}
+    others = sorted(
+        (m for m in facts.machines if m.machine_id not in named), key=lambda m: (m.name.lower(), m.machine_id)
+    )
+    return [m for m in [*hit, *others] if m.live and m.lists_it]
+
+
+# Guards whose reason a rule may give in advance.
+ACCEPTABLE = ("lost-for-good", "not-prepared", "hook-failed", "no-approval-window", "service-in-flight")
+# Guards that a person overrides with a reason, the first only with the right of an approver.
+TAKE_REASONS = ("set-in-flight", "held", *ACCEPTABLE)
+
+
+def guards(facts: EventFacts, *, now: datetime, expected_version: int | None = None) -> list[Guard]:
+    """Every reason against approving now, those that block first, then by what they need."""
+    found = [*_impossible(facts, now, expected_version)]
+    if facts.status is EventStatus.SCHEDULED:
+        found += [*_in_flight(facts), *_second(facts), *_reasons(facts), *_notes(facts)]
+    order = list(reversed(Need))
+    return sorted(found, key=lambda guard: (order.index(guard.needs), guard.overridable))
+
+
+def without(found: Collection[Guard], codes: Collection[str]) -> list[Guard]:
+    """The guards that still ask for something once those of these codes are overridden."""
+    return [guard for guard in found if guard.needs is not Need.NOTE and guard.code not in codes]
+
+
+def _impossible(facts: EventFacts, now: datetime, expected_version: int | None) -> Iterator[Guard]:
+    decided = facts.decision
+    if decided is not None:
+        values = {"by": decided.by, "at": decided.at, "state": decided.state}
+        yield Guard("already-decided", Need.BLOCKS, values)
+    if facts.status is not EventStatus.SCHEDULED:
+        yield Guard("event-not-open", Need.BLOCKS, {"status": facts.status.value})
+    elif facts.not_before is not None and facts.not_before <= now:
+        yield Guard("too-late", Need.BLOCKS)
+    if expected_version is not None and expected_version != facts.version:
+        yield Guard("version-changed", Need.BLOCKS)
+    if facts.status is EventStatus.SCHEDULED and not who_is_asked(facts):
+        yield Guard("no-live-machine", Need.BLOCKS)
+
+
+def _in_flight(facts: EventFacts) -> Iterator[Guard]:
+    here = [other for other in facts.others if other.in_flight and other.set_id == facts.set_id]
+    there = {other.set_name for other in facts.others if other.in_flight and other.set_id != facts.set_id}
+    if here:
+        yield Guard("set-in-flight", Need.BLOCKS, {"count": len(here)}, overridable=True)
+    if there:
+        yield Guard("service-in-flight", Need.REASON, {"service": facts.set_service, "sets": sorted(there)})
+
+
+def _second(facts: EventFacts) -> Iterator[Guard]:
+    if facts.second_person:
+        yield Guard("set-wants-second", Need.SECOND)
+    hit = {machine.machine_id for machine in hit_machines(facts)}
+    live = [machine for machine in facts.machines if machine.live]
+    if hit and live and all(machine.machine_id in hit for machine in live):
+        pauses, only = facts.event_type == "Freeze", len(facts.machines) == 1
+        needs = Need.NOTE if pauses or only else Need.SECOND
+        yield Guard("last-live-machines", needs, {"pauses": pauses, "only": only})
+
+
+def _reasons(facts: EventFacts) -> Iterator[Guard]:
+    hold, hit = facts.hold, hit_machines(facts)
+    if hold is not None:
+        yield Guard("held", Need.REASON, {"by": hold.by, "at": hold.at, "reason": hold.reason})
+    for window in facts.windows:
+        yield Guard("no-approval-window", Need.REASON, {"name": window.name, "reason": window.reason})
+    if facts.event_type in LOSING_TYPES:
+        yield Guard("lost-for-good", Need.REASON, {"event_type": facts.event_type})
+    failed = [[machine.name, machine.failed_hook] for machine in hit if machine.prepared is Prepared.FAILED]
+    if failed:
+        yield Guard("hook-failed", Need.REASON, {"machines": failed})
+    preparing = [machine.name for machine in hit if machine.prepared is Prepared.PREPARING]
+    if preparing:
+        yield Guard("not-prepared", Need.REASON, {"machines": preparing})
+
+
+def _notes(facts: EventFacts) -> Iterator[Guard]:
+    if facts.other_open:
+        yield Guard("other-open-event", Need.NOTE, {"count": len(facts.other_open)})
+    if facts.set_kind == PROVISIONAL:
+        yield Guard("unnamed-set", Need.NOTE)

@@ -1,0 +1,247 @@
+"""Operations on a cache, out of the notifications of one (cache, shard). Pure: any order and repeats give the same.
+
+Notifications get lost (the subscriber's own connection is cut between Start and FailoverComplete), so an operation
+makes sense from any subset of them. Times come from the notifications; what time alone brings is judged by `status_of`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from fleet.domain.caches.notifications import TYPES, NotificationType
+
+# A node may go this much earlier than Scheduled says.
+EARLY = timedelta(minutes=3)
+# Scheduled comes up to this much ahead; without a start time it is all that is known of it.
+NOTICE = timedelta(minutes=15)
+# How far two statements of a start may lie apart and mean the same.
+SAME_START = timedelta(minutes=10)
+# Announced and nothing followed until this long after its start: it never started.
+NEVER_STARTED_AFTER = timedelta(minutes=15)
+# Nothing more was heard for this long: the end was not seen.
+END_NOT_SEEN_AFTER = timedelta(minutes=30)
+# What is heard this long after an operation's last notification is about another one.
+LONGEST = timedelta(hours=3)
+# How far the order in which things were heard may be wrong.
+SLACK = timedelta(seconds=60)
+
+
+class MaintenanceStatus(StrEnum):
+    ANNOUNCED = "ANNOUNCED"
+    STARTING = "STARTING"
+    UNDER_WAY = "UNDER_WAY"
+    FAILED_OVER = "FAILED_OVER"
+    ENDED = "ENDED"
+    END_NOT_SEEN = "END_NOT_SEEN"
+    NEVER_STARTED = "NEVER_STARTED"
+
+
+ACTIVE = (
+    MaintenanceStatus.ANNOUNCED,
+    MaintenanceStatus.STARTING,
+    MaintenanceStatus.UNDER_WAY,
+    MaintenanceStatus.FAILED_OVER,
+)
+
+
+def shard_of(*, ssl_port: int | None, non_ssl_port: int | None, divisor: int) -> int | None:
+    """The shard of a node by its ports; None where neither is stated or in the caches' ranges."""
+    for port, base in ((ssl_port, 15000), (non_ssl_port, 13000)):
+        if port is not None and base <= port < base + 1000:
+            return (port - base) // max(1, divisor)
+    return None
+
+
+ORDER = {
+    NotificationType.SCHEDULED: 0,
+    NotificationType.STARTING: 1,
+    NotificationType.START: 2,
+    NotificationType.FAILOVER_COMPLETE: 3,
+    NotificationType.SCALE_COMPLETE: 4,
+    NotificationType.ENDED: 5,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One notification as it is needed here: `key` tells it from others, `at` is when it was first heard."""
+
+    key: str
+    type: str | None
+    at: datetime
+    start_time: datetime | None = None
+    is_replica: bool | None = None
+    port: int | None = None
+
+    @property
+    def kind(self) -> NotificationType | None:
+        return TYPES.get(self.type.lower()) if self.type else None
+
+    @property
+    def order(self) -> tuple[datetime, int, str]:
+        return (self.at, ORDER[self.kind] if self.kind else len(ORDER), self.key)
+
+    @property
+    def moment(self) -> datetime:
+        """When it says that something happens."""
+        if self.start_time is not None:
+            return self.start_time
+        return self.at + NOTICE if self.kind is NotificationType.SCHEDULED else self.at
+
+
+@dataclass(slots=True)
+class Operation:
+    """One maintenance. `node_port` is the node it is about, `partner_port` the one that was promoted.
+
+    `expected_at` is when it begins as far as was stated: Starting counts over Scheduled, whose time is approximate.
+    Each `…_at` is when that notification was first heard; `ended_at` is the end that Ended states, else when it was
+    heard.
+    `was_replica` is the node's role before, `is_replica` after.
+    """
+
+    members: list[Heard] = field(default_factory=list)
+    node_port: int | None = None
+    partner_port: int | None = None
+    expected_at: datetime | None = None
+    approximate: bool = False
+    scheduled_at: datetime | None = None
+    starting_at: datetime | None = None
+    start_at: datetime | None = None
+    failover_at: datetime | None = None
+    scaled_at: datetime | None = None
+    ended_at: datetime | None = None
+    was_replica: bool | None = None
+    is_replica: bool | None = None
+
+    @property
+    def first_at(self) -> datetime:
+        return self.members[0].at
+
+    @property
+    def last_at(self) -> datetime:
+        return max(member.at for member in self.members)
+
+    @property
+    def began_at(self) -> datetime | None:
+        """When the node was taken, as far as it is known; Starting's time is off by a few seconds at most."""
+        if self.start_at is not None:
+            return self.start_at
+        if self.starting_at is not None:
+            return self.expected_at
+        return self.failover_at
+
+    @property
+    def swapped(self) -> bool:
+        """A primary was hit, so its replica is the primary now."""
+        return self.failover_at is not None or (self.was_replica is False and self.is_replica is True)
+
+    def concerns(self, heard: Heard) -> bool:
+        """Whether this notification can be about this operation."""
+        kind = heard.kind
+        if kind is None:
+            return heard.at - self.last_at <= NOTICE
+        partner = kind in (NotificationType.FAILOVER_COMPLETE, NotificationType.SCALE_COMPLETE)
+        if not partner and None not in (heard.port, self.node_port) and heard.port != self.node_port:
+            return False
+        if kind is NotificationType.ENDED:
+            if self.ended_at is not None:
+                return abs(heard.moment - self.ended_at) <= SLACK
+            begins = self.expected_at or self.first_at
+            return begins - EARLY - SLACK <= heard.moment and heard.at - max(begins, self.last_at) <= LONGEST
+        if kind is NotificationType.SCALE_COMPLETE:
+            return self.ended_at is None and heard.at - self.last_at <= LONGEST
+        # What is over does not begin again: later notifications are about the next operation.
+        over = self.failover_at or self.scaled_at
+        if self.ended_at is not None and heard.at > self.ended_at + SLACK:
+            return kind is not NotificationType.FAILOVER_COMPLETE and heard.start_time == self.expected_at is not None
+        if kind is NotificationType.FAILOVER_COMPLETE:
+            begins = self.expected_at or self.first_at
+            return begins - EARLY - SLACK <= heard.at <= max(begins, self.last_at) + END_NOT_SEEN_AFTER
+        if over is not None and heard.moment > over + SLACK:
+            return False
+        if kind is NotificationType.START:
+            if self.start_at is not None and heard.at - self.start_at > SAME_START:
+                return False
+            begins = self.expected_at or self.first_at
+            return begins - EARLY - SLACK <= heard.at <= begins + NEVER_STARTED_AFTER
+        return self.expected_at is None or abs(heard.moment - self.expected_at) <= SAME_START
+
+    def distance(self, heard: Heard) -> tuple[bool, timedelta]:
+        """How well it fits; the smallest wins."""
+        return (heard.port != self.node_port, abs(heard.moment - (self.expected_at or self.last_at)))
+
+    def take(self, heard: Heard) -> None:
+        """Add a notification; they come in the order in which they were heard."""
+        self.members.append(heard)
+        kind = heard.kind
+        if kind is None:
+            return
+        if kind is NotificationType.FAILOVER_COMPLETE:
+            self.failover_at = self.failover_at or heard.at
+            if heard.port is not None and heard.port != self.node_port:
+                self.partner_port = heard.port
+            return
+        if kind is NotificationType.SCALE_COMPLETE:
+            self.scaled_at = self.scaled_at or heard.at
+            return
+        if self.node_port is None:
+            self.node_port = heard.port
+        if kind is NotificationType.ENDED:
+            self.ended_at = self.ended_at or heard.moment
+            if heard.is_replica is not None:
+                self.is_replica = heard.is_replica
+            return
+        if self.was_replica is None:
+            self.was_replica = heard.is_replica
+        if kind is NotificationType.SCHEDULED:
+            self.scheduled_at = self.scheduled_at or heard.at
+            if self.starting_at is None:
+                self.expected_at, self.approximate = heard.moment, True
+        elif kind is NotificationType.STARTING:
+            self.starting_at = self.starting_at or heard.at
+            self.expected_at, self.approximate = heard.start_time or self.expected_at or heard.moment, False
+        else:
+            self.start_at = self.start_at or heard.at
+
+
+def operations_of(heard: Iterable[Heard]) -> list[Operation]:
+    """The operations on one (cache, shard), by when they were first heard of. A type that is not documented joins an
+    operation and never makes one.
+    """
+    found: list[Operation] = []
+    for one in sorted(set(heard), key=lambda heard: heard.order):
+        fitting = [operation for operation in found if operation.concerns(one)]
+        if fitting:
+            min(fitting, key=lambda operation: operation.distance(one)).take(one)
+        elif one.kind is not None:
+            operation = Operation()
+            operation.take(one)
+            found.append(operation)
+    return found
+
+
+def status_of(operation: Operation, *, now: datetime) -> MaintenanceStatus:
+    """Where the operation stands now. None of them stays open for ever."""
+    if operation.ended_at is not None:
+        return MaintenanceStatus.ENDED
+    begun = operation.starting_at or operation.start_at or operation.failover_at
+    if begun is None:
+        if operation.scheduled_at is None:
+            # Nodes were added or removed: the notification of it is all there is.
+            return MaintenanceStatus.ENDED
+        expected = operation.expected_at or operation.scheduled_at + NOTICE
+        over = now > expected + NEVER_STARTED_AFTER
+        if operation.scaled_at is not None:
+            return MaintenanceStatus.ENDED
+        return MaintenanceStatus.NEVER_STARTED if over else MaintenanceStatus.ANNOUNCED
+    last = max(operation.last_at, operation.began_at or begun)
+    if operation.scaled_at is not None:
+        return MaintenanceStatus.ENDED
+    if now > last + END_NOT_SEEN_AFTER:
+        return MaintenanceStatus.END_NOT_SEEN
+    if operation.failover_at is not None:
+        return MaintenanceStatus.FAILED_OVER
+    if operation.start_at is not None or (operation.began_at is not None and now >= operation.began_at):
+        return MaintenanceStatus.UNDER_WAY
+    return MaintenanceStatus.STARTING

@@ -1,0 +1,197 @@
+"""An event's state, computed from what the machines of its set say of it.
+
+Pure: the same witnesses and the same `now` give the same result, whatever the order in which reports arrived.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from fleet.domain.events.stated import NOT_STATED, Stated
+from fleet.domain.events.types import DELETING_TYPES
+from fleet.domain.states import Certainty, EndedAs, EventStatus, Presence
+
+# What the database's integers hold: 68 years. A NotBefore in the year 9999 is odd, but no reason to keep nothing.
+MOST_SECONDS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class MergedListing(Stated):
+    """One event as one machine listed it, merged from its documents; the columns of a sighting. Times are corrected,
+    in UTC.
+    """
+
+    first_at: datetime
+    listed_at: datetime
+    started_at: datetime | None = None
+    listed_incarnation: int | None = None
+    spelled: str = ""
+    status: str = ""
+    gone_at: datetime | None = None
+    gone_incarnation: int | None = None
+    foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """One machine of the event's set: how present it is, its last good poll, and its listing, if it ever listed it."""
+
+    machine_id: int
+    name: str
+    presence: Presence
+    last_poll_at: datetime | None = None
+    listing: MergedListing | None = None
+    update_domain: int | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.presence is Presence.LIVE
+
+    @property
+    def lists_it(self) -> bool:
+        return self.listing is not None and not self.listing.foreign and self.listing.gone_at is None
+
+    @property
+    def last_listing(self) -> datetime | None:
+        """The last time at which this machine is known to have listed it: each poll says so until it is gone."""
+        if self.listing is None or self.listing.foreign:
+            return None
+        if self.lists_it and self.last_poll_at is not None:
+            return max(self.listing.listed_at, self.last_poll_at)
+        return self.listing.listed_at
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedState(Stated):
+    """The event as its witnesses have it."""
+
+    status: EventStatus
+    ended_as: EndedAs | None
+    certainty: Certainty | None
+    # A live machine lists it, or, once ended, could tell that it is gone.
+    watched: bool
+    first_seen_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    @property
+    def versioned(self) -> tuple[object, ...]:
+        """What `version` counts the changes of."""
+        return (self.status, self.not_before, self.resources, self.event_type, self.source, self.duration_seconds)
+
+    @property
+    def notice_seconds(self) -> int | None:
+        """Seconds from the first sighting to NotBefore; None when it was never announced ahead."""
+        if self.not_before is None:
+            return None
+        seconds = round((self.not_before - self.first_seen_at).total_seconds())
+        return min(max(0, seconds), MOST_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """`watched` as for the event: a live machine could tell that it is gone."""
+
+    ended_as: EndedAs
+    certainty: Certainty
+    ended_at: datetime | None
+    watched: bool
+
+
+Listings = list[tuple[int, MergedListing]]
+
+
+def _newest(listings: Listings, field: str, not_stated: Any) -> Any:
+    # Stated beats not stated, Started beats Scheduled, else the last by corrected time; the machine settles a tie.
+    best: tuple[bool, datetime, int] | None = None
+    value = not_stated
+    for machine_id, listing in listings:
+        stated = getattr(listing, field)
+        if stated == not_stated:
+            continue
+        rank = (listing.status == "Started", listing.listed_at, machine_id)
+        if best is None or rank > best:
+            best, value = rank, stated
+    return value
+
+
+def compute_state(witnesses: Iterable[Witness], *, now: datetime, was_ended: bool = False) -> ComputedState | None:
+    """Compute the event's state; None when nobody of its set ever listed it.
+
+    Ended needs: no live machine lists it, one that had listed it no longer does, and somebody as well as every live
+    machine of the set had a good poll since the last listing that does not list it. Silence alone ends nothing, save
+    for the machine that a Preempt or Terminate deleted: that is inferred once all who list it are silent and NotBefore
+    is past. What has ended (`was_ended`) stays so until a live machine lists it: that a machine is back whose last poll
+    is old, or that a witness has died since, is no news of the event.
+    """
+    everyone = list(witnesses)
+    listings = [(w.machine_id, w.listing) for w in everyone if w.listing is not None and not w.listing.foreign]
+    if not listings:
+        return None
+    started_at = min((listing.started_at for _, listing in listings if listing.started_at is not None), default=None)
+    stated = {field: _newest(listings, field, not_stated) for field, not_stated in NOT_STATED.items()}
+    not_before: datetime | None = stated["not_before"]
+    watched = any(w.live and w.lists_it for w in everyone)
+    ending = None
+    if not watched:
+        ending = _seen_gone(everyone, listings, started_at, was_ended=was_ended)
+        if ending is None and stated["event_type"] in DELETING_TYPES and (not_before is None or not_before <= now):
+            ending = _machine_deleted(everyone, not_before, was_ended=was_ended)
+    if ending is not None:
+        status, watched = EventStatus.ENDED, ending.watched
+    else:
+        status = EventStatus.STARTED if started_at is not None else EventStatus.SCHEDULED
+    return ComputedState(
+        status=status,
+        ended_as=ending.ended_as if ending else None,
+        certainty=ending.certainty if ending else None,
+        watched=watched,
+        first_seen_at=min(listing.first_at for _, listing in listings),
+        started_at=started_at,
+        ended_at=ending.ended_at if ending else None,
+        **stated,
+    )
+
+
+def _last_listing(everyone: list[Witness]) -> datetime:
+    return max(w.last_listing for w in everyone if w.last_listing is not None)
+
+
+def _seen_gone(
+    everyone: list[Witness], listings: Listings, started_at: datetime | None, *, was_ended: bool
+) -> _Ending | None:
+    """It is gone from a document, and nobody who lives may still list it."""
+    gone_times = [listing.gone_at for _, listing in listings if listing.gone_at is not None]
+    if not gone_times:
+        return None
+    last = _last_listing(everyone)
+    since = [(w, w.last_poll_at is not None and w.last_poll_at >= last) for w in everyone]
+    unheard = any(w.live and not polled for w, polled in since)
+    # Whoever polled after the last listing and did not see it bears witness, also when it has died since.
+    saw_it_gone = any(polled and not w.lists_it for w, polled in since)
+    if not was_ended and (unheard or not saw_it_gone):
+        return None
+    return _Ending(*_how_it_ended(listings, started_at), max(gone_times), watched=True)
+
+
+def _machine_deleted(everyone: list[Witness], not_before: datetime | None, *, was_ended: bool) -> _Ending | None:
+    """All who list it are silent, as the machine that it deletes must be."""
+    listers = [w for w in everyone if w.lists_it]
+    silent = all(w.presence in (Presence.SILENT, Presence.GONE) for w in listers)
+    if not listers or not (was_ended or silent):
+        return None
+    return _Ending(EndedAs.MACHINE_DELETED, Certainty.INFERRED, not_before or _last_listing(everyone), watched=False)
+
+
+def _how_it_ended(listings: Listings, started_at: datetime | None) -> tuple[EndedAs, Certainty]:
+    if started_at is not None:
+        return EndedAs.COMPLETED, Certainty.SEEN
+    # Gone from Scheduled. Incarnations count changes: without a number left out, no Started can have been missed.
+    for _, listing in listings:
+        if listing.gone_at is None or listing.listed_incarnation is None or listing.gone_incarnation is None:
+            continue
+        if listing.gone_incarnation == listing.listed_incarnation + 1:
+            before = listing.not_before is not None and listing.gone_at < listing.not_before
+            return EndedAs.CANCELLED, Certainty.SEEN if before else Certainty.INFERRED
+    return EndedAs.CANCELLED_OR_MISSED, Certainty.INFERRED

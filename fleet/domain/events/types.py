@@ -1,0 +1,7 @@
+"""Event types that Microsoft documents. What each does to a machine stands in `fleet.wording.events`."""
+
+TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
+# Types after which a machine cannot report any more.
+DELETING_TYPES = frozenset({"Preempt", "Terminate"})
+# Types that lose something for good on an ordinary machine.
+LOSING_TYPES = DELETING_TYPES | {"Redeploy"}

@@ -1,0 +1,205 @@
+"""Reading what `az` prints about machines and sets. Each item is recognised by its shape, so files may be mixed.
+
+Understood: `az vm list` and `az vm show`, `az vm availability-set list`, `az vmss list-instances`, and `az vmss list`,
+which alone says whether a scale set announces upgrades of its operating system.
+"""
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fleet.domain.reason import Reason
+from fleet.domain.refused import Refused
+from fleet.domain.sets import SetKey
+
+# Azure spells the parts of one id in different cases in different answers.
+_ID = re.compile(
+    r"/subscriptions/(?P<subscription>[^/]+)/resourceGroups/(?P<group>[^/]+)/providers/Microsoft\.Compute"
+    r"/(?P<kind>virtualMachines|virtualMachineScaleSets|availabilitySets)/(?P<name>[^/]+)"
+    r"(?:/virtualMachines/(?P<instance>[^/]+))?/?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryItem:
+    """One machine. `resource_id` is Azure's id, lower case; `in_set` None when the item does not say.
+
+    Texts that are not stated are empty.
+    """
+
+    resource_id: str
+    name: str
+    subscription: str
+    resource_group: str
+    in_set: SetKey | None = None
+    vm_id: str = ""
+    zone: str = ""
+    region: str = ""
+    size: str = ""
+    os_type: str = ""
+
+    def with_more(self, other: "InventoryItem") -> "InventoryItem":
+        """Both as one: what this one does not state is taken from the other."""
+        stated = self.in_set
+        if stated is None or (stated.kind == "standalone" and other.in_set is not None):
+            stated = other.in_set
+        filled = {
+            name: getattr(self, name) or getattr(other, name) for name in ("vm_id", "zone", "region", "size", "os_type")
+        }
+        # A list of sets spells names in capitals; a list of machines has the name that Azure uses in `Resources`.
+        return replace(self if self.vm_id else other, in_set=stated, **filled)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """`upgrade_notices` says of scale sets whether OSImageNotificationProfile is enabled.
+
+    `covered` holds what the files list entirely if they were printed whole: `vm:<subscription>` and
+    `scale_set:<subscription>/<resource group>/<name>`, lower case.
+    """
+
+    machines: tuple[InventoryItem, ...] = ()
+    upgrade_notices: tuple[tuple[SetKey, bool], ...] = ()
+    covered: frozenset[str] = frozenset()
+
+
+def read_json(raw: bytes) -> Any:
+    """The JSON of a file in UTF-8, or in the UTF-16 that a redirection in PowerShell writes.
+
+    Raises Refused `validation`.
+    """
+    encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        return json.loads(raw.decode(encoding))
+    except (ValueError, RecursionError) as error:
+        raise Refused("validation", Reason("inventory-no-json")) from error
+
+
+def read_inventory(printed: Any) -> Inventory:
+    """Everything in one answer of `az`, or in several of them one after the other in a list.
+
+    Raises Refused `validation`.
+    """
+    items = printed if isinstance(printed, list) else [printed]
+    machines: dict[str, InventoryItem] = {}
+    spelled: dict[str, SetKey] = {}
+    notices: dict[str, tuple[SetKey, bool]] = {}
+    covered: set[str] = set()
+    for number, item in enumerate(items, 1):
+        if not isinstance(item, dict):
+            raise Refused("validation", Reason("inventory-no-object", number=number))
+        found = _ID.fullmatch(_text(item, "id"))
+        if found is None:
+            raise Refused("validation", Reason("inventory-strange", number=number, type=_text(item, "type")))
+        if found["kind"].lower() == "availabilitysets":
+            key = SetKey(
+                "availability_set", _text(item, "name") or found["name"], found["subscription"], found["group"]
+            )
+            spelled[key.key] = key
+        for machine in _read(item, found, covered, notices):
+            known = machines.get(machine.resource_id)
+            machines[machine.resource_id] = known.with_more(machine) if known else machine
+    # A list of machines spells the names of availability sets in capitals, a list of sets as they were given.
+    named = [
+        replace(machine, in_set=spelled.get(machine.in_set.key, machine.in_set)) if machine.in_set else machine
+        for machine in machines.values()
+    ]
+    return Inventory(tuple(named), tuple(notices.values()), frozenset(covered))
+
+
+def _read(
+    item: dict[str, Any], found: re.Match[str], covered: set[str], notices: dict[str, tuple[SetKey, bool]]
+) -> list[InventoryItem]:
+    subscription, group, name = found["subscription"], found["group"], found["name"]
+    kind = found["kind"].lower()
+    if kind == "virtualmachines":
+        covered.add(f"vm:{subscription}".lower())
+        return [_machine(item, found)]
+    if kind == "availabilitysets":
+        return _members(item, SetKey("availability_set", name, subscription, group))
+    if found["instance"] is not None:
+        covered.add(f"scale_set:{subscription}/{group}/{name}".lower())
+        return [_machine(item, found)]
+    key = SetKey("scale_set", name, subscription, group)
+    notices[key.key] = (key, _enabled(item))
+    return []
+
+
+def _machine(item: dict[str, Any], found: re.Match[str]) -> InventoryItem:
+    subscription, group = found["subscription"], found["group"]
+    view = _part(item, "instanceView")
+    if found["instance"] is not None:
+        # The resource name of an instance is `<scale set>_<number>`.
+        name = _text(item, "name") or f"{found['name']}_{found['instance']}"
+        placement = _text(view, "placementGroupId")
+        in_set: SetKey | None = SetKey("scale_set", found["name"], subscription, group, placement)
+    else:
+        name = _text(item, "name") or found["name"]
+        in_set = _set_of_vm(item, name, subscription, group)
+    zones = item.get("zones")
+    storage = _part(_part(item, "storageProfile"), "osDisk")
+    size = _text(_part(item, "hardwareProfile"), "vmSize") or _text(_part(item, "sku"), "name")
+    path = found[0].rstrip("/").lower()
+    if found["instance"] is not None and not found["instance"].isdigit():
+        # A flexible scale set's instances are machines in their own right, and have one id as such.
+        path = f"{path.partition('/virtualmachinescalesets/')[0]}/virtualmachines/{name.lower()}"
+    return InventoryItem(
+        resource_id=path,
+        name=name,
+        subscription=subscription,
+        resource_group=group,
+        in_set=in_set,
+        vm_id=_text(item, "vmId").lower(),
+        zone=str(zones[0]) if isinstance(zones, list) and zones else "",
+        region=_text(item, "location"),
+        size=size,
+        os_type=_text(storage, "osType"),
+    )
+
+
+def _set_of_vm(item: dict[str, Any], name: str, subscription: str, group: str) -> SetKey | None:
+    for field, kind in (("availabilitySet", "availability_set"), ("virtualMachineScaleSet", "scale_set")):
+        found = _ID.fullmatch(_text(_part(item, field), "id"))
+        if found is not None:
+            return SetKey(kind, found["name"], found["subscription"], found["group"])
+    # Flexible instances as `az vmss list-instances` prints them need not name their scale set; `az vm list` does.
+    if "instanceId" in item or "hardwareProfile" not in item:
+        return None
+    return SetKey("standalone", name, subscription, group)
+
+
+def _members(item: dict[str, Any], key: SetKey) -> list[InventoryItem]:
+    members = item.get("virtualMachines")
+    found = []
+    for member in members if isinstance(members, list) else []:
+        place = _ID.fullmatch(_text(member, "id")) if isinstance(member, dict) else None
+        if place is not None and place["kind"].lower() == "virtualmachines":
+            found.append(
+                InventoryItem(
+                    resource_id=place[0].rstrip("/").lower(),
+                    name=place["name"],
+                    subscription=place["subscription"],
+                    resource_group=place["group"],
+                    in_set=key,
+                    region=_text(item, "location"),
+                )
+            )
+    return found
+
+
+def _enabled(item: dict[str, Any]) -> bool:
+    profile = _part(_part(item, "virtualMachineProfile"), "scheduledEventsProfile")
+    return _part(profile, "osImageNotificationProfile").get("enable") is True
+
+
+def _part(item: dict[str, Any], name: str) -> dict[str, Any]:
+    value = item.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(item: dict[str, Any], name: str) -> str:
+    value = item.get(name)
+    # Postgres keeps no NUL in text.
+    return value.replace("\x00", "").strip()[:500] if isinstance(value, str) else ""

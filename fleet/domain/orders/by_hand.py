@@ -1,0 +1,108 @@
+"""What an operator can do by hand when no agent passes an approval on: commands ready to be copied, and when to offer
+them. Pure.
+"""
+
+import json
+import shlex
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from fleet.domain.approvals.guards import EventFacts, MachineFacts, hit_machines, who_is_asked
+from fleet.domain.orders.next_step import OrderFacts
+from fleet.domain.orders.timeouts import Timeouts
+from fleet.domain.reason import Reason
+from fleet.domain.states import ApprovalState, EventStatus
+
+# The newest version of the document that Microsoft describes ("Scheduled Events for Linux VMs in Azure", 2023-01-25).
+API_VERSION = "2020-07-01"
+SERVICE = "http://169.254.169.254"
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """`reason` says why; `machines` are those of the set on any of which one command can be run.
+
+    `linux` is for a shell, `windows` for PowerShell. `event_id` is spelled as the first of the machines spelled it.
+    """
+
+    reason: Reason
+    event_id: str
+    machines: tuple[MachineFacts, ...]
+    linux: str
+    windows: str
+
+
+def linux_command(event_id: str, *, service: str = SERVICE) -> str:
+    """A command for a shell with curl; any user may run it. The metadata service must not be asked through a proxy."""
+    return " ".join(
+        [
+            "curl --silent --show-error --fail-with-body --noproxy '*' --max-time 20",
+            "--header Metadata:true",
+            f"--data {shlex.quote(_body(event_id))}",
+            shlex.quote(f"{service}/metadata/scheduledevents?api-version={API_VERSION}"),
+        ]
+    )
+
+
+def windows_command(event_id: str) -> str:
+    """The same for Windows PowerShell and PowerShell 7."""
+    body = _body(event_id).replace("'", "''")
+    return (
+        "[System.Net.WebRequest]::DefaultWebProxy = $null; "
+        "Invoke-RestMethod -Method Post -TimeoutSec 20 -Headers @{ Metadata = 'true' } "
+        f"-Body '{body}' -Uri '{SERVICE}/metadata/scheduledevents?api-version={API_VERSION}'"
+    )
+
+
+def _body(event_id: str) -> str:
+    return json.dumps({"StartRequests": [{"EventId": event_id}]}, separators=(",", ":"))
+
+
+def by_hand(
+    *,
+    facts: EventFacts,
+    state: ApprovalState | None,
+    orders: Collection[OrderFacts],
+    now: datetime,
+    timeouts: Timeouts,
+) -> ByHand | None:
+    """What to do by hand about an event that no agent passes on; None while that is not needed.
+
+    `state` is that of the live approval, else of the newest one; `orders` are its own.
+    """
+    if facts.drill or facts.status is not EventStatus.SCHEDULED:
+        return None
+    if facts.not_before is not None and facts.not_before <= now:
+        return None
+    reason = _reason(facts, state, orders, now, timeouts)
+    if reason is None:
+        return None
+    hit = {machine.machine_id for machine in hit_machines(facts)}
+    # Those that list it first, then those that it hits: they are the ones somebody is most likely logged in to.
+    machines = sorted(facts.machines, key=lambda m: (not m.lists_it, m.machine_id not in hit, m.name.lower()))
+    event_id = next((machine.spelled for machine in machines if machine.spelled), facts.event_id)
+    return ByHand(
+        reason=reason,
+        event_id=event_id,
+        machines=tuple(machines),
+        linux=linux_command(event_id),
+        windows=windows_command(event_id),
+    )
+
+
+def _reason(
+    facts: EventFacts, state: ApprovalState | None, orders: Collection[OrderFacts], now: datetime, timeouts: Timeouts
+) -> Reason | None:
+    if state is ApprovalState.ACCEPTED:
+        return None
+    if not who_is_asked(facts):
+        return Reason("by-hand-nobody-lists-it")
+    if state is ApprovalState.REFUSED and any(order.outcome == "refused" for order in orders):
+        return Reason("by-hand-everyone-refused")
+    relayed = state in (ApprovalState.GRANTED, ApprovalState.RELAYING)
+    if relayed and orders and now - min(order.offered_at for order in orders) >= timeouts.by_hand:
+        asked = {order.machine_id for order in orders}
+        names = [machine.name for machine in facts.machines if machine.machine_id in asked]
+        return Reason("by-hand-nobody-answers", machines=names)
+    return None

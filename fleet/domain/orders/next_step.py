@@ -1,0 +1,208 @@
+"""What the relay does next for one approval. Pure: the caller carries the step out."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from fleet.domain.approvals.guards import EventFacts, MachineFacts, who_is_asked
+from fleet.domain.orders.timeouts import Timeouts
+from fleet.domain.reason import Reason
+from fleet.domain.states import OPEN_ORDERS, ApprovalState, EventStatus, OrderState, Presence
+
+
+class Do(StrEnum):
+    NOTHING = "nothing"
+    WAKE = "wake"
+    OFFER = "offer"
+    CONFIRM = "confirm"
+    VOID = "void"
+    LAPSE = "lapse"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFacts:
+    """One order of the approval; `refused` means that asking this machine again is no use."""
+
+    order_id: Any
+    machine_id: int
+    state: OrderState
+    offered_at: datetime
+    delivered_at: datetime | None = None
+    outcome: str = ""
+    azure_status: int | None = None
+    reason: str = ""
+
+    @property
+    def open(self) -> bool:
+        return self.state in OPEN_ORDERS
+
+    @property
+    def last_seen_at(self) -> datetime:
+        """When it reached its machine; as long as that is not known, when it was offered."""
+        return self.delivered_at or self.offered_at
+
+    @property
+    def refused(self) -> bool:
+        if self.outcome == "refused":
+            return True
+        # 404, 410, 429 and 5xx mean "later" at the metadata service.
+        return self.outcome == "answered" and self.azure_status in (400, 401, 403, 405, 422)
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """`machine` is whom to offer to, or to wake; `inferred` for a conclusion instead of an answer."""
+
+    do: Do
+    reason: Reason | str = ""
+    machine: MachineFacts | None = None
+    inferred: bool = False
+
+
+NOTHING = NextStep(Do.NOTHING)
+
+
+def next_step(
+    *,
+    state: ApprovalState,
+    facts: EventFacts,
+    orders: list[OrderFacts],
+    now: datetime,
+    timeouts: Timeouts,
+) -> NextStep:
+    """Decide the next step of an approval in GRANTED, RELAYING or ACCEPTED; any other state has none."""
+    if state is ApprovalState.ACCEPTED:
+        return _after_acceptance(facts)
+    if state not in (ApprovalState.GRANTED, ApprovalState.RELAYING):
+        return NOTHING
+    # Somebody may have asked Azure already without the receipt being here yet.
+    out = any(order.delivered_at is not None and not order.outcome for order in orders)
+    fresh = any(now - order.last_seen_at < timeouts.receipt for order in orders if not order.outcome)
+    untold = any(_may_yet_tell(facts, order, timeouts) for order in orders)
+    if facts.status is EventStatus.STARTED:
+        if fresh:
+            return NOTHING
+        failed = any(order.outcome == "failed" for order in orders)
+        return _after_start(facts, out=out, failed=failed, untold=untold)
+    too_late = facts.not_before is not None and facts.not_before <= now
+    if facts.status is EventStatus.ENDED or too_late:
+        if untold or (fresh and out):
+            return NOTHING
+        if facts.status is EventStatus.ENDED:
+            return NextStep(Do.VOID, Reason("ended-before-azure-was-asked"))
+        return NextStep(Do.LAPSE, Reason("not-before-came-first"))
+    return _whom_to_ask(facts, orders, now, timeouts)
+
+
+def _may_yet_tell(facts: EventFacts, order: OrderFacts, timeouts: Timeouts) -> bool:
+    """Whether a receipt may be in a spool: the order's machine is live or late, and has not told of the time since.
+
+    So it is when Postgres or the gateway was away: Azure may have answered meanwhile, and even that the order had
+    arrived may not be written here.
+    """
+    if order.outcome:
+        return False
+    machine = next((m for m in facts.machines if m.machine_id == order.machine_id), None)
+    if machine is None or machine.presence not in (Presence.LIVE, Presence.LATE):
+        return False
+    return machine.told_until is None or machine.told_until < order.last_seen_at + timeouts.receipt
+
+
+def _after_start(facts: EventFacts, *, out: bool, failed: bool, untold: bool) -> NextStep:
+    # Started before NotBefore: somebody has approved it, and that may be us.
+    early = facts.started_at is not None and (facts.not_before is None or facts.started_at < facts.not_before)
+    if (out or failed) and not early:
+        # Azure starts an event by itself from NotBefore on: nothing tells that it was us.
+        return NextStep(Do.LAPSE, Reason("started-late-without-receipt"), inferred=True)
+    if out:
+        return NextStep(Do.CONFIRM, Reason("started-while-order-was-out"), inferred=True)
+    if failed:
+        return NextStep(Do.CONFIRM, Reason("started-after-azure-was-asked"), inferred=True)
+    if untold and early:
+        return NOTHING
+    return NextStep(Do.VOID, Reason("started-without-approval"))
+
+
+def _after_acceptance(facts: EventFacts) -> NextStep:
+    if facts.status is EventStatus.STARTED:
+        return NextStep(Do.CONFIRM, Reason("started-after-azure-accepted"))
+    if facts.status is EventStatus.ENDED:
+        return NextStep(Do.CONFIRM, Reason("gone-after-azure-accepted"), inferred=True)
+    # Other tenants on the host must agree too: that may last beyond NotBefore and is not overdue.
+    return NOTHING
+
+
+def _whom_to_ask(facts: EventFacts, orders: list[OrderFacts], now: datetime, timeouts: Timeouts) -> NextStep:
+    open_order = next((order for order in orders if order.open), None)
+    refused = {order.machine_id for order in orders if order.refused}
+    askable = who_is_asked(facts)
+    candidates = [m for m in askable if m.machine_id not in refused]
+    reason: Reason | str = ""
+    if open_order is not None:
+        # A machine that has stopped listing the event is waited for like any other: most likely the event is ending.
+        machine = next((m for m in facts.machines if m.machine_id == open_order.machine_id and m.live), None)
+        waiting = machine is not None and now - open_order.last_seen_at < timeouts.answer
+        candidates = [m for m in candidates if m.machine_id != open_order.machine_id]
+        if waiting or not candidates:
+            # With nobody else to ask, the order stays where it is until it is answered or too late.
+            return NextStep(Do.WAKE, machine=machine) if machine and open_order.delivered_at is None else NOTHING
+        reason = Reason("asked-before", live=machine is not None)
+    else:
+        if _start_is_on_its_way(orders, now, timeouts):
+            return NOTHING
+        if askable and not candidates:
+            return NextStep(Do.REFUSE, _nobody_would(askable, orders))
+    last_asked = {order.machine_id: order.offered_at for order in sorted(orders, key=lambda o: o.offered_at)}
+    new = [m for m in candidates if m.machine_id not in last_asked]
+    if new:
+        return NextStep(Do.OFFER, reason, machine=new[0])
+    # Everyone was asked and stayed silent: begin again with the one whose turn is longest ago, but not at once.
+    again = sorted(candidates, key=lambda m: last_asked[m.machine_id])
+    if again and now - last_asked[again[0].machine_id] >= timeouts.answer:
+        return NextStep(Do.OFFER, reason, machine=again[0])
+    return NOTHING
+
+
+def _nobody_would(askable: list[MachineFacts], orders: list[OrderFacts]) -> Reason:
+    said = {order.machine_id: order.reason for order in orders if order.outcome == "refused"}
+    agents = [[machine.name, said[machine.machine_id]] for machine in askable if machine.machine_id in said]
+    return Reason("nobody-would", agents=agents, azure=any(o.refused and o.outcome == "answered" for o in orders))
+
+
+def _start_is_on_its_way(orders: list[OrderFacts], now: datetime, timeouts: Timeouts) -> bool:
+    """An agent has read Started: its document comes with the next report, and nobody needs to be asked until then."""
+    return any(o.reason == "already-started" and o.refused and now - o.offered_at < timeouts.receipt for o in orders)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Who is asked next and when, if nothing happens until then. `silent` is the machine that is waited for."""
+
+    machine: MachineFacts
+    at: datetime
+    silent: MachineFacts | None = None
+
+
+def outlook(
+    *,
+    state: ApprovalState,
+    facts: EventFacts,
+    orders: list[OrderFacts],
+    now: datetime,
+    timeouts: Timeouts,
+) -> Outlook | None:
+    """What `next_step` will do about asking, told in advance; None when nobody will be asked any more.
+
+    Its answer changes with the clock only where a time runs out: it is asked itself about those moments.
+    """
+    ends = {at for order in orders for at in (order.offered_at + timeouts.answer, order.offered_at + timeouts.receipt)}
+    ends |= {order.last_seen_at + timeouts.answer for order in orders}
+    for moment in [now, *sorted(end for end in ends if end > now)]:
+        step = next_step(state=state, facts=facts, orders=orders, now=moment, timeouts=timeouts)
+        if step.do is Do.OFFER and step.machine is not None:
+            waited_for = next((order.machine_id for order in orders if order.open), None)
+            silent = next((m for m in facts.machines if m.machine_id == waited_for), None)
+            return Outlook(machine=step.machine, at=moment, silent=silent)
+    return None

@@ -1,0 +1,101 @@
+"""Who may do what, and where: roles by the groups of a person, and scopes over the places where sets lie.
+
+A place is matched by the patterns of a scope, a rule or a no-approval window.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fleet.domain.reason import Reason
+
+PROVISIONAL = "provisional"
+
+
+class Right(StrEnum):
+    """What people may: read; approve, claim and hold; be the second person and go past what blocks; administer."""
+
+    READ = "read"
+    APPROVE = "approve"
+    OVERRIDE = "override"
+    ADMINISTER = "administer"
+
+
+VIEWER, OPERATOR, APPROVER, ADMIN = "viewer", "operator", "approver", "admin"
+# Each group may do what those before it may, and this.
+ROLES: dict[str, Right] = {
+    VIEWER: Right.READ,
+    OPERATOR: Right.APPROVE,
+    APPROVER: Right.OVERRIDE,
+    ADMIN: Right.ADMINISTER,
+}
+GROUPS = tuple(ROLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What scopes, rules and windows look at in a set."""
+
+    kind: str
+    name: str
+    service: str = ""
+    resource_group: str = ""
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether the whole text is as the pattern says, without case; * is any text, ? any character. An empty pattern
+    matches everything.
+    """
+    if not pattern:
+        return True
+    parts = (".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern)
+    return re.fullmatch("".join(parts), text, re.IGNORECASE | re.DOTALL) is not None
+
+
+def lies_in(place: Place, *, set_pattern: str, service: str, resource_group: str) -> bool:
+    """Whether a place is among those that these three patterns name; empty ones match every place."""
+    return (
+        matches(set_pattern, place.name)
+        and matches(service, place.service)
+        and matches(resource_group, place.resource_group)
+    )
+
+
+def in_scopes(place: Place, scopes: tuple[tuple[str, str], ...]) -> bool:
+    """Whether somebody with these (kind, pattern) scopes may act there. None at all is everywhere; a set that nobody
+    has named yet is no place for people with scopes.
+    """
+    if not scopes:
+        return True
+    if place.kind == PROVISIONAL:
+        return False
+    told = {"name": place.name, "service": place.service, "resource_group": place.resource_group}
+    return any(bool(told.get(kind)) and matches(pattern, told[kind]) for kind, pattern in scopes)
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a person may do: `groups` say what, `scopes` ((kind, pattern) each) where; reading is never narrowed."""
+
+    groups: frozenset[str] = frozenset()
+    scopes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def role(self) -> str:
+        """The group that counts, which is the last in `ROLES`; empty for somebody in none."""
+        return next((group for group in reversed(GROUPS) if group in self.groups), "")
+
+    def may(self, right: Right, place: Place | None = None) -> bool:
+        """Anywhere at all, or in this place. Admins act everywhere."""
+        return self.missing(right, place) is None
+
+    def missing(self, right: Right, place: Place | None = None, *, doing: str = "this") -> Reason | None:
+        """What is not there for it; None where nothing is missing. `doing` says what somebody wants to do."""
+        ladder = list(ROLES.values())
+        if not any(ROLES[group] in ladder[ladder.index(right) :] for group in self.groups if group in ROLES):
+            return Reason("right-missing", right=right.value, doing=doing)
+        if place is None or ADMIN in self.groups or in_scopes(place, self.scopes):
+            return None
+        if place.kind == PROVISIONAL:
+            return Reason("scope-unnamed-set")
+        return Reason("scope-ends-before", set=place.name, scopes=[list(scope) for scope in self.scopes])

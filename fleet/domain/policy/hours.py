@@ -1,0 +1,40 @@
+"""Hours of a week in a time zone: rules and no-approval windows name them. Pure: the moment is an argument."""
+
+from collections.abc import Collection
+from datetime import datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """The time zone of this IANA name. Raises ValueError for a name that is none."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(f"There is no time zone {name!r}.") from error
+
+
+def within(
+    moment: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
+) -> bool:
+    """Whether a moment lies in these hours: local time, `from_time` included, `until_time` not.
+
+    Hours that pass midnight belong to the weekday on which they begin. No weekdays are all of them, no times the whole
+    day. Raises ValueError for an unknown time zone.
+    """
+    local = moment.astimezone(zone_of(time_zone))
+    clock = local.time()
+    day = local.weekday()
+    start, end = from_time or time.min, until_time
+    if end is None or end == time.min:
+        return clock >= start and _on(day, weekdays)
+    if start < end:
+        return start <= clock < end and _on(day, weekdays)
+    if start == end:
+        return _on(day, weekdays)
+    if clock >= start:
+        return _on(day, weekdays)
+    return clock < end and _on((local - timedelta(days=1)).weekday(), weekdays)
+
+
+def _on(day: int, weekdays: Collection[int]) -> bool:
+    return not weekdays or day in weekdays

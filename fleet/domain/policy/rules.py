@@ -1,0 +1,178 @@
+"""Rules: standing decisions. Pure: which rule decides an event, and what it does about it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, time
+from enum import StrEnum
+from typing import Any
+
+from fleet.domain.approvals.conditions import LATER, When
+from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, guards, without
+from fleet.domain.people import PROVISIONAL, lies_in
+from fleet.domain.policy.hours import within
+from fleet.domain.policy.values import LABELS, stated, tidied
+from fleet.domain.reason import Reason
+
+
+class Action(StrEnum):
+    """What a rule does about an event that it matches. `leave` ends the search: people decide."""
+
+    APPROVE_NOW = "approve_now"
+    APPROVE_WHEN_PREPARED = "approve_when_prepared"
+    HOLD = "hold"
+    LEAVE = "leave"
+
+
+APPROVES: dict[Action, When] = {
+    Action.APPROVE_NOW: When.NOW,
+    Action.APPROVE_WHEN_PREPARED: When.PREPARED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StandingRule:
+    """A rule as it stands. The fields are those of the model `Rule`; `rule_id` is 0 while it is not saved."""
+
+    name: str = ""
+    reason: str = ""
+    action: str = Action.LEAVE.value
+    event_types: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    min_duration_seconds: int | None = None
+    max_duration_seconds: int | None = None
+    unknown_duration: bool = False
+    set_pattern: str = ""
+    service: str = ""
+    resource_group: str = ""
+    weekdays: tuple[int, ...] = ()
+    from_time: time | None = None
+    until_time: time | None = None
+    time_zone: str = "UTC"
+    min_notice_seconds: int | None = None
+    max_notice_seconds: int | None = None
+    accepts: tuple[str, ...] = ()
+    expires_at: datetime | None = None
+    enabled: bool = False
+    deleted: bool = False
+    rule_id: int = 0
+    position: int = 0
+
+
+# What people say of a rule; the rest is its place and its life.
+SAID = tuple(name for name in StandingRule.__slots__ if name in ("name", "reason") or name not in LABELS)
+
+
+def changed(rule: StandingRule, fields: Mapping[str, Any]) -> StandingRule:
+    """The rule with what somebody says of it (of `SAID`), tidied."""
+    return replace(rule, **{name: tidied(value) for name, value in fields.items()})
+
+
+def is_in_force(rule: StandingRule, *, now: datetime) -> bool:
+    """Switched on, not expired, not deleted."""
+    return rule.enabled and not rule.deleted and (rule.expires_at is None or now < rule.expires_at)
+
+
+def matching(rule: StandingRule, facts: EventFacts, *, now: datetime) -> bool:
+    """Whether a rule in force speaks of this event. Drills are nobody's: no rule matches them."""
+    return (
+        is_in_force(rule, now=now)
+        and not facts.drill
+        and _among(facts.event_type, rule.event_types)
+        and _among(facts.source, rule.sources)
+        and _takes(rule, facts.duration_seconds)
+        and _lies_there(rule, facts)
+        and _in_notice(rule, facts.not_before, now)
+        and within(
+            now,
+            weekdays=rule.weekdays,
+            from_time=rule.from_time,
+            until_time=rule.until_time,
+            time_zone=rule.time_zone,
+        )
+    )
+
+
+def first_match(rules: Iterable[StandingRule], facts: EventFacts, *, now: datetime) -> StandingRule | None:
+    """The first of these rules, in their order, that matches: it decides."""
+    return next((rule for rule in rules if matching(rule, facts, now=now)), None)
+
+
+def _among(word: str, words: Sequence[str]) -> bool:
+    return not words or word.casefold() in {one.casefold() for one in words}
+
+
+def _takes(rule: StandingRule, seconds: int | None) -> bool:
+    if rule.min_duration_seconds is None and rule.max_duration_seconds is None:
+        return True
+    # -1 is Azure's word for unknown: it may be an hour.
+    if seconds is None or seconds < 0:
+        return rule.unknown_duration
+    return _between(seconds, rule.min_duration_seconds, rule.max_duration_seconds)
+
+
+def _between(value: float, least: int | None, most: int | None) -> bool:
+    return (least is None or value >= least) and (most is None or value <= most)
+
+
+def _lies_there(rule: StandingRule, facts: EventFacts) -> bool:
+    if not (rule.set_pattern or rule.service or rule.resource_group):
+        return True
+    # Where nobody has said yet what a machine belongs to, a rule for certain places has no word.
+    return facts.set_kind != PROVISIONAL and lies_in(
+        facts.place, set_pattern=rule.set_pattern, service=rule.service, resource_group=rule.resource_group
+    )
+
+
+def _in_notice(rule: StandingRule, not_before: datetime | None, now: datetime) -> bool:
+    if rule.min_notice_seconds is None and rule.max_notice_seconds is None:
+        return True
+    if not_before is None:
+        return False
+    return _between((not_before - now).total_seconds(), rule.min_notice_seconds, rule.max_notice_seconds)
+
+
+class Does(StrEnum):
+    """What the rules do about an event: `guarded` means that a rule would approve, and a guard stands in the way."""
+
+    NOTHING = "nothing"
+    APPROVE = "approve"
+    HOLD = "hold"
+    LEAVE = "leave"
+    GUARDED = "guarded"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the first rule that matches does about an event, and the guards against it that it does not accept."""
+
+    does: Does
+    rule: StandingRule | None = None
+    against: tuple[Guard, ...] = ()
+
+    @property
+    def acts(self) -> bool:
+        return self.does in (Does.APPROVE, Does.HOLD)
+
+
+def verdict(rules: Iterable[StandingRule], facts: EventFacts, *, now: datetime) -> Verdict:
+    """What these rules, in their order, do about an event that nobody has decided or held."""
+    rule = first_match(rules, facts, now=now)
+    if rule is None:
+        return Verdict(Does.NOTHING)
+    action = Action(rule.action)
+    if action not in APPROVES:
+        return Verdict(Does.HOLD if action is Action.HOLD else Does.LEAVE, rule)
+    later = LATER.get(APPROVES[action], ())
+    found = [guard for guard in guards(facts, now=now) if guard.code not in later]
+    against = tuple(without(found, accepted(rule)))
+    return Verdict(Does.GUARDED if against else Does.APPROVE, rule, against)
+
+
+def accepted(rule: StandingRule) -> dict[str, str]:
+    """The reasons that a rule gives in advance, by the code of the guard: what `overrides` holds."""
+    return {code: rule.reason for code in rule.accepts if code in ACCEPTABLE}
+
+
+def wording(rule: StandingRule) -> Reason:
+    """The whole rule, as it is kept with each of its decisions."""
+    return Reason("rule", **{"action": rule.action, **stated(rule)})

@@ -1,0 +1,31 @@
+"""What people state in a rule or a no-approval window: tidied, and as JSON values."""
+
+from dataclasses import fields
+from datetime import time
+from typing import Any
+
+from fleet.domain.reason import as_json
+
+# What says nothing of the events that are meant.
+LABELS = ("name", "reason", "enabled", "deleted", "rule_id", "position")
+
+
+def tidied(value: Any) -> Any:
+    """A value as it is kept: texts stripped, lists in one order, each item once."""
+    if isinstance(value, str):
+        return value.replace("\x00", "").strip()
+    if isinstance(value, list | tuple | set):
+        return tuple(sorted(set(value)))
+    return value
+
+
+def plain(value: Any) -> Any:
+    """The same in JSON values: clock times as `18:00:00`."""
+    return value.isoformat() if isinstance(value, time) else as_json(value)
+
+
+def stated(what: Any) -> dict[str, Any]:
+    """What a rule or a window states beside its labels, and what is not as in one that states nothing."""
+    nothing = type(what)()
+    values = {field.name: getattr(what, field.name) for field in fields(what) if field.name not in LABELS}
+    return {name: plain(value) for name, value in values.items() if value != getattr(nothing, name)}

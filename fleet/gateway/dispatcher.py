@@ -1,0 +1,130 @@
+"""How waiting orders find the calls that are held for them.
+
+One thread asks Postgres: at once for machines that just called or that were woken, and once a second for all machines
+held here, in one query. So a wake-up makes it fast and the question makes it true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+from django.db import InterfaceError, OperationalError
+
+from fleet.gateway.loops import Loop
+from fleet.gateway.waiters import Waiters
+from fleet.operations import reconcile
+from fleet.operations.orders import receipts, relay
+from fleet.operations.timeline import seal
+
+LOOK = "look"
+PAUSE_SECONDS = 1.0
+# How often somebody may seal beside Celery, and after how long a silence it is needed.
+SEAL_PAUSE_SECONDS = 20.0
+SEAL_QUIET_SECONDS = 90.0
+# How long after a wake-up a call that comes in counts as brought by it.
+WAKE_UP_SECONDS = 1.0
+# From here on, asking for all open orders is cheaper than naming machines.
+NAMED = 10_000
+
+Held = tuple[int, UUID, str]
+
+
+class Dispatcher:
+    """Finds orders for the held calls, and notes which orders agents say they have."""
+
+    def __init__(self, waiters: Waiters, events: asyncio.AbstractEventLoop) -> None:
+        self.waiters = waiters
+        self.events = events
+        self.loop = Loop("dispatch", self.dispatch, pause=PAUSE_SECONDS)
+        self._lock = threading.Lock()
+        self._asked: set[int] = set()
+        self._woken: dict[int, tuple[str, float]] = {}
+        self._held: set[Held] = set()
+        self._next_full = 0.0
+
+    def ask(self, machine_id: int) -> None:
+        """A call of this machine is registered: look for it now."""
+        with self._lock:
+            self._asked.add(machine_id)
+        self.loop.wake()
+
+    def wake(self, machine_ids: Iterable[int], via: str) -> None:
+        """A wake-up named these machines."""
+        until = time.monotonic() + WAKE_UP_SECONDS
+        with self._lock:
+            self._woken = {key: value for key, value in self._woken.items() if value[1] > until - WAKE_UP_SECONDS}
+            for machine_id in machine_ids:
+                self._woken[machine_id] = (via, until)
+                if self.waiters.holds(machine_id):
+                    self._asked.add(machine_id)
+            wake = bool(self._asked)
+        if wake:
+            self.loop.wake()
+
+    def note_held(self, held: Iterable[Held]) -> None:
+        """An agent says that it has these orders: (machine, order, via)."""
+        with self._lock:
+            self._held.update(held)
+        self.loop.wake()
+
+    def dispatch(self) -> None:
+        """Write what agents hold, ask for orders, hand them over. While Postgres is away, all of it is kept."""
+        with self._lock:
+            asked, self._asked = self._asked, set()
+            held, self._held = self._held, set()
+        try:
+            if held:
+                receipts.note_held(held=sorted(held), now=datetime.now(UTC))
+                held = set()
+            now = time.monotonic()
+            if now >= self._next_full:
+                asked |= self.waiters.machine_ids()
+                self._next_full = now + PAUSE_SECONDS
+            if asked:
+                self._hand_over(asked, now)
+        except (OperationalError, InterfaceError):
+            with self._lock:
+                self._asked |= {machine_id for machine_id in asked if self.waiters.holds(machine_id)}
+                self._held |= held
+            raise
+
+    def _hand_over(self, asked: set[int], now: float) -> None:
+        found = relay.waiting_orders(machine_ids=None if len(asked) > NAMED else sorted(asked))
+        with self._lock:
+            vias = {key: via for key in found if (via := self._via(key, now))}
+        orders = {key: [replace(order, via=vias[key]) for order in found[key]] for key in found}
+        self.events.call_soon_threadsafe(self.waiters.deliver, asked, orders)
+
+    def _via(self, machine_id: int, now: float) -> str:
+        via, until = self._woken.get(machine_id, (LOOK, now))
+        return via if until >= now else LOOK
+
+
+class Ticker:
+    """Advances what is due when Celery has been quiet for a while, so that no decision depends on Celery or Redis."""
+
+    def __init__(self, dispatcher: Dispatcher, *, seconds: float) -> None:
+        self.dispatcher = dispatcher
+        self.seconds = seconds
+        self.loop = Loop("ticker", self.tick, pause=PAUSE_SECONDS)
+
+    def tick(self) -> None:
+        advanced = reconcile.advance_if_quiet(now=datetime.now(UTC), quiet_seconds=self.seconds, via="ticker")
+        if advanced.rung:
+            self.dispatcher.wake(advanced.rung, "ticker")
+
+
+class Sealer:
+    """Seals the timeline when Celery has not for a while. Apart from the ticker: a first seal may take long."""
+
+    def __init__(self) -> None:
+        self.loop = Loop("seal", self.step, pause=SEAL_PAUSE_SECONDS)
+
+    def step(self) -> None:
+        seal.seal_if_quiet(now=datetime.now(UTC), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")

@@ -1,0 +1,117 @@
+"""Starts processes, starts again what ended by itself, and ends all of them quickly and together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fleet.embedded.parent_death import bound
+
+LOOK_SECONDS = 0.1
+LONGEST_PAUSE = 30.0
+# A process that ran for so long before it ended is started again at once.
+STEADY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How to start one process: its name in sentences and in its log's name, its command, what its environment adds."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    # The signal when we are killed. What has children of its own gets the chance to end them.
+    death_signal: signal.Signals = signal.SIGKILL
+
+
+class Worker:
+    """One process and its history; to be used from the main thread, to which the parent-death signal is bound."""
+
+    def __init__(self, recipe: Recipe, *, folder: Path, logs: Path) -> None:
+        self.recipe = recipe
+        self.folder = folder
+        self.log_path = logs / f"{recipe.name}.log"
+        self.child: subprocess.Popen[bytes] | None = None
+        self.log_start = 0
+        self.started_at = 0.0
+        self.start_again_at = 0.0
+        self.pause = 0.0
+        self.wanted = True
+
+    def start(self) -> None:
+        with self.log_path.open("ab") as log:
+            self.log_start = log.tell()
+            self.child = subprocess.Popen(
+                bound(self.recipe.command, death_signal=self.recipe.death_signal),
+                cwd=self.folder,
+                env={**os.environ, **self.recipe.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A group of its own: Ctrl-C in the terminal is for us, and we end the others in order.
+                start_new_session=True,
+            )
+        self.started_at = time.monotonic()
+
+    def said(self) -> str:
+        """What it printed since it was last started."""
+        with self.log_path.open("rb") as log:
+            log.seek(self.log_start)
+            return log.read().decode(errors="replace")
+
+    def is_running(self) -> bool:
+        return self.child is not None and self.child.poll() is None
+
+    def look(self, say: Callable[[str], None]) -> None:
+        """Starts it again if it ended by itself: at once if it had run for long, else with growing pauses."""
+        if self.child is None or not self.wanted or self.is_running():
+            return
+        now = time.monotonic()
+        if self.start_again_at == 0.0:
+            self.pause = 0.0 if now - self.started_at > STEADY_SECONDS else min(max(2 * self.pause, 1.0), LONGEST_PAUSE)
+            self.start_again_at = now + self.pause
+            say(
+                f"{self.recipe.name} ended by itself ({described(self.child.returncode)}); starting it again. "
+                f"What it said: {self.log_path}"
+            )
+            # Its own children may have outlived it and still hold its port.
+            self.signal(signal.SIGKILL)
+        if now >= self.start_again_at:
+            self.start_again_at = 0.0
+            self.start()
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the process and to all that it started."""
+        if self.child is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.child.pid, number)
+
+    def stop(self, seconds: float) -> None:
+        stop_all([self], seconds)
+
+
+def stop_all(workers: Iterable[Worker], seconds: float) -> None:
+    """SIGTERM to each process itself, then SIGKILL to its whole group after the time; returns when all are gone."""
+    running = [worker for worker in workers if worker.child is not None]
+    for worker in running:
+        worker.wanted = False
+        if worker.child is not None and worker.is_running():
+            worker.child.terminate()
+    deadline = time.monotonic() + seconds
+    for worker in running:
+        if worker.child is not None:
+            with suppress(subprocess.TimeoutExpired):
+                worker.child.wait(max(deadline - time.monotonic(), 0.01))
+            worker.signal(signal.SIGKILL)
+            worker.child.wait()
+
+
+def described(status: int) -> str:
+    """`status 1`, or the name of the signal that ended it."""
+    return f"status {status}" if status >= 0 else signal.Signals(-status).name

@@ -1,0 +1,303 @@
+"""Loading the facts that computing states, the guards and the relay judge, each in a fixed number of queries."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Exists, OuterRef, Q
+
+from fleet.domain.approvals.guards import DecisionFacts, EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts
+from fleet.domain.events.sightings import MergedListing, Witness
+from fleet.domain.events.stated import NOT_STATED
+from fleet.domain.intake.preparation import Prepared, prepared_of
+from fleet.domain.intake.presence import Limits, presence_of
+from fleet.domain.orders.timeouts import Timeouts
+from fleet.domain.people import Place, lies_in
+from fleet.domain.policy.hours import within
+from fleet.domain.reason import Reason
+from fleet.domain.states import LIVE_APPROVALS, RELAYED_APPROVALS, EventStatus, Presence
+from fleet.models.approvals import Approval, Hold
+from fleet.models.events import ScheduledEvent, Sighting
+from fleet.models.intake import Preparation
+from fleet.models.machines import Machine
+from fleet.models.policy import NoApprovalWindow
+from fleet.models.sets import AvailabilitySet
+
+
+def presence_limits() -> Limits:
+    """The ages that make a machine live, late or silent, out of the settings."""
+    return Limits(live=settings.LIVE_SECONDS, late=settings.LATE_SECONDS, gone=settings.GONE_SECONDS)
+
+
+def order_timeouts() -> Timeouts:
+    """How long the relay waits, out of the settings."""
+    return Timeouts.of(timedelta(seconds=settings.ORDER_ANSWER_SECONDS))
+
+
+def latest(*times: datetime | None) -> datetime | None:
+    """The latest of the times that are known; None when none is."""
+    known = [time for time in times if time is not None]
+    return max(known) if known else None
+
+
+def machine_presence(machine: Machine, *, now: datetime, limits: Limits) -> Presence:
+    """How present a machine is; wants `presence` and `latest_document` selected with it."""
+    heard, polled = contact_times(machine)
+    return presence_of(
+        last_heard_at=heard, last_poll_at=polled, revoked=machine.revoked_at is not None, now=now, limits=limits
+    )
+
+
+def contact_times(machine: Machine) -> tuple[datetime | None, datetime | None]:
+    """(last heard, last good poll). A document is a good poll, too, and may be here before the presence map is
+    flushed.
+    """
+    row = getattr(machine, "presence", None)
+    newest = getattr(machine, "latest_document", None)
+    polled = latest(row.last_poll_at if row else None, newest.at if newest else None)
+    return (row.last_heard_at if row else None), polled
+
+
+def _machines_of(set_ids: Collection[int]) -> dict[int, list[Machine]]:
+    found: dict[int, list[Machine]] = defaultdict(list)
+    machines = Machine.objects.filter(availability_set_id__in=set_ids).select_related("presence", "latest_document")
+    for machine in machines.defer("compute").order_by("resource_name", "id"):
+        found[machine.availability_set_id].append(machine)
+    return found
+
+
+def listing_of(sighting: Sighting) -> MergedListing:
+    """A sighting's row as computing an event reads it."""
+    stated = {field: getattr(sighting, field) for field in NOT_STATED} | {"resources": tuple(sighting.resources)}
+    return MergedListing(
+        first_at=sighting.first_at,
+        listed_at=sighting.listed_at,
+        started_at=sighting.started_at,
+        listed_incarnation=sighting.listed_incarnation,
+        spelled=sighting.spelled,
+        status=sighting.status,
+        gone_at=sighting.gone_at,
+        gone_incarnation=sighting.gone_incarnation,
+        foreign=sighting.foreign,
+        **stated,
+    )
+
+
+def load_witnesses(events: Collection[ScheduledEvent], *, now: datetime) -> dict[int, list[Witness]]:
+    """The machines of each event's set with their listings, by the event's row id. Two queries."""
+    limits = presence_limits()
+    machines = _machines_of({event.availability_set_id for event in events})
+    sightings: dict[int, dict[int, Sighting]] = defaultdict(dict)
+    for sighting in Sighting.objects.filter(event_id__in=[event.pk for event in events]):
+        sightings[sighting.event_id][sighting.machine_id] = sighting
+    found: dict[int, list[Witness]] = {}
+    for event in events:
+        of_event = sightings[event.pk]
+        if event.drill:
+            found[event.pk] = _rehearsing(machines[event.availability_set_id], of_event, now=now, limits=limits)
+            continue
+        found[event.pk] = [
+            Witness(
+                machine_id=machine.pk,
+                name=machine.resource_name,
+                presence=machine_presence(machine, now=now, limits=limits),
+                last_poll_at=contact_times(machine)[1],
+                listing=listing_of(of_event[machine.pk]) if machine.pk in of_event else None,
+                update_domain=machine.update_domain,
+            )
+            for machine in machines[event.availability_set_id]
+        ]
+    return found
+
+
+def _rehearsing(
+    machines: Collection[Machine], sightings: Mapping[int, Sighting], *, now: datetime, limits: Limits
+) -> list[Witness]:
+    """The witnesses of a drill: who rehearses. What a machine said stands until it says otherwise, poll or not."""
+    return [
+        Witness(
+            machine_id=machine.pk,
+            name=machine.resource_name,
+            presence=machine_presence(machine, now=now, limits=limits),
+            last_poll_at=now if sightings[machine.pk].gone_at is not None else sightings[machine.pk].listed_at,
+            listing=listing_of(sightings[machine.pk]),
+            update_domain=machine.update_domain,
+        )
+        for machine in machines
+        if machine.pk in sightings
+    ]
+
+
+def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventFacts]:
+    """What guards, rules and the relay judge, by the event's row id. Eight queries, however many events."""
+    events = list(ScheduledEvent.objects.filter(pk__in=event_ids).select_related("availability_set"))
+    machines = _machines_of({event.availability_set_id for event in events})
+    standing = Sighting.objects.filter(event_id__in=event_ids, gone_at__isnull=True, foreign=False)
+    preparations = Preparation.objects.filter(event_id__in=event_ids)
+    return facts_of(events, machines, standing, preparations, now=now)
+
+
+def facts_of(
+    events: Collection[ScheduledEvent],
+    machines: Mapping[int, Collection[Machine]],
+    sightings: Iterable[Sighting],
+    preparations: Iterable[Preparation],
+    *,
+    now: datetime,
+) -> dict[int, EventFacts]:
+    """The same for rows loaded already: events with their set, machines by set, sightings, preparations. Four
+    queries.
+    """
+    event_ids = [event.pk for event in events]
+    limits = presence_limits()
+    listed: dict[int, dict[int, str]] = defaultdict(dict)
+    for sighting in sightings:
+        if sighting.gone_at is None and not sighting.foreign:
+            listed[sighting.event_id][sighting.machine_id] = sighting.spelled
+    prepared = {(row.event_id, row.machine_id): row for row in preparations}
+    decisions = _decisions(event_ids)
+    others = _others(events)
+    holds = {
+        hold.event_id: HoldFacts(by=name_of(hold), at=hold.at, reason=hold_reason(hold.reason))
+        for hold in Hold.objects.filter(event_id__in=event_ids, ended_at__isnull=True).select_related("by", "rule")
+    }
+    windows = list(NoApprovalWindow.objects.filter(deleted_at__isnull=True).order_by("pk")) if events else []
+
+    def machine_facts(event: ScheduledEvent, machine: Machine) -> MachineFacts:
+        word = prepared.get((event.pk, machine.pk))
+        return MachineFacts(
+            machine_id=machine.pk,
+            name=machine.resource_name,
+            presence=machine_presence(machine, now=now, limits=limits),
+            lists_it=machine.pk in listed[event.pk],
+            spelled=listed[event.pk].get(machine.pk, ""),
+            last_heard_at=contact_times(machine)[0],
+            told_until=contact_times(machine)[1],
+            prepared=prepared_of(prepare_outcome=word.prepare_outcome, recover_outcome=word.recover_outcome)
+            if word
+            else Prepared.UNKNOWN,
+            failed_hook=word.prepare_failed_hook if word else "",
+            fault_domain=machine.fault_domain,
+        )
+
+    return {
+        event.pk: EventFacts(
+            event_id=event.event_id,
+            status=EventStatus(event.status),
+            event_type=event.event_type,
+            version=event.version,
+            not_before=event.not_before,
+            resources=tuple(event.resources),
+            set_id=event.availability_set_id,
+            set_kind=event.availability_set.kind,
+            set_name=event.availability_set.name,
+            machines=tuple(
+                machine_facts(event, machine)
+                for machine in machines[event.availability_set_id]
+                if machine.revoked_at is None
+            ),
+            decision=decisions.get(event.pk),
+            other_open=tuple(other.event_id for other in others[event.pk] if other.set_id == event.availability_set_id),
+            others=tuple(others[event.pk]),
+            source=event.source,
+            duration_seconds=event.duration_seconds,
+            first_seen_at=event.first_seen_at,
+            started_at=event.started_at,
+            set_service=event.availability_set.service,
+            set_resource_group=event.availability_set.resource_group,
+            second_person=event.availability_set.second_person,
+            hold=holds.get(event.pk),
+            windows=tuple(
+                WindowFacts(name=window.name, reason=window.reason)
+                for window in windows
+                if is_open(window, place_of(event.availability_set), now=now)
+            ),
+            drill=event.drill,
+        )
+        for event in events
+    }
+
+
+def name_of(decision: Approval | Hold) -> str:
+    """Who decided: a person's name, or the rule's. Wants `decided_by` or `by`, and `rule`, selected with it."""
+    person = decision.decided_by if isinstance(decision, Approval) else decision.by
+    if person is not None:
+        return person.get_username()
+    return f"the rule “{decision.rule.name}”" if decision.rule else "a rule"
+
+
+def hold_reason(written: str) -> Reason | str:
+    """Why an event is held. Who withdraws what a rule decided need not say why."""
+    return written or Reason("hold-after-withdrawal")
+
+
+def place_of(row: AvailabilitySet) -> Place:
+    """What scopes, rules and windows look at in a set."""
+    return Place(row.kind, row.name, row.service, row.resource_group)
+
+
+def is_open(window: NoApprovalWindow, place: Place, *, now: datetime) -> bool:
+    """Whether a window holds for this place at this moment."""
+    return lies_in(
+        place, set_pattern=window.set_pattern, service=window.service, resource_group=window.resource_group
+    ) and is_open_at(window, now=now)
+
+
+def is_open_at(window: NoApprovalWindow, *, now: datetime) -> bool:
+    """Whether a window holds at this moment, wherever it holds."""
+    if window.starts_at is not None or window.ends_at is not None:
+        begun = window.starts_at is None or window.starts_at <= now
+        return begun and (window.ends_at is None or now < window.ends_at)
+    return within(
+        now,
+        weekdays=window.weekdays,
+        from_time=window.from_time,
+        until_time=window.until_time,
+        time_zone=window.time_zone,
+    )
+
+
+def _decisions(event_ids: Collection[int]) -> dict[int, DecisionFacts]:
+    live = [state.value for state in LIVE_APPROVALS]
+    rows = Approval.objects.filter(event_id__in=event_ids, state__in=live).select_related("decided_by", "rule")
+    return {
+        row.event_id: DecisionFacts(
+            approval_id=row.pk,
+            state=row.state,
+            by=name_of(row),
+            at=row.decided_at,
+            by_rule=row.decided_by_id is None and row.consented_by_id is None,
+        )
+        for row in rows
+    }
+
+
+def _others(events: Collection[ScheduledEvent]) -> dict[int, list[OtherEvent]]:
+    """The other open events of the set or service of each, by its row id. One query."""
+    sets = {event.availability_set_id for event in events}
+    services = {event.availability_set.service for event in events} - {""}
+    relayed = Approval.objects.filter(event=OuterRef("pk"), state__in=[state.value for state in RELAYED_APPROVALS])
+    rows = (
+        ScheduledEvent.objects.filter(Q(availability_set_id__in=sets) | Q(availability_set__service__in=services))
+        .exclude(status=EventStatus.ENDED.value)
+        .annotate(relayed=Exists(relayed))
+        .select_related("availability_set")
+        .order_by("pk")
+    )
+    found: dict[int, list[OtherEvent]] = defaultdict(list)
+    for row in rows if events else ():
+        home = row.availability_set
+        for event in events:
+            mine = event.availability_set
+            near = home.pk == mine.pk or (bool(mine.service) and home.service == mine.service)
+            if row.pk != event.pk and near and row.drill == event.drill:
+                found[event.pk].append(
+                    OtherEvent(
+                        event_id=row.event_id,
+                        set_id=home.pk,
+                        set_name=home.name,
+                        in_flight=row.status == EventStatus.STARTED.value or row.relayed,
+                    )
+                )
+    return found

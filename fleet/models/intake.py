@@ -1,0 +1,139 @@
+"""What agents send, as received: documents, reports, presence, how far their hooks are."""
+
+from django.db import models
+
+from fleet.models.events import ScheduledEvent
+from fleet.models.machines import Machine
+
+
+class DocumentBody(models.Model):
+    """One body of the metadata service, kept once, by the SHA-256 of its bytes (lower case hex)."""
+
+    hash = models.TextField(primary_key=True)
+    body = models.BinaryField()
+    readable = models.BooleanField()
+    # What was odd about it, in words.
+    flags = models.JSONField(default=list)
+    first_received_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.hash
+
+
+class Observation(models.Model):
+    """One numbered report of a machine. Documents and reminders point to their body; other kinds keep their `data`.
+
+    `at` is the machine's time corrected by its measured offset, `machine_at` as it was sent.
+    """
+
+    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="observations", db_index=False)
+    epoch = models.IntegerField()
+    seq = models.BigIntegerField()
+    kind = models.TextField()
+    at = models.DateTimeField()
+    machine_at = models.DateTimeField()
+    received_at = models.DateTimeField()
+    # No constraint in the database: the body is written in the same transaction, and the check costs a lookup a row.
+    document = models.ForeignKey(
+        DocumentBody,
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        related_name="observations",
+    )
+    incarnation = models.BigIntegerField(null=True, blank=True)
+    data = models.JSONField(null=True, blank=True)
+    # Why it could not be understood, in words; empty when it was.
+    flag = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["machine", "epoch", "seq"], name="report_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.epoch}.{self.seq} of {self.machine_id}"
+
+
+class PresenceRow(models.Model):
+    """The narrow, hot row of a machine: when it was heard, when it last had a good answer (corrected), its clock.
+
+    `clock_offset` is seconds that the machine's clock is ahead of the backend's.
+    """
+
+    machine = models.OneToOneField(Machine, primary_key=True, on_delete=models.PROTECT, related_name="presence")
+    last_heard_at = models.DateTimeField(null=True, blank=True)
+    last_poll_at = models.DateTimeField(null=True, blank=True)
+    clock_offset = models.FloatField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"presence of {self.machine_id}"
+
+
+class Spool(models.Model):
+    """One spool of one machine: its number (epoch) and up to where its reports are acknowledged."""
+
+    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="spools")
+    spool = models.TextField()
+    epoch = models.IntegerField()
+    acknowledged = models.BigIntegerField(default=0)
+    first_seen_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["machine", "spool"], name="spool_once_per_machine"),
+            models.UniqueConstraint(fields=["machine", "epoch"], name="epoch_once_per_machine"),
+        ]
+
+    def __str__(self) -> str:
+        return f"spool {self.epoch} of {self.machine_id}"
+
+
+class LatestDocument(models.Model):
+    """The newest readable document of a machine, by its own sequence. `at` is the corrected time it was read."""
+
+    machine = models.OneToOneField(Machine, primary_key=True, on_delete=models.PROTECT, related_name="latest_document")
+    epoch = models.IntegerField()
+    seq = models.BigIntegerField()
+    document_hash = models.TextField()
+    incarnation = models.BigIntegerField(null=True, blank=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        # The name that it had first: processes of the release before read it while a new one is rolled out.
+        db_table = "fleet_head"
+
+    def __str__(self) -> str:
+        return f"latest document of {self.machine_id}"
+
+
+class Preparation(models.Model):
+    """One machine's hooks for one event that names it; the newest word by the machine's own sequence.
+
+    Outcomes are those of `wire.HookData`: `running`, `succeeded`, `failed`, `timed-out`, `nothing`; empty before
+    anything was heard of the phase. `failed_hook` names the first hook of the phase that did not succeed.
+    """
+
+    event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="preparations")
+    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="preparations")
+    epoch = models.IntegerField()
+    seq = models.BigIntegerField()
+    prepare_outcome = models.TextField(blank=True, default="")
+    prepare_began_at = models.DateTimeField(null=True, blank=True)
+    prepare_ended_at = models.DateTimeField(null=True, blank=True)
+    prepare_failed_hook = models.TextField(blank=True, default="")
+    # Prepare began when the event had started already.
+    late = models.BooleanField(default=False)
+    recover_outcome = models.TextField(blank=True, default="")
+    recover_began_at = models.DateTimeField(null=True, blank=True)
+    recover_ended_at = models.DateTimeField(null=True, blank=True)
+    recover_failed_hook = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["event", "machine"], name="preparation_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event_id} on {self.machine_id}"

@@ -1,0 +1,114 @@
+"""Standing decisions: rules, and hours in which nothing is approved without a reason."""
+
+from dataclasses import fields
+from datetime import datetime
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from fleet.domain.policy.rules import SAID, StandingRule
+from fleet.domain.policy.windows import Window
+
+
+class Rule(models.Model):
+    """A standing decision. The first in order of `position` that matches decides (`fleet.domain.policy.rules`).
+
+    Empty lists and texts match everything. Durations and notices are seconds, both ends included. A duration of -1 or
+    none is unknown: it matches where no limit is set, or where `unknown_duration` says so. `weekdays` are 0 (Monday) to
+    6; hours are local times of `time_zone`, `from_time` included, `until_time` not, and may pass midnight. `accepts`
+    names the guards whose reason this rule gives. A deleted rule stays for the decisions that name it.
+    """
+
+    position = models.IntegerField(default=0)
+    name = models.TextField()
+    # Why it exists, for the people who read its decisions.
+    reason = models.TextField()
+    enabled = models.BooleanField(default=False)
+    # One of `fleet.domain.policy.rules.Action`.
+    action = models.TextField()
+    event_types = models.JSONField(default=list, blank=True)
+    sources = models.JSONField(default=list, blank=True)
+    min_duration_seconds = models.IntegerField(null=True, blank=True)
+    max_duration_seconds = models.IntegerField(null=True, blank=True)
+    unknown_duration = models.BooleanField(default=False)
+    # A pattern with * and ?, without case.
+    set_pattern = models.TextField(blank=True, default="")
+    service = models.TextField(blank=True, default="")
+    resource_group = models.TextField(blank=True, default="")
+    weekdays = models.JSONField(default=list, blank=True)
+    from_time = models.TimeField(null=True, blank=True)
+    until_time = models.TimeField(null=True, blank=True)
+    time_zone = models.TextField(default="UTC")
+    min_notice_seconds = models.IntegerField(null=True, blank=True)
+    max_notice_seconds = models.IntegerField(null=True, blank=True)
+    accepts = models.JSONField(default=list, blank=True)
+    author = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    created_at = models.DateTimeField()
+    changed_at = models.DateTimeField()
+    expires_at = models.DateTimeField(null=True, blank=True)
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["position", "id"], name="rule_in_order", condition=models.Q(deleted_at__isnull=True)),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class NoApprovalWindow(models.Model):
+    """Hours in which nothing is approved without a reason.
+
+    Either once (`starts_at` to `ends_at`) or every week (`weekdays`, 0 is Monday, and local hours of `time_zone`, which
+    may pass midnight). Empty texts match every set.
+    """
+
+    name = models.TextField()
+    reason = models.TextField()
+    starts_at = models.DateTimeField(null=True, blank=True)
+    ends_at = models.DateTimeField(null=True, blank=True)
+    weekdays = models.JSONField(default=list, blank=True)
+    from_time = models.TimeField(null=True, blank=True)
+    until_time = models.TimeField(null=True, blank=True)
+    time_zone = models.TextField(default="UTC")
+    set_pattern = models.TextField(blank=True, default="")
+    service = models.TextField(blank=True, default="")
+    resource_group = models.TextField(blank=True, default="")
+    author = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    created_at = models.DateTimeField()
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def rule_of(row: Rule) -> StandingRule:
+    """One rule as it stands."""
+    said = {name: getattr(row, name) for name in SAID}
+    lists = {name: tuple(value) for name, value in said.items() if isinstance(value, list)}
+    return StandingRule(
+        **{**said, **lists},
+        enabled=row.enabled,
+        deleted=row.deleted_at is not None,
+        rule_id=row.pk,
+        position=row.position,
+    )
+
+
+def rules_in_force(*, now: datetime) -> dict[int, Rule]:
+    """The rules that may decide now, in their order, by their row id. One query."""
+    lasting = Q(expires_at__isnull=True) | Q(expires_at__gt=now)
+    rows = Rule.objects.filter(lasting, enabled=True, deleted_at__isnull=True).order_by("position", "pk")
+    return {row.pk: row for row in rows}
+
+
+def window_of(row: NoApprovalWindow) -> Window:
+    """One no-approval window as it was said."""
+    said = {field.name: getattr(row, field.name) for field in fields(Window)}
+    return Window(**{**said, "weekdays": tuple(row.weekdays)})

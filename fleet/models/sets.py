@@ -1,0 +1,35 @@
+"""Availability sets."""
+
+from django.db import models
+
+from fleet.domain.sets import KINDS
+
+
+class AvailabilitySet(models.Model):
+    """The machines to which Azure delivers the same events.
+
+    `key` is `kind|subscription|resource group|name`, lower case (a scale set's name carries its placement group); the
+    other columns keep what was stated, for showing. `merged_into` is set once the set turned out to be another one.
+    """
+
+    key = models.TextField(unique=True)
+    kind = models.TextField()
+    name = models.TextField()
+    subscription = models.TextField(blank=True, default="")
+    resource_group = models.TextField(blank=True, default="")
+    service = models.TextField(blank=True, default="")
+    # Whether its scale set announces upgrades and reimages of the operating system; None when nobody said.
+    upgrade_notices = models.BooleanField(null=True, blank=True)
+    # Whether approving in it always takes a second person.
+    second_person = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+    # Never a chain: who was merged into a set that is merged itself leads to the last one.
+    merged_into = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(kind__in=list(KINDS)), name="set_kind_known"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

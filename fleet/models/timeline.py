@@ -1,0 +1,122 @@
+"""The timeline: entries, and the seals over them."""
+
+from django.db import models
+from django.db.models import Func
+from django.db.models.functions import Cast, Now
+
+from fleet.models.approvals import Approval
+from fleet.models.caches import Cache, Maintenance
+from fleet.models.events import ScheduledEvent
+from fleet.models.machines import Machine
+from fleet.models.sets import AvailabilitySet
+
+# The number of the writing transaction: xid8 goes to bigint by way of text.
+CURRENT_TRANSACTION = Cast(
+    Cast(Func(function="pg_current_xact_id", output_field=models.TextField()), models.TextField()),
+    models.BigIntegerField(),
+)
+# The oldest transaction that may still write.
+HORIZON = Cast(
+    Cast(Func(Func(function="pg_current_snapshot"), function="pg_snapshot_xmin"), models.TextField()),
+    models.BigIntegerField(),
+)
+
+
+# Through what people and rules act.
+ACTING = ("page", "api", "rule", "command")
+
+
+class Entry(models.Model):
+    """One line of a timeline. Append-only: the database refuses UPDATE and DELETE.
+
+    `xid` is the writing transaction; streams go by (xid, id) below the snapshot's horizon, so that nothing is skipped.
+    `at` is when it happened (corrected), `recorded_at` when it was written. `kind` stands in `fleet.domain.timeline`.
+    """
+
+    xid = models.BigIntegerField(db_default=CURRENT_TRANSACTION, editable=False)
+    at = models.DateTimeField()
+    recorded_at = models.DateTimeField(db_default=Now())
+    kind = models.TextField()
+    event = models.ForeignKey(
+        ScheduledEvent, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="entries", db_index=False
+    )
+    availability_set = models.ForeignKey(
+        AvailabilitySet, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="entries", db_index=False
+    )
+    machine = models.ForeignKey(
+        Machine, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="entries", db_index=False
+    )
+    approval = models.ForeignKey(
+        Approval, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="entries", db_index=False
+    )
+    cache = models.ForeignKey(
+        Cache, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="entries", db_index=False
+    )
+    # No constraint: operations are computed, and one that turns out to be part of another goes; its entries stay.
+    maintenance = models.ForeignKey(
+        Maintenance,
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        related_name="entries",
+        db_index=False,
+        db_constraint=False,
+    )
+    # Who: a person's name, a rule's (`rule: …`), `Azure`, `Drydock`, or a machine's.
+    actor = models.TextField(blank=True, default="")
+    # Through what: `page`, `api`, `rule`, `command`, `agent`, `relay`.
+    via = models.TextField(blank=True, default="")
+    token_name = models.TextField(blank=True, default="", db_default="")
+    text = models.TextField()
+    # Why, in the actor's own words.
+    why = models.TextField(blank=True, default="", db_default="")
+    # What a person or a rule changed, by field; None where nothing of that kind was.
+    before = models.JSONField(null=True, blank=True)
+    after = models.JSONField(null=True, blank=True)
+    # Of the request that asked for it; empty where none did.
+    request_id = models.TextField(blank=True, default="", db_default="")
+    address = models.TextField(blank=True, default="", db_default="")
+    data = models.JSONField(default=dict)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["xid", "id"], name="entry_stream"),
+            models.Index(fields=["-at", "-id"], name="entry_newest"),
+            models.Index(fields=["event", "at", "id"], name="entry_by_event", condition=models.Q(event__isnull=False)),
+            models.Index(
+                fields=["availability_set", "-at", "-id"],
+                name="entry_by_set",
+                condition=models.Q(availability_set__isnull=False),
+            ),
+            models.Index(
+                fields=["machine", "-at", "-id"], name="entry_by_machine", condition=models.Q(machine__isnull=False)
+            ),
+            models.Index(
+                fields=["cache", "-at", "-id"], name="entry_by_cache", condition=models.Q(cache__isnull=False)
+            ),
+            # What people and rules did: few lines among many.
+            models.Index(fields=["actor", "-at", "-id"], name="entry_by_actor", condition=models.Q(via__in=ACTING)),
+            models.Index(fields=["-at", "-id"], name="entry_of_acts", condition=models.Q(via__in=ACTING)),
+        ]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Seal(models.Model):
+    """A link of the chain over the timeline. Append-only, like the rows that it seals.
+
+    It seals the `rows` entries whose (xid, id) lies behind the seal before it, up to and with (`last_xid`, `last_id`).
+    `hash` is the SHA-256 (hex) of the hash before it and of these rows in that order.
+    """
+
+    number = models.BigIntegerField(primary_key=True)
+    sealed_at = models.DateTimeField()
+    last_xid = models.BigIntegerField()
+    last_id = models.BigIntegerField()
+    rows = models.BigIntegerField()
+    previous_hash = models.TextField()
+    hash = models.TextField()
+
+    def __str__(self) -> str:
+        return f"seal {self.number}"

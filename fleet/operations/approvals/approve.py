@@ -1,0 +1,224 @@
+"""Approving: the one door through which an approval comes into being, for people, rules and waves alike."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from django.db import IntegrityError, connection, transaction
+
+from fleet.domain.actor import Actor
+from fleet.domain.approvals.conditions import LATER, When
+from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, who_is_asked
+from fleet.domain.people import Right
+from fleet.domain.reason import Reason, stored
+from fleet.domain.refused import Refused
+from fleet.domain.states import ApprovalState
+from fleet.domain.timeline import EntryKind
+from fleet.models import Approval, Order, ScheduledEvent, Wave
+from fleet.models.facts.events import load_facts
+from fleet.operations import wake_up
+from fleet.operations.approvals.override import override, told
+from fleet.operations.events import compute
+from fleet.operations.orders import relay
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import entry, write
+
+MAX_TEXT = 2000
+# The first key of the advisory locks that keep decisions about one service or set apart.
+DECIDING_LOCK = 7_001_170
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is decided: when it goes, `due_at` with a time. `overrides`: reasons by the code of the guard that they
+    override. `expected_version`: the event's version that was looked at.
+    """
+
+    when: When = When.NOW
+    due_at: datetime | None = None
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    expected_version: int | None = None
+    wave: Wave | None = None
+    turn: int | None = None
+
+
+AT_ONCE = Plan()
+NEW_KINDS = {
+    ApprovalState.PROPOSED: EntryKind.APPROVAL_PROPOSED,
+    ApprovalState.WAITING: EntryKind.APPROVAL_PLANNED,
+    ApprovalState.GRANTED: EntryKind.APPROVAL_GRANTED,
+}
+
+
+@contextmanager
+def alone_with(*event_pks: int) -> Iterator[None]:
+    """A transaction in which nobody else decides about the service (or the set, where there is none) of these events.
+
+    Two people who approve two events of one set at once would else each see nothing in flight. Taken before any row is
+    locked.
+    """
+    with transaction.atomic():
+        homes = ScheduledEvent.objects.filter(pk__in=event_pks).values_list(
+            "availability_set__service", "availability_set_id"
+        )
+        with connection.cursor() as cursor:
+            for name in sorted({service or f"set {set_id}" for service, set_id in homes}):
+                cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [DECIDING_LOCK, name])
+        yield
+
+
+def row_id(event_id: str) -> int:
+    """The row id of an event by its EventId. Raises Refused `unknown-event`."""
+    found = ScheduledEvent.objects.filter(event_id=event_id.strip().upper()).values_list("pk", flat=True).first()
+    if found is None:
+        raise Refused("unknown-event", Reason("event-unknown"))
+    return found
+
+
+def event_of(approval_id: int) -> int:
+    """The row id of an approval's event. Raises Refused `unknown-approval`."""
+    event_pk = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
+    if event_pk is None:
+        raise Refused("unknown-approval", Reason("approval-unknown"))
+    return event_pk
+
+
+def cleaned(text: str, *, what: str = "comment") -> str:
+    """A text by a person, fit to be kept. Raises Refused `validation` when it is too long."""
+    text = text.replace("\x00", "").strip()
+    if len(text) > MAX_TEXT:
+        raise Refused("validation", Reason("text-too-long", what=what, most=MAX_TEXT))
+    return text
+
+
+def cleaned_reasons(reasons: Mapping[str, str]) -> dict[str, str]:
+    """Reasons by guard code, fit to be kept. Raises Refused `validation`."""
+    return {code: cleaned(reason, what="reason") for code, reason in reasons.items()}
+
+
+def grant(*, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE) -> Approval:
+    """A person decides that this event is started: now, once it is prepared, or at a time before NotBefore.
+
+    "Now" writes the approval and its first order in one transaction. Where a guard or the set asks for a second person
+    it is a proposal. What a rule has decided and not sent yet is withdrawn in favour of the person. Raises Refused:
+    `not-permitted`, `validation`, `unknown-event`, `already-decided` (details `by`, `at`, `approval`), `too-late`,
+    `version-changed` (details `version`), `guarded` (details `guards`).
+    """
+    require(actor, Right.APPROVE, doing="approve")
+    actor = actor.because(cleaned(actor.why))
+    due_at = plan.due_at if plan.when is When.TIME else None
+    plan = replace(plan, due_at=due_at, overrides=cleaned_reasons(plan.overrides))
+    event_pk = row_id(event_id)
+    try:
+        with alone_with(event_pk):
+            return decide(event_pk, actor, plan, now=now)
+    except IntegrityError as error:
+        # The database holds one live approval per event, whatever this code believes.
+        if "one_live_approval_per_event" not in str(error):
+            raise
+        raise Refused("already-decided", Reason("approved-meanwhile")) from error
+
+
+def judged(event_pk: int, *, now: datetime) -> EventFacts:
+    """Lock one event, compute it again, and load what guards judge."""
+    events = compute.lock([event_pk])
+    compute.compute_state(events, now=now)
+    return load_facts([event_pk], now=now)[event_pk]
+
+
+def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approval:
+    """The same for rules and waves, too, inside `alone_with` of the event (row id). Raises Refused as `grant` does."""
+    facts = judged(event_pk, now=now)
+    if actor.person is not None:
+        require(actor, Right.APPROVE, facts.place, doing="approve")
+        facts = take_over(event_pk, facts, actor, now=now)
+    _check_time(plan, facts, now)
+    if plan.when is When.TIME and plan.due_at is not None:
+        # The hours without approvals that count are those in which it is to go.
+        facts = replace(facts, windows=load_facts([event_pk], now=plan.due_at)[event_pk].windows)
+    found = asked(facts, plan.when, now=now, expected_version=plan.expected_version)
+    overridden = override(facts, found, actor, plan.overrides)
+    proposal = any(guard.needs is Need.SECOND for guard in found)
+    if proposal and actor.person is None:
+        raise Refused("guarded", Reason("needs-two-people"), guards=told(g for g in found if g.needs is Need.SECOND))
+    at_once = plan.when is When.NOW and not proposal
+    state = ApprovalState.PROPOSED if proposal else ApprovalState.GRANTED if at_once else ApprovalState.WAITING
+    approval = Approval.objects.create(
+        event_id=event_pk,
+        state=state.value,
+        decided_by=actor.person,
+        rule=actor.rule,
+        rule_wording=stored(actor.wording),
+        via=actor.via,
+        token_name=actor.token_name,
+        comment=actor.why,
+        event_version=facts.version,
+        when=plan.when.value,
+        due_at=plan.due_at,
+        wave=plan.wave,
+        turn=plan.turn,
+        overrides=overridden,
+        decided_at=now,
+        granted_at=now if at_once else None,
+    )
+    write(
+        [
+            entry(
+                NEW_KINDS[state],
+                "",
+                at=now,
+                event_id=event_pk,
+                set_id=facts.set_id,
+                approval_id=approval.pk,
+                actor=actor,
+                before={"approval": None},
+                after={"approval": state.value, "when": plan.when.value},
+                due_at=plan.due_at,
+                turn=plan.turn,
+                overrides=overridden,
+                warnings=[guard.code for guard in found],
+                rule=actor.wording,
+            )
+        ]
+    )
+    if at_once:
+        relay.offer(approval, facts, who_is_asked(facts)[0], now=now)
+    transaction.on_commit(lambda: wake_up.hint_approval(approval.pk))
+    return approval
+
+
+def asked(facts: EventFacts, when: When, *, now: datetime, expected_version: int | None = None) -> list[Guard]:
+    """The guards that count for such a decision; all of them are asked again when it goes."""
+    found = guards(facts, now=now, expected_version=expected_version)
+    return [guard for guard in found if guard.code not in LATER.get(when, ())]
+
+
+def take_over(event_pk: int, facts: EventFacts, actor: Actor, *, now: datetime) -> EventFacts:
+    """A person's decision beats a rule's: one that has not been sent is withdrawn. Returns the facts after it."""
+    if facts.decision is None or not facts.decision.by_rule:
+        return facts
+    approval = Approval.objects.get(pk=facts.decision.approval_id)
+    if Order.objects.filter(approval=approval).exists():
+        return facts
+    reason = Reason("beaten-by-person", by=actor.name, rule=facts.decision.by)
+    relay.close(
+        approval,
+        ApprovalState.WITHDRAWN,
+        facts=facts,
+        now=now,
+        reason=reason,
+        actor=actor.name,
+        via=actor.via,
+        token_name=actor.token_name,
+    )
+    return load_facts([event_pk], now=now)[event_pk]
+
+
+def _check_time(plan: Plan, facts: EventFacts, now: datetime) -> None:
+    if plan.when is not When.TIME:
+        return
+    if plan.due_at is None or plan.due_at <= now:
+        raise Refused("validation", Reason("due-time-past"))
+    if facts.not_before is not None and plan.due_at >= facts.not_before:
+        raise Refused("validation", Reason("due-time-too-late"))

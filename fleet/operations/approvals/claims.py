@@ -1,0 +1,176 @@
+"""Claims and holds: what people and rules say about an event here. It never goes to Azure."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from fleet.domain.actor import Actor
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.people import Right
+from fleet.domain.reason import Reason, stored
+from fleet.domain.refused import Refused
+from fleet.domain.states import EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.domain.times import iso
+from fleet.models import Claim, Hold
+from fleet.models.facts.events import name_of
+from fleet.models.people import rights_of
+from fleet.operations.approvals import approve
+from fleet.operations.approvals.approve import cleaned, judged, row_id
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import entry, write
+
+
+@transaction.atomic
+def claim(*, event_id: str, actor: Actor, now: datetime, take_over: bool = False) -> Claim:
+    """Say "I am on it". Claiming one's own claim again renews its comment; somebody else's is taken over if asked for.
+
+    Raises Refused: `not-permitted`, `validation`, `unknown-event`, `too-late` (the event is over), `already-claimed`
+    (details `by`, `at`, `comment`).
+    """
+    event_pk, facts, actor = _locked(event_id, actor, "claim", now=now)
+    require(actor, Right.APPROVE, facts.place, doing="claim")
+    if facts.status is EventStatus.ENDED:
+        raise Refused("too-late", Reason("claim-event-over"))
+    standing = Claim.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by").first()
+    owner = standing.by.get_username() if standing is not None else None
+    if standing is not None and owner == actor.name and actor.why in ("", standing.comment):
+        return standing
+    if standing is not None and owner != actor.name and not take_over:
+        reason = Reason("claimed-already", by=owner, at=standing.at)
+        raise Refused("already-claimed", reason, by=owner, at=iso(standing.at), comment=standing.comment)
+    if standing is not None:
+        _end(standing, now=now)
+    row = Claim.objects.create(
+        event_id=event_pk, by=actor.person, via=actor.via, token_name=actor.token_name, comment=actor.why, at=now
+    )
+    _note(EntryKind.EVENT_CLAIMED, event_pk, facts, actor, before=owner, after=actor.name, now=now)
+    return row
+
+
+@transaction.atomic
+def give_back(*, event_id: str, actor: Actor, now: datetime) -> Claim:
+    """End the claim of an event: one's own; an approver may end anybody's.
+
+    Raises Refused: `not-permitted`, `unknown-event`, `not-claimed`.
+    """
+    event_pk, facts, actor = _locked(event_id, actor, "give-back", now=now)
+    row = Claim.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by").first()
+    if row is None:
+        raise Refused("not-claimed", Reason("not-claimed"))
+    if row.by_id != actor.person.pk and not rights_of(actor.person).may(Right.OVERRIDE, facts.place):
+        raise Refused("not-permitted", Reason("claim-of-another", by=row.by.get_username()))
+    _end(row, now=now)
+    _note(EntryKind.CLAIM_ENDED, event_pk, facts, actor, before=row.by.get_username(), now=now)
+    return row
+
+
+@transaction.atomic
+def hold(*, event_id: str, actor: Actor, now: datetime) -> Hold:
+    """Decide not to approve, so that the event runs by itself; rules leave it alone then. Azure is told nothing.
+
+    What a rule has decided and not sent yet is withdrawn. The actor says why. Raises Refused: `not-permitted`,
+    `validation`, `unknown-event`, `too-late`, `already-decided`, `already-held` (details `by`, `at`, `reason`).
+    """
+    event_pk, facts, actor = _locked(event_id, actor, "hold", now=now)
+    require(actor, Right.APPROVE, facts.place, doing="hold")
+    if not actor.why:
+        raise Refused("validation", Reason("hold-without-reason"))
+    facts = approve.take_over(event_pk, facts, actor, now=now)
+    _check_holdable(facts)
+    return hold_locked(event_pk, facts, actor, now=now)
+
+
+def hold_locked(event_pk: int, facts: EventFacts, actor: Actor, *, now: datetime, withdrew_rule: bool = False) -> Hold:
+    """The same by a person or a rule, for a locked event (row id) that nobody has decided or held. `withdrew_rule`: it
+    is what is left when a person has withdrawn what a rule decided.
+    """
+    row = Hold.objects.create(
+        event_id=event_pk,
+        by=actor.person,
+        rule=actor.rule,
+        rule_wording=stored(actor.wording),
+        via=actor.via,
+        token_name=actor.token_name,
+        reason=actor.why,
+        at=now,
+    )
+    _note(
+        EntryKind.EVENT_HELD,
+        event_pk,
+        facts,
+        actor,
+        after=actor.name,
+        now=now,
+        rule=actor.wording,
+        withdrew_rule=withdrew_rule,
+    )
+    return row
+
+
+@transaction.atomic
+def lift(*, event_id: str, actor: Actor, now: datetime) -> Hold:
+    """End the hold of an event. Raises Refused: `not-permitted`, `unknown-event`, `not-held`."""
+    event_pk, facts, actor = _locked(event_id, actor, "lift", now=now)
+    require(actor, Right.APPROVE, facts.place, doing="lift")
+    row = Hold.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by", "rule").first()
+    if row is None:
+        raise Refused("not-held", Reason("not-held"))
+    _end(row, now=now)
+    _note(EntryKind.HOLD_ENDED, event_pk, facts, actor, before=name_of(row), now=now)
+    return row
+
+
+def _locked(event_id: str, actor: Actor, doing: str, *, now: datetime) -> tuple[int, EventFacts, Actor]:
+    """The event's row id with what stands there, locked, for somebody who may do this anywhere at all."""
+    require(actor, Right.APPROVE, doing=doing)
+    actor = actor.because(cleaned(actor.why))
+    event_pk = row_id(event_id)
+    return event_pk, judged(event_pk, now=now), actor
+
+
+def _end(row: Claim | Hold, *, now: datetime) -> None:
+    type(row)._default_manager.filter(pk=row.pk, ended_at__isnull=True).update(ended_at=now)
+    row.refresh_from_db(fields=["ended_at"])
+
+
+def _check_holdable(facts: EventFacts) -> None:
+    if facts.status is not EventStatus.SCHEDULED:
+        raise Refused("too-late", Reason("hold-event-not-waiting"))
+    decided, held = facts.decision, facts.hold
+    if decided is not None:
+        reason, at = Reason("hold-decided-already", by=decided.by), iso(decided.at) if decided.at else None
+        raise Refused("already-decided", reason, by=decided.by, at=at, approval=decided.approval_id)
+    if held is not None:
+        reason = Reason("held-already", by=held.by)
+        raise Refused("already-held", reason, by=held.by, at=iso(held.at), reason=held.reason)
+
+
+def _note(
+    kind: EntryKind,
+    event_pk: int,
+    facts: EventFacts,
+    actor: Actor,
+    *,
+    now: datetime,
+    before: str | None = None,
+    after: str | None = None,
+    **data: Any,
+) -> None:
+    what = "claim" if kind in (EntryKind.EVENT_CLAIMED, EntryKind.CLAIM_ENDED) else "hold"
+    write(
+        [
+            entry(
+                kind,
+                "",
+                at=now,
+                event_id=event_pk,
+                set_id=facts.set_id,
+                actor=actor,
+                before={what: before},
+                after={what: after},
+                **data,
+            )
+        ]
+    )

@@ -1,0 +1,93 @@
+"""Approvals that wait, for a second person or their condition: what becomes of them, again and again until it is known.
+
+Asked for by reconciling every two seconds, and at once when a report has changed something about their event.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from django.db import transaction
+
+from fleet.domain.actor import DRYDOCK
+from fleet.domain.approvals.conditions import Wait, Waited, When, next_wait
+from fleet.domain.approvals.guards import EventFacts, who_is_asked
+from fleet.domain.states import ApprovalState
+from fleet.domain.timeline import EntryKind
+from fleet.models import Approval
+from fleet.models.facts.events import load_facts
+from fleet.models.facts.waves import whose_turn
+from fleet.operations import wake_up
+from fleet.operations.approvals.approve import alone_with, judged
+from fleet.operations.orders import relay
+from fleet.operations.timeline.entries import entry, write
+
+WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
+
+
+def advance(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
+    """Move on what need not wait any longer, of these events (row ids) or of all; how many moved.
+
+    Looks without locks first; each move is a transaction of its own.
+    """
+    rows = Approval.objects.filter(state__in=WAITING).order_by("decided_at", "pk")
+    if event_pks is not None:
+        rows = rows.filter(event_id__any=list(event_pks))
+    waiting = list(rows)
+    if not waiting:
+        return 0
+    facts = load_facts([approval.event_id for approval in waiting], now=now)
+    turns = whose_turn({approval.wave_id for approval in waiting if approval.wave_id}, now=now)
+    due = [
+        approval
+        for approval in waiting
+        if _next(approval, facts[approval.event_id], may_go=approval.pk in turns, now=now).do is not Wait.STAY
+    ]
+    return sum(_move_on(approval.pk, approval.event_id, now=now) for approval in due)
+
+
+def _next(approval: Approval, facts: EventFacts, *, may_go: bool, now: datetime) -> Waited:
+    return next_wait(
+        state=ApprovalState(approval.state),
+        when=When(approval.when),
+        facts=facts,
+        overridden=frozenset(one["code"] for one in approval.overrides),
+        due_at=approval.due_at,
+        may_go=may_go,
+        now=now,
+    )
+
+
+def _move_on(approval_id: int, event_pk: int, *, now: datetime) -> bool:
+    with alone_with(event_pk):
+        facts = judged(event_pk, now=now)
+        approval = Approval.objects.select_related("event").get(pk=approval_id)
+        if approval.state not in WAITING:
+            return False
+        turns = whose_turn({approval.wave_id} if approval.wave_id else set(), now=now)
+        step = _next(approval, facts, may_go=approval.pk in turns, now=now)
+        was = approval.state
+        if step.do is Wait.VOID:
+            return relay.close(approval, ApprovalState.VOID, facts=facts, now=now, reason=step.reason)
+        if step.do is Wait.LAPSE:
+            return relay.close(approval, ApprovalState.LAPSED, facts=facts, now=now, reason=step.reason)
+        if step.do is Wait.STAY or not relay.move(approval, ApprovalState.GRANTED, granted_at=now):
+            return False
+        write(
+            [
+                entry(
+                    EntryKind.APPROVAL_DUE,
+                    "",
+                    at=now,
+                    event_id=event_pk,
+                    set_id=facts.set_id,
+                    approval_id=approval.pk,
+                    actor=DRYDOCK,
+                    before={"approval": was},
+                    after={"approval": ApprovalState.GRANTED.value},
+                    reason=step.reason,
+                )
+            ]
+        )
+        relay.offer(approval, facts, who_is_asked(facts)[0], now=now)
+        transaction.on_commit(lambda: wake_up.hint_approval(approval.pk))
+    return True

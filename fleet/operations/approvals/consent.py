@@ -1,0 +1,75 @@
+"""The second person agrees to a proposal."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.db import transaction
+
+from fleet.domain.actor import Actor
+from fleet.domain.approvals.conditions import When
+from fleet.domain.approvals.guards import Need, who_is_asked
+from fleet.domain.people import Right
+from fleet.domain.reason import Reason
+from fleet.domain.refused import Refused
+from fleet.domain.states import ApprovalState
+from fleet.domain.timeline import EntryKind
+from fleet.models import Approval
+from fleet.operations import wake_up
+from fleet.operations.approvals.approve import alone_with, asked, cleaned, cleaned_reasons, event_of, judged
+from fleet.operations.approvals.override import kept, override
+from fleet.operations.orders import relay
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import entry, write
+
+
+def consent(*, approval_id: int, actor: Actor, now: datetime, overrides: Mapping[str, str] | None = None) -> Approval:
+    """The second person agrees to a proposal: never the one who proposed it. It goes then, or waits for its condition.
+
+    The guards are asked again: those that the proposer overrode stay so, a new one takes a reason in `overrides`.
+    Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`, `guarded` (details `guards`).
+    """
+    require(actor, Right.OVERRIDE, doing="consent")
+    actor = actor.because(cleaned(actor.why))
+    reasons = cleaned_reasons(overrides or {})
+    event_pk = event_of(approval_id)
+    with alone_with(event_pk):
+        facts = judged(event_pk, now=now)
+        approval = Approval.objects.select_related("event", "decided_by").get(pk=approval_id)
+        require(actor, Right.OVERRIDE, facts.place, doing="consent")
+        if approval.state != ApprovalState.PROPOSED.value:
+            raise Refused("too-late", Reason("consent-not-proposed", state=approval.state))
+        if approval.decided_by_id == actor.person.pk:
+            raise Refused("not-permitted", Reason("consent-of-proposer"))
+        before = {one["code"] for one in approval.overrides} | {"already-decided"}
+        found = [g for g in asked(facts, When(approval.when), now=now) if g.code not in before]
+        agreed = [kept(guard, actor.why) for guard in found if guard.needs is Need.SECOND]
+        # What stands here was overridden by the two of them; what comes later was seen by nobody.
+        overridden = [*approval.overrides, *override(facts, found, actor, reasons), *agreed]
+        at_once = approval.when == When.NOW.value
+        target = ApprovalState.GRANTED if at_once else ApprovalState.WAITING
+        columns = {"consented_by": actor.person, "consented_at": now, "consent_comment": actor.why}
+        if not relay.move(
+            approval, target, **columns, overrides=overridden, **({"granted_at": now} if at_once else {})
+        ):
+            raise Refused("too-late", Reason("consent-too-late"))
+        write(
+            [
+                entry(
+                    EntryKind.APPROVAL_CONSENTED,
+                    "",
+                    at=now,
+                    event_id=event_pk,
+                    set_id=facts.set_id,
+                    approval_id=approval.pk,
+                    actor=actor,
+                    before={"approval": ApprovalState.PROPOSED.value},
+                    after={"approval": target.value},
+                    overrides=overridden,
+                )
+            ]
+        )
+        if at_once:
+            relay.offer(approval, facts, who_is_asked(facts)[0], now=now)
+        transaction.on_commit(lambda: wake_up.hint_approval(approval.pk))
+    approval.refresh_from_db()
+    return approval

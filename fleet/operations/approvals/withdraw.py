@@ -1,0 +1,49 @@
+"""Taking an approval back before it was sent."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from fleet.domain.actor import Actor
+from fleet.domain.people import Right
+from fleet.domain.reason import Reason, read_reason
+from fleet.domain.refused import Refused
+from fleet.domain.states import ApprovalState, EventStatus
+from fleet.models import Approval, Order
+from fleet.operations.approvals.approve import cleaned, event_of, judged
+from fleet.operations.approvals.claims import hold_locked
+from fleet.operations.orders import relay
+from fleet.operations.people.rights import require
+
+
+def withdraw(*, approval_id: int, actor: Actor, now: datetime) -> Approval:
+    """Take an approval back before an order was offered. What a rule decided is held then: no rule decides it again.
+
+    Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`.
+    """
+    require(actor, Right.APPROVE, doing="withdraw")
+    actor = actor.because(cleaned(actor.why))
+    event_pk = event_of(approval_id)
+    with transaction.atomic():
+        facts = judged(event_pk, now=now)
+        approval = Approval.objects.select_related("event").get(pk=approval_id)
+        require(actor, Right.APPROVE, facts.place, doing="withdraw")
+        if Order.objects.filter(approval=approval).exists():
+            raise Refused("too-late", Reason("withdraw-order-offered", state=approval.state))
+        closed = relay.close(
+            approval,
+            ApprovalState.WITHDRAWN,
+            facts=facts,
+            now=now,
+            reason=Reason("withdrawn", by=actor.name, comment=actor.why),
+            actor=actor.name,
+            via=actor.via,
+            token_name=actor.token_name,
+            why=actor.why,
+        )
+        if not closed:
+            raise Refused("too-late", Reason("withdraw-ended", state=approval.state, why=read_reason(approval.reason)))
+        if approval.decided_by_id is None and facts.hold is None and facts.status is EventStatus.SCHEDULED:
+            hold_locked(event_pk, facts, actor, now=now, withdrew_rule=True)
+    approval.refresh_from_db()
+    return approval

@@ -1,0 +1,131 @@
+"""Coverage: who listened to which cache, when. A timeline without news means something only where somebody listened."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from drydock_agent import wire
+
+from fleet.domain.actor import machine as machine_actor
+from fleet.domain.caches.maintenances import EARLY, END_NOT_SEEN_AFTER, SLACK
+from fleet.domain.timeline import EntryKind
+from fleet.models import Cache, Coverage, Entry, Maintenance, Observation
+from fleet.operations.intake.keep import AgentReport
+from fleet.operations.timeline.entries import entry
+
+SUBSCRIBED = "subscribed"
+# A machine that reported nothing for this long before a change was not there; it says something every 300 s.
+SILENT_AFTER = timedelta(seconds=400)
+
+
+CoverageReport = AgentReport[wire.CoverageData]
+
+
+def take_settings(reports: Sequence[CoverageReport], caches: Mapping[str, Cache]) -> None:
+    """What the agents' configuration says of the caches: tier, and how many ports make a shard."""
+    for report in sorted(reports, key=lambda report: report.at):
+        cache = caches[report.data.cache]
+        tier = report.data.tier or cache.tier
+        if (cache.tier, cache.divisor) != (tier, report.data.divisor):
+            cache.tier, cache.divisor = tier, report.data.divisor
+            cache.save(update_fields=["tier", "divisor"])
+
+
+def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: Mapping[int, str]) -> list[Entry]:
+    """Merge the changes of coverage, oldest first for each machine; the entries to write. What comes behind a newer
+    one is history.
+    """
+    if not reports:
+        return []
+    newest: dict[tuple[int, int], Coverage] = {}
+    for row in Coverage.objects.filter(
+        cache__any={caches[report.data.cache].pk for report in reports},
+        machine__any={report.machine_id for report in reports},
+        until=None,
+    ):
+        newest[row.cache_id, row.machine_id] = row
+    written = []
+    for report in sorted(reports, key=lambda report: (report.machine_id, report.position)):
+        cache = caches[report.data.cache]
+        before = newest.get((cache.pk, report.machine_id))
+        if before is not None and report.position <= (before.epoch, before.seq):
+            continue
+        again = before is not None and before.state == report.data.state
+        if before is not None and again and report.data.state != SUBSCRIBED:
+            before.reason, before.vouched_at = report.data.reason, max(before.vouched_at, report.at)
+            before.epoch, before.seq = report.position
+            before.save()
+            continue
+        if before is not None:
+            _close(before, report, again=again)
+        newest[cache.pk, report.machine_id] = Coverage.objects.create(
+            cache=cache,
+            machine_id=report.machine_id,
+            state=report.data.state,
+            reason=report.data.reason,
+            since=report.at,
+            vouched_at=report.at,
+            epoch=report.position[0],
+            seq=report.position[1],
+        )
+        line = _entry(report, cache, before, names[report.machine_id], again=again)
+        written += [line] if line else []
+    return written
+
+
+def _close(before: Coverage, report: CoverageReport, *, again: bool) -> None:
+    """End a stretch. An agent that says the same again was restarted; until its last sign of life it was there."""
+    last = before.vouched_at
+    previous = Observation.objects.filter(
+        machine=report.machine_id, epoch=report.position[0], seq=report.position[1] - 1
+    ).values_list("at", flat=True)
+    last = min(max([last, *previous]), report.at)
+    # Who did not listen before did not listen in the silence either.
+    silent = before.state == SUBSCRIBED and (again or report.at - last > SILENT_AFTER)
+    before.until = max(before.since, last if silent else report.at)
+    before.save(update_fields=["until"])
+
+
+def _entry(report: CoverageReport, cache: Cache, before: Coverage | None, name: str, *, again: bool) -> Entry | None:
+    state = report.data.state
+    listened = before is not None and before.state == SUBSCRIBED
+    told: dict[str, Any] = {}
+    if state == SUBSCRIBED:
+        if again:
+            return None
+        kind = EntryKind.CACHE_LISTENED
+        told["after_seconds"] = (report.at - before.since).total_seconds() if before is not None else None
+    elif state == "refused":
+        kind = EntryKind.CACHE_REFUSED
+    elif state == "unsupported":
+        kind = EntryKind.CACHE_UNSUPPORTED
+    elif not listened:
+        # Lost already: why it cannot come back stands on the page.
+        if before is not None:
+            return None
+        kind, told["listened"] = EntryKind.CACHE_LOST, False
+    elif _announced(cache, report.at):
+        kind, told["listened"] = EntryKind.CACHE_LOST, True
+    else:
+        kind = EntryKind.CACHE_LOST_UNANNOUNCED
+    return entry(
+        kind,
+        at=report.at,
+        machine_id=report.machine_id,
+        cache_id=cache.pk,
+        actor=machine_actor(name),
+        host=cache.host,
+        state=state,
+        reason=report.data.reason.replace("\x00", "\N{REPLACEMENT CHARACTER}"),
+        **told,
+    )
+
+
+def _announced(cache: Cache, at: datetime) -> bool:
+    """Whether a maintenance of the cache explains that a connection is lost at this time."""
+    for row in Maintenance.objects.filter(cache=cache, last_at__gte=at - timedelta(hours=3), first_at__lte=at + SLACK):
+        begins = row.began_at or (row.expected_at - EARLY if row.expected_at else row.first_at)
+        ends = row.ended_at or max(row.last_at, begins) + END_NOT_SEEN_AFTER
+        if begins - SLACK <= at <= ends + SLACK:
+            return True
+    return False

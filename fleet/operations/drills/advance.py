@@ -1,0 +1,199 @@
+"""A drill moves on and ends by itself. Everything about it is written under the lock of its event."""
+
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Greatest
+
+from fleet.domain.drills import Ending, MachineInDrill, Outcome, ending_of
+from fleet.domain.reason import Reason
+from fleet.domain.states import LIVE_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.domain.times import iso
+from fleet.models import (
+    Approval,
+    Drill,
+    Instruction,
+    Preparation,
+    Rehearsal,
+    ScheduledEvent,
+    Sighting,
+)
+from fleet.models.facts.events import load_facts
+from fleet.operations.events import compute
+from fleet.operations.orders import instructions, relay
+from fleet.operations.timeline.entries import entry, write
+
+# From the approval to Started on the machines that were not asked.
+START = timedelta(seconds=2)
+RECOVERED = ("succeeded", "failed", "timed-out", "nothing")
+
+
+def advance(*, now: datetime) -> int:
+    """Move on every drill that is not over: start the other machines, end what is to end; how many moved.
+
+    Looks without locks first; each move is a transaction of its own. One query while there is no drill.
+    """
+    moved = 0
+    for drill in Drill.objects.filter(closed_at__isnull=True).select_related("event").order_by("pk"):
+        if _ending(drill, now) is not None or _to_start(drill):
+            moved += _move_on(drill.pk, drill.event_id, now=now)
+    return moved
+
+
+@transaction.atomic
+def _move_on(drill_id: int, event_pk: int, *, now: datetime) -> bool:
+    compute.lock([event_pk])
+    drill = Drill.objects.select_related("event").get(pk=drill_id)
+    if drill.closed_at is not None:
+        return False
+    ending = _ending(drill, now)
+    if ending is not None:
+        return close(drill, ending, now=now)
+    instructions.instruct(
+        _to_start(drill),
+        instructions.START,
+        now=now,
+        data={"at": iso(now + START)},
+        expires_at=drill.event.not_before,
+    )
+    return True
+
+
+def close(
+    drill: Drill,
+    ending: Ending,
+    *,
+    now: datetime,
+    actor: str = "Drydock",
+    via: str = "relay",
+    token_name: str = "",
+    why: str = "",
+) -> bool:
+    """End a drill whose event is locked: whoever still rehearses is told to stop; False when it had ended already."""
+    values = {"closed_at": now, "outcome": ending.outcome.value, "reason": ending.reason.stored}
+    if not Drill.objects.filter(pk=drill.pk, closed_at__isnull=True).update(**values):
+        return False
+    rows = list(Rehearsal.objects.filter(drill=drill).order_by("pk"))
+    Instruction.objects.filter(rehearsal__in=rows, closed_at__isnull=True).update(closed_at=now)
+    over = Sighting.objects.filter(event=drill.event_id, gone_at__isnull=False)
+    gone = set(over.values_list("machine_id", flat=True))
+    begun = Instruction.objects.filter(what=instructions.REHEARSE, delivered_at__isnull=False)
+    reached = set(begun.filter(rehearsal__in=rows).values_list("rehearsal_id", flat=True))
+    still = [row for row in rows if row.pk in reached and row.machine_id not in gone and not row.left_out]
+    if still:
+        instructions.instruct(still, instructions.CANCEL, now=now, expires_at=now + timedelta(seconds=3600))
+    Sighting.objects.filter(event=drill.event_id, gone_at__isnull=True).update(
+        gone_at=Greatest(F("listed_at"), now), gone_incarnation=F("listed_incarnation") + 1
+    )
+    unheard = ScheduledEvent.objects.filter(pk=drill.event_id, sightings__isnull=True)
+    unheard.update(
+        status=EventStatus.ENDED.value,
+        ended_at=now,
+        ended_as=EndedAs.CANCELLED.value,
+        certainty=Certainty.SEEN.value,
+    )
+    events = compute.lock([drill.event_id])
+    compute.compute_state(events, now=now)
+    relay.advance_events(events, now=now, via="beat")
+    _void(drill, now)
+    (event,) = events
+    write(
+        [
+            entry(
+                EntryKind.DRILL_ENDED,
+                at=now,
+                event_id=event.pk,
+                set_id=event.availability_set_id,
+                actor=actor,
+                via=via,
+                token_name=token_name,
+                why=why,
+                before={"drill": "running"},
+                after={"drill": ending.outcome.value},
+                outcome=ending.outcome.value,
+                reason=ending.reason,
+                drill=drill.pk,
+            )
+        ]
+    )
+    return True
+
+
+def _void(drill: Drill, now: datetime) -> None:
+    """Whatever was decided and not answered: nobody waits for a receipt of what is over by our own word."""
+    unanswered = [state.value for state in LIVE_APPROVALS if state is not ApprovalState.ACCEPTED]
+    approvals = list(Approval.objects.filter(event=drill.event_id, state__in=unanswered))
+    if approvals:
+        facts = load_facts([drill.event_id], now=now)[drill.event_id]
+        for approval in approvals:
+            reason = Reason("drill-over-before-answer")
+            relay.close(approval, ApprovalState.VOID, facts=facts, now=now, reason=reason)
+
+
+def _approved(event_id: int) -> bool:
+    return Approval.objects.filter(event_id=event_id, accepted_at__isnull=False).exists() or (
+        Approval.objects.filter(event_id=event_id, state="CONFIRMED").exists()
+    )
+
+
+def _ending(drill: Drill, now: datetime) -> Ending | None:
+    event = drill.event
+    real = (
+        ScheduledEvent.objects.filter(availability_set=event.availability_set_id, drill=False)
+        .exclude(status=EventStatus.ENDED.value)
+        .order_by("pk")
+        .first()
+    )
+    status = EventStatus(event.status)
+    ending = ending_of(
+        status=status,
+        started=event.started_at is not None,
+        ended_at=event.ended_at,
+        approved=status is EventStatus.ENDED and _approved(event.pk),
+        real_event=real.event_type if real else None,
+        machines=_machines(drill),
+        ends_by=drill.ends_by,
+        now=now,
+    )
+    if ending is not None and ending.outcome is Outcome.NOBODY and Sighting.objects.filter(event=event).exists():
+        # What began to rehearse and was turned away since then: it did not come to its end.
+        return Ending(Outcome.UNFINISHED, ending.reason)
+    return ending
+
+
+def _machines(drill: Drill) -> tuple[MachineInDrill, ...]:
+    sightings = {row.machine_id: row for row in Sighting.objects.filter(event=drill.event_id)}
+    hooks = {row.machine_id: row for row in Preparation.objects.filter(event=drill.event_id)}
+    hit = {name.lower() for name in drill.event.resources}
+    found = []
+    for row in Rehearsal.objects.filter(drill=drill).select_related("machine").defer("machine__compute"):
+        sighting, said = sightings.get(row.machine_id), hooks.get(row.machine_id)
+        nothing = said is not None and said.prepare_outcome == "nothing" and not said.recover_outcome
+        found.append(
+            MachineInDrill(
+                name=row.machine.resource_name,
+                hit=row.machine.resource_name.lower() in hit,
+                left_out=bool(row.left_out),
+                listed=sighting is not None,
+                gone=sighting is not None and sighting.gone_at is not None,
+                gone_reason=row.gone_reason,
+                hooks_heard=said is not None,
+                hooks_over=nothing or (said is not None and said.recover_outcome in RECOVERED),
+            )
+        )
+    return tuple(found)
+
+
+def _to_start(drill: Drill) -> list[Rehearsal]:
+    """Who rehearses and has to be told that the event starts: it was accepted, or one machine has started."""
+    if drill.event.status != EventStatus.STARTED.value and not _approved(drill.event_id):
+        return []
+    waiting = Sighting.objects.filter(event=drill.event_id, gone_at__isnull=True, started_at__isnull=True)
+    told = Instruction.objects.filter(rehearsal__drill=drill, what=instructions.START)
+    return list(
+        Rehearsal.objects.filter(drill=drill, machine__in=waiting.values("machine_id"))
+        .exclude(pk__in=told.values("rehearsal_id"))
+        .order_by("pk")
+    )

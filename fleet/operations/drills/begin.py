@@ -1,0 +1,246 @@
+"""People begin a drill and stop one. What happens in between is `advance`."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from drydock_agent import wire
+
+from fleet.domain.drills import (
+    DEFAULT_DURATION_SECONDS,
+    DEFAULT_NOTICE_SECONDS,
+    DEFAULT_TYPE,
+    DURATION_SECONDS,
+    GRACE,
+    KINDS,
+    NOTICE_SECONDS,
+    Ending,
+    Outcome,
+)
+from fleet.domain.reason import Reason
+from fleet.domain.refused import Refused
+from fleet.domain.states import EventStatus, Presence
+from fleet.domain.timeline import EntryKind
+from fleet.domain.times import iso
+from fleet.models import AvailabilitySet, Drill, Machine, Rehearsal, ScheduledEvent
+from fleet.models.facts.events import machine_presence, place_of, presence_limits
+from fleet.operations.approvals.approve import cleaned
+from fleet.operations.drills import advance
+from fleet.operations.events import compute
+from fleet.operations.orders import instructions
+from fleet.operations.people.rights import require_approve
+from fleet.operations.timeline.entries import entry, write
+
+# The first key of the advisory lock that keeps two people from drilling one set at once.
+DRILL_LOCK = 7_001_180
+SOURCE = "Platform"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be rehearsed. Without `machines` (resource names) the set's first live machine is hit."""
+
+    event_type: str = DEFAULT_TYPE
+    machines: Sequence[str] = ()
+    notice_seconds: int = DEFAULT_NOTICE_SECONDS
+    duration_seconds: int = DEFAULT_DURATION_SECONDS
+
+
+@transaction.atomic
+def begin(
+    *, set_id: int, by: User, via: str, now: datetime, comment: str, wanted: Wanted | None = None, token_name: str = ""
+) -> Drill:
+    """Begin a drill of a set: an event that every live machine of the set pretends, and nobody tells Azure of.
+
+    `via` is `page` or `api`. Raises Refused: `not-permitted`, `validation`, `unknown-set`, `real-event-open` (details
+    `event`), `drill-open` (details `drill`), `no-live-machine`.
+    """
+    wanted = wanted or Wanted()
+    require_approve(by, verb="Rehearsing")
+    comment = cleaned(comment)
+    home = AvailabilitySet.objects.select_related("merged_into").filter(pk=set_id).first()
+    if home is None:
+        raise Refused("unknown-set", Reason("drill-of-no-set"))
+    home = home.merged_into or home
+    require_approve(by, place_of(home), verb="Rehearsing")
+    _check(wanted)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [DRILL_LOCK, home.pk])
+    _nothing_else(home)
+    limits = presence_limits()
+    machines = _machines_of(home.pk)
+    presences = {machine.pk: machine_presence(machine, now=now, limits=limits) for machine in machines}
+    live = [machine for machine in machines if presences[machine.pk] is Presence.LIVE]
+    hit = _hit(wanted, machines, live)
+    not_before = (now + timedelta(seconds=wanted.notice_seconds)).replace(microsecond=0)
+    event = _event(home, hit, wanted, comment, not_before, now)
+    drill = Drill.objects.create(
+        event=event,
+        started_by=by,
+        via=via,
+        token_name=token_name,
+        comment=comment,
+        created_at=now,
+        ends_by=now + timedelta(seconds=wanted.notice_seconds + wanted.duration_seconds) + GRACE,
+    )
+    _ask(drill, event, machines, presences, now=now)
+    names = [machine.resource_name for machine in hit]
+    write(
+        [
+            entry(
+                EntryKind.DRILL_BEGAN,
+                at=now,
+                event_id=event.pk,
+                set_id=home.pk,
+                actor=by.get_username(),
+                via=via,
+                token_name=token_name,
+                why=comment,
+                before={"drill": None},
+                after={"drill": drill.pk, "type": wanted.event_type, "machines": ", ".join(names)},
+                set=home.name,
+                type=wanted.event_type,
+                machines=names,
+                not_before=not_before,
+                live=len(live),
+            )
+        ]
+    )
+    return drill
+
+
+@transaction.atomic
+def stop(*, drill_id: int, by: User, via: str, now: datetime, comment: str = "", token_name: str = "") -> Drill:
+    """End a drill before its time. Raises Refused: `not-permitted`, `validation`, `unknown-drill`, `too-late`."""
+    require_approve(by, verb="Stopping a drill")
+    comment = cleaned(comment)
+    drill = Drill.objects.select_related("event__availability_set").filter(pk=drill_id).first()
+    if drill is None:
+        raise Refused("unknown-drill", Reason("unknown-drill"))
+    require_approve(by, place_of(drill.event.availability_set), verb="Stopping a drill")
+    compute.lock([drill.event_id])
+    drill.refresh_from_db()
+    ending = Ending(Outcome.STOPPED, Reason("drill-stopped-by", by=by.get_username(), comment=comment))
+    closed = drill.closed_at is None and advance.close(
+        drill, ending, now=now, actor=by.get_username(), via=via, token_name=token_name, why=comment
+    )
+    if not closed:
+        raise Refused("too-late", Reason("drill-over"))
+    drill.refresh_from_db()
+    return drill
+
+
+def _ask(
+    drill: Drill,
+    event: ScheduledEvent,
+    machines: Sequence[Machine],
+    presences: Mapping[int, Presence],
+    *,
+    now: datetime,
+) -> None:
+    """Ask every live machine to rehearse."""
+    rehearsals = Rehearsal.objects.bulk_create(
+        [Rehearsal(drill=drill, machine=machine, left_out=_left_out(presences[machine.pk])) for machine in machines]
+    )
+    instructions.instruct(
+        [row for row in rehearsals if not row.left_out],
+        instructions.REHEARSE,
+        now=now,
+        expires_at=event.not_before,
+        data={
+            "event": _as_azure_words_it(event),
+            "not_before": iso(event.not_before) if event.not_before else "",
+            "duration_seconds": event.duration_seconds,
+        },
+    )
+
+
+def _check(wanted: Wanted) -> None:
+    if wanted.event_type not in KINDS:
+        raise Refused("validation", Reason("drill-of-no-type", types=list(KINDS)))
+    for what, seconds, (least, most) in (
+        ("notice", wanted.notice_seconds, NOTICE_SECONDS),
+        ("duration", wanted.duration_seconds, DURATION_SECONDS),
+    ):
+        if not least <= seconds <= most:
+            raise Refused("validation", Reason("drill-out-of-bounds", what=what, least=least, most=most))
+
+
+def _nothing_else(home: AvailabilitySet) -> None:
+    open_events = ScheduledEvent.objects.filter(availability_set=home).exclude(status=EventStatus.ENDED.value)
+    real = open_events.filter(drill=False).order_by("pk").first()
+    if real is not None:
+        raise Refused(
+            "real-event-open",
+            Reason("real-event-open", event_type=real.event_type),
+            event=real.event_id,
+        )
+    other = Drill.objects.filter(event__availability_set=home, closed_at__isnull=True).first()
+    if other is not None:
+        raise Refused("drill-open", Reason("drill-open"), drill=other.pk)
+
+
+def _hit(wanted: Wanted, machines: Sequence[Machine], live: Sequence[Machine]) -> list[Machine]:
+    if not live:
+        raise Refused("no-live-machine", Reason("drill-no-live-machine"))
+    if not wanted.machines:
+        return [live[0]]
+    by_name = {machine.resource_name.lower(): machine for machine in machines}
+    unknown = [name for name in wanted.machines if name.strip().lower() not in by_name]
+    if unknown:
+        raise Refused("validation", Reason("drill-of-no-machine", machines=unknown))
+    chosen = {by_name[name.strip().lower()].pk: by_name[name.strip().lower()] for name in wanted.machines}
+    silent = [machine.resource_name for machine in chosen.values() if machine not in live]
+    if silent:
+        raise Refused("validation", Reason("drill-of-silent-machines", machines=silent))
+    return list(chosen.values())
+
+
+def _left_out(presence: Presence) -> str:
+    return "" if presence is Presence.LIVE else Reason("drill-left-out", presence=presence.value).stored
+
+
+def _event(
+    home: AvailabilitySet, hit: Sequence[Machine], wanted: Wanted, comment: str, not_before: datetime, now: datetime
+) -> ScheduledEvent:
+    return ScheduledEvent.objects.create(
+        event_id=f"{wire.DRILL_PREFIX}{uuid.uuid4()}".upper(),
+        availability_set=home,
+        drill=True,
+        created_at=now,
+        first_seen_at=now,
+        event_type=wanted.event_type,
+        resource_type="VirtualMachine",
+        source=SOURCE,
+        description=f"Drill. {comment}".strip(),
+        duration_seconds=wanted.duration_seconds,
+        not_before=not_before,
+        resources=[machine.resource_name for machine in hit],
+        watched=False,
+    )
+
+
+def _as_azure_words_it(event: ScheduledEvent) -> dict[str, Any]:
+    """What hooks are given on their standard input."""
+    return {
+        "EventId": event.event_id,
+        "EventStatus": "Scheduled",
+        "EventType": event.event_type,
+        "ResourceType": event.resource_type,
+        "Resources": event.resources,
+        "NotBefore": format_datetime(event.not_before, usegmt=True) if event.not_before else "",
+        "Description": event.description,
+        "EventSource": event.source,
+        "DurationInSeconds": event.duration_seconds,
+    }
+
+
+def _machines_of(set_id: int) -> list[Machine]:
+    """The machines of a set that are not revoked, by name."""
+    rows = Machine.objects.filter(availability_set=set_id, revoked_at__isnull=True)
+    return list(rows.select_related("presence", "latest_document").defer("compute").order_by("resource_name", "pk"))

@@ -1,0 +1,197 @@
+"""An event's row brought up to what its sightings say, with the timeline entries of what changed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Q
+
+from fleet.domain.actor import AZURE
+from fleet.domain.actor import machine as machine_actor
+from fleet.domain.events import sightings
+from fleet.domain.events.sightings import ComputedState, Witness
+from fleet.domain.events.stated import NOT_STATED
+from fleet.domain.reason import Reason, as_json
+from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.models import Approval, Claim, Entry, Hold, ScheduledEvent
+from fleet.models.facts.events import load_witnesses
+from fleet.operations.timeline.entries import entry, write
+
+# Clocks differ by up to two seconds before they are corrected, and polls are a second apart.
+EARLY = timedelta(seconds=5)
+OURS = (*RELAYED_APPROVALS, ApprovalState.CONFIRMED)
+
+
+def lock(event_pks: Iterable[int]) -> list[ScheduledEvent]:
+    """The events, locked in the order of their ids: events come before approvals, approvals before orders."""
+    return list(
+        ScheduledEvent.objects.select_for_update(of=("self",))
+        .select_related("availability_set")
+        .filter(pk__in=set(event_pks))
+        .order_by("pk")
+    )
+
+
+def compute_state(
+    events: Sequence[ScheduledEvent],
+    *,
+    now: datetime,
+    new_sightings: Mapping[int, Sequence[int]] | None = None,
+) -> list[ScheduledEvent]:
+    """Compute locked events anew, and write what changed with its entries; returns the events that changed."""
+    if not events:
+        return []
+    witnesses = load_witnesses(events, now=now)
+    # As long as an order of ours may have started it, it was not approved elsewhere.
+    ours = Q(accepted_at__isnull=False) | Q(state__in=[state.value for state in OURS])
+    approved = set(
+        Approval.objects.filter(ours, event__in=[event.pk for event in events]).values_list("event_id", flat=True)
+    )
+    changed: list[ScheduledEvent] = []
+    written: list[Entry] = []
+    for event in events:
+        of_event = witnesses[event.pk]
+        state = sightings.compute_state(of_event, now=now, was_ended=event.status == EventStatus.ENDED.value)
+        if state is None:
+            # Only machines of other sets list it: nothing that counts is known yet.
+            continue
+        before = _versioned(event)
+        was = (event.status, event.watched, event.version == 0)
+        if _apply(event, state, of_event, approved_by_us=event.pk in approved):
+            changed.append(event)
+        written += _entries(event, state, was, before, of_event)
+        seen = (new_sightings or {}).get(event.pk, ())
+        if seen and not was[2]:
+            written.append(_also_seen(event, of_event, seen, now))
+    if changed:
+        # They are there and locked; this is the quick way to update many rows at once.
+        ScheduledEvent.objects.bulk_create(
+            changed, update_conflicts=True, unique_fields=["event_id"], update_fields=FIELDS
+        )
+        over = [event.pk for event in changed if event.status == EventStatus.ENDED.value]
+        if over:
+            # What was said about an event ends with it.
+            Claim.objects.filter(event_id__in=over, ended_at__isnull=True).update(ended_at=now)
+            Hold.objects.filter(event_id__in=over, ended_at__isnull=True).update(ended_at=now)
+    write(written)
+    return changed
+
+
+COMPUTED = (*NOT_STATED, "first_seen_at", "notice_seconds", "started_at", "ended_at", "watched")
+FIELDS = [*COMPUTED, "status", "version", "ended_as", "certainty", "approved_elsewhere", "warnings"]
+
+
+def _versioned(event: ScheduledEvent) -> tuple[object, ...]:
+    return (
+        EventStatus(event.status),
+        event.not_before,
+        tuple(event.resources),
+        event.event_type,
+        event.source,
+        event.duration_seconds,
+    )
+
+
+def _apply(event: ScheduledEvent, state: ComputedState, witnesses: list[Witness], *, approved_by_us: bool) -> bool:
+    elsewhere = (
+        state.started_at is not None
+        and state.not_before is not None
+        and state.started_at < state.not_before - EARLY
+        and not approved_by_us
+    )
+    values = {name: getattr(state, name) for name in COMPUTED} | {
+        "status": state.status.value,
+        "resources": list(state.resources),
+        "ended_as": state.ended_as.value if state.ended_as else "",
+        "certainty": state.certainty.value if state.certainty else "",
+        "approved_elsewhere": elsewhere,
+        # Of a drill only those bear witness who have begun, and a person chose whom it hits.
+        "warnings": [] if event.drill else _warnings(state, witnesses),
+    }
+    moved = event.version == 0 or state.versioned != _versioned(event)
+    different = moved or any(getattr(event, name) != value for name, value in values.items())
+    for name, value in values.items():
+        setattr(event, name, value)
+    if moved:
+        event.version += 1
+    return different
+
+
+def _warnings(state: ComputedState, witnesses: list[Witness]) -> list[dict[str, Any]]:
+    known = {witness.name.lower() for witness in witnesses}
+    unknown = [name for name in state.resources if name.lower() not in known]
+    found = []
+    if not state.resources:
+        found.append(Reason("no-resources"))
+    if unknown:
+        found.append(Reason("unknown-resources", names=unknown))
+    named = {name.lower() for name in state.resources}
+    domains = sorted({w.update_domain for w in witnesses if w.update_domain is not None and w.name.lower() in named})
+    if len(domains) > 1:
+        # Azure promises machines of at most one update domain, so what we know of the domains is wrong.
+        found.append(Reason("spans-update-domains", domains=domains))
+    return [as_json(reason) for reason in found]
+
+
+def _entries(
+    event: ScheduledEvent,
+    state: ComputedState,
+    was: tuple[str, bool, bool],
+    before: tuple[object, ...],
+    witnesses: list[Witness],
+) -> list[Entry]:
+    status, watched, is_new = was
+    found: list[Entry] = []
+
+    def add(kind: EntryKind, at: datetime, **data: object) -> None:
+        about = {"event_id": event.pk, "set_id": event.availability_set_id, "actor": AZURE}
+        found.append(entry(kind, at=at, **about, **data))  # type: ignore[arg-type]
+
+    resources = list(state.resources)
+    last = max((w.last_listing for w in witnesses if w.last_listing is not None), default=state.first_seen_at)
+    if is_new:
+        first = min((w for w in witnesses if w.listing), key=lambda w: w.listing.first_at if w.listing else last)
+        add(
+            EntryKind.EVENT_SEEN,
+            state.first_seen_at,
+            event_type=state.event_type,
+            resources=resources,
+            not_before=state.not_before,
+            by=first.name,
+        )
+    elif status == EventStatus.ENDED.value and state.status is not EventStatus.ENDED:
+        add(EntryKind.EVENT_REOPENED, last)
+    elif state.versioned[1:] != before[1:]:
+        add(EntryKind.EVENT_CHANGED, last, changes=_changes(state, before))
+    if state.started_at is not None and (is_new or status == EventStatus.SCHEDULED.value):
+        elsewhere = event.approved_elsewhere
+        add(EntryKind.EVENT_STARTED, state.started_at, resources=resources, approved_elsewhere=elsewhere)
+    if state.status is EventStatus.ENDED and status != EventStatus.ENDED.value and state.ended_at is not None:
+        add(EntryKind.EVENT_ENDED, state.ended_at, ended_as=event.ended_as, certainty=event.certainty)
+    elif not is_new and watched != state.watched and state.status is not EventStatus.ENDED:
+        add(EntryKind.EVENT_WATCHED if state.watched else EntryKind.EVENT_UNWATCHED, last)
+    return found
+
+
+def _changes(state: ComputedState, before: tuple[object, ...]) -> dict[str, list[object]]:
+    """What Azure changed: the field, with its value before and after."""
+    fields = ("not_before", "resources", "event_type", "source", "duration_seconds")
+    return {
+        field: [old, new] for field, old, new in zip(fields, before[1:], state.versioned[1:], strict=True) if old != new
+    }
+
+
+def _also_seen(event: ScheduledEvent, witnesses: list[Witness], machine_ids: Sequence[int], now: datetime) -> Entry:
+    by_id = {witness.machine_id: witness for witness in witnesses}
+    seen = [by_id[machine_id] for machine_id in machine_ids if machine_id in by_id]
+    names = [witness.name for witness in seen]
+    return entry(
+        EntryKind.EVENT_SIGHTED,
+        at=max((w.listing.first_at for w in seen if w.listing), default=now),
+        event_id=event.pk,
+        set_id=event.availability_set_id,
+        machine_id=seen[0].machine_id if len(seen) == 1 else None,
+        actor=machine_actor(", ".join(names)),
+        names=names,
+    )

@@ -1,0 +1,242 @@
+"""Keeping reports as received, before anything is understood: spools are numbered, bodies and observations written.
+
+Every row in the order of its key, so that two processes never wait for each other in a circle.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+from django.db import connection
+from drydock_agent import wire
+
+from fleet.domain.intake.documents import Document, read_document
+from fleet.domain.reason import as_json
+from fleet.models import DocumentBody, Observation, Spool
+
+D = TypeVar("D")
+Data = (
+    wire.DocumentData
+    | wire.ReminderData
+    | wire.ReceiptData
+    | wire.InstanceData
+    | wire.HookData
+    | wire.RedisData
+    | wire.CoverageData
+    | wire.RedisHookData
+    | wire.RehearsalData
+    | dict[str, Any]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedReport:
+    """One report with its data decoded. `at` is corrected, `machine_at` as sent; `flag` says what was not
+    understood.
+    """
+
+    seq: int
+    kind: str
+    at: datetime
+    machine_at: datetime
+    data: Data
+    flag: str = ""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What one call of one machine (row id) delivers. `refused` holds (seq, reason) of what could not be decoded."""
+
+    machine_id: int
+    spool: str
+    agent_version: str = ""
+    reports: Sequence[ParsedReport] = field(default_factory=list)
+    refused: Sequence[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def highest(self) -> int:
+        return max([0, *(report.seq for report in self.reports), *(seq for seq, _ in self.refused)])
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport(Generic[D]):
+    """One report of one machine (row id) with its place in the machine's own sequence; `at` is corrected."""
+
+    machine_id: int
+    position: tuple[int, int]
+    at: datetime
+    data: D
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReport:
+    """A report as it is written down, with the document that it brings or points to."""
+
+    machine_id: int
+    epoch: int
+    report: ParsedReport
+    document_hash: str | None
+    incarnation: int | None
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        return (self.machine_id, self.epoch, self.report.seq)
+
+
+def of_kind(reports: Iterable[KeptReport], kind: type[D]) -> list[AgentReport[D]]:
+    """Those that hold data of this class."""
+    return [
+        AgentReport(row.machine_id, (row.epoch, row.report.seq), row.report.at, row.report.data)
+        for row in reports
+        if isinstance(row.report.data, kind)
+    ]
+
+
+def body_of(data: wire.DocumentData) -> bytes:
+    """The bytes of a document as the metadata service sent them. Raises ValueError for a broken base64."""
+    if data.encoding != "base64":
+        return data.body.encode("utf-8", errors="surrogatepass")
+    try:
+        return base64.b64decode(data.body, validate=True)
+    except binascii.Error as error:
+        raise ValueError("the document's base64 cannot be read") from error
+
+
+# The fleet repeats itself: a set's machines send the same bytes.
+@lru_cache(maxsize=4096)
+def _read(document_hash: str, body: bytes) -> Document:
+    return read_document(body)
+
+
+def number_spools(
+    deliveries: Sequence[Delivery], now: datetime
+) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
+    """The number (epoch) of each spool, and up to where it is acknowledged now, by (machine row id, spool)."""
+    highest: dict[tuple[int, str], int] = {}
+    for delivery in deliveries:
+        key = (delivery.machine_id, delivery.spool)
+        highest[key] = max(highest.get(key, 0), delivery.highest)
+    keys = sorted(highest)
+    epochs: dict[tuple[int, str], int] = {}
+    acknowledged: dict[tuple[int, str], int] = {}
+    table = Spool._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            INSERT INTO {table} AS spool (machine_id, spool, epoch, acknowledged, first_seen_at)
+            SELECT given.machine_id, given.spool,
+                   (SELECT COALESCE(MAX(known.epoch), 0) + 1 FROM {table} AS known
+                    WHERE known.machine_id = given.machine_id),
+                   given.highest, %s
+            FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS given (machine_id, spool, highest)
+            ON CONFLICT (machine_id, spool) DO UPDATE
+            SET acknowledged = GREATEST(spool.acknowledged, EXCLUDED.acknowledged)
+            RETURNING machine_id, spool, epoch, acknowledged
+            """,
+            [now, [key[0] for key in keys], [key[1] for key in keys], [highest[key] for key in keys]],
+        )
+        for machine_id, spool, epoch, upto in cursor.fetchall():
+            epochs[machine_id, spool] = epoch
+            acknowledged[machine_id, spool] = upto
+    return epochs, acknowledged
+
+
+def keep_bodies(deliveries: Sequence[Delivery], now: datetime) -> tuple[dict[str, Document], set[str]]:
+    """Each document by its hash, read; and the hashes that were never kept before."""
+    bodies: dict[str, bytes] = {}
+    wanted: set[str] = set()
+    for delivery in deliveries:
+        for report in delivery.reports:
+            if isinstance(report.data, wire.DocumentData):
+                if report.data.hash not in bodies:
+                    bodies[report.data.hash] = body_of(report.data)
+            elif isinstance(report.data, wire.ReminderData):
+                wanted.add(report.data.hash)
+    documents = {document_hash: _read(document_hash, body) for document_hash, body in bodies.items()}
+    if wanted := wanted - set(bodies):
+        for document_hash, body in DocumentBody.objects.filter(pk__any=wanted).values_list("hash", "body"):
+            documents[document_hash] = _read(document_hash, bytes(body))
+    new: set[str] = set()
+    if bodies:
+        keys = sorted(bodies)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"""
+                INSERT INTO {DocumentBody._meta.db_table} (hash, body, readable, flags, first_received_at)
+                SELECT given.hash, given.body, given.readable, given.flags::jsonb, %s
+                FROM unnest(%s::text[], %s::bytea[], %s::bool[], %s::text[]) AS given (hash, body, readable, flags)
+                ON CONFLICT (hash) DO NOTHING RETURNING hash
+                """,
+                [
+                    now,
+                    keys,
+                    [bodies[key] for key in keys],
+                    [documents[key].readable for key in keys],
+                    [json.dumps(as_json(documents[key].flags)) for key in keys],
+                ],
+            )
+            new = {row[0] for row in cursor.fetchall()}
+    return documents, new
+
+
+def rows_of(deliveries: Sequence[Delivery], epochs: dict[tuple[int, str], int]) -> list[KeptReport]:
+    """One row for each report, in the order of their keys; repeats within the batch fall together."""
+    rows: dict[tuple[int, int, int], KeptReport] = {}
+    for delivery in deliveries:
+        epoch = epochs[delivery.machine_id, delivery.spool]
+        for report in delivery.reports:
+            data = report.data
+            is_document = isinstance(data, wire.DocumentData | wire.ReminderData)
+            row = KeptReport(
+                machine_id=delivery.machine_id,
+                epoch=epoch,
+                report=report,
+                document_hash=data.hash if is_document else None,  # type: ignore[union-attr]
+                incarnation=data.incarnation if is_document else None,  # type: ignore[union-attr]
+            )
+            rows.setdefault(row.key, row)
+    return [rows[key] for key in sorted(rows)]
+
+
+def keep_observations(rows: Sequence[KeptReport], now: datetime) -> set[tuple[int, int, int]]:
+    """Write the observations; the keys of those that are new."""
+    if not rows:
+        return set()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            INSERT INTO {Observation._meta.db_table}
+                (machine_id, epoch, seq, kind, at, machine_at, document_id, incarnation, data, flag, received_at)
+            SELECT given.*, %s
+            FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::text[], %s::timestamptz[], %s::timestamptz[],
+                        %s::text[], %s::bigint[], %s::jsonb[], %s::text[]) AS given
+            ON CONFLICT (machine_id, epoch, seq) DO NOTHING RETURNING machine_id, epoch, seq
+            """,
+            [
+                now,
+                [row.machine_id for row in rows],
+                [row.epoch for row in rows],
+                [row.report.seq for row in rows],
+                [row.report.kind for row in rows],
+                [row.report.at for row in rows],
+                [row.report.machine_at for row in rows],
+                [row.document_hash for row in rows],
+                [row.incarnation for row in rows],
+                [_data_of(row.report.data) for row in rows],
+                [row.report.flag for row in rows],
+            ],
+        )
+        return set(cursor.fetchall())
+
+
+def _data_of(data: Data) -> str | None:
+    if isinstance(data, wire.DocumentData | wire.ReminderData):
+        return None
+    plain = data if isinstance(data, dict) else asdict(data)
+    # Postgres keeps no NUL in text, also not inside JSON.
+    return json.dumps(plain, default=datetime.isoformat).replace("\\u0000", "\\ufffd")

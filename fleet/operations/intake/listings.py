@@ -1,0 +1,195 @@
+"""What documents list, merged into sightings.
+
+A machine's latest document by its own sequence counts. One behind it adds history (its observation) and nothing else,
+so that repeats and replays change nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+
+from fleet.domain.events.stated import NOT_STATED
+from fleet.domain.intake.documents import Document, Listing
+from fleet.models import LatestDocument, ScheduledEvent, Sighting
+from fleet.models.machines import Machine
+
+Position = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineDocument:
+    """One readable document (or a reminder of it) of one machine, with its place in the machine's own sequence."""
+
+    machine_id: int
+    position: Position
+    at: datetime
+    document_hash: str
+    incarnation: int | None
+    document: Document
+
+
+@dataclass(slots=True)
+class Merged:
+    """What a batch changed: row ids of events to compute, new sightings by event, and who of another set listed it."""
+
+    touched: set[int]
+    new_sightings: dict[int, list[int]]
+    new_events: list[int]
+    reporters: dict[int, set[int]]
+
+
+def ahead_of_latest(documents: Iterable[MachineDocument]) -> list[MachineDocument]:
+    """Lock the latest documents of these machines, and move them on; returns what is newer than each was, in order."""
+    by_machine: dict[int, list[MachineDocument]] = defaultdict(list)
+    for one in documents:
+        by_machine[one.machine_id].append(one)
+    latest: dict[int, Position] = {}
+    rows = LatestDocument.objects.select_for_update().filter(machine_id__any=by_machine).order_by("machine_id")
+    for machine_id, epoch, seq in rows.values_list("machine_id", "epoch", "seq"):
+        latest[machine_id] = (epoch, seq)
+    ahead: list[MachineDocument] = []
+    newest: list[MachineDocument] = []
+    for machine_id in sorted(by_machine):
+        fresh = [one for one in by_machine[machine_id] if one.position > latest.get(machine_id, (0, 0))]
+        fresh.sort(key=lambda one: one.position)
+        if fresh:
+            ahead += fresh
+            newest.append(fresh[-1])
+    _move_latest(newest)
+    return ahead
+
+
+def _move_latest(newest: list[MachineDocument]) -> None:
+    if not newest:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            INSERT INTO {LatestDocument._meta.db_table} AS latest
+                (machine_id, epoch, seq, document_hash, incarnation, at)
+            SELECT * FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::text[], %s::bigint[], %s::timestamptz[])
+            ON CONFLICT (machine_id) DO UPDATE SET
+                epoch = EXCLUDED.epoch, seq = EXCLUDED.seq, document_hash = EXCLUDED.document_hash,
+                incarnation = EXCLUDED.incarnation, at = EXCLUDED.at
+            WHERE (latest.epoch, latest.seq) < (EXCLUDED.epoch, EXCLUDED.seq)
+            """,
+            [
+                [one.machine_id for one in newest],
+                [one.position[0] for one in newest],
+                [one.position[1] for one in newest],
+                [one.document_hash for one in newest],
+                [one.incarnation for one in newest],
+                [one.at for one in newest],
+            ],
+        )
+
+
+def merge(ahead: list[MachineDocument], *, now: datetime) -> Merged:
+    """Merge documents that are newer than their machines' latest into sightings. Two reads, two writes at most."""
+    merged = Merged(touched=set(), new_sightings=defaultdict(list), new_events=[], reporters=defaultdict(set))
+    machine_ids = sorted({one.machine_id for one in ahead})
+    spelled_ids = sorted({listing.event_id for one in ahead for listing in one.document.listings})
+    events = _ensure_events(ahead, spelled_ids, merged, now) if spelled_ids else {}
+    # A drill is in no document, so no document says that it is gone.
+    standing = Sighting.objects.filter(machine_id__any=machine_ids, event__drill=False)
+    listed = standing.filter(gone_at__isnull=True)
+    rows = list(listed | standing.filter(event_id__any=events.values()) if events else listed)
+    if not rows and not events:
+        return merged
+    by_machine: dict[int, dict[int, Sighting]] = defaultdict(dict)
+    for row in rows:
+        by_machine[row.machine_id][row.event_id] = row
+    changed: dict[tuple[int, int], Sighting] = {}
+    for one in ahead:
+        sightings = by_machine[one.machine_id]
+        named: set[int] = set()
+        for listing in one.document.listings:
+            event_pk = events.get(listing.event_id)
+            if event_pk is None:
+                continue
+            named.add(event_pk)
+            known = sightings.get(event_pk)
+            if known is None:
+                known = sightings[event_pk] = Sighting(
+                    event_id=event_pk, machine_id=one.machine_id, first_at=one.at, first_received_at=now
+                )
+                merged.new_sightings[event_pk].append(one.machine_id)
+            _listed(known, one, listing)
+            changed[one.machine_id, event_pk] = known
+            merged.reporters[event_pk].add(one.machine_id)
+        for event_pk, row in sightings.items():
+            if event_pk not in named and row.gone_at is None:
+                row.gone_epoch, row.gone_seq = one.position
+                row.gone_at, row.gone_incarnation = one.at, one.incarnation
+                changed[one.machine_id, event_pk] = row
+    _store([changed[key] for key in sorted(changed, key=lambda key: (key[1], key[0]))])
+    merged.touched = {event_pk for _, event_pk in changed}
+    return merged
+
+
+def _listed(row: Sighting, one: MachineDocument, listing: Listing) -> None:
+    row.first_at = min(row.first_at, one.at)
+    if listing.started and (row.started_at is None or one.at < row.started_at):
+        row.started_at = one.at
+    row.listed_epoch, row.listed_seq = one.position
+    row.listed_at, row.listed_incarnation = one.at, one.incarnation
+    row.spelled, row.status = listing.spelled, listing.status
+    told_before = row.not_before
+    for field in NOT_STATED:
+        setattr(row, field, getattr(listing, field))
+    if listing.started and row.not_before is None:
+        # Azure empties NotBefore once the event has started; what this machine was told before still stands.
+        row.not_before = told_before
+    row.resources = list(listing.resources)
+    row.gone_epoch = row.gone_seq = row.gone_at = row.gone_incarnation = None
+
+
+def _store(rows: list[Sighting]) -> None:
+    fields = [field.name for field in Sighting._meta.concrete_fields if field.name not in ("id", "event", "machine")]
+    # Also for rows that are there: Django's own update of many writes a CASE for each column of each row, and one
+    # document with a thousand events would keep everybody else waiting for seconds.
+    Sighting.objects.bulk_create(rows, update_conflicts=True, unique_fields=["event", "machine"], update_fields=fields)
+
+
+def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: Merged, now: datetime) -> dict[str, int]:
+    known: dict[str, int] = {}
+    drills = set()
+    for event_id, pk, drill in ScheduledEvent.objects.filter(event_id__any=event_ids).values_list(
+        "event_id", "pk", "drill"
+    ):
+        known[event_id] = pk
+        if drill:
+            drills.add(event_id)
+    if drills:
+        # Azure knows nothing of a drill: a document that lists one says nothing about it.
+        known = {event_id: pk for event_id, pk in known.items() if event_id not in drills}
+        event_ids = [event_id for event_id in event_ids if event_id not in drills]
+    missing = [event_id for event_id in event_ids if event_id not in known]
+    if not missing:
+        return known
+    homes = dict(
+        Machine.objects.filter(pk__any={one.machine_id for one in ahead}).values_list("pk", "availability_set_id")
+    )
+    first: dict[str, MachineDocument] = {}
+    for one in sorted(ahead, key=lambda one: (one.at, one.machine_id)):
+        for listing in one.document.listings:
+            first.setdefault(listing.event_id, one)
+    # Sorted by key, like every write here, so that two processes never wait for each other in a circle.
+    ScheduledEvent.objects.bulk_create(
+        [
+            ScheduledEvent(
+                event_id=event_id,
+                availability_set_id=homes[first[event_id].machine_id],
+                created_at=now,
+                first_seen_at=first[event_id].at,
+            )
+            for event_id in missing
+        ],
+        ignore_conflicts=True,
+    )
+    added = dict(ScheduledEvent.objects.filter(event_id__any=missing).values_list("event_id", "pk"))
+    merged.new_events = sorted(added.values())
+    return known | added

@@ -1,0 +1,109 @@
+"""Taking what machines say of their hooks."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from drydock_agent import wire
+
+from fleet.domain.actor import machine as machine_actor
+from fleet.domain.intake.preparation import BAD_OUTCOMES
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry, Machine, Preparation, ScheduledEvent
+from fleet.operations.intake.keep import AgentReport
+from fleet.operations.timeline.entries import entry
+
+MAX_OUTPUT = 4000
+HookReport = AgentReport[wire.HookData]
+
+
+def _event_id(report: HookReport) -> str:
+    return report.data.event_id.strip().upper()
+
+
+def events_of(reports: Iterable[HookReport]) -> set[int]:
+    """The row ids of the events that these reports are about, as far as they are known."""
+    ids = {_event_id(report) for report in reports}
+    return set(ScheduledEvent.objects.filter(event_id__in=ids).values_list("pk", flat=True)) if ids else set()
+
+
+def take(reports: Sequence[HookReport]) -> list[Entry]:
+    """Merge what machines say of their hooks, oldest first for each; the entries to write. A report behind a newer one
+    is history.
+    """
+    events = {
+        event.event_id: event
+        for event in ScheduledEvent.objects.filter(event_id__in={_event_id(report) for report in reports})
+    }
+    names = dict(
+        Machine.objects.filter(pk__in={report.machine_id for report in reports}).values_list("pk", "resource_name")
+    )
+    known = {
+        (row.event_id, row.machine_id): row
+        for row in Preparation.objects.filter(event__in=events.values(), machine_id__in=names)
+    }
+    written: list[Entry] = []
+    for report in sorted(reports, key=lambda report: (report.machine_id, report.position)):
+        event = events.get(_event_id(report))
+        if event is not None:
+            row = known.setdefault(
+                (event.pk, report.machine_id),
+                Preparation(event_id=event.pk, machine_id=report.machine_id, epoch=0, seq=0),
+            )
+            if report.position > (row.epoch, row.seq):
+                _merge(row, report)
+        # That a folder holds nothing is shown on the page and is no news.
+        if report.data.outcome != "nothing":
+            written.append(_entry(report, names[report.machine_id], event))
+    for row in known.values():
+        row.save()
+    return written
+
+
+def _merge(row: Preparation, report: HookReport) -> None:
+    row.epoch, row.seq = report.position
+    data, phase = report.data, report.data.phase
+    if phase not in ("prepare", "recover"):
+        return
+    if data.step == "begin":
+        setattr(row, f"{phase}_outcome", "running")
+        setattr(row, f"{phase}_began_at", report.at)
+        setattr(row, f"{phase}_ended_at", None)
+        setattr(row, f"{phase}_failed_hook", "")
+        row.late = row.late or data.late
+    elif data.step == "hook" and data.outcome in BAD_OUTCOMES and not getattr(row, f"{phase}_failed_hook"):
+        setattr(row, f"{phase}_failed_hook", data.hook[:200])
+    elif data.step == "end":
+        setattr(row, f"{phase}_outcome", data.outcome[:50])
+        setattr(row, f"{phase}_ended_at", report.at)
+
+
+def _entry(report: HookReport, name: str, event: ScheduledEvent | None) -> Entry:
+    data = report.data
+    match data.step:
+        case "begin":
+            kind = EntryKind.HOOK_LATE if data.late else EntryKind.HOOKS_BEGAN
+        case "end":
+            kind = EntryKind.HOOKS_ENDED
+        case _:
+            kind = EntryKind.HOOK_SUCCEEDED if data.outcome == "succeeded" else EntryKind.HOOK_FAILED
+    return entry(
+        kind,
+        at=report.at,
+        event_id=event.pk if event else None,
+        set_id=event.availability_set_id if event else None,
+        machine_id=report.machine_id,
+        actor=machine_actor(name),
+        **told(data.hook, data.outcome, data.exit_status, data.seconds, data.output),
+        phase=data.phase[:20],
+    )
+
+
+def told(hook: str, outcome: str, exit_status: int | None, seconds: float | None, output: str) -> dict[str, Any]:
+    """What an entry keeps of a hook. Postgres keeps no NUL in text."""
+    return {
+        "hook": hook.replace("\x00", "\N{REPLACEMENT CHARACTER}")[:200],
+        "outcome": outcome[:50],
+        "exit_status": exit_status,
+        "seconds": seconds,
+        "output": output.replace("\x00", "\N{REPLACEMENT CHARACTER}")[-MAX_OUTPUT:],
+    }

@@ -1,0 +1,103 @@
+"""How a machine gets its credential, and how it loses it."""
+
+from dataclasses import asdict
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F
+from drydock_agent import wire
+
+from fleet.domain.actor import Actor
+from fleet.domain.actor import machine as machine_actor
+from fleet.domain.reason import Reason, as_json
+from fleet.domain.refused import Refused
+from fleet.domain.secrets import hash_of, new_secret
+from fleet.domain.sets import read_stated
+from fleet.domain.timeline import EntryKind
+from fleet.models import JoinToken, Machine
+from fleet.operations import wake_up
+from fleet.operations.machines import join_tokens
+from fleet.operations.orders import sign
+from fleet.operations.people.rights import require_administer
+from fleet.operations.sets import placement
+from fleet.operations.sets.join import bring_events
+from fleet.operations.timeline.entries import entry, write
+
+MAX_ID = 200
+MOST_WARNINGS = 5
+
+
+@transaction.atomic
+def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
+    """Give a machine its credential.
+
+    A vmId that is known already gets a new credential; the old one ends at once and a warning stays, since two machines
+    may be claiming one identity. Raises Refused `join-token-refused` or `validation`.
+    """
+    token = join_tokens.valid(request.join_token, now=now)
+    vm_id = request.machine_id.strip().lower()
+    if not vm_id or len(vm_id) > MAX_ID:
+        raise Refused("validation", Reason("machine-id-unusable", most=MAX_ID))
+    compute = request.instance or {}
+    stated = request.availability_set.strip()
+    read_stated(stated)
+    known = Machine.objects.select_related("availability_set__merged_into").filter(vm_id=vm_id).first()
+    name = (request.resource_name.strip() or str(compute.get("name") or "") or vm_id)[:MAX_ID]
+    placed = placement.place_machine(
+        machine=known, vm_id=vm_id, name=name, configured=stated or token.set_name, compute=compute, now=now
+    )
+    plain = new_secret("agent")
+    values = asdict(placed.location) | {
+        "resource_name": name,
+        "availability_set": placed.home,
+        "stated_set": stated,
+        "token_set": token.set_name,
+        "set_source": placed.source,
+        "set_warnings": placed.warnings,
+        "compute": compute,
+        "agent_version": request.agent_version[:100],
+        "protocol": request.protocol,
+        "enrolled_at": now,
+        "revoked_at": None,
+        "credential_hash": hash_of(plain),
+    }
+    machine, is_new = Machine.objects.get_or_create(vm_id=vm_id, defaults=values)
+    if not is_new:
+        values["warnings"] = [*machine.warnings, as_json(Reason("enrolled-again", at=now))][-MOST_WARNINGS:]
+        Machine.objects.filter(pk=machine.pk).update(**values)
+        transaction.on_commit(lambda: wake_up.forget_credentials([machine.pk]))
+    JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
+    placed.link(machine.pk)
+    kind = EntryKind.MACHINE_ENROLLED if is_new else EntryKind.MACHINE_ENROLLED_AGAIN
+    enrolled = entry(kind, at=now, machine_id=machine.pk, set_id=placed.home.pk, actor=machine_actor(name))
+    brought = bring_events(known, placed.home, now=now) if known is not None else []
+    disputed = known.set_warnings if known is not None else []
+    warned = placement.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
+    write([*placed.written, *brought, enrolled, *warned])
+    return wire.EnrolAnswer(credential=plain, machine_id=vm_id, server_time=now, signing_keys=sign.public_keys(now=now))
+
+
+@transaction.atomic
+def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
+    """End a machine's credential at once. Raises Refused `not-permitted` or `unknown-machine`."""
+    require_administer(actor)
+    machine = Machine.objects.filter(pk=machine_id).first()
+    if machine is None:
+        raise Refused("unknown-machine", Reason("machine-unknown"))
+    if not Machine.objects.filter(pk=machine_id, revoked_at__isnull=True).update(revoked_at=now, credential_hash=""):
+        return
+    write(
+        [
+            entry(
+                EntryKind.MACHINE_REVOKED,
+                at=now,
+                machine_id=machine.pk,
+                set_id=machine.availability_set_id,
+                actor=actor,
+                before={"credential": "valid"},
+                after={"credential": "revoked"},
+                name=machine.resource_name,
+            )
+        ]
+    )
+    transaction.on_commit(lambda: wake_up.forget_credentials([machine_id]))

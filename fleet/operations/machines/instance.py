@@ -1,0 +1,95 @@
+"""What machines say of themselves after they enrolled."""
+
+from dataclasses import asdict
+from datetime import datetime
+
+from drydock_agent import wire
+
+from fleet.domain.actor import DRYDOCK
+from fleet.domain.actor import machine as machine_actor
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry, Machine
+from fleet.operations.sets import placement
+from fleet.operations.sets.join import bring_events
+from fleet.operations.timeline.entries import entry
+
+
+def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, agent_version: str = "") -> list[Entry]:
+    """Bring a machine's row up to its instance metadata; the entries to write."""
+    machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
+    name = data.resource_name.strip() or machine.resource_name
+    stated = data.availability_set.strip()
+    placed = placement.place_machine(
+        machine=machine,
+        vm_id=machine.vm_id,
+        name=name,
+        configured=stated or machine.token_set,
+        compute=data.compute,
+        now=now,
+    )
+    values = asdict(placed.location) | {"resource_name": name, "availability_set_id": placed.home.pk}
+    changes = [field for field, value in values.items() if getattr(machine, field) != value]
+    Machine.objects.filter(pk=machine_id).update(
+        **values,
+        stated_set=stated,
+        compute=data.compute,
+        agent_version=agent_version[:100] or machine.agent_version,
+        set_source=placed.source,
+        set_warnings=placed.warnings,
+    )
+    placed.link(machine_id)
+    written = [
+        *placed.written,
+        *bring_events(machine, placed.home, now=now),
+        *placement.note_warnings(machine_id, name, placed.home.pk, machine.set_warnings, placed.warnings, now=now),
+    ]
+    if changes:
+        moved = placed.home.pk != machine.availability_set_id
+        written.append(
+            entry(
+                EntryKind.MACHINE_MOVED if moved else EntryKind.MACHINE_CHANGED,
+                at=now,
+                machine_id=machine_id,
+                set_id=placed.home.pk,
+                actor=machine_actor(machine.resource_name),
+                name=name,
+                changes=changes,
+            )
+        )
+    return written
+
+
+def place_again(machine_id: int, *, now: datetime) -> list[Entry]:
+    """Place a machine anew after an inventory said something else of it; the entries to write."""
+    machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
+    placed = placement.place_machine(
+        machine=machine,
+        vm_id=machine.vm_id,
+        name=machine.resource_name,
+        configured=machine.stated_set or machine.token_set,
+        compute=machine.compute,
+        now=now,
+    )
+    Machine.objects.filter(pk=machine_id).update(
+        availability_set=placed.home, set_source=placed.source, set_warnings=placed.warnings
+    )
+    placed.link(machine_id)
+    written = placed.written + placement.note_warnings(
+        machine_id, machine.resource_name, placed.home.pk, machine.set_warnings, placed.warnings, now=now
+    )
+    # A provisional set that was named has moved as a whole, and has said so.
+    if placed.home.pk != machine.availability_set_id and not placed.written:
+        written += bring_events(machine, placed.home, now=now)
+        written.append(
+            entry(
+                EntryKind.MACHINE_MOVED,
+                at=now,
+                machine_id=machine_id,
+                set_id=placed.home.pk,
+                actor=DRYDOCK,
+                name=machine.resource_name,
+                set=placed.home.name,
+                because="inventory",
+            )
+        )
+    return written

@@ -1,0 +1,235 @@
+"""Signing orders, so that whoever owns Redis, the broker or a proxy on the way cannot start an event.
+
+An agent trusts the keys that it was given when it enrolled, and those whose news is signed by a key that it trusts. A
+rotation makes a new key, and both sign until the old one's overlap is over.
+"""
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import structlog
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Q
+from drydock_agent import wire
+
+from fleet.domain.actor import COMMAND_LINE, DRYDOCK, Actor
+from fleet.domain.reason import Reason
+from fleet.domain.refused import Refused
+from fleet.domain.timeline import EntryKind
+from fleet.domain.times import iso
+from fleet.models import SigningKey
+from fleet.operations.timeline.entries import entry, write
+
+# Two processes may want the first key at once.
+FIRST_KEY_LOCK = 7_001_173
+NONCE_BYTES = 12
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """A key that can sign."""
+
+    key_id: str
+    private: Ed25519PrivateKey
+
+    def sign(self, text: bytes) -> str:
+        return _to_text(self.private.sign(text))
+
+
+def _to_text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _cipher(secret: str) -> AESGCM:
+    derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"drydock signing keys").derive(secret.encode())
+    return AESGCM(derived)
+
+
+def _wrapped(private: Ed25519PrivateKey, key_id: str) -> str:
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    return _to_text(nonce + _cipher(settings.SECRET_KEY).encrypt(nonce, private.private_bytes_raw(), key_id.encode()))
+
+
+def _unwrapped(row: SigningKey) -> Ed25519PrivateKey | None:
+    raw = base64.b64decode(row.private_key)
+    for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS):
+        try:
+            plain = _cipher(secret).decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], row.key_id.encode())
+        except InvalidTag:
+            continue
+        return Ed25519PrivateKey.from_private_bytes(plain)
+    return None
+
+
+def _active(now: datetime) -> list[SigningKey]:
+    return list(SigningKey.objects.filter(Q(retires_at__isnull=True) | Q(retires_at__gt=now)).order_by("pk"))
+
+
+def _signers(rows: Iterable[SigningKey]) -> list[Signer]:
+    found = []
+    for row in rows:
+        private = _unwrapped(row)
+        if private is None:
+            log.error("signing.unreadable", key=row.key_id, advice="Add the old SECRET_KEY to SECRET_KEY_FALLBACKS.")
+        else:
+            found.append(Signer(row.key_id, private))
+    return found
+
+
+def unreadable(*, now: datetime) -> list[str]:
+    """The ids of keys that should sign and cannot, because they were encrypted with another SECRET_KEY."""
+    return [row.key_id for row in _active(now) if _unwrapped(row) is None]
+
+
+def signed(orders: Collection[wire.Order], *, now: datetime) -> list[wire.Order]:
+    """These orders with the signatures of all keys that sign now. One query, none without orders."""
+    if not orders:
+        return []
+    signers = _signers(_active(now))
+    return [
+        replace(
+            order,
+            signatures=[wire.Signature(key=s.key_id, value=s.sign(wire.order_text(order))) for s in signers],
+        )
+        for order in orders
+    ]
+
+
+def public_keys(*, now: datetime) -> list[wire.PublicKey]:
+    """The keys that sign now, for a machine that enrols; the first one is made when there is none."""
+    rows = _active(now) or [_first(now)]
+    return [wire.PublicKey(id=row.key_id, public_key=row.public_key) for row in rows]
+
+
+@transaction.atomic
+def _first(now: datetime) -> SigningKey:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [FIRST_KEY_LOCK])
+    return next(iter(_active(now)), None) or _make(None, now=now, actor=DRYDOCK)
+
+
+def _make(introducer: Signer | None, *, now: datetime, actor: Actor) -> SigningKey:
+    private = Ed25519PrivateKey.generate()
+    public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    key_id = hashlib.sha256(public).hexdigest()[:16]
+    word = wire.KeyWord(
+        id=key_id,
+        public_key=_to_text(public),
+        retired=False,
+        by=introducer.key_id if introducer else "",
+        signature="",
+    )
+    row = SigningKey.objects.create(
+        key_id=key_id,
+        public_key=word.public_key,
+        private_key=_wrapped(private, key_id),
+        made_at=now,
+        introduced_by=word.by,
+        introduction=introducer.sign(wire.key_text(word)) if introducer else "",
+    )
+    after = {"key": key_id}
+    write([entry(EntryKind.SIGNING_KEY_MADE, at=now, actor=actor, after=after, key=key_id, introduced_by=word.by)])
+    return row
+
+
+@transaction.atomic
+def rotate(*, overlap: timedelta, now: datetime, actor: Actor = COMMAND_LINE) -> SigningKey:
+    """Make a new key; those before it sign until the overlap is over, then agents that hear of it trust them no more.
+
+    Raises Refused `validation`: a negative overlap, or no key that can introduce the new one.
+    """
+    if overlap < timedelta(0):
+        raise Refused("validation", Reason("overlap-negative"))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [FIRST_KEY_LOCK])
+    old = _active(now)
+    signers = _signers(old)
+    if old and not signers:
+        raise Refused("validation", Reason("signing-keys-unreadable"))
+    fresh = _make(signers[-1] if signers else None, now=now, actor=actor.because(""))
+    successor = _signers([fresh])[0]
+    ending = now + overlap
+    for row in old:
+        if row.retires_at is not None:
+            continue
+        word = wire.KeyWord(id=row.key_id, public_key=row.public_key, retired=True, by=successor.key_id, signature="")
+        SigningKey.objects.filter(pk=row.pk).update(
+            retires_at=ending, retired_by=successor.key_id, retirement=successor.sign(wire.key_text(word))
+        )
+        write(
+            [
+                entry(
+                    EntryKind.SIGNING_KEY_RETIRED,
+                    at=now,
+                    actor=actor,
+                    before={"retires_at": None},
+                    after={"retires_at": iso(ending)},
+                    key=row.key_id,
+                    retires_at=ending,
+                )
+            ]
+        )
+    return fresh
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A signing key, and whether it signs no more, as agents hear of it."""
+
+    introduction: wire.KeyWord | None
+    retirement: wire.KeyWord | None
+    key_id: str
+
+
+def all_keys(*, now: datetime) -> list[KnownKey]:
+    """Every key there was, oldest first. One query."""
+    found = []
+    for row in SigningKey.objects.order_by("pk"):
+        over = row.retires_at is not None and row.retires_at <= now
+        found.append(
+            KnownKey(
+                introduction=wire.KeyWord(
+                    id=row.key_id,
+                    public_key=row.public_key,
+                    retired=False,
+                    by=row.introduced_by,
+                    signature=row.introduction,
+                )
+                if row.introduced_by
+                else None,
+                retirement=wire.KeyWord(
+                    id=row.key_id, public_key=row.public_key, retired=True, by=row.retired_by, signature=row.retirement
+                )
+                if over
+                else None,
+                key_id=row.key_id,
+            )
+        )
+    return found
+
+
+def news_for(keys: Iterable[KnownKey], trusted: Collection[str]) -> list[wire.KeyWord]:
+    """What an agent that trusts these keys has to hear: first the keys that are new to it, in the order in which each
+    introduced the next, then those that sign no more.
+    """
+    rows = list(keys)
+    known = set(trusted)
+    words = []
+    for row in rows:
+        if row.key_id not in known and row.introduction is not None and row.introduction.by in known:
+            words.append(row.introduction)
+            known.add(row.key_id)
+    return words + [row.retirement for row in rows if row.retirement is not None and row.key_id in known]

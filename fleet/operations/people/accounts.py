@@ -1,0 +1,250 @@
+"""Accounts of people: their group, where they may act, whether they may log in, and their password."""
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import connection, transaction
+
+from fleet.domain.actor import COMMAND_LINE, Actor
+from fleet.domain.people import ADMIN, GROUPS
+from fleet.domain.reason import Reason
+from fleet.domain.refused import Refused
+from fleet.domain.timeline import EntryKind
+from fleet.models import Scope
+from fleet.operations.people.rights import require_administer
+from fleet.operations.timeline import entries
+
+SCOPE_KINDS = ("name", "service", "resource_group")
+MAX_NAME = 150
+MAX_SCOPES = 50
+MAX_PATTERN = 200
+# Names that stand for something else where an entry says who.
+TAKEN_NAMES = ("azure", "drydock")
+# Any number will do, as long as nothing else in this database uses it.
+MEMBERS_LOCK = 7_001_174
+
+ScopePair = tuple[str, str]
+
+
+def shown(person: User) -> dict[str, Any]:
+    """What may change about a person, as `before` and `after` carry it; never a secret. Two queries."""
+    groups = person.groups.order_by("name").values_list("name", flat=True)
+    return {
+        "groups": list(groups),
+        "scopes": [f"{kind}: {pattern}" for kind, pattern in _scopes(person)],
+        "active": person.is_active,
+        **({"superuser": True} if person.is_superuser else {}),
+    }
+
+
+@transaction.atomic
+def make_person(
+    *,
+    username: str,
+    group: str,
+    now: datetime,
+    actor: Actor = COMMAND_LINE,
+    scopes: Sequence[ScopePair] = (),
+    password: str = "",
+) -> tuple[User, str]:
+    """A new person in this group, and the password, which is made up where none is given and returned this once.
+
+    Raises Refused `not-permitted` or `validation`.
+    """
+    require_administer(actor)
+    _lock()
+    username = username.strip()
+    try:
+        User.username_validator(username)
+    except ValidationError as error:
+        raise Refused("validation", Reason("name-characters")) from error
+    if not 0 < len(username) <= MAX_NAME:
+        raise Refused("validation", Reason("name-length", longest=MAX_NAME))
+    if username.lower() in TAKEN_NAMES or User.objects.filter(username__iexact=username).exists():
+        raise Refused("validation", Reason("name-taken", name=username))
+    _check_group(group)
+    pairs = _cleaned(scopes)
+    password = password or new_password()
+    person = User(username=username)
+    _check_password(password, person)
+    person.set_password(password)
+    person.save()
+    person.groups.set([_group(group)])
+    _set_scopes(person, pairs)
+    _write("made", person, before=None, now=now, actor=actor)
+    return person, password
+
+
+@transaction.atomic
+def change_person(
+    *,
+    username: str,
+    now: datetime,
+    actor: Actor = COMMAND_LINE,
+    group: str | None = None,
+    scopes: Sequence[ScopePair] | None = None,
+    active: bool | None = None,
+) -> User:
+    """Change somebody's group or scopes, end or restore their access; what is None stays as it is.
+
+    Who is no longer active is refused at the next request, with every session and token. The last active admin stays
+    one. Raises Refused `not-permitted`, `unknown-person` or `validation`.
+    """
+    person = _changeable(username, actor)
+    before, had_admins = shown(person), _admins()
+    if group is not None:
+        _check_group(group)
+        others = person.groups.exclude(name__in=GROUPS)
+        person.groups.set([*others, _group(group)])
+    if scopes is not None:
+        _set_scopes(person, _cleaned(scopes))
+    if active is not None and active != person.is_active:
+        person.is_active = active
+        person.save(update_fields=["is_active"])
+    if had_admins and not _admins():
+        raise Refused("validation", Reason("last-admin"))
+    if shown(person) != before:
+        _write("changed", person, before=before, now=now, actor=actor)
+    return person
+
+
+@transaction.atomic
+def reset_password(*, username: str, now: datetime, actor: Actor = COMMAND_LINE) -> str:
+    """A new password for somebody who lost theirs, returned this once; every session of theirs ends.
+
+    Raises Refused `not-permitted` or `unknown-person`.
+    """
+    person = _changeable(username, actor)
+    plain = new_password()
+    person.set_password(plain)
+    person.save(update_fields=["password"])
+    note_password(person, now=now, actor=actor)
+    return plain
+
+
+def note_password(person: User, *, now: datetime, actor: Actor) -> None:
+    """Say that a password is another one now, inside the transaction that made it so."""
+    entries.write(
+        [
+            entries.entry(
+                EntryKind.PERSON_CHANGED,
+                at=now,
+                actor=actor,
+                # That it changed, and nothing of it.
+                before={"password": "old"},
+                after={"password": "new"},
+                person=person.get_username(),
+                did="password",
+            )
+        ]
+    )
+
+
+@transaction.atomic
+def ensure_person(*, username: str, group: str, password: str, now: datetime) -> User:
+    """A person of this name in exactly this group, with this password: for the demo, at each of its starts."""
+    person = User.objects.filter(username=username).first()
+    if person is None:
+        return make_person(username=username, group=group, password=password, now=now)[0]
+    if not person.check_password(password):
+        person.set_password(password)
+        person.save(update_fields=["password"])
+        note_password(person, now=now, actor=COMMAND_LINE)
+    return change_person(username=username, group=group, now=now)
+
+
+def new_password() -> str:
+    """One that nobody guesses: 96 bits."""
+    return secrets.token_urlsafe(12)
+
+
+def note_change(person: User, *, before: dict[str, Any] | None, actor: Actor, now: datetime) -> None:
+    """Write what Django's own admin has just changed about a person, inside its transaction."""
+    if shown(person) != before:
+        _write("made" if before is None else "changed", person, before=before, now=now, actor=actor)
+
+
+def _lock() -> None:
+    """One change of people at a time: two that each leave an admin could leave none together."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [MEMBERS_LOCK])
+
+
+def _changeable(username: str, actor: Actor) -> User:
+    require_administer(actor)
+    _lock()
+    person = User.objects.filter(username=username).first()
+    if person is None:
+        raise Refused("unknown-person", Reason("person-unknown", name=username))
+    if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
+        raise Refused("not-permitted", Reason("superusers-only", name=username))
+    return person
+
+
+def _check_group(group: str) -> None:
+    if group not in GROUPS:
+        raise Refused("validation", Reason("group-unknown", name=group, groups=GROUPS))
+
+
+def _check_password(password: str, person: User) -> None:
+    try:
+        validate_password(password, person)
+    except ValidationError as error:
+        raise Refused("validation", Reason("password-refused", messages=error.messages)) from error
+
+
+def _group(name: str) -> Group:
+    return Group.objects.get_or_create(name=name)[0]
+
+
+def _admins() -> bool:
+    active = User.objects.filter(is_active=True)
+    return active.filter(is_superuser=True).exists() or active.filter(groups__name=ADMIN).exists()
+
+
+def _scopes(person: User) -> list[ScopePair]:
+    return list(Scope.objects.filter(user=person).order_by("kind", "pattern").values_list("kind", "pattern"))
+
+
+def _cleaned(scopes: Sequence[ScopePair]) -> list[ScopePair]:
+    found = sorted({(kind, pattern.replace("\x00", "").strip()) for kind, pattern in scopes})
+    if len(found) > MAX_SCOPES:
+        raise Refused("validation", Reason("too-many-scopes", most=MAX_SCOPES))
+    for kind, pattern in found:
+        if kind not in SCOPE_KINDS:
+            raise Refused("validation", Reason("scope-kind", kinds=SCOPE_KINDS, kind=kind))
+        if not 0 < len(pattern) <= MAX_PATTERN:
+            raise Refused("validation", Reason("scope-pattern-length", longest=MAX_PATTERN))
+    return found
+
+
+def _set_scopes(person: User, pairs: list[ScopePair]) -> None:
+    if pairs == _scopes(person):
+        return
+    Scope.objects.filter(user=person).delete()
+    Scope.objects.bulk_create([Scope(user=person, kind=kind, pattern=pattern) for kind, pattern in pairs])
+
+
+def _write(did: str, person: User, *, before: dict[str, Any] | None, now: datetime, actor: Actor) -> None:
+    after = shown(person)
+    # What goes away altogether has changed, too.
+    names = [*after, *(name for name in before or {} if name not in after)]
+    changed = {name: after.get(name) for name in names if before is None or before.get(name) != after.get(name)}
+    entries.write(
+        [
+            entries.entry(
+                EntryKind.PERSON_CHANGED,
+                at=now,
+                actor=actor,
+                before={name: before.get(name) for name in changed} if before is not None else {"person": None},
+                after=changed,
+                person=person.get_username(),
+                did=did,
+            )
+        ]
+    )

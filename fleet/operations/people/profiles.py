@@ -1,0 +1,77 @@
+"""What people choose for themselves: the time zone of their pages, the keyboard's shortcuts, their password."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from fleet.domain.actor import Actor
+from fleet.domain.policy.hours import zone_of
+from fleet.domain.reason import Reason
+from fleet.domain.refused import Refused
+from fleet.domain.timeline import EntryKind
+from fleet.models import Profile
+from fleet.operations.people.accounts import note_password
+from fleet.operations.timeline import entries
+
+# Stands for the time zone of whichever browser the page is read in.
+BROWSER = "browser"
+
+
+@transaction.atomic
+def choose(
+    *,
+    actor: Actor,
+    now: datetime,
+    time_zone: str | None = None,
+    shortcuts: bool | None = None,
+) -> Profile:
+    """One's own settings; what is None stays as it is.
+
+    `time_zone` is an IANA name, `browser`, or empty for UTC. Raises Refused `validation`.
+    """
+    Profile.objects.get_or_create(user=actor.person)
+    row = Profile.objects.select_for_update().get(user=actor.person)
+    before = {"time_zone": row.time_zone or "UTC", "shortcuts": row.shortcuts}
+    if time_zone is not None:
+        row.time_zone = _zone(time_zone)
+    if shortcuts is not None:
+        row.shortcuts = shortcuts
+    after = {"time_zone": row.time_zone or "UTC", "shortcuts": row.shortcuts}
+    changed = [name for name in after if after[name] != before[name]]
+    if changed:
+        row.save(update_fields=changed)
+        entries.write(
+            [
+                entries.entry(
+                    EntryKind.PERSON_CHANGED,
+                    at=now,
+                    actor=actor,
+                    before={name: before[name] for name in changed},
+                    after={name: after[name] for name in changed},
+                    person=actor.name,
+                    did="settings",
+                )
+            ]
+        )
+    return row
+
+
+@transaction.atomic
+def set_own_password(*, actor: Actor, password: str, now: datetime) -> None:
+    """A new password of one's own. That it is good, and that the old one was known, the edge's form has checked."""
+    actor.person.set_password(password)
+    actor.person.save(update_fields=["password"])
+    note_password(actor.person, now=now, actor=actor)
+
+
+def _zone(name: str) -> str:
+    name = name.strip()
+    if name in ("", "UTC"):
+        return ""
+    if name == BROWSER:
+        return name
+    try:
+        zone_of(name)
+    except ValueError as error:
+        raise Refused("validation", Reason("no-time-zone", name=name[:100])) from error
+    return name

@@ -1,0 +1,163 @@
+"""The tokens of people, and who a token or a session belongs to."""
+
+from datetime import datetime, timedelta
+
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
+from django.db import transaction
+from django.utils.crypto import constant_time_compare
+
+from fleet.domain.actor import COMMAND_LINE, Actor
+from fleet.domain.people import Right
+from fleet.domain.reason import Reason
+from fleet.domain.refused import Refused
+from fleet.domain.secrets import hash_of, new_secret, prefix_of
+from fleet.domain.timeline import EntryKind
+from fleet.models import ApiToken
+from fleet.models.people import rights_of
+from fleet.operations.people.rights import require, require_administer
+from fleet.operations.timeline import entries
+
+# What a token may, and the right that its person needs for it.
+SCOPES = {"read": Right.READ, "approve": Right.APPROVE, "admin": Right.ADMINISTER}
+MAX_TOKEN_NAME = 200
+MAX_TOKEN_TIME = timedelta(days=366)
+
+
+@transaction.atomic
+def issue_token(
+    *,
+    user: User,
+    name: str,
+    scopes: list[str],
+    now: datetime,
+    expires_at: datetime | None = None,
+    actor: Actor = COMMAND_LINE,
+) -> tuple[ApiToken, str]:
+    """A new token of this person. The plain text is returned this once; a hash is kept.
+
+    Rights are asked anew at each call that carries it. Raises Refused `validation` for an unknown scope or none.
+    """
+    unknown = sorted(set(scopes) - set(SCOPES))
+    if unknown or not scopes:
+        raise Refused("validation", Reason("token-scopes", scopes=list(SCOPES)), unknown=unknown)
+    plain = new_secret("dd")
+    token = ApiToken.objects.create(
+        prefix=prefix_of(plain),
+        secret_hash=hash_of(plain),
+        user=user,
+        name=name,
+        scopes=sorted(set(scopes)),
+        created_at=now,
+        expires_at=expires_at,
+    )
+    entries.write(
+        [
+            entries.entry(
+                EntryKind.TOKEN_CREATED,
+                at=now,
+                actor=actor,
+                before={"token": None},
+                after={
+                    "token": token.prefix,
+                    "scopes": token.scopes,
+                    "expires_at": expires_at,
+                },
+                person=user.get_username(),
+                name=name,
+            )
+        ]
+    )
+    return token, plain
+
+
+def make_own_token(
+    *,
+    actor: Actor,
+    name: str,
+    scopes: list[str],
+    expires_in: timedelta,
+    now: datetime,
+    carried: ApiToken | None = None,
+) -> tuple[ApiToken, str]:
+    """A token for oneself, which may no more than its person; the plain text is returned this once.
+
+    `carried` is the token that the request itself came with: the new one may no more and lives no longer than it, so
+    that a token in wrong hands cannot outlive itself. Raises Refused `not-permitted` or `validation`.
+    """
+    require(actor, Right.READ, doing="make-token")
+    name = name.replace("\x00", "").strip()
+    if not name or len(name) > MAX_TOKEN_NAME:
+        raise Refused("validation", Reason("token-name-length", longest=MAX_TOKEN_NAME))
+    if not timedelta(0) < expires_in <= MAX_TOKEN_TIME:
+        raise Refused("validation", Reason("token-time", days=MAX_TOKEN_TIME.days))
+    rights = rights_of(actor.person)
+    for scope, right in SCOPES.items():
+        if scope in scopes and not rights.may(right):
+            raise Refused("not-permitted", Reason("token-needs-right", scope=scope, right=right.value))
+    expires_at = now + expires_in
+    if carried is not None:
+        beyond = [scope for scope in SCOPES if scope in scopes and scope not in carried.scopes]
+        if beyond:
+            raise Refused("not-permitted", Reason("beyond-carried-token", scope=beyond[0]))
+        if carried.expires_at is not None:
+            expires_at = min(expires_at, carried.expires_at)
+    return issue_token(user=actor.person, name=name, scopes=scopes, now=now, expires_at=expires_at, actor=actor)
+
+
+def person_of_token(*, token: str, now: datetime) -> tuple[User, ApiToken] | None:
+    """Whose token it is; None when unknown, expired, revoked, or of a person who may not log in."""
+    prefix = prefix_of(token)
+    row = ApiToken.objects.select_related("user").filter(prefix=prefix, revoked_at__isnull=True).first()
+    if row is None or not constant_time_compare(row.secret_hash, hash_of(token)):
+        return None
+    if (row.expires_at is not None and row.expires_at <= now) or not row.user.is_active:
+        return None
+    # To the minute is enough, and spares a write at every request.
+    if row.last_used_at is None or now - row.last_used_at > timedelta(minutes=1):
+        ApiToken.objects.filter(pk=row.pk).update(last_used_at=now)
+    return row.user, row
+
+
+@transaction.atomic
+def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> ApiToken:
+    """End a token at once, named by its public prefix or by itself.
+
+    Its owner and admins may. Raises Refused `validation` for one that is not known or has ended, `not-permitted`.
+    """
+    token = ApiToken.objects.select_related("user").filter(prefix=prefix_of(prefix.strip())).first()
+    if token is None:
+        raise Refused("validation", Reason("token-unknown"))
+    if actor.person != token.user:
+        require_administer(actor)
+    if not ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(revoked_at=now):
+        raise Refused("validation", Reason("token-ended"))
+    entries.write(
+        [
+            entries.entry(
+                EntryKind.TOKEN_ENDED,
+                at=now,
+                actor=actor,
+                before={"token": token.prefix},
+                after={"token": None},
+                person=token.user.get_username(),
+                name=token.name,
+            )
+        ]
+    )
+    return token
+
+
+def person_of_session(*, session_key: str) -> User | None:
+    """The person logged in under this session key, by the same checks as Django's own; None when there is none."""
+    session = SessionStore(session_key=session_key)
+    user_id = session.get(SESSION_KEY)
+    if user_id is None or session.get(BACKEND_SESSION_KEY) is None:
+        return None
+    person = User.objects.filter(pk=user_id, is_active=True).first()
+    if person is None:
+        return None
+    if not constant_time_compare(session.get(HASH_SESSION_KEY, ""), person.get_session_auth_hash()):
+        return None
+    return person

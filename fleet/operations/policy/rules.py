@@ -1,0 +1,176 @@
+"""Making and changing rules: each change with its entry, what stood before and after, and only by an admin."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from django.db import connection, transaction
+
+from fleet.domain.actor import Actor
+from fleet.domain.people import Right
+from fleet.domain.policy.faults import faults, refuse
+from fleet.domain.policy.rules import SAID, StandingRule, changed, wording
+from fleet.domain.reason import Reason
+from fleet.domain.refused import Refused
+from fleet.domain.timeline import EntryKind
+from fleet.models import Rule
+from fleet.models.policy import rule_of
+from fleet.operations.people.rights import require
+from fleet.operations.policy.changes import note, refuse_unknown, values_of
+
+# The first key of the advisory lock under which the order of the rules is changed.
+ORDER_LOCK = 7_001_171
+MOST_RULES = 200
+# What entries tell of a rule.
+TOLD = (*SAID, "enabled", "position")
+
+
+def create(
+    *, actor: Actor, now: datetime, fields: Mapping[str, Any], enabled: bool = False, position: int | None = None
+) -> Rule:
+    """A new rule, off unless `enabled`, at a place in the order (1 is the first) or at the end.
+
+    `fields` are those of `fleet.domain.policy.rules.SAID`. Raises Refused: `not-permitted`, `validation` (details
+    `errors`).
+    """
+    require(actor, Right.ADMINISTER)
+    rule = _said(StandingRule(action="", enabled=enabled), fields)
+    with transaction.atomic():
+        order = _locked_order()
+        if len(order) >= MOST_RULES:
+            raise Refused("validation", Reason("rules-too-many", most=MOST_RULES))
+        _check(rule, order, now=now)
+        row = Rule.objects.create(
+            **_columns(rule),
+            enabled=enabled,
+            author=actor.person,
+            created_at=now,
+            changed_at=now,
+            position=len(order) + 1,
+        )
+        order.append(row)
+        _place(order, row, position)
+        actor = actor.because(actor.why or row.reason)
+        note(EntryKind.RULE_CREATED, row, actor, wording(rule), now=now, before=None, after=values_of(row, TOLD))
+    return row
+
+
+def change(
+    *,
+    rule_id: int,
+    actor: Actor,
+    now: datetime,
+    fields: Mapping[str, Any] | None = None,
+    enabled: bool | None = None,
+    position: int | None = None,
+) -> Rule:
+    """Change what a rule says, switch it on or off, move it in the order. What stays as it is writes nothing.
+
+    A rule that nobody made (the ready-made ones) becomes that of the admin who first changes it. Decisions made before
+    keep their wording. Raises Refused: `not-permitted`, `not-found`, `validation` (details `errors`).
+    """
+    require(actor, Right.ADMINISTER)
+    with transaction.atomic():
+        order = _locked_order()
+        row = _of(order, rule_id)
+        was, before = rule_of(row), values_of(row, TOLD)
+        rule = _said(replace(was, enabled=row.enabled if enabled is None else enabled), fields or {})
+        _check(rule, order, now=now, was=was)
+        for name, value in _columns(rule).items():
+            setattr(row, name, value)
+        row.enabled = rule.enabled
+        _place(order, row, position)
+        after = values_of(row, TOLD)
+        moved = [name for name in after if after[name] != before[name]]
+        if not moved:
+            return row
+        row.author = row.author or actor.person
+        row.changed_at = now
+        row.save()
+        note(
+            EntryKind.RULE_CHANGED,
+            row,
+            actor,
+            wording(rule),
+            now=now,
+            before={name: before[name] for name in moved},
+            after={name: after[name] for name in moved},
+        )
+    return row
+
+
+def move(*, rule_id: int, actor: Actor, now: datetime, steps: int) -> Rule:
+    """Move a rule up (-1) or down (1) in the order, as far as it goes. Raises Refused as `change` does."""
+    require(actor, Right.ADMINISTER)
+    with transaction.atomic():
+        order = _locked_order()
+        place = order.index(_of(order, rule_id)) + 1 + steps
+        return change(rule_id=rule_id, actor=actor, now=now, position=max(1, min(place, len(order))))
+
+
+def delete(*, rule_id: int, actor: Actor, now: datetime) -> Rule:
+    """Delete a rule. Its decisions stand and keep naming it. Raises Refused: `not-permitted`, `not-found`."""
+    require(actor, Right.ADMINISTER)
+    with transaction.atomic():
+        order = _locked_order()
+        row = _of(order, rule_id)
+        before = values_of(row, TOLD)
+        row.enabled = False
+        row.deleted_at = row.changed_at = now
+        row.save(update_fields=["enabled", "deleted_at", "changed_at"])
+        order.remove(row)
+        _number(order)
+        note(EntryKind.RULE_DELETED, row, actor, wording(rule_of(row)), now=now, before=before, after=None)
+    return row
+
+
+def _locked_order() -> list[Rule]:
+    """All rules in their order, while nobody else changes one."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [ORDER_LOCK])
+    return list(Rule.objects.filter(deleted_at__isnull=True).select_related("author").order_by("position", "pk"))
+
+
+def _of(order: list[Rule], rule_id: int) -> Rule:
+    row = next((row for row in order if row.pk == rule_id), None)
+    if row is None:
+        raise Refused("not-found", Reason("rule-unknown"))
+    return row
+
+
+def _place(order: list[Rule], row: Rule, position: int | None) -> None:
+    if position is not None:
+        if not 1 <= position <= len(order):
+            refuse([("position", Reason("position-unknown", most=len(order)))])
+        order.remove(row)
+        order.insert(position - 1, row)
+    _number(order)
+
+
+def _number(order: list[Rule]) -> None:
+    for number, row in enumerate(order, 1):
+        if row.position != number:
+            row.position = number
+            row.save(update_fields=["position"])
+
+
+def _said(rule: StandingRule, fields: Mapping[str, Any]) -> StandingRule:
+    """The rule with what somebody says of it. Raises Refused `validation` for a field that is none."""
+    refuse_unknown(fields, SAID)
+    return changed(rule, fields)
+
+
+def _check(rule: StandingRule, order: list[Rule], *, now: datetime, was: StandingRule | None = None) -> None:
+    """Raises Refused `validation` for what is wrong; an expiry that has passed may stay while the rule is off."""
+    found = faults(rule, now=now)
+    if was is not None and not rule.enabled and rule.expires_at == was.expires_at:
+        found = [fault for fault in found if fault[0] != "expires_at"]
+    if any(row.name.casefold() == rule.name.casefold() and row.pk != rule.rule_id for row in order):
+        found.append(("name", Reason("rule-name-taken")))
+    refuse(found)
+
+
+def _columns(rule: StandingRule) -> dict[str, Any]:
+    values = {name: getattr(rule, name) for name in SAID}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

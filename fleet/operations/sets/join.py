@@ -1,0 +1,158 @@
+"""Sets that turn out to be one, and what moves with their machines."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.db.models import Exists, OuterRef
+
+from fleet.domain.actor import DRYDOCK, Actor
+from fleet.domain.sets import PROVISIONAL
+from fleet.domain.states import EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine, ScheduledEvent, Sighting
+from fleet.operations.events import compute
+from fleet.operations.timeline.entries import entry, write
+
+
+def settle_sets(
+    events: list[ScheduledEvent], reporters: Mapping[int, set[int]], *, now: datetime
+) -> list[ScheduledEvent]:
+    """Join provisional sets that turn out to be one, and mark sightings by machines of another named set as foreign.
+
+    Returns the events as they are afterwards.
+    """
+    written: list[Entry] = []
+    moved = False
+    for event in events:
+        machines = list(
+            Machine.objects.select_related("availability_set").filter(pk__in=reporters.get(event.pk, ())).order_by("pk")
+        )
+        if all(machine.availability_set_id == event.availability_set_id for machine in machines):
+            continue
+        joined, foreign = join_for_event(event=event, reporters=machines, now=now)
+        written += joined
+        moved = moved or bool(joined)
+        fresh = Sighting.objects.filter(event=event, machine_id__in=foreign, foreign=False)
+        written += [
+            entry(
+                EntryKind.FOREIGN_SIGHTING,
+                at=now,
+                event_id=event.pk,
+                machine_id=machine.pk,
+                actor=DRYDOCK,
+                name=machine.resource_name,
+            )
+            for machine in Machine.objects.filter(pk__in=fresh.values("machine_id")).order_by("pk")
+        ]
+        fresh.update(foreign=True)
+    write(written)
+    return compute.lock(event.pk for event in events) if moved else events
+
+
+def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: datetime) -> tuple[list[Entry], set[int]]:
+    """Machines of other sets list this event: join what is provisional, and name the machines that stay foreign.
+
+    Machines that list one EventId are in one set. A provisional set gives way to the other one; of two provisional sets
+    the younger gives way. Returns the entries to write and the row ids of machines whose sighting is foreign, because
+    both sets are named.
+    """
+    written: list[Entry] = []
+    foreign: set[int] = set()
+    home = event.availability_set
+    joined: set[int] = set()
+
+    for machine in sorted(reporters, key=lambda m: m.pk):
+        other = machine.availability_set
+        if other.pk == home.pk or other.pk in joined:
+            continue
+        if other.kind == PROVISIONAL and (home.kind != PROVISIONAL or home.pk < other.pk):
+            written.append(join(other, home, now=now, event_id=event.pk))
+            joined.add(other.pk)
+        elif home.kind == PROVISIONAL:
+            written.append(join(home, other, now=now, event_id=event.pk))
+            joined.add(home.pk)
+            home = other
+        else:
+            foreign.add(machine.pk)
+    return written, foreign
+
+
+def join(
+    source: AvailabilitySet,
+    target: AvailabilitySet,
+    *,
+    now: datetime,
+    actor: Actor = DRYDOCK,
+    event_id: int | None = None,
+    stated_by: str = "",
+) -> Entry:
+    """Move everything of one set into another; the entry to write. Entries keep the set that they were written of.
+
+    Out of Drydock's own insight they are one because of an event (`event_id`), or because a machine states its set
+    (`stated_by` is its name).
+    """
+    # Locked in the order of their ids, as everybody locks events.
+    list(ScheduledEvent.objects.select_for_update().filter(availability_set=source).order_by("pk").values_list("pk"))
+    Machine.objects.filter(availability_set=source).update(availability_set=target)
+    ScheduledEvent.objects.filter(availability_set=source).update(availability_set=target)
+    InventoryMachine.objects.filter(availability_set=source).update(availability_set=target)
+    AvailabilitySet.objects.filter(merged_into=source).update(merged_into=target)
+    AvailabilitySet.objects.filter(pk=source.pk).update(merged_into=target)
+    taken = {
+        name: getattr(source, name)
+        for name in ("service", "upgrade_notices")
+        if getattr(target, name) in ("", None) and getattr(source, name) not in ("", None)
+    }
+    if taken:
+        AvailabilitySet.objects.filter(pk=target.pk).update(**taken)
+    welcome_sightings(target)
+    return entry(
+        EntryKind.SET_MERGED,
+        at=now,
+        set_id=target.pk,
+        event_id=event_id,
+        actor=actor,
+        before={"sets": [source.name, target.name]},
+        after={"sets": [target.name]},
+        source_set=source.pk,
+        stated_by=stated_by,
+    )
+
+
+def welcome_sightings(home: AvailabilitySet) -> None:
+    """Sightings by machines that are in the event's set now have a vote."""
+    Sighting.objects.filter(foreign=True, event__availability_set=home, machine__availability_set=home).update(
+        foreign=False
+    )
+
+
+def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> list[Entry]:
+    """After a machine has moved: open events that nobody who stays behind has a word about go with it; the entries.
+
+    `machine` is its row as it was before; else such an event would stay open for ever, with nobody to end it.
+    """
+    source = machine.availability_set_id
+    if source == home.pk:
+        return []
+    staying = Sighting.objects.filter(event=OuterRef("pk"), machine__availability_set=source)
+    listed = Sighting.objects.filter(event=OuterRef("pk"), machine=machine)
+    still_open = ScheduledEvent.objects.filter(~Exists(staying), Exists(listed), availability_set=source).exclude(
+        status=EventStatus.ENDED.value
+    )
+    events = list(still_open.select_for_update(of=("self",)).order_by("pk"))
+    ScheduledEvent.objects.filter(pk__in=[event.pk for event in events]).update(availability_set=home)
+    welcome_sightings(home)
+    return [
+        entry(
+            EntryKind.MACHINE_MOVED,
+            at=now,
+            event_id=event.pk,
+            set_id=home.pk,
+            machine_id=machine.pk,
+            actor=DRYDOCK,
+            name=machine.resource_name,
+            set=home.name,
+            because="event",
+        )
+        for event in events
+    ]

@@ -1,0 +1,131 @@
+"""What people decide about sets: naming a provisional one, its service, and joining two that are one."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from fleet.domain.actor import Actor
+from fleet.domain.reason import Reason
+from fleet.domain.refused import Refused
+from fleet.domain.sets import MAX_NAME, NAMED_KINDS, PROVISIONAL, SetKey
+from fleet.domain.states import EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.models import AvailabilitySet, Machine, ScheduledEvent
+from fleet.operations.events import compute
+from fleet.operations.orders import relay
+from fleet.operations.people.rights import require_administer
+from fleet.operations.sets import placement
+from fleet.operations.sets.join import join
+from fleet.operations.timeline.entries import entry, write
+
+
+def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
+    rows = AvailabilitySet.objects.select_for_update(of=("self",)).filter(pk__in=set_ids).order_by("pk")
+    return {row.pk: row for row in rows}
+
+
+def _clean(text: str) -> str:
+    return text.replace("\x00", "").strip()
+
+
+@transaction.atomic
+def name_set(
+    *,
+    set_id: int,
+    actor: Actor,
+    now: datetime,
+    name: str | None = None,
+    kind: str | None = None,
+    service: str | None = None,
+    second_person: bool | None = None,
+) -> AvailabilitySet:
+    """Name a provisional set (without a kind: an availability set), say which service a set belongs to, or whether
+    approving in it always takes a second person.
+
+    Raises Refused: `not-permitted`, `not-found`, `validation`, `set-exists` (details `set`).
+    """
+    require_administer(actor)
+    row = _locked(set_id).get(set_id)
+    if row is None or row.merged_into_id is not None:
+        raise Refused("not-found", Reason("set-unknown"))
+    before = _shown(row)
+    if name is not None:
+        _rename(row, _clean(name), kind or "availability_set")
+    elif kind is not None:
+        raise Refused("validation", Reason("set-kind-alone"))
+    if service is not None:
+        row.service = _clean(service)[:MAX_NAME]
+    if second_person is not None:
+        row.second_person = second_person
+    row.save(update_fields=["key", "kind", "name", "service", "second_person"])
+    after = _shown(row)
+    if name is not None or before != after:
+        write(
+            [
+                entry(
+                    EntryKind.SET_CHANGED if name is None else EntryKind.SET_NAMED,
+                    at=now,
+                    set_id=row.pk,
+                    actor=actor,
+                    before={field: value for field, value in before.items() if after[field] != value},
+                    after={field: value for field, value in after.items() if before[field] != value},
+                    was=before["name"],
+                    name=row.name,
+                )
+            ]
+        )
+    return row
+
+
+def _shown(row: AvailabilitySet) -> dict[str, Any]:
+    return {"name": row.name, "kind": row.kind, "service": row.service, "second_person": row.second_person}
+
+
+def _rename(row: AvailabilitySet, name: str, kind: str) -> None:
+    if row.kind != PROVISIONAL:
+        raise Refused("validation", Reason("set-named-already", name=row.name))
+    if not name or len(name) > MAX_NAME or "|" in name:
+        raise Refused("validation", Reason("set-name-unusable"))
+    if kind not in NAMED_KINDS:
+        raise Refused("validation", Reason("set-kind-unknown"))
+    key = SetKey(kind, name, row.subscription, row.resource_group)
+    known = placement.known_set(key)
+    if known is not None:
+        raise Refused("set-exists", Reason("set-exists", name=known.name), set=known.pk)
+    row.key, row.kind, row.name = key.key, key.kind, key.name
+
+
+@transaction.atomic
+def merge_sets(*, set_id: int, into: int, actor: Actor, now: datetime) -> AvailabilitySet:
+    """Join two sets that are one: machines, events and inventory move, entries stay and are shown at both.
+
+    Returns the set that remains. Raises Refused: `not-permitted`, `not-found`, `validation`.
+    """
+    require_administer(actor)
+    rows = _locked(set_id, into)
+    if set_id == into:
+        raise Refused("validation", Reason("merge-into-itself"))
+    source, target = rows.get(set_id), rows.get(into)
+    if source is None or target is None:
+        raise Refused("not-found", Reason("set-unknown"))
+    for row in (source, target):
+        if row.merged_into_id is not None:
+            raise Refused("validation", Reason("merged-already", name=row.name))
+    if target.kind == PROVISIONAL and source.kind != PROVISIONAL:
+        raise Refused("validation", Reason("merge-into-provisional"))
+    if source.subscription.lower() != target.subscription.lower() and source.subscription and target.subscription:
+        raise Refused("validation", Reason("merge-across-subscriptions"))
+    disputed = Machine.objects.filter(availability_set=target).exclude(set_warnings=[]).order_by("pk")
+    write(
+        [
+            join(source, target, actor=actor, now=now),
+            *placement.judge_again(disputed.select_related("availability_set"), now=now),
+        ]
+    )
+    # More machines bear witness now, and more of them may be asked.
+    still_open = ScheduledEvent.objects.filter(availability_set=target).exclude(status=EventStatus.ENDED.value)
+    events = compute.lock(still_open.values_list("pk", flat=True))
+    compute.compute_state(events, now=now)
+    relay.advance_events(events, now=now, via=actor.via)
+    return AvailabilitySet.objects.get(pk=target.pk)

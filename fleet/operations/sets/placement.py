@@ -1,0 +1,224 @@
+"""Sets: making them, and placing machines by what is stated of them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+
+from fleet.domain.actor import DRYDOCK
+from fleet.domain.reason import as_json
+from fleet.domain.sets import (
+    PROVISIONAL,
+    Location,
+    SetKey,
+    Statements,
+    agree,
+    disagreement,
+    location_of,
+    own_set,
+    read_statements,
+    read_tags,
+)
+from fleet.domain.timeline import EntryKind
+from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine
+from fleet.operations.sets.join import join
+from fleet.operations.timeline.entries import entry
+
+SERVICE_TAG = "drydock:service"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a machine belongs. `source` says which statement counts (empty: there is none), `warnings` what is wrong
+    with the statements, `written` are entries to write, `listed` is the machine's row in the inventory.
+    """
+
+    home: AvailabilitySet
+    location: Location
+    source: str
+    warnings: list[dict[str, Any]]
+    written: list[Entry]
+    listed: InventoryMachine | None
+
+    def link(self, machine_id: int) -> None:
+        """Note in the inventory that this machine has an agent now, and where it is."""
+        row = self.listed
+        if row is not None and (row.machine_id, row.availability_set_id) != (machine_id, self.home.pk):
+            # A machine that was made anew under its old name leaves the old row.
+            InventoryMachine.objects.filter(machine_id=machine_id).exclude(pk=row.pk).update(machine=None)
+            InventoryMachine.objects.filter(pk=row.pk).update(machine_id=machine_id, availability_set_id=self.home.pk)
+
+
+def final(found: AvailabilitySet) -> AvailabilitySet:
+    """The set itself, or the one that it was merged into."""
+    while found.merged_into is not None:
+        found = found.merged_into
+    return found
+
+
+def known_set(key: SetKey) -> AvailabilitySet | None:
+    """The set of this key. One without a placement group means the scale set's only one."""
+    found = AvailabilitySet.objects.select_related("merged_into").filter(key=key.key).first()
+    if found is not None:
+        return final(found)
+    if key.kind == "scale_set" and not key.placement_group:
+        rows = AvailabilitySet.objects.select_related("merged_into").filter(key__startswith=f"{key.key}/")
+        sets = {row.pk: row for row in map(final, rows)}
+        if len(sets) == 1:
+            return next(iter(sets.values()))
+    return None
+
+
+def ensure_set(key: SetKey, *, now: datetime, service: str = "") -> AvailabilitySet:
+    """The set of this key, made if it is new; one that was merged leads to the set it was merged into."""
+    found = known_set(key)
+    if found is None and key.placement_group:
+        found = _adopt(key)
+    if found is None:
+        made, _ = AvailabilitySet.objects.get_or_create(
+            key=key.key,
+            defaults={
+                "kind": key.kind,
+                "name": key.name,
+                "subscription": key.subscription,
+                "resource_group": key.resource_group,
+                "service": service,
+                "upgrade_notices": _sibling_notices(key) if key.placement_group else None,
+                "created_at": now,
+            },
+        )
+        found = final(made)
+    if found.key == key.key and found.name.isupper() and not key.name.isupper():
+        # Azure writes names in capitals here and there; who spells it otherwise knows better.
+        AvailabilitySet.objects.filter(pk=found.pk).update(name=key.name)
+        found.name = key.name
+    if service and not found.service:
+        AvailabilitySet.objects.filter(pk=found.pk).update(service=service)
+        found.service = service
+    return found
+
+
+def _without_group(key: SetKey) -> SetKey:
+    return SetKey(key.kind, key.name, key.subscription, key.resource_group)
+
+
+def groups_of(key: SetKey) -> QuerySet[AvailabilitySet]:
+    """The sets of one scale set: one for each placement group, and one for what does not state it."""
+    whole = _without_group(key).key
+    return AvailabilitySet.objects.filter(Q(key=whole) | Q(key__startswith=f"{whole}/"))
+
+
+def _adopt(key: SetKey) -> AvailabilitySet | None:
+    # An inventory names a scale set without its placement group; the first agent says which one it is.
+    rows = AvailabilitySet.objects.filter(key=_without_group(key).key, merged_into=None, machines=None)
+    pk = rows.values_list("pk", flat=True).first()
+    if pk is None:
+        return None
+    AvailabilitySet.objects.filter(pk=pk).update(key=key.key)
+    return AvailabilitySet.objects.get(pk=pk)
+
+
+def _sibling_notices(key: SetKey) -> bool | None:
+    rows = groups_of(key).filter(upgrade_notices__isnull=False).order_by("pk")
+    return rows.values_list("upgrade_notices", flat=True).first()
+
+
+def listed_key(row: InventoryMachine | None) -> SetKey | None:
+    """What the inventory says of a machine's set."""
+    if row is None or not row.set_kind:
+        return None
+    return SetKey(row.set_kind, row.set_name, row.set_subscription, row.set_resource_group, row.placement_group)
+
+
+def _listed(vm_id: str, name: str, compute: dict[str, Any]) -> InventoryMachine | None:
+    """By vmId, else by name, resource group and subscription; another machine of that name is not meant."""
+    found = InventoryMachine.objects.filter(vm_id=vm_id.lower()).order_by("pk").first()
+    group, subscription = compute.get("resourceGroupName"), compute.get("subscriptionId")
+    if found is not None or not (isinstance(group, str) and isinstance(subscription, str)):
+        return found
+    rows = InventoryMachine.objects.filter(
+        name__iexact=name, resource_group__iexact=group, subscription__iexact=subscription
+    )
+    if str(compute.get("vmId") or "").lower() == vm_id.lower():
+        rows = rows.filter(vm_id="")
+    return rows.order_by("pk").first()
+
+
+def statements_of(*, configured: str, compute: dict[str, Any], listed: InventoryMachine | None) -> Statements:
+    return read_statements(
+        configured=configured, compute=compute, inventory=listed_key(listed), set_tag=settings.SET_TAG
+    )
+
+
+def place_machine(
+    *, machine: Machine | None, vm_id: str, name: str, configured: str, compute: dict[str, Any], now: datetime
+) -> Placed:
+    """The set of a machine by what its sources say now; `machine` is its row, if it has one.
+
+    Where nobody says anything it stays where it is: shared events or people may have led it there. A provisional set
+    whose machine is named becomes part of the named one, with everybody in it.
+    """
+    listed = _listed(vm_id, name, compute)
+    stated = statements_of(configured=configured, compute=compute, listed=listed)
+    here = final(machine.availability_set) if machine is not None else None
+    written: list[Entry] = []
+    key = stated.key
+    if key is None:
+        home = here or ensure_set(own_set(compute, vm_id), now=now, service=_service(compute))
+    else:
+        home = ensure_set(key, now=now, service=_service(compute))
+        if here is not None and here.pk != home.pk and here.kind == PROVISIONAL:
+            written.append(join(here, home, now=now, stated_by=name))
+    return Placed(
+        home=home,
+        location=location_of(compute),
+        source=stated.source.value if stated.source else "",
+        warnings=warnings_of(stated, home),
+        written=written,
+        listed=listed,
+    )
+
+
+def _service(compute: dict[str, Any]) -> str:
+    return read_tags(compute).get(SERVICE_TAG, "").strip()
+
+
+def warnings_of(stated: Statements, home: AvailabilitySet) -> list[dict[str, Any]]:
+    """What is wrong with the statements, as a column keeps it. Two names of one merged set are no disagreement."""
+    found = list(stated.problems)
+    warning = disagreement(stated.stated, set_tag=settings.SET_TAG)
+    if warning is not None:
+        first = stated.stated[0].key
+        others = [each.key for each in stated.stated[1:] if not agree(first, each.key)]
+        if not all(known is not None and known.pk == home.pk for known in map(known_set, others)):
+            found.append(warning)
+    return [as_json(reason) for reason in found]
+
+
+def note_warnings(
+    machine_id: int, name: str, set_id: int, before: list[Any], after: list[dict[str, Any]], *, now: datetime
+) -> list[Entry]:
+    """Entries of warnings that came up or went away."""
+    if before == after:
+        return []
+    kind = EntryKind.SET_DISPUTED if after else EntryKind.SET_AGREED
+    return [entry(kind, at=now, machine_id=machine_id, set_id=set_id, actor=DRYDOCK, name=name, warnings=after)]
+
+
+def judge_again(machines: Iterable[Machine], *, now: datetime) -> list[Entry]:
+    """Compare the sources of these machines anew, after sets were merged; the entries to write."""
+    written: list[Entry] = []
+    for machine in machines:
+        listed = InventoryMachine.objects.filter(machine=machine).first()
+        configured = machine.stated_set or machine.token_set
+        stated = statements_of(configured=configured, compute=machine.compute, listed=listed)
+        warnings = warnings_of(stated, machine.availability_set)
+        if warnings != machine.set_warnings:
+            Machine.objects.filter(pk=machine.pk).update(set_warnings=warnings)
+            written += note_warnings(
+                machine.pk, machine.resource_name, machine.availability_set_id, machine.set_warnings, warnings, now=now
+            )
+    return written

@@ -1,0 +1,124 @@
+"""Writing the timeline. Always inside the transaction of the change that the entry tells of."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import transaction
+
+from fleet.domain.actor import Actor
+from fleet.domain.reason import as_json
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry, ScheduledEvent
+from fleet.operations import wake_up
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The request behind a change: its id and the address that it came from."""
+
+    request_id: str = ""
+    address: str = ""
+
+
+# Who acts where a command does: whoever may run commands on the server.
+COMMAND_LINE = "the command line"
+NOBODY = Asked()
+_asked: ContextVar[Asked] = ContextVar("asked", default=NOBODY)
+
+
+@contextmanager
+def asked_by(request_id: str, address: str) -> Iterator[None]:
+    """Entries written inside carry this request's id and address: edges wrap what they do for a request in it."""
+    token = _asked.set(Asked(request_id[:200], address[:200]))
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def iso(at: datetime | None) -> str | None:
+    """A time as `before` and `after` carry it: RFC 3339 in UTC."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z") if at else None
+
+
+def entry(
+    kind: EntryKind,
+    text: str = "",
+    *,
+    at: datetime,
+    event_id: int | None = None,
+    set_id: int | None = None,
+    machine_id: int | None = None,
+    approval_id: int | None = None,
+    cache_id: int | None = None,
+    maintenance_id: int | None = None,
+    actor: Actor | str = "",
+    via: str = "",
+    token_name: str = "",
+    why: str = "",
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+    **data: Any,
+) -> Entry:
+    """An entry not yet written; the ids are row ids. `before` and `after` are what an act changed. They and
+    `data` hold JSON values, times and reasons.
+
+    Out of the actor come the name, `via`, the token's name, `why` where nothing else is said, the request and its
+    address.
+    """
+    asked = _asked.get()
+    if isinstance(actor, Actor):
+        via, token_name, why = actor.via, actor.token_name, why or actor.why
+        asked = Asked(actor.request_id, actor.address) if actor.request_id else asked
+        actor = actor.name
+    return Entry(
+        kind=kind.value,
+        text=text,
+        at=at,
+        event_id=event_id,
+        availability_set_id=set_id,
+        machine_id=machine_id,
+        approval_id=approval_id,
+        cache_id=cache_id,
+        maintenance_id=maintenance_id,
+        actor=actor,
+        via=via,
+        token_name=token_name,
+        why=why,
+        before=as_json(before),
+        after=as_json(after),
+        request_id=asked.request_id,
+        address=asked.address,
+        data=as_json(data),
+    )
+
+
+def write(entries: Iterable[Entry]) -> None:
+    """Write entries and ring for the streams once the transaction has committed.
+
+    Raises RuntimeError outside a transaction: an entry alone would be half of a change.
+    """
+    rows = list(entries)
+    if not rows:
+        return
+    if not transaction.get_connection().in_atomic_block:
+        raise RuntimeError("A timeline entry is written in the transaction of its change.")
+    _let_drydock_answer(rows)
+    Entry.objects.bulk_create(rows)
+    transaction.on_commit(wake_up.wake_streams)
+
+
+def _let_drydock_answer(rows: list[Entry]) -> None:
+    """What Azure would do in a real event is Drydock's doing in a drill."""
+    azure = [row for row in rows if row.actor == "Azure"]
+    event_pks = {row.event_id for row in azure if row.event_id is not None}
+    if not event_pks:
+        return
+    drills = set(ScheduledEvent.objects.filter(pk__in=event_pks, drill=True).values_list("pk", flat=True))
+    for row in azure:
+        if row.event_id in drills:
+            row.actor = "Drydock"

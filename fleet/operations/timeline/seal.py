@@ -1,0 +1,206 @@
+"""Sealing the timeline: once a minute a chain of hashes grows over all rows that can no longer be preceded by others.
+
+What a seal covers: the rows of `fleet_entry` whose (xid, id) lies behind that of the seal before it, up to and with
+(`last_xid`, `last_id`), in this order. Only rows below the snapshot's horizon are sealed: the transactions below it
+have ended, so nothing can appear among them any more.
+
+What is hashed, exactly: `hash` is the SHA-256, in lower case hex, of these bytes one after the other:
+
+1. the text `drydock-seal-1`, a line feed, then number, `previous_hash` (64 zeros for the first seal) and `sealed_at`
+   (`2026-11-20T13:00:00.000000+00:00`, in UTC), each ended by a line feed;
+2. for each row one line, in the text format of Postgres' COPY, in UTF-8: the columns of `COLUMNS` in that order with a
+   tab between them, a line feed at the end, NULL as `\\N`, and backslash, tab, line feed and carriage return (and the
+   other control characters that COPY escapes) inside a value as `\\\\`, `\\t`, `\\n` and `\\r`. Whole numbers are
+   decimal; times are seconds since 1970 UTC with six decimals; `before`, `after` and `data` are jsonb as Postgres
+   writes it; everything else is its own text;
+3. the text `end`, then rows, `last_xid` and `last_id`, each preceded by a blank, and a line feed.
+
+None of it depends on Django, so that another program can compute the same. Whoever owns the database can compute a
+whole new chain, too: that is why each head goes to the log, which is kept elsewhere.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from django.db import connection, transaction
+
+from fleet.models import Entry, LastRun, Seal
+
+# Any number will do, as long as nothing else in this database uses it.
+SEAL_LOCK = 7_001_172
+RUN = "seal"
+FORMAT = b"drydock-seal-1"
+NO_HASH = "0" * 64
+# Rows in one seal: what came together in a minute, and pieces of this size where much has waited.
+MOST_ROWS = 50_000
+
+# Every column of an entry, with how its value becomes text.
+COLUMNS: dict[str, str] = {
+    "xid": "{}::text",
+    "id": "{}::text",
+    "at": "extract(epoch from {})::text",
+    "recorded_at": "extract(epoch from {})::text",
+    "kind": "{}",
+    "event_id": "{}::text",
+    "availability_set_id": "{}::text",
+    "machine_id": "{}::text",
+    "approval_id": "{}::text",
+    "cache_id": "{}::text",
+    "maintenance_id": "{}::text",
+    "actor": "{}",
+    "via": "{}",
+    "token_name": "{}",
+    "text": "{}",
+    "why": "{}",
+    "before": "{}::text",
+    "after": "{}::text",
+    "request_id": "{}",
+    "address": "{}",
+    "data": "{}::text",
+}
+SELECTED = ", ".join(how.format(f'entry."{name}"') for name, how in COLUMNS.items())
+
+log = structlog.get_logger(__name__)
+
+# (xid, id) of a row.
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainHead:
+    """The newest link of the chain."""
+
+    number: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.hash}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What one call did: whether it ran at all, and the seals that it added."""
+
+    ran: bool
+    heads: tuple[ChainHead, ...] = ()
+    rows: int = 0
+
+
+class Chain:
+    """The hash of one seal, fed piece by piece, in bounded memory."""
+
+    def __init__(self, *, number: int, previous_hash: str, sealed_at: datetime) -> None:
+        self._hash = hashlib.sha256(FORMAT + b"\n")
+        self._hash.update(
+            f"{number}\n{previous_hash}\n{sealed_at.astimezone(UTC).isoformat(timespec='microseconds')}\n".encode()
+        )
+        self.rows = 0
+
+    def feed(self, lines: bytes) -> None:
+        """Whole lines or parts of them; a line feed stands at the end of rows and nowhere else."""
+        self._hash.update(lines)
+        self.rows += lines.count(b"\n")
+
+    def digest(self, last: Place) -> str:
+        """The hash, once everything was fed."""
+        ended = self._hash.copy()
+        ended.update(f"end {self.rows} {last[0]} {last[1]}\n".encode())
+        return ended.hexdigest()
+
+
+@contextmanager
+def lines_between(after: Place | None, until: Place) -> Iterator[Iterator[bytes]]:
+    """The canonical lines of the rows behind `after` (None: from the first) up to and with `until`, streamed."""
+    behind = "TRUE" if after is None else f"(entry.xid, entry.id) > ({after[0]:d}, {after[1]:d})"
+    statement = (
+        f"COPY (SELECT {SELECTED} FROM {Entry._meta.db_table} AS entry"
+        f" WHERE {behind} AND (entry.xid, entry.id) <= ({until[0]:d}, {until[1]:d})"
+        " ORDER BY entry.xid, entry.id) TO STDOUT"
+    )
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        yield (bytes(block) for block in copy)
+
+
+def horizon() -> int:
+    """The transaction below which all have ended."""
+    return int(_one("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")[0])
+
+
+def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int = 20) -> Sealed:
+    """Seal what is behind the newest seal: up to `most_seals` seals of `most_rows` rows; nothing new makes no seal.
+
+    An advisory lock keeps two apart; the one that does not get it returns at once. Each head goes to the log once it is
+    committed.
+    """
+    heads: list[ChainHead] = []
+    rows = 0
+    while len(heads) < most_seals:
+        with transaction.atomic():
+            if not _one("SELECT pg_try_advisory_xact_lock(%s)", [SEAL_LOCK])[0]:
+                return Sealed(ran=bool(heads), heads=tuple(heads), rows=rows)
+            made = _next_seal(now, most_rows)
+            if made is None:
+                LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
+                break
+        heads.append(ChainHead(made.number, made.hash))
+        rows += made.rows
+        log.info("audit.sealed", head=str(heads[-1]), rows=made.rows, via=via)
+        if made.rows < most_rows:
+            with transaction.atomic():
+                LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
+            break
+    return Sealed(ran=True, heads=tuple(heads), rows=rows)
+
+
+def seal_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Sealed:
+    """Seal when nobody has for this long: the gateway's part when Celery is gone."""
+    ran_at = LastRun.objects.filter(name=RUN).values_list("ran_at", flat=True).first()
+    if ran_at is not None and (now - ran_at).total_seconds() < quiet_seconds:
+        return Sealed(ran=False)
+    return seal(now=now, via=via)
+
+
+def _next_seal(now: datetime, most_rows: int) -> Seal | None:
+    newest = Seal.objects.order_by("-number").first()
+    after = (newest.last_xid, newest.last_id) if newest else None
+    until = _last_place(after, most_rows)
+    if until is None:
+        return None
+    number, previous_hash = (newest.number + 1, newest.hash) if newest else (1, NO_HASH)
+    chain = Chain(number=number, previous_hash=previous_hash, sealed_at=now)
+    with lines_between(after, until) as lines:
+        for block in lines:
+            chain.feed(block)
+    return Seal.objects.create(
+        number=number,
+        sealed_at=now,
+        last_xid=until[0],
+        last_id=until[1],
+        rows=chain.rows,
+        previous_hash=previous_hash,
+        hash=chain.digest(until),
+    )
+
+
+def _last_place(after: Place | None, most_rows: int) -> Place | None:
+    """Where the next seal ends: `most_rows` behind `after`, or at the last row below the horizon; None for no row."""
+    behind, parameters = ("TRUE", []) if after is None else ("(xid, id) > (%s, %s)", list(after))
+    rows = (
+        f"SELECT xid, id FROM {Entry._meta.db_table} WHERE {behind}"
+        " AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint ORDER BY xid, id LIMIT %s"
+    )
+    found = _one(f"SELECT xid, id FROM ({rows}) AS rows ORDER BY xid DESC, id DESC LIMIT 1", [*parameters, most_rows])
+    return (int(found[0]), int(found[1])) if found else None
+
+
+def _one(statement: str, parameters: list[Any] | None = None) -> tuple[Any, ...]:
+    """The first row of a query; an empty one if there is none."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        row: tuple[Any, ...] | None = cursor.fetchone()
+    return row or ()

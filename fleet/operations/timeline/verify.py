@@ -1,0 +1,192 @@
+"""Verifying the timeline against its seals: everything is computed again, and whatever differs is named."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+
+from fleet.domain.reason import Reason
+from fleet.models import Entry, Seal
+from fleet.operations.timeline.seal import NO_HASH, Chain, ChainHead, Place, lines_between
+
+# A row that is older than this has a seal, or sealing stands still.
+SEALED_WITHIN = timedelta(minutes=5)
+SEALS_AT_ONCE = 1_000
+TABLE = Entry._meta.db_table
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong. `seal` is the number of the interval; None where it concerns none."""
+
+    seal: int | None
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was looked at. `head` is the newest link that is there."""
+
+    seals: int
+    rows: int
+    findings: int
+    head: ChainHead | None
+
+
+Tell = Callable[[Finding], None]
+
+
+def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int = 1, tell: Tell) -> Verified:
+    """Compute every seal from number `first` on again; each finding goes to `tell` as soon as it is made.
+
+    `heads` are numbers and hashes out of the log: they alone show that a whole tail was cut or made anew. Memory is
+    bounded: rows are streamed, seals come in pages.
+    """
+    walk = _Walk(tell)
+    walk.start(first)
+    for row in _seals(first):
+        walk.look_at(row)
+    walk.finish()
+    for number, wanted in sorted((heads or {}).items()):
+        _check_head(number, wanted, walk)
+    _check_tail(now, walk)
+    head = ChainHead(walk.previous.number, walk.previous.hash) if walk.previous else None
+    return Verified(seals=walk.seals, rows=walk.rows, findings=walk.findings, head=head)
+
+
+class _Walk:
+    """The chain, link by link. A verdict waits for the next link: that tells an edited seal from edited rows."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self.previous: Seal | None = None
+        self.seals = self.rows = self.findings = 0
+        self._expected = 1
+        self._doubt: tuple[Seal, str, int] | None = None
+
+    def tell(self, seal: int | None, code: str, /, **values: Any) -> None:
+        self.findings += 1
+        self._tell(Finding(seal, Reason(code, **values)))
+
+    def start(self, first: int) -> None:
+        self._expected = first
+        if first > 1:
+            # Where the first interval begins is believed.
+            self.previous = Seal.objects.filter(number=first - 1).first()
+            if self.previous is None:
+                self.tell(first - 1, "seal-missing", seal=first - 1)
+
+    def look_at(self, seal: Seal) -> None:
+        if self._doubt is not None:
+            self._settle(seal.previous_hash)
+        gap = seal.number != self._expected
+        if gap:
+            self.tell(self._expected, "seals-missing", first=self._expected, last=seal.number - 1)
+        elif self.previous is not None and seal.previous_hash != self.previous.hash:
+            self.tell(seal.number, "seal-follows-no-hash", seal=seal.number, before=self.previous.number)
+        elif self.previous is None and seal.number == 1 and seal.previous_hash != NO_HASH:
+            self.tell(1, "seal-begins-no-chain")
+        until = (seal.last_xid, seal.last_id)
+        begin = _place(self.previous)
+        if begin is not None and until <= begin:
+            self.tell(seal.number, "seal-ends-early", seal=seal.number)
+        elif gap or (self.previous is None and seal.number != 1):
+            begin = _behind(seal)
+        self._compute(seal, begin, until)
+        self.previous = seal
+        self._expected = seal.number + 1
+        self.seals += 1
+
+    def _compute(self, seal: Seal, begin: Place | None, until: Place) -> None:
+        chain = Chain(number=seal.number, previous_hash=seal.previous_hash, sealed_at=seal.sealed_at)
+        with lines_between(begin, until) as lines:
+            for block in lines:
+                chain.feed(block)
+        self.rows += chain.rows
+        digest = chain.digest(until)
+        if chain.rows != seal.rows:
+            known = {"seal": seal.number, "at": seal.sealed_at, "rows": seal.rows}
+            self.tell(seal.number, "seal-over-other-rows", **known, found=chain.rows)
+        elif digest != seal.hash:
+            self._doubt = (seal, digest, chain.rows)
+
+    def finish(self) -> None:
+        if self._doubt is not None:
+            self._settle(None)
+
+    def _settle(self, next_names: str | None) -> None:
+        """`next_names` is the hash that the next seal names as the one before it."""
+        assert self._doubt is not None  # noqa: S101
+        seal, digest, rows = self._doubt
+        self._doubt = None
+        code = "seal-hash-edited" if next_names == digest else "seal-broken"
+        self.tell(seal.number, code, seal=seal.number, at=seal.sealed_at, rows=rows)
+
+
+def _check_head(number: int, wanted: str, walk: _Walk) -> None:
+    found = Seal.objects.filter(number=number).values_list("hash", flat=True).first()
+    if found is None:
+        walk.tell(number, "seal-cut", seal=number)
+    elif found != wanted:
+        walk.tell(number, "seal-other", seal=number)
+
+
+def _check_tail(now: datetime, walk: _Walk) -> None:
+    """Rows behind the newest seal: none is old, and none comes from a transaction that there has not been."""
+    newest = Seal.objects.order_by("-number").first()
+    behind, parameters = "TRUE", []
+    if newest is not None:
+        behind, parameters = "(xid, id) > (%s, %s)", [newest.last_xid, newest.last_id]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            SELECT count(*) FILTER (
+                       WHERE recorded_at < %s AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint),
+                   min(recorded_at) FILTER (
+                       WHERE recorded_at < %s AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint),
+                   count(*) FILTER (
+                       WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint AND xid <> %s),
+                   count(*) FILTER (WHERE recorded_at > %s)
+            FROM {TABLE} WHERE {behind}
+            """,
+            [now - SEALED_WITHIN, now - SEALED_WITHIN, _own_transaction(), now + SEALED_WITHIN, *parameters],
+        )
+        old, oldest, unborn, ahead = cursor.fetchone() or (0, None, 0, 0)
+    if old:
+        walk.tell(None, "rows-unsealed", rows=old, since=oldest)
+    if unborn:
+        walk.tell(None, "rows-unborn", rows=unborn)
+    if ahead:
+        walk.tell(None, "rows-ahead", rows=ahead)
+
+
+def _own_transaction() -> int:
+    """The transaction that this runs in; -1 where it has written nothing."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(pg_current_xact_id_if_assigned()::text::bigint, -1)")
+        row = cursor.fetchone()
+    return int(row[0]) if row else -1
+
+
+def _place(seal: Seal | None) -> Place | None:
+    return (seal.last_xid, seal.last_id) if seal else None
+
+
+def _behind(seal: Seal) -> Place | None:
+    """Where the interval of a seal begins whose predecessor is missing: as many rows before its end as it says."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT xid, id FROM {TABLE} WHERE (xid, id) <= (%s, %s) ORDER BY xid DESC, id DESC OFFSET %s LIMIT 1",
+            [seal.last_xid, seal.last_id, max(seal.rows, 0)],
+        )
+        row = cursor.fetchone()
+    return (int(row[0]), int(row[1])) if row else None
+
+
+def _seals(first: int) -> Iterator[Seal]:
+    number = first - 1
+    while page := list(Seal.objects.filter(number__gt=number).order_by("number")[:SEALS_AT_ONCE]):
+        yield from page
+        number = page[-1].number

@@ -1,0 +1,174 @@
+"""Wake-ups: messages on Redis and hints to Celery. They make things fast and carry ids only; rows make things true, so
+a missing Redis is no failure.
+
+Rooms say after their commit whom to wake. This imports no room, so that every room may.
+"""
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import redis
+import structlog
+from celery import current_app
+from django.conf import settings
+from kombu.exceptions import OperationalError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+CHANNEL = "drydock:bells"
+# By name: operations know nothing of the edges.
+RELAY_TASK = "fleet.relay.tasks.relay_approval"
+FOLLOW_TASK = "fleet.relay.tasks.follow"
+# In a storm news comes faster than it can be followed: what comes within this time after a hint is one hint with the
+# next, and one that no worker has taken for so long is dropped, since the tick has followed it by then.
+FOLLOW_PAUSE_SECONDS = 0.1
+FOLLOW_EXPIRES_SECONDS = 5
+
+log = structlog.get_logger(__name__)
+
+_local = threading.local()
+# Hints that wait for the broker, as (task, row id). Those that find no room are as good as lost, which hints may be.
+_hints: queue.Queue[tuple[str, int]] = queue.Queue(maxsize=10_000)
+_starting = threading.Lock()
+_sender = threading.Thread(name="hints, not started")
+
+
+class _Line:
+    """A connection of this thread; after a failure it rests for two seconds, so that nobody waits for a dead Redis."""
+
+    def __init__(self) -> None:
+        self.client = redis.Redis.from_url(
+            settings.REDIS_URL,
+            protocol=2,
+            socket_timeout=0.5,
+            socket_connect_timeout=0.5,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self.rests_until: datetime | None = None
+
+
+def _publish(message: dict[str, object]) -> bool:
+    line = getattr(_local, "line", None)
+    if line is None:
+        line = _local.line = _Line()
+    now = datetime.now().astimezone()
+    if line.rests_until is not None and now < line.rests_until:
+        return False
+    try:
+        try:
+            line.client.publish(CHANNEL, json.dumps(message))
+        except redis.ConnectionError:
+            # A kept connection may have died in the meantime: once more, on a new one.
+            line.client.publish(CHANNEL, json.dumps(message))
+    except (redis.RedisError, OSError) as error:
+        if line.rests_until is None:
+            log.warning("redis is away: nobody is woken, everybody looks by themselves", error=str(error))
+        line.rests_until = now + timedelta(seconds=2)
+        return False
+    line.rests_until = None
+    return True
+
+
+def wake_machines(machine_ids: Iterable[int], *, via: str) -> bool:
+    """Tell the gateways that these machines (row ids) have orders waiting; False when Redis did not take it."""
+    ids = sorted(set(machine_ids))
+    return _publish({"orders": ids, "via": via}) if ids else True
+
+
+def wake_streams() -> bool:
+    """Tell the streams that there are new entries."""
+    return _publish({"entries": True})
+
+
+def forget_credentials(machine_ids: Iterable[int]) -> bool:
+    """Tell the gateways to forget the cached credentials of these machines."""
+    return _publish({"revoked": sorted(set(machine_ids))})
+
+
+def hint_approval(approval_id: int) -> None:
+    """Ask Celery to take this approval on its way now."""
+    _hint([(RELAY_TASK, approval_id)])
+
+
+def hint_events(event_pks: Iterable[int]) -> None:
+    """Ask Celery to decide what follows from news about these events (row ids): drills, waves, conditions, rules."""
+    _hint([(FOLLOW_TASK, event_pk) for event_pk in event_pks])
+
+
+def _hint(hints: Iterable[tuple[str, int]]) -> None:
+    """Beat finds it anyway, so nobody waits for the broker's answer: one that is there and says nothing would keep a
+    person, or the writer of reports, waiting for many seconds.
+    """
+    with suppress(queue.Full):
+        for hint in hints:
+            _hints.put_nowait(hint)
+    prepare_hints()
+
+
+def prepare_hints() -> None:
+    """Have the connection to the broker made beside everything else, if it is not there yet: the first message of a
+    process would otherwise take some hundred milliseconds more than those after it. Returns at once.
+    """
+    global _sender  # noqa: PLW0603 - one thread for this process, made when it is first needed
+    with _starting:
+        if not _sender.is_alive():
+            _sender = threading.Thread(target=_send_hints, name="hints", daemon=True)
+            _sender.start()
+
+
+def _connect_to_broker() -> None:
+    """Everything that sending does, without a message: load what Celery loads late, connect, declare the queue."""
+    amqp = current_app.amqp
+    _ = amqp.send_task_message, current_app.backend
+    with current_app.producer_or_acquire() as producer:
+        producer.maybe_declare(amqp.queues[current_app.conf.task_default_queue])
+
+
+def _send_hints() -> None:
+    # Failing is no news yet: the first hint tries again, and says so.
+    with suppress(OperationalError, redis.RedisError, OSError):
+        _connect_to_broker()
+    line = _Broker()
+    events: set[int] = set()
+    next_follow = 0.0
+    while True:
+        hints = _waiting_hints(max(0.0, next_follow - time.monotonic()) if events else None)
+        for approval_id in dict.fromkeys(row_id for task, row_id in hints if task == RELAY_TASK):
+            line.send(RELAY_TASK, approval_id)
+        events |= {row_id for task, row_id in hints if task == FOLLOW_TASK}
+        if events and time.monotonic() >= next_follow:
+            line.send(FOLLOW_TASK, sorted(events), expires=FOLLOW_EXPIRES_SECONDS)
+            events.clear()
+            next_follow = time.monotonic() + FOLLOW_PAUSE_SECONDS
+
+
+def _waiting_hints(seconds: float | None) -> list[tuple[str, int]]:
+    """Wait so long for a hint (for ever where None), and take whatever else waits by then."""
+    hints = []
+    with suppress(queue.Empty):
+        hints.append(_hints.get(timeout=seconds))
+        while True:
+            hints.append(_hints.get_nowait())
+    return hints
+
+
+class _Broker:
+    """Celery's broker, as hints go to it: what it does not take is lost, and it rests for two seconds."""
+
+    def __init__(self) -> None:
+        self.rests_until = 0.0
+
+    def send(self, task: str, argument: Any, **options: Any) -> None:
+        if time.monotonic() < self.rests_until:
+            return
+        try:
+            current_app.send_task(task, args=[argument], retry=False, ignore_result=True, **options)
+        except (OperationalError, redis.RedisError, OSError) as error:
+            self.rests_until = time.monotonic() + 2
+            log.warning("the broker is away: the relay goes on without hints", error=str(error))

@@ -1,0 +1,167 @@
+"""Beginning a wave: all of its events are decided at once, or none."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+
+from fleet.domain import actor
+from fleet.domain.actor import Actor
+from fleet.domain.approvals.conditions import When
+from fleet.domain.approvals.guards import EventFacts, Need, guards
+from fleet.domain.reason import Reason
+from fleet.domain.refused import Refused
+from fleet.domain.states import LIVE_APPROVALS, EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.domain.waves import WaveState
+from fleet.models import Approval, ScheduledEvent, Wave
+from fleet.operations.approvals import conditions
+from fleet.operations.approvals.approve import Plan, alone_with, cleaned, decide, judged, take_over
+from fleet.operations.approvals.override import told
+from fleet.operations.people.rights import require_approve
+from fleet.operations.timeline.entries import entry, write
+
+MOST = 100
+
+
+def begin(
+    *,
+    by: User,
+    via: str,
+    comment: str,
+    now: datetime,
+    events: Sequence[str] = (),
+    service: str = "",
+    overrides: Mapping[str, str] | None = None,
+    token_name: str = "",
+) -> Wave:
+    """Approve these events (EventIds, in this order), or all open undecided ones of a service (soonest first), in turn.
+
+    `overrides` are reasons by guard code, for every event that needs one. All or nothing. Raises Refused:
+    `not-permitted`, `validation`, `unknown-event`, `wave-running` (details `wave`), `guarded` and the other codes of
+    `deciding.grant`, with details `events`: `event_id`, `code`, `sentence` of each one that stands in the way.
+    """
+    require_approve(by, verb="Beginning a wave")
+    comment = cleaned(comment)
+    reasons = {code: cleaned(reason, what="reason") for code, reason in (overrides or {}).items()}
+    rows = _of_service(service, now) if service else _named(events)
+    if len(rows) < 2:
+        raise Refused("validation", Reason("wave-of-one"))
+    if len(rows) > MOST:
+        raise Refused("validation", Reason("wave-of-many", most=MOST))
+    home = {row.availability_set.service or f"set {row.availability_set_id}" for row in rows}
+    if len(home) > 1:
+        raise Refused("validation", Reason("wave-of-services"))
+    acting = actor.person(by, via, token_name=token_name, why=comment)
+    try:
+        with alone_with(*[row.pk for row in rows]):
+            wave = _begun(rows, acting, reasons, now=now)
+    except IntegrityError as error:
+        if "one_live_approval_per_event" not in str(error):
+            raise
+        raise Refused("already-decided", Reason("wave-already-decided")) from error
+    # The first one goes at once, not when time comes round to it.
+    conditions.advance(now=now, event_pks=[row.pk for row in rows])
+    wave.refresh_from_db()
+    return wave
+
+
+def _named(event_ids: Sequence[str]) -> list[ScheduledEvent]:
+    wanted = list(dict.fromkeys(event_id.strip().upper() for event_id in event_ids))
+    found = {
+        row.event_id: row
+        for row in ScheduledEvent.objects.filter(event_id__in=wanted).select_related("availability_set")
+    }
+    for event_id in wanted:
+        if event_id not in found:
+            raise Refused("unknown-event", Reason("wave-unknown-event", event_id=event_id[:200]))
+        if found[event_id].drill:
+            raise Refused("validation", Reason("wave-takes-no-drill"))
+    return [found[event_id] for event_id in wanted]
+
+
+def _of_service(service: str, now: datetime) -> list[ScheduledEvent]:
+    decided = Approval.objects.filter(
+        state__in=[state.value for state in LIVE_APPROVALS], decided_by__isnull=False
+    ).values("event_id")
+    rows = ScheduledEvent.objects.filter(
+        availability_set__service=service, status=EventStatus.SCHEDULED.value, drill=False
+    ).exclude(pk__in=decided)
+    # In this order as many as possible get their turn before NotBefore.
+    in_time = [row for row in rows.select_related("availability_set") if row.not_before is None or row.not_before > now]
+    return sorted(in_time, key=lambda row: (row.not_before is None, row.not_before or now, row.pk))
+
+
+def _begun(rows: Sequence[ScheduledEvent], acting: Actor, reasons: Mapping[str, str], *, now: datetime) -> Wave:
+    home = rows[0].availability_set
+    near = Wave.objects.filter(state=WaveState.RUNNING.value)
+    near = near.filter(service=home.service) if home.service else near.filter(approvals__event__availability_set=home)
+    running = near.values_list("pk", flat=True).first()
+    if running is not None:
+        raise Refused("wave-running", Reason("wave-running", wave=running), wave=running)
+    wave = Wave.objects.create(
+        service=home.service,
+        state=WaveState.RUNNING.value,
+        created_by=acting.person,
+        via=acting.via,
+        token_name=acting.token_name,
+        comment=acting.why,
+        created_at=now,
+    )
+    against: list[dict[str, object]] = []
+    # Locked in the order of their row ids, then decided in turn.
+    facts = {pk: judged(pk, now=now) for pk in sorted(row.pk for row in rows)}
+    for turn, row in enumerate(rows, 1):
+        require_approve(acting, facts[row.pk].place)
+        try:
+            # A savepoint: a refusal leaves nothing of this event, and the next one is still judged.
+            with transaction.atomic():
+                current = take_over(row.pk, facts[row.pk], acting, now=now)
+                _needs_no_second_person(current, now)
+                plan = Plan(when=When.TURN, overrides=reasons, wave=wave, turn=turn)
+                decide(row.pk, acting, plan, now=now)
+        except Refused as refusal:
+            if refusal.code == "not-permitted":
+                raise
+            against.append(
+                {"event_id": row.event_id, "code": refusal.code, "sentence": refusal.reason, **refusal.details}
+            )
+    if against:
+        first = against[0]
+        code = str(first["code"]) if len({one["code"] for one in against}) == 1 else "guarded"
+        reason = Reason(
+            "wave-stands-in-the-way", event_id=first["event_id"], reason=first["sentence"], count=len(against)
+        )
+        raise Refused(code, reason, events=against)
+    _tell(wave, rows, acting, now=now)
+    return wave
+
+
+def _tell(wave: Wave, rows: Sequence[ScheduledEvent], acting: Actor, *, now: datetime) -> None:
+    sets = {row.availability_set_id for row in rows}
+    write(
+        [
+            entry(
+                EntryKind.WAVE_BEGAN,
+                at=now,
+                set_id=min(sets) if len(sets) == 1 else None,
+                actor=acting,
+                before={"wave": None},
+                after={"wave": WaveState.RUNNING.value},
+                wave=wave.pk,
+                events=[row.event_id for row in rows],
+                named=[{"type": row.event_type, "resources": row.resources} for row in rows],
+            )
+        ]
+    )
+
+
+def _needs_no_second_person(facts: EventFacts, now: datetime) -> None:
+    second = [guard for guard in guards(facts, now=now) if guard.needs is Need.SECOND]
+    if second:
+        raise Refused(
+            "guarded",
+            Reason("wave-waits-for-no-second", guard=second[0].sentence),
+            guards=told(second),
+        )

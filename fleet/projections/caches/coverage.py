@@ -1,0 +1,108 @@
+"""Who listened to a cache, when; and when nobody did."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q, QuerySet
+
+from fleet.domain.states import Presence
+from fleet.models import Coverage, Machine
+from fleet.models.facts.events import contact_times, machine_presence, presence_limits
+from fleet.projections.refs import MachineRef
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    begin: datetime
+    end: datetime
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.begin).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of time in which a machine listened (`subscribed`) or did not, cut to what was asked for."""
+
+    machine: MachineRef
+    state: str
+    reason: str
+    begin: datetime
+    end: datetime
+
+    @property
+    def listening(self) -> bool:
+        return self.state == "subscribed"
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerRow:
+    """One machine's newest word about one cache, `since` when."""
+
+    machine: MachineRef
+    state: str
+    reason: str
+    since: datetime
+
+    @property
+    def listening(self) -> bool:
+        return self.state == "subscribed"
+
+
+def _last_seen(row: Coverage, machine: Machine) -> datetime:
+    heard_at, _ = contact_times(machine)
+    return max(row.vouched_at, heard_at) if heard_at else row.vouched_at
+
+
+def listener(row: Coverage, *, now: datetime) -> ListenerRow:
+    """The newest stretch of a machine, loaded with its machine, presence and head. No query."""
+    machine = row.machine
+    state, since = row.state, row.since
+    if state == "subscribed" and machine_presence(machine, now=now, limits=presence_limits()) is not Presence.LIVE:
+        state, since = "silent", max(row.since, _last_seen(row, machine))
+    ref = MachineRef(id=machine.pk, resource_name=machine.resource_name)
+    return ListenerRow(machine=ref, state=state, reason=row.reason, since=since)
+
+
+def with_machine() -> QuerySet[Coverage]:
+    """Stretches with what `listener` and `stretches` need of the machine."""
+    return (
+        Coverage.objects.select_related(
+            "machine", "machine__presence", "machine__latest_document", "machine__availability_set"
+        )
+        .defer("machine__compute")
+        .order_by("machine__resource_name", "machine", "since")
+    )
+
+
+def stretches(*, cache_id: int, begin: datetime, end: datetime, now: datetime) -> tuple[Stretch, ...]:
+    """Stretches of one cache between two times, by machine. One query."""
+    found = []
+    limits = presence_limits()
+    rows = with_machine().filter(Q(until=None) | Q(until__gt=begin), cache=cache_id, since__lt=end)
+    for row in rows:
+        until = row.until
+        if until is None:
+            live = machine_presence(row.machine, now=now, limits=limits) is Presence.LIVE
+            # Who is silent listened as long as it was seen.
+            until = now if live or row.state != "subscribed" else max(row.since, _last_seen(row, row.machine))
+        first, last = max(row.since, begin), min(until, end)
+        if last > first:
+            ref = MachineRef(id=row.machine_id, resource_name=row.machine.resource_name)
+            found.append(Stretch(machine=ref, state=row.state, reason=row.reason, begin=first, end=last))
+    return tuple(found)
+
+
+def gaps_of(found: Iterable[Stretch], *, begin: datetime, end: datetime) -> tuple[Span, ...]:
+    """When nobody listened between two times."""
+    gaps = []
+    upto = begin
+    for one in sorted((one for one in found if one.listening), key=lambda one: one.begin):
+        if one.begin > upto:
+            gaps.append(Span(begin=upto, end=one.begin))
+        upto = max(upto, one.end)
+    if upto < end:
+        gaps.append(Span(begin=upto, end=end))
+    return tuple(gaps)

@@ -1,0 +1,286 @@
+"""Maintenance of caches and the notifications that it is made of, as people see them."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import QuerySet
+
+from fleet.domain.caches.maintenances import ACTIVE, EARLY, NEVER_STARTED_AFTER, MaintenanceStatus
+from fleet.domain.caches.notifications import TYPES, NotificationType
+from fleet.domain.reason import Reason, from_json
+from fleet.models import Cache, Maintenance, Notification, Reporter
+from fleet.projections.caches.coverage import Span, Stretch, gaps_of, stretches
+from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.refs import MachineRef
+
+UNHEARD = {
+    MaintenanceStatus.NEVER_STARTED: Reason("start-unheard"),
+    MaintenanceStatus.END_NOT_SEEN: Reason("end-unheard"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRef:
+    id: int
+    host: str
+
+    @property
+    def name(self) -> str:
+        """The first label of the host, which is the cache's own name."""
+        return self.host.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ReporterRow:
+    """One machine that heard a notification, when it first did, and how many copies."""
+
+    machine: MachineRef
+    first_at: datetime
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationRow:
+    """One line heard. None is "not stated"."""
+
+    id: int
+    cache: CacheRef
+    source: str
+    type: str | None
+    start_time: datetime | None
+    is_replica: bool | None
+    ip_address: str | None
+    ssl_port: int | None
+    non_ssl_port: int | None
+    shard: int | None
+    raw: str
+    raw_base64: str
+    flags: tuple[Reason | str, ...]
+    late: bool
+    first_at: datetime
+    last_at: datetime
+    received_at: datetime
+    maintenance_id: int | None
+    reported_by: tuple[ReporterRow, ...]
+    tier: str
+
+    @property
+    def kind(self) -> NotificationType | None:
+        return TYPES.get(self.type.lower()) if self.type else None
+
+    @property
+    def label(self) -> Reason:
+        return Reason("notification-label", type=self.type)
+
+    @property
+    def meaning(self) -> Reason:
+        """What it means for a program that uses the cache."""
+        return Reason("notification-meaning", type=self.type, tier=self.tier, is_replica=self.is_replica)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceRow:
+    """One operation. `earliest_at` is when the node may go; `shard` and ports are None where nobody stated them."""
+
+    id: int
+    cache: CacheRef
+    tier: str
+    source: str
+    shard: int | None
+    status: MaintenanceStatus
+    first_at: datetime
+    last_at: datetime
+    node_port: int | None
+    partner_port: int | None
+    expected_at: datetime | None
+    earliest_at: datetime | None
+    approximate: bool
+    began_at: datetime | None
+    failover_at: datetime | None
+    ended_at: datetime | None
+    was_replica: bool | None
+    is_replica: bool | None
+    swapped: bool
+
+    @property
+    def active(self) -> bool:
+        return self.status in ACTIVE
+
+    @property
+    def seconds(self) -> float | None:
+        """From the node's going to the end."""
+        if self.began_at is None or self.ended_at is None or self.ended_at < self.began_at:
+            return None
+        return (self.ended_at - self.began_at).total_seconds()
+
+    @property
+    def effect(self) -> Reason:
+        """What it does to the cache, by tier and role."""
+        return Reason("maintenance-effect", tier=self.tier, was_replica=self.was_replica)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceDetail:
+    """An operation with its notifications, oldest first, and who listened from `begin` to `end`.
+
+    `unheard` says what the silence of a time in which nobody listened does not prove; empty otherwise.
+    """
+
+    maintenance: MaintenanceRow
+    members: tuple[NotificationRow, ...]
+    stretches: tuple[Stretch, ...]
+    gaps: tuple[Span, ...]
+    begin: datetime
+    end: datetime
+    unheard: Reason | str
+    server_time: datetime
+
+
+def cache_ref(row: Cache) -> CacheRef:
+    return CacheRef(id=row.pk, host=row.host)
+
+
+def maintenance_row(row: Maintenance) -> MaintenanceRow:
+    """Shape an operation loaded with its cache. No query."""
+    early = EARLY if row.approximate else timedelta(0)
+    return MaintenanceRow(
+        id=row.pk,
+        cache=cache_ref(row.cache),
+        tier=row.cache.tier,
+        source=row.source,
+        shard=row.shard,
+        status=MaintenanceStatus(row.status),
+        first_at=row.first_at,
+        last_at=row.last_at,
+        node_port=row.node_port,
+        partner_port=row.partner_port,
+        expected_at=row.expected_at,
+        earliest_at=row.expected_at - early if row.expected_at else None,
+        approximate=row.approximate,
+        began_at=row.began_at,
+        failover_at=row.failover_at,
+        ended_at=row.ended_at,
+        was_replica=row.was_replica,
+        is_replica=row.is_replica,
+        swapped=row.swapped,
+    )
+
+
+def maintenance_rows(rows: Iterable[Maintenance]) -> tuple[MaintenanceRow, ...]:
+    return tuple(maintenance_row(row) for row in rows)
+
+
+def notification_rows(rows: Sequence[Notification]) -> tuple[NotificationRow, ...]:
+    """Shape notifications loaded with their cache. One query, for the reporters."""
+    reporters: dict[int, list[ReporterRow]] = defaultdict(list)
+    for one in (
+        Reporter.objects.filter(notification__any=[row.pk for row in rows])
+        .select_related("machine")
+        .defer("machine__compute")
+        .order_by("first_at", "pk")
+    ):
+        machine = MachineRef(id=one.machine_id, resource_name=one.machine.resource_name)
+        reporters[one.notification_id].append(ReporterRow(machine=machine, first_at=one.first_at, copies=one.copies))
+    return tuple(
+        NotificationRow(
+            id=row.pk,
+            cache=cache_ref(row.cache),
+            source=row.source,
+            type=row.type or None,
+            start_time=row.start_time,
+            is_replica=row.is_replica,
+            ip_address=row.ip_address or None,
+            ssl_port=row.ssl_port,
+            non_ssl_port=row.non_ssl_port,
+            shard=row.shard,
+            raw=row.raw,
+            raw_base64=row.raw_base64,
+            flags=tuple(from_json(row.flags)),
+            late=row.late,
+            first_at=row.first_at,
+            last_at=row.last_at,
+            received_at=row.received_at,
+            maintenance_id=row.maintenance_id,
+            reported_by=tuple(reporters[row.pk]),
+            tier=row.cache.tier,
+        )
+        for row in rows
+    )
+
+
+def active() -> tuple[MaintenanceRow, ...]:
+    """What is announced or under way, the next first. One query."""
+    rows = Maintenance.objects.filter(status__in=[status.value for status in ACTIVE]).select_related("cache")
+    return maintenance_rows(rows.order_by("expected_at", "first_at", "pk")[:20])
+
+
+def listing(
+    *, rows: QuerySet[Maintenance] | None = None, cursor: str | None = None, size: int | None = None
+) -> Page[MaintenanceRow]:
+    """Newest first. One query."""
+    found = (Maintenance.objects.all() if rows is None else rows).select_related("cache")
+    return read_page([Segment(found, "first_at", descending=True)], cursor=cursor, size=size).map(maintenance_rows)
+
+
+def listing_with_members(
+    *, rows: QuerySet[Maintenance] | None = None, cursor: str | None = None, size: int | None = None
+) -> Page[tuple[MaintenanceRow, tuple[NotificationRow, ...]]]:
+    """Newest first, each with its notifications, oldest first. Three queries."""
+    page = listing(rows=rows, cursor=cursor, size=size)
+    members: dict[int | None, list[NotificationRow]] = defaultdict(list)
+    found = Notification.objects.filter(maintenance__any=[row.id for row in page.results]).select_related("cache")
+    for member in notification_rows(list(found.order_by("first_at", "pk"))):
+        members[member.maintenance_id].append(member)
+    return page.map(lambda shown: [(row, tuple(members[row.id])) for row in shown])
+
+
+def notifications(
+    *, rows: QuerySet[Notification] | None = None, cursor: str | None = None, size: int | None = None
+) -> Page[NotificationRow]:
+    """Newest first. Two queries."""
+    found = (Notification.objects.all() if rows is None else rows).select_related("cache")
+    return read_page([Segment(found, "first_at", descending=True)], cursor=cursor, size=size).map(notification_rows)
+
+
+def of_cache(*, cache_id: int, size: int) -> tuple[NotificationRow, ...]:
+    """The newest notifications of one cache. Two queries."""
+    rows = Notification.objects.filter(cache=cache_id).select_related("cache").order_by("-first_at", "-pk")
+    return notification_rows(list(rows[:size]))
+
+
+def detail(*, maintenance_id: int, now: datetime) -> MaintenanceDetail | None:
+    """One operation. Four queries."""
+    row = Maintenance.objects.select_related("cache").filter(pk=maintenance_id).first()
+    if row is None:
+        return None
+    shown = maintenance_row(row)
+    members = notification_rows(
+        list(Notification.objects.filter(maintenance=row).select_related("cache").order_by("first_at", "pk"))
+    )
+    end = now if shown.active else min(now, max(_over(shown), *(member.first_at for member in members), row.last_at))
+    begin = row.first_at
+    air = max((end - begin) * 0.05, timedelta(seconds=20))
+    begin, end = begin - air, min(now, end + air)
+    found = stretches(cache_id=row.cache_id, begin=begin, end=end, now=now)
+    gaps = gaps_of(found, begin=begin, end=end)
+    return MaintenanceDetail(
+        maintenance=shown,
+        members=members,
+        stretches=found,
+        gaps=gaps,
+        begin=begin,
+        end=end,
+        unheard=UNHEARD.get(shown.status, "") if gaps else "",
+        server_time=now,
+    )
+
+
+def _over(row: MaintenanceRow) -> datetime:
+    """When an operation that is not open any more was over, as far as that is known."""
+    if row.ended_at is not None:
+        return row.ended_at
+    if row.status is MaintenanceStatus.NEVER_STARTED and row.expected_at is not None:
+        return row.expected_at + NEVER_STARTED_AFTER
+    return row.last_at

@@ -1,0 +1,167 @@
+"""Caches, as people see them: nodes and their roles, who listens, what is under way."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import QuerySet
+
+from fleet.domain.caches.maintenances import ACTIVE
+from fleet.domain.reason import Reason
+from fleet.models import Cache, Maintenance, Notification
+from fleet.projections.caches.coverage import ListenerRow, Span, Stretch, gaps_of, listener, stretches, with_machine
+from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row, maintenance_rows
+from fleet.projections.pages import Page, Segment, read_page
+
+HISTORY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node is (cache, SSL port). `is_replica` is its role by the newest notification that tells; None if none does.
+
+    `as_of` is when that was heard.
+    """
+
+    ssl_port: int
+    non_ssl_port: int | None
+    ip_address: str | None
+    shard: int | None
+    is_replica: bool | None
+    as_of: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRow:
+    """One cache. `service` is its own, else that which the sets of all its listeners share."""
+
+    id: int
+    host: str
+    tier: str
+    source: str
+    service: str
+    divisor: int
+    nodes: tuple[NodeRow, ...]
+    coverage: tuple[ListenerRow, ...]
+    maintenance: MaintenanceRow | None
+
+    @property
+    def name(self) -> str:
+        return self.host.partition(".")[0]
+
+    @property
+    def listening(self) -> int:
+        """How many machines listen."""
+        return sum(row.listening for row in self.coverage)
+
+    @property
+    def unsupported(self) -> bool:
+        """It publishes no such channel."""
+        return any(row.state == "unsupported" for row in self.coverage)
+
+    @property
+    def tier_effect(self) -> Reason:
+        """What maintenance means for a cache of its tier; empty where the tier is not known."""
+        return Reason("tier-effect", tier=self.tier)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheDetail:
+    """A cache with its operations, newest first, and who listened from `begin` to `end`."""
+
+    cache: CacheRow
+    maintenances: tuple[MaintenanceRow, ...]
+    stretches: tuple[Stretch, ...]
+    gaps: tuple[Span, ...]
+    begin: datetime
+    end: datetime
+    server_time: datetime
+
+
+def _nodes(cache_ids: Sequence[int]) -> dict[int, tuple[NodeRow, ...]]:
+    newest = (
+        Notification.objects.filter(cache__any=cache_ids, ssl_port__isnull=False, is_replica__isnull=False)
+        .order_by("cache", "ssl_port", "-first_at")
+        .distinct("cache", "ssl_port")
+    )
+    found: dict[int, list[Notification]] = defaultdict(list)
+    for row in newest:
+        found[row.cache_id].append(row)
+    return {cache_id: _roles(rows) for cache_id, rows in found.items()}
+
+
+def _roles(rows: list[Notification]) -> tuple[NodeRow, ...]:
+    # A shard has one primary: who was one before that does not count as one any more.
+    primary = {row.shard: row.first_at for row in sorted(rows, key=lambda row: row.first_at) if not row.is_replica}
+    return tuple(
+        NodeRow(
+            ssl_port=row.ssl_port or 0,
+            non_ssl_port=row.non_ssl_port,
+            ip_address=row.ip_address or None,
+            shard=row.shard,
+            is_replica=None if row.is_replica is False and row.first_at < primary[row.shard] else row.is_replica,
+            as_of=row.first_at,
+        )
+        for row in rows
+    )
+
+
+def cache_rows(rows: Iterable[Cache], *, now: datetime) -> tuple[CacheRow, ...]:
+    """Shape caches. Three queries."""
+    caches = list(rows)
+    ids = [row.pk for row in caches]
+    nodes = _nodes(ids)
+    coverage: dict[int, list[ListenerRow]] = defaultdict(list)
+    services: dict[int, set[str]] = defaultdict(set)
+    for row in with_machine().filter(cache__any=ids, until=None):
+        coverage[row.cache_id].append(listener(row, now=now))
+        services[row.cache_id].add(row.machine.availability_set.service)
+    active: dict[int, MaintenanceRow] = {}
+    for one in (
+        Maintenance.objects.filter(cache__any=ids, status__in=[status.value for status in ACTIVE])
+        .select_related("cache")
+        .order_by("expected_at", "first_at", "pk")
+    ):
+        active.setdefault(one.cache_id, maintenance_row(one))
+    return tuple(
+        CacheRow(
+            id=row.pk,
+            host=row.host,
+            tier=row.tier,
+            source=row.source,
+            service=row.service or (services[row.pk].pop() if len(services[row.pk]) == 1 else ""),
+            divisor=row.divisor,
+            nodes=nodes.get(row.pk, ()),
+            coverage=tuple(coverage[row.pk]),
+            maintenance=active.get(row.pk),
+        )
+        for row in caches
+    )
+
+
+def listing(
+    *, now: datetime, caches: QuerySet[Cache] | None = None, cursor: str | None = None, size: int | None = None
+) -> Page[CacheRow]:
+    """By host. Four queries."""
+    rows = Cache.objects.all() if caches is None else caches
+    return read_page([Segment(rows, "host")], cursor=cursor, size=size).map(lambda found: cache_rows(found, now=now))
+
+
+def detail(*, cache_id: int, now: datetime, hours: float = 24) -> CacheDetail | None:
+    """One cache and its last hours. Six queries."""
+    row = Cache.objects.filter(pk=cache_id).first()
+    if row is None:
+        return None
+    begin = now - timedelta(hours=hours)
+    found = stretches(cache_id=row.pk, begin=begin, end=now, now=now)
+    operations = Maintenance.objects.filter(cache=row).select_related("cache").order_by("-first_at", "-pk")
+    return CacheDetail(
+        cache=cache_rows([row], now=now)[0],
+        maintenances=maintenance_rows(operations[:HISTORY]),
+        stretches=found,
+        gaps=gaps_of(found, begin=begin, end=now),
+        begin=begin,
+        end=now,
+        server_time=now,
+    )

@@ -1,0 +1,112 @@
+"""Who is on an event, and who wants it to run by itself: claims and holds, and what still needs a decision."""
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Exists, F, OuterRef, Q, Value
+
+from fleet.domain.reason import Reason
+from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
+from fleet.models import Approval, Claim, Hold
+from fleet.models.facts.events import hold_reason, name_of
+
+# A proposal needs somebody still: the second person.
+DECIDED = tuple(state for state in LIVE_APPROVALS if state is not ApprovalState.PROPOSED)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    """ "I am on it." """
+
+    by: str
+    at: datetime
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRow:
+    """ "Do not approve, let it run." `by_rule`: a rule said so, and people may still decide."""
+
+    by: str
+    at: datetime
+    reason: Reason | str
+    by_rule: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    claim: ClaimRow | None = None
+    hold: HoldRow | None = None
+
+
+NOBODY = Attention()
+
+
+def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
+    """The open claim and hold of each event that has one, by row id. One query."""
+    text = Value("")
+    open_ones: dict[str, Any] = {"event_id__in": list(event_pks), "ended_at__isnull": True}
+    claims = Claim.objects.filter(**open_ones).values_list(
+        "event_id", "by__username", text, "at", F("comment"), Value("claim")
+    )
+    holds = Hold.objects.filter(**open_ones).values_list(
+        "event_id", "by__username", "rule__name", "at", F("reason"), Value("hold")
+    )
+    found: dict[int, dict[str, Any]] = defaultdict(dict)
+    for event_pk, person, rule, at, said, kind in claims.union(holds, all=True) if event_pks else ():
+        if kind == "claim":
+            found[event_pk]["claim"] = ClaimRow(by=person, at=at, comment=said)
+        else:
+            name = person or f"the rule “{rule}”"
+            found[event_pk]["hold"] = HoldRow(by=name, at=at, reason=hold_reason(said), by_rule=person is None)
+    return {event_pk: Attention(**fields) for event_pk, fields in found.items()}
+
+
+def needs_decision(*, now: datetime, until: datetime | None = None) -> Q:
+    """Scheduled events before their NotBefore that nobody has decided, or that wait for a second person. What a person
+    holds is decided: it shall run by itself. `until` leaves out those that lie behind it.
+    """
+    in_time = Q(not_before__gt=now) if until is None else Q(not_before__gt=now, not_before__lte=until)
+    decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=[state.value for state in DECIDED]))
+    proposed = Exists(Approval.objects.filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value))
+    held = Exists(Hold.objects.filter(event=OuterRef("pk"), ended_at__isnull=True, by__isnull=False))
+    open_still = Q(status=EventStatus.SCHEDULED.value) & (Q(not_before=None) | in_time)
+    return open_still & ~decided & (proposed | ~held)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTold:
+    """A claim by itself; `ended_at` once it was given back."""
+
+    event_id: str
+    by: str
+    at: datetime
+    comment: str
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class HoldTold:
+    """A hold by itself; `ended_at` once it was lifted."""
+
+    event_id: str
+    by: str
+    at: datetime
+    reason: Reason | str
+    ended_at: datetime | None
+
+
+def claim_told(row: Claim) -> ClaimTold:
+    """Shape a claim."""
+    return ClaimTold(
+        event_id=row.event.event_id, by=row.by.get_username(), at=row.at, comment=row.comment, ended_at=row.ended_at
+    )
+
+
+def hold_told(row: Hold) -> HoldTold:
+    """Shape a hold."""
+    reason = hold_reason(row.reason)
+    return HoldTold(event_id=row.event.event_id, by=name_of(row), at=row.at, reason=reason, ended_at=row.ended_at)

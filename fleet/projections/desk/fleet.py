@@ -1,0 +1,59 @@
+"""The fleet in a few numbers."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Count, Q
+from django.db.models.functions import Greatest
+
+from fleet.models import Machine, ScheduledEvent
+from fleet.models.facts.events import presence_limits
+from fleet.projections.refs import PresenceCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """`last_event_at` is when the newest event was first seen."""
+
+    presence: PresenceCounts
+    last_event_at: datetime | None
+    server_time: datetime
+
+
+def overview(*, now: datetime) -> Overview:
+    """Two queries."""
+    real = ScheduledEvent.objects.filter(drill=False)
+    newest = real.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
+    return Overview(presence=presence_counts(now=now), last_event_at=newest, server_time=now)
+
+
+def presence_counts(*, now: datetime) -> PresenceCounts:
+    """One query. The conditions say the same as `fleet.models.facts.events.machine_presence`; a test compares them."""
+    limits = presence_limits()
+
+    def after(seconds: float) -> datetime:
+        return now - timedelta(seconds=seconds)
+
+    heard, poll = "presence__last_heard_at", "polled"
+    valid = Q(revoked_at=None)
+    there = valid & Q(**{f"{heard}__gte": after(limits.gone)})
+    live = there & Q(**{f"{heard}__gt": after(limits.live), f"{poll}__gt": after(limits.live)})
+    fresh = there & Q(**{f"{heard}__gt": after(limits.late), f"{poll}__gt": after(limits.late)})
+    # Heard, but never with a good poll, is silent; a poll that is too old makes it gone.
+    not_gone = there & (Q(**{f"{poll}__gte": after(limits.gone)}) | Q(**{f"{poll}__isnull": True}))
+    # A document is a good poll, too. Postgres leaves NULL out of GREATEST.
+    machines = Machine.objects.alias(polled=Greatest("presence__last_poll_at", "latest_document__at"))
+    counted = machines.aggregate(
+        live=Count("pk", filter=live),
+        fresh=Count("pk", filter=fresh),
+        not_gone=Count("pk", filter=not_gone),
+        expected=Count("pk", filter=valid & Q(**{f"{heard}__isnull": True})),
+        everything=Count("pk"),
+    )
+    return PresenceCounts(
+        live=counted["live"],
+        late=counted["fresh"] - counted["live"],
+        silent=counted["not_gone"] - counted["fresh"],
+        gone=counted["everything"] - counted["not_gone"] - counted["expected"],
+        expected=counted["expected"],
+    )

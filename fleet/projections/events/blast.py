@@ -1,0 +1,50 @@
+"""What an event leaves of its set."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from fleet.domain.reason import Reason
+from fleet.domain.states import Presence
+from fleet.models import Machine, ScheduledEvent
+from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.projections.refs import plain_name
+
+
+@dataclass(frozen=True, slots=True)
+class BlastRadius:
+    """`stay_up` counts live machines of the set that Resources does not name; `total` those that are not gone."""
+
+    stay_up: int
+    total: int
+    hit: int
+    not_live: int
+
+    @property
+    def summary(self) -> Reason:
+        """Such as `4 of 6 stay up`."""
+        return Reason("blast-radius", stay_up=self.stay_up, total=self.total)
+
+
+def blast_radius(resources: Iterable[str], machines: Iterable[tuple[str, Presence]]) -> BlastRadius:
+    """What is left of a set, from (resource name, presence) of its machines."""
+    named = {plain_name(name) for name in resources}
+    there = [(plain_name(name), presence) for name, presence in machines if presence is not Presence.GONE]
+    return BlastRadius(
+        stay_up=sum(presence is Presence.LIVE and name not in named for name, presence in there),
+        total=len(there),
+        hit=len(named),
+        not_live=sum(presence is not Presence.LIVE for _, presence in there),
+    )
+
+
+def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int, BlastRadius]:
+    """The blast radius of each event, by primary key. One query."""
+    limits = presence_limits()
+    by_set: dict[int, list[tuple[str, Presence]]] = defaultdict(list)
+    machines = Machine.objects.filter(availability_set__in={event.availability_set_id for event in events})
+    for machine in machines.select_related("presence", "latest_document").defer("compute"):
+        presence = machine_presence(machine, now=now, limits=limits)
+        by_set[machine.availability_set_id].append((machine.resource_name, presence))
+    return {event.pk: blast_radius(event.resources, by_set[event.availability_set_id]) for event in events}

@@ -1,0 +1,205 @@
+"""One scheduled event with all that its page shows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from fleet.domain.approvals.conditions import not_ready
+from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, who_is_asked
+from fleet.domain.events.consequences import advice
+from fleet.domain.intake.preparation import Prepared, prepared_of
+from fleet.domain.intake.presence import Limits
+from fleet.domain.people import Place
+from fleet.domain.reason import Reason
+from fleet.domain.states import EventStatus, Presence
+from fleet.models import Drill, Machine, Preparation, ScheduledEvent, Sighting
+from fleet.models.facts.events import facts_of, machine_presence, presence_limits
+from fleet.projections import approvals, orders
+from fleet.projections.approvals import ApprovalRow
+from fleet.projections.desk import attention
+from fleet.projections.desk.attention import NOBODY
+from fleet.projections.events.blast import BlastRadius, blast_radius
+from fleet.projections.events.rows import EventRow, current, event_row
+from fleet.projections.orders import ByHandRow
+from fleet.projections.refs import MachineRef, machine_ref, plain_name
+
+
+@dataclass(frozen=True, slots=True)
+class SightingRow:
+    """One machine's newest listing. `says`: `Scheduled`, `Started`, `no longer listed` or Azure's own other word."""
+
+    machine: MachineRef
+    presence: Presence
+    foreign: bool
+    says: str
+    first_at: datetime
+    # After the first machine of all that saw it.
+    delay_seconds: float
+    started_at: datetime | None
+    listed_at: datetime
+    gone_at: datetime | None
+    incarnation: int | None
+    # Fields in which this machine differs from the event as computed.
+    differs: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HitMachine:
+    """A name in Resources, with the machine behind it if one is known."""
+
+    name: str
+    machine: MachineRef | None
+    presence: Presence | None
+    fault_domain: int | None
+    update_domain: int | None
+    zone: str
+    prepared: Prepared
+    # The first hook of the newest phase that did not succeed.
+    failed_hook: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventDetail:
+    """`not_seen_by` are machines of the set that are not gone; `asked` stand in the order in which they will be."""
+
+    event: EventRow
+    sightings: tuple[SightingRow, ...]
+    approvals: tuple[ApprovalRow, ...]
+    guards: tuple[Guard, ...]
+    hit: tuple[HitMachine, ...]
+    blast: BlastRadius
+    asked: tuple[MachineRef, ...]
+    seen_by: tuple[MachineRef, ...]
+    not_seen_by: tuple[MachineRef, ...]
+    other_open: tuple[str, ...]
+    # Where it lies, as far as rights go.
+    place: Place
+    # Machines in Resources that are not prepared; "when prepared" waits for them.
+    not_ready: tuple[str, ...]
+    # What can be done without an agent; None while agents do it.
+    by_hand: ByHandRow | None
+    advice: Reason | str
+    # Of the drill that it belongs to; None for real events.
+    drill_id: int | None
+    server_time: datetime
+
+    @property
+    def blocked(self) -> bool:
+        return any(guard.blocks for guard in self.guards)
+
+    @property
+    def blocked_for_all(self) -> bool:
+        """Nobody may go past it, whatever the reason."""
+        return any(guard.blocks and not guard.overridable for guard in self.guards)
+
+    @property
+    def needs_second(self) -> bool:
+        return any(guard.needs is Need.SECOND for guard in self.guards)
+
+    @property
+    def seen_summary(self) -> Reason:
+        """Such as `seen by 5 of 6, not by vm6`."""
+        missing = [machine.resource_name for machine in self.not_seen_by]
+        return Reason("seen-by", seen=len(self.seen_by), total=len(self.seen_by) + len(missing), not_seen_by=missing)
+
+
+def _sighting_row(sighting: Sighting, event: ScheduledEvent, *, now: datetime, limits: Limits) -> SightingRow:
+    differs = []
+    if sighting.gone_at is None:
+        if sighting.event_type and sighting.event_type != event.event_type:
+            differs.append(Reason("differs-in-type", event_type=sighting.event_type))
+        if sighting.not_before and event.not_before and sighting.not_before != event.not_before:
+            differs.append(Reason("differs-in-time", not_before=sighting.not_before))
+        if sighting.resources and sighting.resources != event.resources:
+            differs.append(Reason("differs-in-resources", resources=sighting.resources))
+    return SightingRow(
+        machine=machine_ref(sighting.machine),
+        presence=machine_presence(sighting.machine, now=now, limits=limits),
+        foreign=sighting.foreign,
+        says="no longer listed" if sighting.gone_at else sighting.status or "listed",
+        first_at=sighting.first_at,
+        delay_seconds=max(0.0, (sighting.first_at - event.first_seen_at).total_seconds()),
+        started_at=sighting.started_at,
+        listed_at=sighting.listed_at,
+        gone_at=sighting.gone_at,
+        incarnation=sighting.gone_incarnation if sighting.gone_at else sighting.listed_incarnation,
+        differs=tuple(differs),
+    )
+
+
+def _hit(
+    name: str,
+    machines: Sequence[Machine],
+    preparations: Mapping[int, Preparation],
+    *,
+    now: datetime,
+    limits: Limits,
+) -> HitMachine:
+    known = [machine for machine in machines if plain_name(machine.resource_name) == plain_name(name)]
+    # Of several machines with one name it is the one that is most present.
+    order = list(Presence)
+    ranked = sorted(known, key=lambda machine: order.index(machine_presence(machine, now=now, limits=limits)))
+    machine = ranked[0] if ranked else None
+    row = preparations.get(machine.pk) if machine else None
+    return HitMachine(
+        name=name,
+        machine=machine_ref(machine) if machine else None,
+        presence=machine_presence(machine, now=now, limits=limits) if machine else None,
+        fault_domain=machine.fault_domain if machine else None,
+        update_domain=machine.update_domain if machine else None,
+        zone=machine.zone if machine else "",
+        prepared=prepared_of(prepare_outcome=row.prepare_outcome, recover_outcome=row.recover_outcome)
+        if row
+        else Prepared.UNKNOWN,
+        failed_hook=(row.recover_failed_hook or row.prepare_failed_hook) if row else "",
+    )
+
+
+def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
+    """One event, by its EventId in any case. A fixed number of queries."""
+    event = ScheduledEvent.objects.select_related("availability_set").filter(event_id=event_id.upper()).first()
+    if event is None:
+        return None
+    limits = presence_limits()
+    approval_rows = approvals.by_event([event], now=now).get(event.pk, ())
+    sightings = list(
+        event.sightings.select_related("machine__presence", "machine__latest_document")
+        .defer("machine__compute")
+        .order_by("first_at", "pk")
+    )
+    machines = list(
+        Machine.objects.filter(availability_set_id=event.availability_set_id)
+        .select_related("presence", "latest_document")
+        .defer("compute")
+        .order_by("resource_name", "pk")
+    )
+    preparing = list(Preparation.objects.filter(event=event))
+    facts: EventFacts = facts_of([event], {event.availability_set_id: machines}, sightings, preparing, now=now)[
+        event.pk
+    ]
+    approval_rows = tuple(orders.followed(row, facts, now=now) if row.live else row for row in approval_rows)
+    presences = [(machine, machine_presence(machine, now=now, limits=limits)) for machine in machines]
+    there = [machine for machine, presence in presences if presence is not Presence.GONE]
+    witnesses = {sighting.machine_id for sighting in sightings if not sighting.foreign}
+    preparations = {row.machine_id: row for row in preparing}
+    hit = tuple(_hit(name, machines, preparations, now=now, limits=limits) for name in event.resources)
+    approval_rows = tuple(approvals.told_by(row, facts, now=now) for row in approval_rows)
+    seen_to = attention.of_events([event.pk]).get(event.pk, NOBODY)
+    return EventDetail(
+        event=event_row(event, approval_rows, now=now, seen_to=seen_to),
+        sightings=tuple(_sighting_row(sighting, event, now=now, limits=limits) for sighting in sightings),
+        approvals=approval_rows,
+        guards=tuple(guards(facts, now=now)),
+        hit=hit,
+        blast=blast_radius(event.resources, [(machine.resource_name, presence) for machine, presence in presences]),
+        asked=tuple(MachineRef(id=m.machine_id, resource_name=m.name) for m in who_is_asked(facts)),
+        seen_by=tuple(machine_ref(machine) for machine in machines if machine.pk in witnesses),
+        not_seen_by=tuple(machine_ref(machine) for machine in there if machine.pk not in witnesses),
+        other_open=tuple(facts.other_open),
+        place=facts.place,
+        not_ready=tuple(not_ready(facts)),
+        by_hand=orders.by_hand(facts, current(approval_rows), machines, now=now),
+        advice=advice(status=EventStatus(event.status), source=event.source, not_before=event.not_before, now=now),
+        drill_id=Drill.objects.filter(event=event).values_list("pk", flat=True).first() if event.drill else None,
+        server_time=now,
+    )

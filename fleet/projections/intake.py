@@ -1,0 +1,147 @@
+"""The raw documents behind an event, with their differences."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import unified_diff
+
+from fleet.domain.intake.documents import read_document
+from fleet.domain.reason import Reason, from_json
+from fleet.models import DocumentBody, Observation, ScheduledEvent, Sighting
+from fleet.projections.refs import MachineRef, plain_name
+
+# A set of a hundred machines says the same thing a hundred times; the machines that are hit come first.
+MACHINES = 20
+# Reports of one machine looked at, newest first; reminders are among them.
+REPORTS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One machine's reading of a document; `first_at` is the corrected time at which it first had it."""
+
+    machine: MachineRef
+    incarnation: int | None
+    first_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RawDocument:
+    """One body, kept once. `lists_event` is False for the documents that no longer list it.
+
+    `difference` holds the lines of a unified diff against the document that its first reader had read before, if that
+    is shown, too; `compared_with` is that document's hash.
+    """
+
+    hash: str
+    body: str
+    readable: bool
+    flags: tuple[Reason | str, ...]
+    lists_event: bool
+    readings: tuple[Reading, ...]
+    compared_with: str | None
+    difference: tuple[str, ...]
+
+    @property
+    def first_at(self) -> datetime:
+        return self.readings[0].first_at
+
+
+@dataclass(frozen=True, slots=True)
+class EventDocuments:
+    """Documents in the order in which they were first read; `left_out` counts machines that are not looked at."""
+
+    documents: tuple[RawDocument, ...]
+    left_out: int
+
+
+def _text(body: DocumentBody) -> str:
+    return bytes(body.body).decode("utf-8-sig", errors="replace")
+
+
+def _lines(text: str) -> list[str]:
+    """One field a line, keys in order, so that only real differences show; as it is where it is no JSON."""
+    try:
+        return json.dumps(json.loads(text, strict=False), indent=2, sort_keys=True, ensure_ascii=False).splitlines()
+    except (ValueError, RecursionError):
+        return text.splitlines()
+
+
+def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
+    """The reports up to each machine's last listing of the event. One query, by the key of the reports."""
+    parts = []
+    for sighting in sightings:
+        epoch, last = sighting.listed_epoch, sighting.listed_seq
+        if sighting.gone_epoch is not None and sighting.gone_seq is not None:
+            epoch, last = sighting.gone_epoch, sighting.gone_seq
+        rows = Observation.objects.filter(machine=sighting.machine_id, epoch=epoch, seq__lte=last)
+        parts.append(rows.defer("data").order_by("-seq")[:REPORTS])
+    if not parts:
+        return []
+    return list(parts[0].union(*parts[1:], all=True)) if len(parts) > 1 else list(parts[0])
+
+
+def for_event(*, event_id: str) -> EventDocuments | None:
+    """The documents that list the event, and for each machine the first that no longer does. Four queries."""
+    event = ScheduledEvent.objects.filter(event_id=event_id.upper()).first()
+    if event is None:
+        return None
+    named = {plain_name(name) for name in event.resources}
+    sightings = list(event.sightings.select_related("machine").defer("machine__compute").order_by("first_at", "pk"))
+    sightings.sort(key=lambda sighting: plain_name(sighting.machine.resource_name) not in named)
+    chosen = sightings[:MACHINES]
+    reports = [
+        report for report in _observations(chosen) if report.kind == "document" and report.document_id is not None
+    ]
+    bodies = {body.hash: body for body in DocumentBody.objects.filter(hash__in={r.document_id for r in reports})}
+    lists_it = {
+        key: any(found.event_id == event.event_id for found in read_document(bytes(body.body)).listings)
+        for key, body in bodies.items()
+    }
+    readings, before = _readings(reports, chosen, lists_it)
+    shaped = []
+    for key, by_machine in readings.items():
+        ordered = sorted(by_machine.values(), key=lambda reading: (reading.first_at, reading.machine.id))
+        compared = before.get((ordered[0].machine.id, key))
+        shaped.append(
+            RawDocument(
+                hash=key,
+                body=_text(bodies[key]),
+                readable=bodies[key].readable,
+                flags=tuple(from_json(bodies[key].flags)),
+                lists_event=lists_it[key],
+                readings=tuple(ordered),
+                compared_with=compared,
+                difference=_difference(bodies[compared], bodies[key]) if compared is not None else (),
+            )
+        )
+    shaped.sort(key=lambda document: (document.first_at, document.hash))
+    return EventDocuments(documents=tuple(shaped), left_out=len(sightings) - len(chosen))
+
+
+def _readings(
+    reports: Sequence[Observation], sightings: Sequence[Sighting], lists_it: Mapping[str, bool]
+) -> tuple[dict[str, dict[int, Reading]], dict[tuple[int, str], str]]:
+    """Who read which document (by hash, then machine), and what a machine had read before: (machine, hash) to hash."""
+    refs = {s.machine_id: MachineRef(id=s.machine_id, resource_name=s.machine.resource_name) for s in sightings}
+    gone = {(s.machine_id, s.gone_epoch, s.gone_seq) for s in sightings}
+    readings: dict[str, dict[int, Reading]] = defaultdict(dict)
+    before: dict[tuple[int, str], str] = {}
+    previous: dict[int, str] = {}
+    for report in sorted(reports, key=lambda report: report.seq):
+        machine_id, key = report.machine_id, str(report.document_id)
+        if key not in lists_it or not (lists_it[key] or (machine_id, report.epoch, report.seq) in gone):
+            continue
+        if machine_id not in readings[key]:
+            readings[key][machine_id] = Reading(refs[machine_id], report.incarnation, report.at)
+            if machine_id in previous:
+                before[machine_id, key] = previous[machine_id]
+        previous[machine_id] = key
+    return readings, before
+
+
+def _difference(old: DocumentBody, new: DocumentBody) -> tuple[str, ...]:
+    # The first two lines are the names of files.
+    return tuple(unified_diff(_lines(_text(old)), _lines(_text(new)), n=2, lineterm=""))[2:]

@@ -1,0 +1,105 @@
+"""The relay as people follow it: who is asked next, and what can be done by hand when nobody answers."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.orders import by_hand as hand
+from fleet.domain.orders.next_step import OrderFacts, outlook
+from fleet.domain.reason import Reason
+from fleet.domain.states import RELAYED_APPROVALS, Presence
+from fleet.models import Machine, ScheduledEvent
+from fleet.models.facts.events import load_facts, order_timeouts
+from fleet.projections import approvals
+from fleet.projections.approvals import ApprovalRow, NextAsked
+from fleet.projections.refs import MachineRef
+
+
+@dataclass(frozen=True, slots=True)
+class HandMachine:
+    """A machine on which the command may be run. `windows`: it wants the command for PowerShell."""
+
+    machine: MachineRef
+    presence: Presence
+    lists_it: bool
+    windows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ByHandRow:
+    """What an operator can do when no agent passes the approval on: one of the commands, on any of the machines."""
+
+    reason: Reason
+    event_id: str
+    linux: str
+    windows: str
+    machines: tuple[HandMachine, ...]
+
+
+def _orders(row: ApprovalRow) -> list[OrderFacts]:
+    return [
+        OrderFacts(
+            order_id=order.id,
+            machine_id=order.machine.id,
+            state=order.state,
+            offered_at=order.offered_at,
+            delivered_at=order.delivered_at,
+            outcome=order.outcome,
+            azure_status=order.azure_status,
+            reason=order.reason if isinstance(order.reason, str) else "",
+        )
+        for order in row.orders
+    ]
+
+
+def followed(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRow:
+    """The approval with who is asked next, by the relay's own judgement."""
+    found = outlook(state=row.state, facts=facts, orders=_orders(row), now=now, timeouts=order_timeouts())
+    if found is None:
+        return row
+    machine = MachineRef(id=found.machine.machine_id, resource_name=found.machine.name)
+    silent = MachineRef(id=found.silent.machine_id, resource_name=found.silent.name) if found.silent else None
+    return replace(row, next_asked=NextAsked(machine=machine, at=found.at, silent=silent))
+
+
+def by_hand(
+    facts: EventFacts, approval: ApprovalRow | None, machines: Collection[Machine], *, now: datetime
+) -> ByHandRow | None:
+    """What to do by hand; None while agents do it. `approval` is the live one, else the newest; `machines` are the
+    rows of the set.
+    """
+    found = hand.by_hand(
+        facts=facts,
+        state=approval.state if approval else None,
+        orders=_orders(approval) if approval else [],
+        now=now,
+        timeouts=order_timeouts(),
+    )
+    if found is None:
+        return None
+    systems = {machine.pk: machine.os_type.lower() for machine in machines}
+    return ByHandRow(
+        reason=found.reason,
+        event_id=found.event_id,
+        linux=found.linux,
+        windows=found.windows,
+        machines=tuple(
+            HandMachine(
+                machine=MachineRef(id=machine.machine_id, resource_name=machine.name),
+                presence=machine.presence,
+                lists_it=machine.lists_it,
+                windows=systems.get(machine.machine_id, "") == "windows",
+            )
+            for machine in found.machines
+        ),
+    )
+
+
+def approval(*, approval_id: int, now: datetime) -> ApprovalRow | None:
+    """One approval with who is asked next. Two queries; eleven while it is on its way."""
+    row = approvals.detail(approval_id=approval_id, now=now)
+    if row is None or row.state not in RELAYED_APPROVALS:
+        return row
+    event_pk = ScheduledEvent.objects.values_list("pk", flat=True).get(event_id=row.event_id)
+    return followed(row, load_facts([event_pk], now=now)[event_pk], now=now)

@@ -1,0 +1,171 @@
+"""Timelines: entries of an event, a set, a machine, or the fleet."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+
+from fleet.domain.reason import Reason, from_json
+from fleet.domain.timeline import EntryKind
+from fleet.models import AvailabilitySet, Entry
+from fleet.models.timeline import ACTING
+from fleet.projections.caches.maintenances import CacheRef, cache_ref
+from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field before and after an act, in words."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRow:
+    """One entry: when it happened, when it was written, what, by whom and through what.
+
+    `why` to `address` are filled where a person or a rule acted.
+    """
+
+    id: int
+    at: datetime
+    recorded_at: datetime
+    kind: EntryKind
+    event_id: str | None
+    event_type: str | None
+    drill: bool
+    set: SetRef | None
+    machine: MachineRef | None
+    approval_id: int | None
+    cache: CacheRef | None
+    maintenance_id: int | None
+    actor: str
+    via: str
+    token_name: str
+    text: str
+    why: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    request_id: str
+    address: str
+    data: dict[str, Any]
+
+    @property
+    def is_act(self) -> bool:
+        """A person or a rule did it."""
+        return self.via in ACTING
+
+    @property
+    def rule(self) -> Reason | str:
+        """How the rule that acted was worded then; empty where none did."""
+        worded: Reason | str = from_json(self.data.get("rule", ""))
+        return worded
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What was changed, field by field."""
+        before, after = self.before or {}, self.after or {}
+        names = [*before, *(name for name in after if name not in before)]
+        return tuple(Change(name.replace("_", " "), _said(before.get(name)), _said(after.get(name))) for name in names)
+
+
+def _said(value: Any) -> str:
+    match value:
+        case None | "" | []:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(_said(item) for item in value)
+        case dict():
+            return ", ".join(f"{name} {_said(item)}" for name, item in value.items())
+    return str(value)
+
+
+def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
+    return tuple(
+        TimelineRow(
+            id=entry.pk,
+            at=entry.at,
+            recorded_at=entry.recorded_at,
+            kind=EntryKind(entry.kind),
+            event_id=entry.event.event_id if entry.event else None,
+            event_type=entry.event.event_type if entry.event else None,
+            drill=entry.event.drill if entry.event else False,
+            set=set_ref(entry.availability_set) if entry.availability_set else None,
+            machine=machine_ref(entry.machine) if entry.machine else None,
+            approval_id=entry.approval_id,
+            cache=cache_ref(entry.cache) if entry.cache else None,
+            maintenance_id=entry.maintenance_id,
+            actor=entry.actor,
+            via=entry.via,
+            token_name=entry.token_name,
+            text=entry.text,
+            why=entry.why,
+            before=entry.before,
+            after=entry.after,
+            request_id=entry.request_id,
+            address=entry.address,
+            data=entry.data,
+        )
+        for entry in entries
+    )
+
+
+def with_subjects(entries: QuerySet[Entry]) -> QuerySet[Entry]:
+    """Entries with all that `rows_of` needs, without the large `compute`."""
+    return entries.select_related("event", "availability_set", "machine", "cache").defer("machine__compute")
+
+
+def _page(
+    entries: QuerySet[Entry], *, cursor: str | None, size: int | None, newest_first: bool = True
+) -> Page[TimelineRow]:
+    page = read_page([Segment(with_subjects(entries), "at", descending=newest_first)], cursor=cursor, size=size)
+    return page.map(rows_of)
+
+
+def with_merged(set_id: int) -> list[int]:
+    """The set and those that were merged into it (row ids): entries keep the set that they were written of."""
+    return [set_id, *AvailabilitySet.objects.filter(merged_into=set_id).values_list("pk", flat=True)]
+
+
+def for_event(*, event_id: str, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
+    """Oldest first: an event is read as a story. One query."""
+    return _page(Entry.objects.filter(event__event_id=event_id.upper()), cursor=cursor, size=size, newest_first=False)
+
+
+def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:
+    """For overviews: that a sixth machine has seen the event, too, is no news there. The event's own page tells it."""
+    return entries.exclude(kind=EntryKind.EVENT_SIGHTED.value)
+
+
+def for_set(*, set_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
+    """Newest first, with the entries of sets that were merged into it, without further sightings. Two queries."""
+    entries = without_sightings(Entry.objects.filter(availability_set__in=with_merged(set_id)))
+    return _page(entries, cursor=cursor, size=size)
+
+
+def for_machine(*, machine_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
+    """Newest first. One query."""
+    return _page(Entry.objects.filter(machine_id=machine_id), cursor=cursor, size=size)
+
+
+def for_cache(*, cache_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
+    """Newest first. One query."""
+    return _page(Entry.objects.filter(cache_id=cache_id), cursor=cursor, size=size)
+
+
+def fleet(
+    *, entries: QuerySet[Entry] | None = None, cursor: str | None = None, size: int | None = None
+) -> Page[TimelineRow]:
+    """Newest first; `entries` is a filtered queryset (see `filters.EntryFilter`), else all but further sightings.
+
+    One query.
+    """
+    rows = without_sightings(Entry.objects.all()) if entries is None else entries
+    return _page(rows, cursor=cursor, size=size)

@@ -1,0 +1,81 @@
+"""Which request asked: its id and where it came from, for every entry and every log line that is written meanwhile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from uuid import uuid4
+
+import structlog
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from fleet.domain.actor import REQUEST_ID
+from fleet.operations.timeline.entries import asked_by
+
+Network = IPv4Network | IPv6Network
+
+# What others may name their requests; anything else could be an attempt to write into our logs.
+SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+
+
+class AskedMiddleware:
+    """Answers with `X-Request-ID`: the caller's own where it is sane, else a new one."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+        self.proxies = [ip_network(proxy, strict=False) for proxy in settings.TRUSTED_PROXIES]
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        request_id = sane_id(request.headers.get("X-Request-ID", ""))
+        address = address_of(
+            str(request.META.get("REMOTE_ADDR") or ""), request.headers.get("X-Forwarded-For", ""), self.proxies
+        )
+        # The peer as everything below us should know it, the throttle of the login among them.
+        request.META["REMOTE_ADDR"] = address
+        request.META[REQUEST_ID] = request_id
+        with asked_by(request_id, address), structlog.contextvars.bound_contextvars(request_id=request_id):
+            answer = self.get_response(request)
+        answer.headers["X-Request-ID"] = request_id
+        return answer
+
+
+def sane_id(given: str) -> str:
+    """The caller's id if it is one, else a new one."""
+    return given if SANE_ID.fullmatch(given) else uuid4().hex
+
+
+def address_of(peer: str, forwarded: str, proxies: Sequence[Network]) -> str:
+    """The client's address. `X-Forwarded-For` counts as far as trusted proxies wrote it: from the right, up to the
+    first address that is none of them.
+    """
+    found = peer
+    for part in reversed(forwarded.split(",")):
+        if not _lies_in(found, proxies):
+            return found
+        before = without_port(part.strip())
+        if before is None:
+            return found
+        found = before
+    return found
+
+
+def without_port(text: str) -> str | None:
+    """`1.2.3.4:5678`, `[::1]:5678` and bare addresses as bare addresses; None for what is no address."""
+    bare = text[1:].partition("]")[0] if text.startswith("[") else text
+    if bare.count(":") == 1:
+        bare = bare.partition(":")[0]
+    try:
+        return str(ip_address(bare))
+    except ValueError:
+        return None
+
+
+def _lies_in(text: str, proxies: Sequence[Network]) -> bool:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    return any(address in network for network in proxies)

@@ -1,0 +1,213 @@
+"""Words of the room of approvals: what refuses a decision, and what its entries tell."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fleet.domain.approvals.conditions import When
+from fleet.domain.approvals.guards import Need
+from fleet.domain.states import ApprovalState, EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.projections.events.rows import EventRow
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording.events import type_words
+from fleet.wording.looks import APPROVAL_LOOKS, NEED_LOOKS
+from fleet.wording.reader import Reader
+from fleet.wording.sentences import EntryText, Sentence, quoted
+from fleet.wording.times import at
+
+Values = Mapping[str, Any]
+
+
+def stands_at(state: str) -> str:
+    """How far an approval is, as part of a sentence."""
+    return APPROVAL_LOOKS[ApprovalState(state)].label
+
+
+def standing(event: EventRow) -> str:
+    """How the decision about an event stands, as a heading."""
+    approval = event.approval
+    if approval is not None and approval.live:
+        return {ApprovalState.PROPOSED: "Proposed", ApprovalState.WAITING: "Approved, waits"}.get(
+            approval.state, "Approved"
+        )
+    if event.status is not EventStatus.SCHEDULED:
+        return "Running" if event.status is EventStatus.STARTED else "Over"
+    if event.past_not_before:
+        return "Too late to approve"
+    return "Held" if event.hold and not event.hold.by_rule else "Decision"
+
+
+def asks_for(needs: Need, *, overridable: bool, may_override: bool) -> str:
+    """What a guard asks of somebody, beside its sentence."""
+    if needs is not Need.BLOCKS or not overridable:
+        return NEED_LOOKS[needs].label
+    return NEED_LOOKS[Need.REASON].label if may_override else "an approver may override it, with a reason"
+
+
+def decided_already(values: Values, reader: Reader) -> str:
+    done, then = WAITING_DECISIONS.get(values["state"], ("approved", ""))
+    when = f" at {at(values['at'], reader)}" if values["at"] else ""
+    return f"{values['by']} has {done} it already{when}{then}."
+
+
+def set_in_flight(values: Values, reader: Reader) -> str:
+    count = values["count"]
+    others = "Another event of this set is" if count == 1 else f"{count} other events of this set are"
+    return f"{others} under way: two at once may take more machines down than the set can spare."
+
+
+def last_live_machines(values: Values, reader: Reader) -> str:
+    if values["pauses"]:
+        return "It pauses every live machine of the set at once."
+    if values["only"]:
+        return "It hits the only machine of the set."
+    return "It takes down every live machine of the set: none stays up."
+
+
+def hook_failed(values: Values, reader: Reader) -> str:
+    machines = ", ".join(f"{name} ({hook})" if hook else name for name, hook in values["machines"])
+    return f"A prepare hook failed on {machines}."
+
+
+def are(names: Sequence[str]) -> str:
+    """`vm1 is`, `vm1, vm2 are`."""
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+# What was done by a decision that has not gone to Azure yet, and what it waits for.
+WAITING_DECISIONS = {
+    ApprovalState.PROPOSED.value: ("proposed", ": a second person has to agree"),
+    ApprovalState.WAITING.value: ("approved", ": it goes once its condition is met"),
+}
+# What each guard says.
+GUARDS: dict[str, Sentence] = {
+    "already-decided": decided_already,
+    "event-not-open": lambda values, reader: (
+        "The event is over: there is nothing left to approve."
+        if values["status"] == EventStatus.ENDED.value
+        else "The event has started already: Azure needs no approval any more."
+    ),
+    "too-late": "NotBefore is past: Azure may start the event at any moment by itself.",
+    "version-changed": "The event has changed since you looked. Read it again, then decide.",
+    "no-live-machine": "No live machine of the set lists this event, so no agent can ask Azure.",
+    "set-in-flight": set_in_flight,
+    "service-in-flight": lambda values, reader: (
+        f"Another event of the service {values['service']} is under way, in {', '.join(values['sets'])}."
+    ),
+    "set-wants-second": "Approving in this set always takes a second person, an approver.",
+    "last-live-machines": last_live_machines,
+    "held": lambda values, reader: f"{values['by']} holds it since {at(values['at'], reader)}: “{values['reason']}”",
+    "no-approval-window": "These are hours without approvals ({name}): {reason}",
+    "lost-for-good": lambda values, reader: (
+        f"What is lost does not come back: {type_words(values['event_type']).lost}."
+    ),
+    "hook-failed": hook_failed,
+    "not-prepared": lambda values, reader: f"{are(values['machines'])} still preparing.",
+    "other-open-event": lambda values, reader: (
+        f"The set has {'another event' if values['count'] == 1 else str(values['count']) + ' other events'} open."
+    ),
+    "unnamed-set": "Nobody has named this machine's set yet: others may be hit, too.",
+}
+# What an approval waits for, and why it waits no longer.
+WAITS: dict[str, Sentence] = {
+    "waits-for-second": "It waits for a second person.",
+    "waits-for-prepared": "It waits until every machine that it hits is prepared.",
+    "waits-for-machines": lambda values, reader: f"It waits until {are(values['machines'])} prepared.",
+    "waits-for-time": "It waits until {due_at:time}.",
+    "waits-for-turn": "It waits for its turn in the wave.",
+    "kept-by-guard": "{reason} But: {guard}",
+    "met-now": "Nothing has to be waited for.",
+    "met-prepared": "Every machine that it hits is prepared.",
+    "met-time": "It was due {due_at:time}.",
+    "met-turn": "It is its turn in the wave.",
+    "started-before-sent": "The event started before the approval was sent.",
+    "ended-before-sent": "The event ended before the approval was sent.",
+    "lapsed-waiting": lambda values, reader: (
+        f"NotBefore came before {'a second person agreed' if values['proposed'] else 'its condition was met'}."
+    ),
+}
+SENTENCES: dict[str, Sentence] = {
+    **GUARDS,
+    **WAITS,
+    "event-unknown": "No machine has reported an event of this id.",
+    "approval-unknown": "There is no approval of this id.",
+    "approved-meanwhile": "Somebody has approved this event already.",
+    "needs-two-people": "It needs two people.",
+    "due-time-past": "Say a time that is still to come, or approve now.",
+    "due-time-too-late": "Say a time before NotBefore: from then on Azure may start it by itself.",
+    "withdraw-order-offered": lambda values, reader: (
+        f"It cannot be withdrawn: an order was offered to a machine. It stands at: {stands_at(values['state'])}."
+    ),
+    "withdraw-ended": lambda values, reader: (
+        f"It cannot be withdrawn, since it has ended: {stands_at(values['state'])}. {values['why']}".strip()
+    ),
+    "claim-event-over": "The event is over: there is nothing left to claim.",
+    "claimed-already": "{by} is on it already, since {at:time}.",
+    "not-claimed": "Nobody has claimed this event.",
+    "claim-of-another": "It is {by}'s claim: only {by} or an approver may give it back.",
+    "hold-without-reason": "Say why it is held: others will ask.",
+    "hold-event-not-waiting": "The event is no longer waiting: there is nothing left to hold.",
+    "hold-decided-already": "{by} has approved it already: withdraw that first, if it is not on its way.",
+    "held-already": "{by} holds it already.",
+    "hold-after-withdrawal": "What the rule decided was withdrawn.",
+    "not-held": "Nobody holds this event.",
+    "withdrawn": lambda values, reader: f"{values['by']} withdrew it.{quoted(values['comment'])}",
+    "beaten-by-person": "{by} decided: that beats {rule}.",
+    "consent-of-proposer": "The second person has to be somebody else: you proposed it yourself.",
+    "consent-too-late": "Somebody was first: it waits for no second person any more.",
+    "consent-not-proposed": lambda values, reader: (
+        f"It waits for no second person (any more). It stands at: {stands_at(values['state'])}."
+    ),
+}
+
+
+def approved(row: TimelineRow, reader: Reader) -> str:
+    """`otto approved: start now. “go”`"""
+    after, data = row.after or {}, row.data
+    what = {
+        When.NOW: "start now",
+        When.PREPARED: "start when every machine is prepared",
+        When.TIME: f"start at {at(data['due_at'], reader)}" if data["due_at"] else "start later",
+        When.TURN: f"start in turn {data['turn']} of the wave",
+    }[When(after["when"])]
+    if row.kind is EntryKind.APPROVAL_PROPOSED:
+        return f"{who(row)} proposed: {what}. A second person has to agree.{quoted(row.why)}"
+    return f"{who(row)} approved: {what}.{quoted(row.why)}"
+
+
+def who(row: TimelineRow) -> str:
+    """A person's name, or the rule."""
+    return f"The rule “{row.actor.removeprefix('rule: ')}”" if row.via == "rule" else row.actor
+
+
+def claimed(row: TimelineRow, reader: Reader) -> str:
+    before = (row.before or {})["claim"]
+    taken = f" It was {before}'s." if before not in (None, row.actor) else ""
+    return f"{row.actor} is on it.{taken}{quoted(row.why)}"
+
+
+def claim_ended(row: TimelineRow, reader: Reader) -> str:
+    before = (row.before or {})["claim"]
+    whose = "it" if before == row.actor else f"{before}'s claim"
+    return f"{row.actor} gave {whose} back."
+
+
+def held(row: TimelineRow, reader: Reader) -> str:
+    if row.data["withdrew_rule"]:
+        return f"{row.actor} withdrew what the rule decided, so rules leave it alone.{quoted(row.why)}"
+    if row.via == "rule":
+        return f"{who(row)} holds it: people decide.{quoted(row.why)}"
+    return f"{row.actor} holds it: nothing is approved by a rule, Azure may start it from NotBefore.{quoted(row.why)}"
+
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.APPROVAL_PROPOSED: approved,
+    EntryKind.APPROVAL_PLANNED: approved,
+    EntryKind.APPROVAL_GRANTED: approved,
+    EntryKind.APPROVAL_CONSENTED: lambda row, reader: f"{row.actor} agreed as the second person.{quoted(row.why)}",
+    EntryKind.APPROVAL_DUE: "{reason} The approval goes to Azure.",
+    EntryKind.EVENT_CLAIMED: claimed,
+    EntryKind.CLAIM_ENDED: claim_ended,
+    EntryKind.EVENT_HELD: held,
+    EntryKind.HOLD_ENDED: lambda row, reader: f"{row.actor} lifted the hold of {(row.before or {})['hold']}.",
+}

@@ -1,0 +1,153 @@
+"""Words of the room of blind spots: what each is called, why it is one, and what to do about it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.domain.timeline import EntryKind
+from fleet.wording.reader import Reader
+from fleet.wording.sentences import EntryText, Sentence, counted, some
+
+
+@dataclass(frozen=True, slots=True)
+class SpotWords:
+    """`reason` and `advice` may name the `names` of the machines and what else the blind spot holds."""
+
+    title: str
+    reason: Sentence
+    advice: Sentence
+
+
+def _too_old(values: Mapping[str, Any], reader: Reader) -> str:
+    versions = ", ".join(version or "an unknown version" for version in values["versions"])
+    return (
+        f"{some(values['names'])} run {versions}, older than Drydock's own {values['own']}."
+        " What an older agent does not know, it does not report."
+    )
+
+
+def _wrong_clock(values: Mapping[str, Any], reader: Reader) -> str:
+    offset = values["offset"]
+    return (
+        f"The clock of {some(values['names'])} is wrong by up to {abs(offset):.1f} seconds"
+        f" ({'ahead' if offset > 0 else 'behind'}). Reported times are corrected; what the machine does by its own"
+        " clock is not."
+    )
+
+
+def _no_agent(values: Mapping[str, Any], reader: Reader) -> str:
+    names = values["names"]
+    machines = counted(len(names), "machine of the imported inventory has", "machines of the imported inventory have")
+    return f"{machines} no agent: {some(names)}."
+
+
+def _unheard(values: Mapping[str, Any], reader: Reader) -> str:
+    host = values["names"][0]
+    if not values["supported"]:
+        return f"{host} publishes no maintenance notifications: its maintenance cannot be seen."
+    why = f" ({some(values['reasons'], 3)})" if values["reasons"] else ""
+    return f"Nobody listens to {host}{why}. Its notifications are not repeated: what is sent now is lost."
+
+
+def _listen(values: Mapping[str, Any], reader: Reader) -> str:
+    if not values["supported"]:
+        return (
+            "Let the programs that use it find lost connections by themselves, and take it out of the agents' caches."
+        )
+    return "Look at the cache's page; let agents on at least two machines listen."
+
+
+def _unnamed(values: Mapping[str, Any], reader: Reader) -> str:
+    return (
+        f"Nobody has said which set {some(values['names']) or 'this'} belongs to. Its other machines may be missing"
+        " here, and are not counted when an event is judged."
+    )
+
+
+BRING_BACK = "Bring one of its agents back: its first request switches the service on, and may take two minutes."
+ENABLE = "Enable OSImageNotificationProfile of the scale set if upgrades of its operating system should be announced."
+
+SPOTS: dict[str, SpotWords] = {
+    "switched-off": SpotWords(
+        "Scheduled Events may be switched off",
+        "No machine of the set has had a good answer for {hours} hours, and Azure switches Scheduled Events off after"
+        " 24 hours without a request. Another program on the machines may still ask.",
+        BRING_BACK,
+    ),
+    "near-switch-off": SpotWords(
+        "Scheduled Events are about to be switched off",
+        "No machine of the set has had a good answer for {hours} hours. After 24 hours without a request Azure"
+        " switches Scheduled Events off.",
+        BRING_BACK,
+    ),
+    "agent-silent": SpotWords(
+        "Silent agents",
+        "No word, or no good answer of the metadata service, from {names:some} for some time.",
+        "Look whether the machine runs, whether its agent does, and what “drydock-agent check” says on it.",
+    ),
+    "agent-gone": SpotWords(
+        "Agents that are gone",
+        "Nothing from {names:some} for more than a day.",
+        "Revoke it if the machine is no more; else bring its agent back.",
+    ),
+    "agent-late": SpotWords(
+        "Late agents",
+        "No fresh word from {names:some}: their votes and orders wait until they are heard again.",
+        "Wait a few minutes; if it stays so, look at the network between the machine and Drydock.",
+    ),
+    "agent-never-heard": SpotWords(
+        "Agents never heard",
+        "Enrolled, and never heard afterwards: {names:some}.",
+        "Look at the agent's log: it enrolled, so it can reach Drydock.",
+    ),
+    "no-agent": SpotWords(
+        "Machines without an agent",
+        _no_agent,
+        "Install the agent there, or import a newer inventory with --complete if the machine is no more.",
+    ),
+    "cache-unheard": SpotWords("Caches nobody listens to", _unheard, _listen),
+    "wrong-clock": SpotWords("Wrong clocks", _wrong_clock, "Repair the time synchronisation of the machine."),
+    "agent-too-old": SpotWords(
+        "Agents too old",
+        _too_old,
+        "Bring the agents to the version of the backend; each may be restarted at any time.",
+    ),
+    "upgrades-unannounced": SpotWords(
+        "Upgrades that are not announced",
+        "The imported inventory says that OSImageNotificationProfile is not enabled: upgrades and reimages of the"
+        " operating system come without an event.",
+        ENABLE,
+    ),
+    "size-without-upgrade-events": SpotWords(
+        "Sizes without events for upgrades",
+        "Machines of size {sizes:some} never get events for upgrades and reimages of their operating system: the"
+        " series G, M, N and H have none.",
+        "Plan such upgrades yourself; every other event is announced as usual.",
+    ),
+    "zone-without-poller": SpotWords(
+        "Zones without a poller",
+        "No live agent of the set is in zone {zone}. Microsoft's page says that delivery does not depend on zones;"
+        " one issue thread says that a zonal scale set needs a poller in each zone.",
+        "Have at least one live agent in zone {zone}, to be on the safe side.",
+    ),
+    "upgrades-unknown": SpotWords(
+        "Upgrades that may not be announced",
+        "Upgrades and reimages of a scale set's operating system are announced only where its"
+        " OSImageNotificationProfile is enabled; a machine cannot see that, and no inventory has said it.",
+        f"Import what “az vmss list” prints. {ENABLE}",
+    ),
+    "unnamed-set": SpotWords(
+        "Sets without a name",
+        _unnamed,
+        "Name it on its page, state it in the agent's configuration or a tag, or import an inventory; a shared event"
+        " joins it by itself.",
+    ),
+}
+
+SENTENCES: dict[str, Sentence] = {
+    **{f"{code}.reason": words.reason for code, words in SPOTS.items()},
+    **{f"{code}.title": words.title for code, words in SPOTS.items()},
+    **{f"{code}.advice": words.advice for code, words in SPOTS.items()},
+}
+
+ENTRIES: dict[EntryKind, EntryText] = {}

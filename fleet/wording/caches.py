@@ -1,0 +1,190 @@
+"""Words of the room of caches: what notifications mean to programs, and what the timeline tells of a cache."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.domain.caches.notifications import LONGEST, TYPES, NotificationType
+from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import times
+from fleet.wording.reader import Reader
+from fleet.wording.sentences import EntryText, Sentence
+
+NO_APPROVAL = (
+    "These notifications are made for programs: they come seconds to minutes ahead, and nobody can answer one. "
+    "There is nothing to approve; hooks on the machines act on them."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationWords:
+    """`label` is its name on pages, `tone` that of its mark in a picture, `meaning` one sentence for a program that
+    uses the cache, `happens` what the timeline says of the node.
+    """
+
+    label: str
+    tone: str
+    meaning: str
+    happens: str
+
+
+NOTIFICATIONS: dict[NotificationType, NotificationWords] = {
+    NotificationType.SCHEDULED: NotificationWords(
+        "Scheduled",
+        "due",
+        "Get ready. The time is approximate: the node may go up to 3 minutes earlier.",
+        "maintenance is announced",
+    ),
+    NotificationType.STARTING: NotificationWords(
+        "Starting", "due", "Stop writing or break the circuit: about 20 seconds are left.", "maintenance begins"
+    ),
+    NotificationType.START: NotificationWords(
+        "Start",
+        "busy",
+        "The node goes within seconds and closes its connections. Send nothing to it.",
+        "the node goes within seconds",
+    ),
+    NotificationType.FAILOVER_COMPLETE: NotificationWords(
+        "Failover complete",
+        "calm",
+        "The replica is the primary now. Refresh the topology; writing is safe again.",
+        "is the primary now",
+    ),
+    NotificationType.ENDED: NotificationWords(
+        "Ended", "quiet", "All nodes are there. Readers of the replica may return.", "maintenance ended"
+    ),
+    NotificationType.SCALE_COMPLETE: NotificationWords(
+        "Scale complete", "calm", "Nodes were added or removed. Refresh the topology.", "nodes were added or removed"
+    ),
+}
+
+TIERS: dict[str, str] = {
+    "basic": "Basic has one node: it is down until the maintenance ends.",
+    "standard": "Standard fails over to the replica: a few seconds of lost connections.",
+    "premium": "Premium fails over to the replica, shard by shard: a few seconds of lost connections.",
+}
+
+
+def _kind(name: str | None) -> NotificationType | None:
+    return TYPES.get(name.lower()) if name else None
+
+
+def _label(values: Mapping[str, Any], reader: Reader) -> str:
+    kind = _kind(values["type"])
+    return NOTIFICATIONS[kind].label if kind else values["type"] or "no type stated"
+
+
+def _meaning(values: Mapping[str, Any], reader: Reader) -> str:
+    kind, tier = _kind(values["type"]), values["tier"]
+    if kind is None:
+        return "A type that is not documented; it is kept as it was heard."
+    if tier == "basic" and kind is NotificationType.START:
+        return "The one node goes within seconds: the cache is down until it ends. Use another store."
+    if tier == "basic" and kind is NotificationType.ENDED:
+        return "The node is back. Programs may return to the cache; what it held may be gone."
+    if values["is_replica"] and kind in (NotificationType.STARTING, NotificationType.START):
+        return "A replica goes: move its readers to the primary. Writing is not affected."
+    return NOTIFICATIONS[kind].meaning
+
+
+def _effect(values: Mapping[str, Any], reader: Reader) -> str:
+    if values["tier"] != "basic" and values["was_replica"]:
+        return "A replica is concerned: nothing fails over, and its readers belong on the primary meanwhile."
+    return TIERS.get(values["tier"], "The tier is not known: Basic is down, Standard and Premium fail over.")
+
+
+SENTENCES: dict[str, Sentence] = {
+    "notification-label": _label,
+    "notification-meaning": _meaning,
+    "maintenance-effect": _effect,
+    "tier-effect": lambda values, reader: TIERS.get(values["tier"], ""),
+    "start-unheard": "Nobody listened all the time: it may have run unheard.",
+    "end-unheard": "Nobody listened all the time: its end may have been announced unheard.",
+    "no-text": "not UTF-8",
+    "line-too-long": f"longer than {LONGEST} characters",
+    "line-empty": "empty",
+    "line-cut": "cut by the agent",
+    "type-missing": "no NotificationType",
+    "type-unknown": "unknown type",
+    "flags-left-out": "and more",
+    "value-without-key": "a value without a key",
+    "key-without-value": "“{key}” has no value",
+    "key-unknown": "unknown key “{key}”",
+    "value-unreadable": "{key} cannot be read: “{value}”",
+    "key-twice": "{key} is stated more than once",
+}
+
+
+def _node(port: int | None, is_replica: bool | None = None) -> str:
+    """`node 15000 (primary)`; what is not stated is left out."""
+    if port is None:
+        return "a node that is not named"
+    return f"node {port}{ {True: ' (replica)', False: ' (primary)', None: ''}[is_replica] }"
+
+
+def _heard(row: TimelineRow, reader: Reader) -> str:
+    data, kind = row.data, _kind(row.data["type"])
+    late = " It arrived after its start." if data["late"] else ""
+    if kind is None:
+        what = f"a notification of the type “{data['type']}”" if data["type"] else "a line that states no type"
+        return f"{data['host']}: {what}; it is kept as it was heard.{late}"
+    failed_over = kind is NotificationType.FAILOVER_COMPLETE
+    text = f"{data['host']}, {_node(data['port'], None if failed_over else data['is_replica'])}"
+    text += f"{' ' if failed_over else ': '}{NOTIFICATIONS[kind].happens}"
+    if data["start_time"]:
+        joint = "at" if kind in (NotificationType.ENDED, NotificationType.STARTING) else "for"
+        text += f" {joint} {times.at(data['start_time'], reader)}"
+    if kind is NotificationType.SCHEDULED:
+        text += ", perhaps up to 3 minutes earlier"
+    return f"{text}.{late}"
+
+
+def _never_started(row: TimelineRow, reader: Reader) -> str:
+    due = f" at {times.at(row.data['expected_at'], reader)}" if row.data["expected_at"] else ""
+    return f"{row.data['host']}: maintenance was announced{due}, and nothing followed."
+
+
+def _end_not_seen(row: TimelineRow, reader: Reader) -> str:
+    node = _node(row.data["port"])
+    return f"{row.data['host']}: maintenance began, and nobody heard that it ended ({node})."
+
+
+def _reason(row: TimelineRow) -> str:
+    return f" ({row.data['reason']})" if row.data["reason"] else ""
+
+
+def _listened(row: TimelineRow, reader: Reader) -> str:
+    seconds = row.data["after_seconds"]
+    again = f" again after {times.duration(max(0.0, seconds))}" if seconds is not None else ""
+    return f"{row.actor} listens to {row.data['host']}{again}."
+
+
+def _lost(row: TimelineRow, reader: Reader) -> str:
+    host = row.data["host"]
+    if not row.data["listened"]:
+        return f"{row.actor} cannot listen to {host}{_reason(row)}."
+    return f"{row.actor} lost {host} during its maintenance{_reason(row)}: that is expected."
+
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.MAINTENANCE_SCHEDULED: _heard,
+    EntryKind.MAINTENANCE_STARTING: _heard,
+    EntryKind.MAINTENANCE_STARTED: _heard,
+    EntryKind.MAINTENANCE_FAILED_OVER: _heard,
+    EntryKind.MAINTENANCE_ENDED: _heard,
+    EntryKind.MAINTENANCE_SCALED: _heard,
+    EntryKind.NOTIFICATION_UNKNOWN: _heard,
+    EntryKind.MAINTENANCE_NEVER_STARTED: _never_started,
+    EntryKind.MAINTENANCE_END_NOT_SEEN: _end_not_seen,
+    EntryKind.CACHE_LISTENED: _listened,
+    EntryKind.CACHE_LOST: _lost,
+    EntryKind.CACHE_LOST_UNANNOUNCED: lambda row, reader: (
+        f"{row.actor} lost {row.data['host']} without any notice{_reason(row)};"
+        " reboots by users and monthly patching send none."
+    ),
+    EntryKind.CACHE_REFUSED: lambda row, reader: f"{row.data['host']} refuses {row.actor}{_reason(row)}.",
+    EntryKind.CACHE_UNSUPPORTED: lambda row, reader: (
+        f"{row.data['host']} publishes no maintenance notifications{_reason(row)}."
+    ),
+}

@@ -1,0 +1,156 @@
+"""Words of the room of events: what is known of their types, what is odd about them, what the timeline tells."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.domain.states import EndedAs
+from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import times
+from fleet.wording.looks import ENDED_AS_LOOKS
+from fleet.wording.reader import Reader
+from fleet.wording.sentences import EntryText, Sentence, listed
+
+
+@dataclass(frozen=True, slots=True)
+class TypeWords:
+    """`effect` is what it does to a machine, `lost` what does not come back (may be empty), `icon` a name of lucide's.
+
+    `documented_notice_seconds` is the least notice that Microsoft documents, None where it names none.
+    """
+
+    effect: str
+    lost: str
+    documented_notice_seconds: int | None
+    icon: str
+
+
+# "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023.
+TYPES: dict[str, TypeWords] = {
+    "Freeze": TypeWords(
+        "Pauses for seconds; CPU and network may stand still. Memory and open files stay.", "", 15 * 60, "snowflake"
+    ),
+    "Reboot": TypeWords("Restarts. Memory is lost; disks stay.", "memory", 15 * 60, "rotate-cw"),
+    "Redeploy": TypeWords(
+        "Moves to another host. Memory and ephemeral disks are lost.", "ephemeral disks", 10 * 60, "truck"
+    ),
+    "Preempt": TypeWords("The spot machine is deleted, with its ephemeral disks.", "the machine", 30, "zap"),
+    "Terminate": TypeWords("The machine is deleted.", "the machine", 5 * 60, "trash-2"),
+}
+UNKNOWN_TYPE = TypeWords("Azure has not said what this type does. Treat it as impactful.", "", None, "circle-alert")
+
+
+def type_words(event_type: str) -> TypeWords:
+    """What is known of a type; an unknown one is treated as impactful."""
+    return TYPES.get(event_type, UNKNOWN_TYPE)
+
+
+def _starts_after(values: Mapping[str, Any], reader: Reader) -> str:
+    unseen = "" if values["watched"] else " No live agent watches it, so Drydock may not see it start."
+    return f"Azure starts it any time after {times.at(values['at'], reader)}.{unseen}"
+
+
+def _blast(values: Mapping[str, Any], reader: Reader) -> str:
+    if not values["total"]:
+        return "no machine of the set is known"
+    return f"{values['stay_up']} of {values['total']} {'stays' if values['stay_up'] == 1 else 'stay'} up"
+
+
+def _seen_by(values: Mapping[str, Any], reader: Reader) -> str:
+    text, names = f"seen by {values['seen']} of {values['total']}", values["not_seen_by"]
+    if not names:
+        return text
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"{text}, not by {shown}"
+
+
+SENTENCES: dict[str, Sentence] = {
+    "advice-own-event": (
+        "Somebody of your own organisation asked for this: like every event it waits until it is approved or "
+        "NotBefore comes. Microsoft advises to approve such events at once."
+    ),
+    "advice-hardware-fails": (
+        "Announced days ahead: the host's hardware is predicted to fail. Microsoft advises to redeploy the machine "
+        "yourself as soon as possible, before it fails."
+    ),
+    "event-over": "Nothing: the event is over.",
+    "event-runs": "It runs and ends by itself; until it is gone there may be further, shorter impacts.",
+    "starts-any-moment": "Azure has stated no time: it may start at any moment.",
+    "drill-starts": "A drill: it starts by itself at {at:time}, and Azure knows nothing of it.",
+    "starts-overdue": "NotBefore was at {at:time}: Azure may start it at any moment.",
+    "starts-after": _starts_after,
+    "no-resources": "Azure names no machine in Resources.",
+    "unknown-resources": lambda values, reader: f"No agent of this set is known for {', '.join(values['names'])}.",
+    "spans-update-domains": lambda values, reader: (
+        f"Resources spans update domains {' and '.join(map(str, values['domains']))}:"
+        " the inventory of this set must be out of date."
+    ),
+    "blast-radius": _blast,
+    "seen-by": _seen_by,
+    "differs-in-type": "type {event_type}",
+    "differs-in-time": "NotBefore {not_before:time}",
+    "differs-in-resources": lambda values, reader: "Resources " + ", ".join(values["resources"]),
+}
+
+
+def _names(row: TimelineRow) -> str:
+    return ", ".join(row.data["resources"]) or "no named machine"
+
+
+def _seen(row: TimelineRow, reader: Reader) -> str:
+    at = row.data["not_before"]
+    when = f", not before {times.at(at, reader)}" if at else ""
+    kind = row.data["event_type"] or "An event of unknown type"
+    return f"{kind} for {_names(row)}{when}; first seen by {row.data['by']}."
+
+
+LABELS = {
+    "not_before": "NotBefore",
+    "resources": "Resources",
+    "event_type": "type",
+    "source": "source",
+    "duration_seconds": "duration",
+}
+
+
+def _changed(row: TimelineRow, reader: Reader) -> str:
+    def shown(field: str, value: Any) -> str:
+        if field == "resources":
+            return ", ".join(value) or "none"
+        if value in (None, ""):
+            return "not stated"
+        return times.at(value, reader) if field == "not_before" else str(value)
+
+    changes: Mapping[str, Any] = row.data["changes"]
+    parts = [
+        f"{LABELS[field]} from {shown(field, old)} to {shown(field, new)}" for field, (old, new) in changes.items()
+    ]
+    return f"Azure changed {'; '.join(parts)}."
+
+
+def _started(row: TimelineRow, reader: Reader) -> str:
+    early = " before NotBefore, without an approval from here" if row.data["approved_elsewhere"] else ""
+    return f"Started for {_names(row)}{early}."
+
+
+def _ended(row: TimelineRow, reader: Reader) -> str:
+    label = ENDED_AS_LOOKS[EndedAs(row.data["ended_as"] or EndedAs.UNKNOWN)].label
+    return f"Ended: {label}." if row.data.get("certainty") == "seen" else f"Ended: {label} (inferred)."
+
+
+def _sighted(row: TimelineRow, reader: Reader) -> str:
+    return f"Seen by {listed(row.data['names']) or 'a machine of another set'}."
+
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.EVENT_SEEN: _seen,
+    EntryKind.EVENT_SIGHTED: _sighted,
+    EntryKind.EVENT_CHANGED: _changed,
+    EntryKind.EVENT_STARTED: _started,
+    EntryKind.EVENT_ENDED: _ended,
+    EntryKind.EVENT_REOPENED: "A newer document lists the event again: it is open.",
+    EntryKind.EVENT_UNWATCHED: "No live agent lists the event any more: nobody is watching.",
+    EntryKind.EVENT_WATCHED: "A live agent lists the event again.",
+    EntryKind.FOREIGN_SIGHTING: "{name} lists this event but belongs to another set: kept, without a vote.",
+}

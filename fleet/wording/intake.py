@@ -1,0 +1,71 @@
+"""Words of the room of intake: what was odd about what agents sent, and what their hooks did."""
+
+from fleet.domain.intake.preparation import BAD_OUTCOMES
+from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording.reader import Reader
+from fleet.wording.sentences import EntryText, Sentence
+
+SENTENCES: dict[str, Sentence] = {
+    "event-id-unusable": "an event without a usable EventId",
+    "body-empty": "empty body",
+    "body-no-json": "not JSON",
+    "body-no-events": "no Events list",
+    "incarnation-unreadable": "DocumentIncarnation cannot be read",
+    "event-listed-twice": "event {event} is listed twice",
+    "resources-unreadable": "{event}: Resources holds repeated or unreadable names",
+    "resources-no-list": "{event}: Resources is not a list",
+    "not-before-unreadable": "{event}: NotBefore cannot be read",
+    "duration-unreadable": "{event}: DurationInSeconds cannot be read",
+    "duration-out-of-range": "{event}: DurationInSeconds is out of range",
+    "status-unknown": "{event}: unknown EventStatus {status!r}",
+    "status-missing": "{event}: EventStatus is missing",
+    "resource-type-unknown": "{event}: unknown ResourceType {resource_type!r}",
+    "report-kept": "A report of kind “{kind}” was kept as received: {flag}.",
+    "document-unknown": "A reminder names a document that was never received here.",
+    "rehearsal-unknown": "A report came from a drill that this machine was never asked to take part in.",
+}
+
+OUTCOMES = {"timed-out": "ran out of time"}
+# As much of what a hook printed as stands in a sentence.
+OUTPUT = 300
+
+
+def _output(row: TimelineRow) -> str:
+    output = row.data["output"].strip()
+    return f" {output[:OUTPUT]}" if output else ""
+
+
+def _hook(row: TimelineRow, reader: Reader) -> str:
+    data = row.data
+    outcome, status = data["outcome"], data["exit_status"]
+    ended = OUTCOMES.get(outcome, outcome)
+    if outcome != "succeeded" and status is not None:
+        ended += f" with status {status}"
+    if data["seconds"] is not None:
+        ended += f" after {data['seconds']:.1f} s"
+    if data["phase"] != "redis":
+        return f"{row.actor}: {data['phase']} hook {data['hook']} {ended}."
+    what = f"hook {data['hook']}" if data["hook"] else "hooks"
+    occasion = " ".join(data["notification_type"].split()) or "a line without a type"
+    # Where nothing was run to its end, the agent's own sentence says why.
+    why = _output(row) if outcome == "failed" and status is None else ""
+    return f"{row.actor}: redis {what} for {occasion} {ended}.{why}"
+
+
+def _hooks_ended(row: TimelineRow, reader: Reader) -> str:
+    outcome = row.data["outcome"]
+    why = _output(row) if outcome in BAD_OUTCOMES else ""
+    return f"{row.actor}: {row.data['phase']} {OUTCOMES.get(outcome, outcome)}.{why}"
+
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.DOCUMENT_UNREADABLE: "A document could not be read ({flags:list}); it is kept as received.",
+    EntryKind.REPORT_UNKNOWN: "{reason}",
+    EntryKind.REPORT_REFUSED: "Report {seq} was refused: {reason}.",
+    EntryKind.HOOK_SUCCEEDED: _hook,
+    EntryKind.HOOK_FAILED: _hook,
+    EntryKind.HOOK_LATE: "{actor} begins to {phase} late: the event had started already.",
+    EntryKind.HOOKS_BEGAN: "{actor} begins to {phase}.",
+    EntryKind.HOOKS_ENDED: _hooks_ended,
+}

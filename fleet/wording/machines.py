@@ -1,0 +1,78 @@
+"""Words of the room of machines: enrolment, inventories, and what the timeline tells of a machine."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import times
+from fleet.wording.reader import Reader
+from fleet.wording.sentences import EntryText, Sentence
+
+
+def _strange(values: Mapping[str, Any], reader: Reader) -> str:
+    kind = values["type"]
+    what = f"of type {kind}" if kind else "none of the things that an inventory is made of"
+    return (
+        f"Item {values['number']} is {what}: print it with `az vm list`, `az vm availability-set list`,"
+        " `az vmss list-instances` or `az vmss list`."
+    )
+
+
+SENTENCES: dict[str, Sentence] = {
+    "machine-unknown": "There is no machine of this id.",
+    "machine-id-unusable": "machine_id is empty or longer than {most} characters.",
+    "enrolled-again": "Enrolled again at {at:time}: the credential before it was revoked.",
+    "join-token-time": "A join token lives for more than no time and for at most {days} days.",
+    "join-token-unknown": "This join token is not known here. Make one and configure it.",
+    "join-token-over": "This join token has expired or was revoked. Make a new one.",
+    "inventory-no-json": "This is not JSON: print it with `az … --output json`.",
+    "inventory-no-object": "Item {number} is no object: this is not what `az` prints with `--output json`.",
+    "inventory-strange": _strange,
+}
+
+LABELS = {
+    "resource_name": "name",
+    "availability_set_id": "set",
+    "fault_domain": "fault domain",
+    "update_domain": "update domain",
+    "zone": "zone",
+    "region": "region",
+    "size": "size",
+    "os_type": "system",
+}
+
+
+def _changed(row: TimelineRow, reader: Reader) -> str:
+    """A machine says that something changed; or it moved because an inventory or a shared event says so."""
+    name = row.data["name"]
+    match row.data.get("because"):
+        case "inventory":
+            return f"{name} is in “{row.data['set']}” by the imported inventory."
+        case "event":
+            return f"{name} is in “{row.data['set']}” now, and the event with it."
+    return f"{name} says that its {', '.join(LABELS[field] for field in row.data['changes'])} changed."
+
+
+def _imported(row: TimelineRow, reader: Reader) -> str:
+    found = row.after or {}
+    dropped = f", {found['dropped']} dropped" if row.data["complete"] else ""
+    return (
+        f"An inventory was imported by {row.actor}: {found['machines']} machines, {found['new']} of them new,"
+        f" {found['without_agent']} without an agent{dropped}."
+    )
+
+
+def join_token_made(row: TimelineRow, reader: Reader) -> str:
+    """Tokens of people are made under the same kind of entry."""
+    return f"A join token was made by {row.actor}, valid until {times.at((row.after or {})['expires_at'], reader)}."
+
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.MACHINE_ENROLLED: "{actor} enrolled.",
+    EntryKind.MACHINE_ENROLLED_AGAIN: "{actor} enrolled again; its old credential ended.",
+    EntryKind.MACHINE_CHANGED: _changed,
+    EntryKind.MACHINE_MOVED: _changed,
+    EntryKind.MACHINE_REVOKED: "{actor} revoked the credential of {name}.",
+    EntryKind.INVENTORY_IMPORTED: _imported,
+}

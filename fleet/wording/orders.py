@@ -1,0 +1,139 @@
+"""Words of the room of orders: why the relay took a step, how agents answered, and what people can do without them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording.reader import Reader
+from fleet.wording.sentences import EntryText, Sentence, fill, listed
+
+# Why an agent did not do what an order asked for, as its receipt says it.
+REFUSALS = {
+    "expired": "the order had expired by the backend's clock",
+    "wrong-machine": "the order was for another machine",
+    "not-listed": "its newest document does not list the event",
+    "already-started": "its newest document lists the event as Started",
+    "unreadable": "it could not read the order",
+    "unsigned": "the order was not signed",
+    "bad-signature": "the order's signature is not good",
+    "not-a-drill": "the event is a real one, and the order said that it was a drill",
+    "real-event": "Azure has announced something real there",
+    "another-drill": "it is still in another drill",
+    "not-running": "its agent does not stay running",
+}
+# The path that brought an order to its machine.
+PATHS = {
+    "celery": "Celery's task",
+    "beat": "Celery's tick",
+    "ticker": "the gateway's ticker",
+    "look": "the gateway's dispatcher",
+    "report": "the answer to a report",
+}
+# What the settings' page says of each timeout.
+TIMEOUTS = {
+    "answer": "An order was not answered since it was delivered (or offered, before that): the next machine is asked.",
+    "receipt": "The event moved while an order was out: until then the approval stays open for a late receipt.",
+    "sent_overdue": "No machine has the order since the first was offered: pages and metrics call the step overdue.",
+    "answered_overdue": "Azure's answer is missing since a machine got the order: that step is overdue.",
+    "by_hand": "Nobody has answered since the first order was offered: the page shows commands for asking by hand.",
+}
+
+
+def refusal(reason: str) -> str:
+    """Why an agent refused, as part of a sentence."""
+    return REFUSALS.get(reason, reason or "it gave no reason")
+
+
+def nobody_would(values: Mapping[str, Any], reader: Reader) -> str:
+    agents = "; ".join(f"{name}: {refusal(reason)}" for name, reason in values["agents"])
+    if not agents:
+        return "Azure refused on every machine that could be asked."
+    others = " Azure refused on the others." if values["azure"] else ""
+    return f"No machine that could be asked has passed it on ({agents}).{others}"
+
+
+def nobody_answers(values: Mapping[str, Any], reader: Reader) -> str:
+    machines = listed(values["machines"]) or "The machine asked"
+    have = "have" if len(values["machines"]) > 1 else "has"
+    return f"{machines} {have} been asked, and no agent has brought an answer of Azure yet."
+
+
+def next_asked(values: Mapping[str, Any], reader: Reader) -> str:
+    until = " if {silent} stays silent" if values["silent"] else ""
+    return fill("{machine} is asked at {at:time}" + until + ".", values, reader)
+
+
+SENTENCES: dict[str, Sentence] = {
+    "ended-before-azure-was-asked": "The event ended before the approval reached Azure.",
+    "not-before-came-first": "NotBefore came before any machine's order was accepted by Azure.",
+    "started-late-without-receipt": (
+        "The event started at NotBefore or later, and no machine told that Azure had accepted its order."
+    ),
+    "started-while-order-was-out": "Started was seen while an order was out whose receipt never came.",
+    "started-after-azure-was-asked": "Started was seen after a machine had asked Azure and got no answer.",
+    "started-without-approval": "The event started without this approval.",
+    "started-after-azure-accepted": "Started was seen after Azure had answered 200.",
+    "gone-after-azure-accepted": "The event was gone after Azure had answered 200.",
+    "asked-before": lambda values, reader: (
+        f"The machine asked before {'has not answered' if values['live'] else 'is no longer live'}."
+    ),
+    "nobody-would": nobody_would,
+    "azure-has-accepted": "Azure has accepted the approval from {machine}.",
+    "next-asked": next_asked,
+    "order-refused": lambda values, reader: f"Refused by the agent: {refusal(values['reason'])}.",
+    "by-hand-nobody-lists-it": "No live machine of the set lists the event, so no agent can ask Azure.",
+    "by-hand-everyone-refused": "Every agent that could be asked has refused to ask Azure.",
+    "by-hand-nobody-answers": nobody_answers,
+    "overlap-negative": "The overlap cannot be negative.",
+    "signing-keys-unreadable": (
+        "No key that signs now can be read: they were encrypted with another SECRET_KEY. Put that one into "
+        "SECRET_KEY_FALLBACKS, or let every machine enrol again."
+    ),
+}
+
+
+def delivered(row: TimelineRow, reader: Reader) -> str:
+    path = PATHS.get(row.data["path"])
+    return f"{row.data['machine']} has the order{f' by {path}' if path else ''}."
+
+
+def answered(row: TimelineRow, reader: Reader) -> str:
+    machine, reason = row.data["machine"], row.data["reason"]
+    match row.data["outcome"]:
+        case "answered":
+            return f"Azure answered {row.data['azure_status']} to {machine}."
+        case "refused":
+            return f"{machine} did not ask Azure: {refusal(reason)}."
+    return f"{machine} asked Azure and got no answer: {reason or 'no reason given'}."
+
+
+def late_receipt(row: TimelineRow, reader: Reader) -> str:
+    if "machine" not in row.data:
+        return "A receipt came for an order that this machine was never given."
+    return answered(row, reader)
+
+
+def key_made(row: TimelineRow, reader: Reader) -> str:
+    by = row.data["introduced_by"]
+    return f"The key {row.data['key']} signs orders from now on{f', introduced by {by}' if by else ''}."
+
+
+ENDED = "Order to {machine} ended: {reason}"
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.ORDER_OFFERED: "{machine} is asked to start the event at Azure.",
+    EntryKind.ORDER_DELIVERED: delivered,
+    EntryKind.ORDER_ANSWERED: answered,
+    EntryKind.ORDER_SUPERSEDED: ENDED,
+    EntryKind.ORDER_EXPIRED: ENDED,
+    EntryKind.ORDER_CANCELLED: ENDED,
+    EntryKind.LATE_RECEIPT: late_receipt,
+    EntryKind.APPROVAL_ACCEPTED: "Azure answered 200 to {machine}: the approval is accepted.",
+    EntryKind.APPROVAL_CONFIRMED: "{reason}",
+    EntryKind.APPROVAL_WITHDRAWN: "{reason}",
+    EntryKind.APPROVAL_REFUSED: "{reason}",
+    EntryKind.APPROVAL_LAPSED: "{reason}",
+    EntryKind.APPROVAL_VOID: "{reason}",
+    EntryKind.SIGNING_KEY_MADE: key_made,
+    EntryKind.SIGNING_KEY_RETIRED: "The key {key} signs orders until {retires_at:time}.",
+}

@@ -1,0 +1,128 @@
+"""Words of the room of people: roles, rights and what refuses them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.domain.people import ADMIN, APPROVER, OPERATOR, ROLES, VIEWER, Right
+from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import times
+from fleet.wording.reader import Reader
+from fleet.wording.sentences import EntryText, Sentence
+
+# What somebody wanted to do, as the beginning of a sentence.
+DOING = {
+    "this": "This",
+    "approve": "Approving",
+    "claim": "Claiming",
+    "give-back": "Giving a claim back",
+    "hold": "Holding",
+    "lift": "Lifting a hold",
+    "withdraw": "Withdrawing",
+    "consent": "Being the second person",
+    "override": "Going past what a guard blocks",
+    "make-token": "Making a token",
+    "make-rule": "Making a rule",
+}
+# What each role may, beside what those before it may.
+MAY = {
+    VIEWER: "reads everything",
+    OPERATOR: "also claims, approves and holds",
+    APPROVER: "is also the second person, and may override guards that block",
+    ADMIN: "also manages people, tokens, rules, sets and machines",
+}
+
+
+def named(group: str) -> str:
+    """`an operator`"""
+    return f"{'an' if group[0] in 'aeiou' else 'a'} {group}"
+
+
+def role(right: Right) -> str:
+    """`an operator`: who has this right."""
+    return named(next(group for group, last in ROLES.items() if last is right))
+
+
+def all_roles() -> str:
+    """What each role may, in sentences."""
+    return " ".join(f"{named(group).capitalize()} {MAY[group]}." for group in ROLES)
+
+
+def right_missing(values: Mapping[str, Any], reader: Reader) -> str:
+    doing = DOING.get(values["doing"], values["doing"])
+    return f"{doing} needs the right of {role(Right(values['right']))}. Ask an admin of your installation."
+
+
+def scope_ends_before(values: Mapping[str, Any], reader: Reader) -> str:
+    where = " or ".join(f"{kind.replace('_', ' ')} {pattern}" for kind, pattern in values["scopes"])
+    return f"Your right ends before the set {values['set']}: it covers {where}."
+
+
+SENTENCES: dict[str, Sentence] = {
+    "right-missing": right_missing,
+    "scope-ends-before": scope_ends_before,
+    "scope-unnamed-set": (
+        "Nobody has named this set yet: only people whose right is not limited to certain sets may act in it."
+    ),
+    "person-unknown": "There is no person {name}.",
+    "superusers-only": "{name} is a superuser: only a superuser may change that.",
+    "last-admin": "Somebody has to stay an admin: make another one first.",
+    "name-characters": "A name is made of letters, digits and @ . + - _ without blanks.",
+    "name-length": "A name has 1 to {longest} characters.",
+    "name-taken": "The name {name} is taken.",
+    "group-unknown": "There is no group {name}: choose one of {groups:list}.",
+    "password-refused": lambda values, reader: " ".join(values["messages"]),
+    "too-many-scopes": "A person has at most {most} scopes: use * and ? in a pattern.",
+    "scope-kind": "A scope is one of {kinds:list}, not {kind}.",
+    "scope-pattern-length": "The pattern of a scope has 1 to {longest} characters.",
+    "no-time-zone": "There is no time zone {name}: say one such as Europe/Berlin.",
+    "token-scopes": "Scopes are {scopes:list}; name at least one.",
+    "token-name-length": "Give the token a name of up to {longest} characters: what is it for?",
+    "token-time": "A token lives for more than no time and at most {days} days.",
+    "token-needs-right": lambda values, reader: (
+        f"A token with the scope `{values['scope']}` needs the right of {role(Right(values['right']))}."
+    ),
+    "beyond-carried-token": "The token that asks does not have the scope `{scope}` itself.",
+    "token-unknown": "No token begins like this.",
+    "token-ended": "This token has ended already.",
+}
+
+
+def person_changed(row: TimelineRow, reader: Reader) -> str:
+    person, did = row.data["person"], row.data["did"]
+    match did:
+        case "password":
+            whose = "their own password" if row.actor == person else f"the password of {person}"
+            return f"{row.actor} changed {whose}."
+        case "settings":
+            return f"{row.actor} changed their own settings: {' and '.join(row.after or {}).replace('_', ' ')}."
+    return f"{row.actor} {did} the person {person}: {told(row.after or {})}."
+
+
+def told(changed: Mapping[str, Any]) -> str:
+    """What is so from now on about a person."""
+    said = []
+    if "groups" in changed:
+        said.append(", ".join(changed["groups"]) or "no group")
+    if "scopes" in changed:
+        said.append("in " + " or ".join(changed["scopes"]) if changed["scopes"] else "everywhere")
+    if "superuser" in changed:
+        said.append("a superuser" if changed["superuser"] else "no superuser any more")
+    if "active" in changed:
+        said.append("may log in" if changed["active"] else "may no longer log in")
+    return ", ".join(said)
+
+
+def token_created(row: TimelineRow, reader: Reader) -> str:
+    """Of a person's token, or of one that admits agents."""
+    made = row.after or {}
+    if "join_token" in made:
+        return f"A join token was made by {row.actor}, valid until {times.at(made['expires_at'], reader)}."
+    return f"An API token “{row.data['name']}” of {row.data['person']} was made."
+
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.PERSON_CHANGED: person_changed,
+    EntryKind.TOKEN_CREATED: token_created,
+    EntryKind.TOKEN_ENDED: "The API token “{name}” of {person} was ended by {actor}.",
+}

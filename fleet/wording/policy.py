@@ -1,0 +1,239 @@
+"""Words of the room of policy: rules, no-approval windows, what is wrong with one, and trying a rule on the past."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fleet.domain.policy.rules import Action
+from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import times
+from fleet.wording.reader import Reader
+from fleet.wording.sentences import EntryText, Sentence
+
+Values = Mapping[str, Any]
+
+ACTION_WORDS: dict[Action, str] = {
+    Action.APPROVE_NOW: "Approve now",
+    Action.APPROVE_WHEN_PREPARED: "Approve once every machine is prepared",
+    Action.HOLD: "Hold",
+    Action.LEAVE: "Leave to people",
+}
+# What a rule says that it overrides, in the order of `ACCEPTABLE`.
+ACCEPT_WORDS: dict[str, str] = {
+    "lost-for-good": "something is lost for good",
+    "not-prepared": "a machine is still preparing",
+    "hook-failed": "a prepare hook failed",
+    "no-approval-window": "it falls into hours without approvals",
+    "service-in-flight": "another event of the service is under way",
+}
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+# What the choices of a rule are called.
+CHOICES = {"event_types": "event type", "sources": "source", "accepts": "guard that a rule may accept called"}
+
+
+def rule(values: Values, reader: Reader) -> str:
+    """The whole rule in one sentence."""
+    types = values.get("event_types")
+    parts = [f"{_one_of(types)} events" if types else "every event", *_conditions(values)]
+    text = f"{ACTION_WORDS[Action(values['action'])]}: {', '.join(parts)}"
+    accepts = [said for code, said in ACCEPT_WORDS.items() if code in values.get("accepts", ())]
+    if accepts:
+        text += f"; even if {_one_of(accepts)}"
+    if "expires_at" in values:
+        text += f"; until {times.at(values['expires_at'], reader)}"
+    return f"{text}."
+
+
+def _conditions(values: Values) -> Iterator[str]:
+    if "sources" in values:
+        yield f"with source {_one_of(values['sources'])}"
+    duration = _limits(values, "duration")
+    if duration:
+        unknown = ", or for an unknown time" if values.get("unknown_duration") else ""
+        yield f"announced to last {duration}{unknown}"
+    if "set_pattern" in values:
+        yield f"in sets named “{values['set_pattern']}”"
+    if "service" in values:
+        yield f"of the service “{values['service']}”"
+    if "resource_group" in values:
+        yield f"in the resource group “{values['resource_group']}”"
+    notice = _limits(values, "notice")
+    if notice:
+        yield f"with {notice} left until NotBefore"
+    hours = _hours(values)
+    if hours:
+        yield f"on {hours}"
+
+
+def window(values: Values, reader: Reader) -> str:
+    """When and where it holds, as the end of a sentence."""
+    when = [
+        f"{word} {times.at(values[name], reader)}"
+        for word, name in (("from", "starts_at"), ("until", "ends_at"))
+        if name in values
+    ]
+    where = [
+        f"{what} “{values[name]}”"
+        for what, name in (
+            ("sets named", "set_pattern"),
+            ("the service", "service"),
+            ("the resource group", "resource_group"),
+        )
+        if name in values
+    ]
+    return f"{' '.join(filter(None, [*when, _hours(values)]))}, for {', '.join(where) or 'every set'}"
+
+
+def _hours(values: Values) -> str:
+    """The hours of the week; empty when they are all hours."""
+    days, start, end = values.get("weekdays"), values.get("from_time"), values.get("until_time")
+    if not (days or start or end):
+        return ""
+    named = ", ".join(WEEKDAYS[day] for day in sorted(days)) if days else "every day"
+    begins = (start or "00:00")[:5]
+    return f"{named}, {f'{begins} to {end[:5]}' if end else f'from {begins}'} ({values.get('time_zone') or 'UTC'})"
+
+
+def _limits(values: Values, what: str) -> str:
+    least, most = values.get(f"min_{what}_seconds"), values.get(f"max_{what}_seconds")
+    if least is not None and most is not None:
+        return _span(most) if least == most else f"{_span(least)} to {_span(most)}"
+    if least is not None:
+        return f"at least {_span(least)}"
+    return f"at most {_span(most)}" if most is not None else ""
+
+
+def _span(seconds: int) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _one_of(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def dry_run(values: Values, reader: Reader) -> str:
+    """Such as `Would have approved 14 of 31; 9 of them were approved by somebody.`"""
+    considered, later, held, left = (values[name] for name in ("considered", "later", "hold", "leave"))
+    if not considered:
+        return "No event is stored for this time."
+    parts = []
+    if held:
+        parts.append(f"Would have held {held} of {considered}")
+    elif left:
+        parts.append(f"Would have left {left} of {considered} to people")
+    else:
+        approved, agreed = values["approve"] + later, values["agreed"]
+        parts.append(f"Would have approved {approved} of {considered}")
+        if later:
+            parts.append(f"{later} of them once other events were over")
+        if approved:
+            parts.append(f"{agreed} of them {'was' if agreed == 1 else 'were'} approved by somebody")
+    if values["guarded"]:
+        parts.append(f"{values['guarded']} more that it matches would have been left to people by a guard")
+    if values["earlier"]:
+        parts.append(f"{values['earlier']} more belong to rules before it")
+    return f"{'; '.join(parts)}."
+
+
+def choice_unknown(values: Values, reader: Reader) -> str:
+    what, known = CHOICES[values["field"]], ", ".join(values["known"])
+    return f"There is no {what} “{values['chosen']}”: choose from {known}."
+
+
+def limit_negative(values: Values, reader: Reader) -> str:
+    unknown = " An unknown duration has a switch of its own." if values["what"] == "duration" else ""
+    return f"A {values['what']} is 0 seconds or more.{unknown}"
+
+
+def would_approve(values: Values, reader: Reader) -> str:
+    return f"It would have approved it{', to start once every machine was prepared' if values['prepared'] else ''}."
+
+
+SENTENCES: dict[str, Sentence] = {
+    "rule": rule,
+    "window": window,
+    "rule-unknown": "There is no rule of this id.",
+    "window-unknown": "There is no no-approval window of this id.",
+    "rules-too-many": "There are {most} rules already: delete one that is no longer needed.",
+    "rule-name-taken": "There is a rule of this name already.",
+    "position-unknown": "The position is a number from 1 to {most}.",
+    "field-unknown": "There is no such field.",
+    "rule-name-missing": "Give it a name.",
+    "window-name-missing": "Give it a name.",
+    "rule-reason-missing": "Say why: whoever reads a decision of this rule will ask.",
+    "window-reason-missing": "Say why: whoever wants to approve in these hours reads it.",
+    "text-too-long": "The {what} is longer than {most:,} characters.",
+    "pattern-too-long": "A pattern may have up to {most} characters.",
+    "action-unknown": lambda values, reader: (
+        f"Choose an action; there is none called “{values['action']}”. There are {', '.join(values['known'])}."
+    ),
+    "accepts-without-approving": "Only a rule that approves can accept what speaks against it.",
+    "choice-unknown": choice_unknown,
+    "limit-negative": limit_negative,
+    "limit-too-high": "A {what} of more than {most:,} seconds makes no sense.",
+    "limits-reversed": "The limits are reversed: the {what} cannot be {least} s or more and {most} s or less.",
+    "expiry-past": "The expiry is past: say a time that is still to come, or none.",
+    "weekday-unknown": "Weekdays are numbers from 0 (Monday) to 6 (Sunday).",
+    "time-zone-unknown": "There is no time zone “{name}”: use an IANA name such as Europe/Berlin, or UTC.",
+    "window-once-and-weekly": "Say either a beginning and an end, or hours of the week, not both.",
+    "window-without-time": "Say when: a beginning and an end, or weekdays and hours.",
+    "window-end-past": "The end is past: say a time that is still to come.",
+    "window-reversed": "The end has to come after the beginning.",
+    "dry-run": dry_run,
+    "would-approve": would_approve,
+    "would-approve-later": "It would have approved it later. {guard}",
+    "would-hold": "It would have held it.",
+    "would-leave": "It would have left it to people.",
+    "would-be-guarded": "A guard stood against it: {guard}",
+    "would-be-earlier": "The rule “{rule}” stands before it and would have been asked first.",
+    "past-presence": (
+        "How present each machine was then is not kept: all machines of the set that had enrolled count as live."
+    ),
+    "past-preparation": (
+        "How prepared each machine was in that moment is not kept: hooks count as neither running nor failed."
+    ),
+    "past-fields": (
+        "Type, source, duration, NotBefore and Resources are the last that Azure stated; they may have changed on the "
+        "way."
+    ),
+    "past-arrangement": (
+        "Services, names and whether a set needs two people are those of today, and so are the other rules."
+    ),
+    "past-consequences": (
+        "An event that the rule would have started earlier would have ended earlier, too: what was under way is as it "
+        "was."
+    ),
+}
+
+
+def rule_created(row: TimelineRow, reader: Reader) -> str:
+    state = "switched on" if (row.after or {})["enabled"] else "off"
+    return f"{row.actor} made the rule “{row.data['name']}” ({state}): {row.data['wording']}"
+
+
+def rule_changed(row: TimelineRow, reader: Reader) -> str:
+    after, name, wording = row.after or {}, f"the rule “{row.data['name']}”", row.data["wording"]
+    parts = []
+    if after.keys() - {"enabled", "position"}:
+        parts.append(f"changed {name}: {wording}")
+    if "enabled" in after:
+        parts.append(f"switched {name} {'on' if after['enabled'] else 'off'}: {wording}")
+    if "position" in after:
+        parts.append(f"moved {name} to place {after['position']}.")
+    return f"{row.actor} {' '.join(parts)}"
+
+
+def window_created(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} made the no-approval window “{row.data['name']}”: {row.data['wording']}. “{row.why}”"
+
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.RULE_CREATED: rule_created,
+    EntryKind.RULE_CHANGED: rule_changed,
+    EntryKind.RULE_DELETED: "{actor} deleted the rule “{name}”: {wording}",
+    EntryKind.WINDOW_CREATED: window_created,
+    EntryKind.WINDOW_DELETED: "{actor} deleted the no-approval window “{name}”: {wording}.",
+}

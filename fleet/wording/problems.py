@@ -1,0 +1,91 @@
+"""Every refusal has one answer, at whichever edge: a type, its HTTP status, what it is, and what to do.
+
+The types are those of the API's problem documents; pages take the status.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemType:
+    """`status` is the HTTP status, `title` says what it is, `advice` in one sentence what to do."""
+
+    status: int
+    title: str
+    advice: str
+
+
+PROBLEMS: dict[str, ProblemType] = {
+    "unreadable": ProblemType(400, "The request cannot be read", "Send one JSON object in UTF-8."),
+    "not-authenticated": ProblemType(
+        401, "Nobody is logged in", "Send `Authorization: Bearer <token>` with a valid token, or log in."
+    ),
+    "not-permitted": ProblemType(
+        403, "This person or token may not do that", "Use an account or a token that may do it."
+    ),
+    "join-token-refused": ProblemType(
+        403, "This join token admits no agent", "Make a new one and configure the agent with it."
+    ),
+    "not-found": ProblemType(404, "Nothing was found here", "Check the address; paths end with a slash."),
+    "unknown-event": ProblemType(404, "Nobody has reported this EventId", "Look it up in the list of events."),
+    "unknown-machine": ProblemType(404, "No machine has this id", "Look it up in the list of machines."),
+    "unknown-person": ProblemType(404, "Nobody has this name", "Look it up in the list of people."),
+    "unknown-set": ProblemType(404, "No set has this id", "Look it up in the list of sets."),
+    "unknown-drill": ProblemType(404, "No drill has this id", "Look it up in the list of drills."),
+    "unknown-wave": ProblemType(404, "No wave has this id", "Look it up in the list of waves."),
+    "unknown-approval": ProblemType(404, "No approval has this id", "Look it up at its event."),
+    "method-not-allowed": ProblemType(405, "This address has no such method", "Use one of the methods in `Allow`."),
+    "too-slow": ProblemType(408, "The request took too long to arrive", "Send it again, all at once."),
+    "already-decided": ProblemType(
+        409, "Somebody was first", "Look at the approval that is there; `by` and `at` say who decided and when."
+    ),
+    "guarded": ProblemType(
+        409, "A guard speaks against it", "Read `guards`: what `needs` a reason takes one in `override`."
+    ),
+    "too-late": ProblemType(
+        409, "It is too late for that", "Do nothing: what happens now is decided already; the event's page shows it."
+    ),
+    "version-changed": ProblemType(
+        409, "The event has changed since you looked", "Send the `version` that you decide on as `expected_version`."
+    ),
+    "count-changed": ProblemType(
+        409, "The list has changed since you looked", "Look at the list again, then send the number that you see."
+    ),
+    "already-claimed": ProblemType(
+        409, "Somebody is on it already", "Talk to `by`, or take the claim over with `take_over`."
+    ),
+    "not-claimed": ProblemType(409, "Nobody has claimed it", "Do nothing: there is no claim to give back."),
+    "already-held": ProblemType(409, "Somebody holds it already", "Do nothing: `by` says who, `reason` why."),
+    "not-held": ProblemType(409, "Nobody holds it", "Do nothing: there is no hold to lift."),
+    "real-event-open": ProblemType(
+        409, "A real event of this set is open", "Decide about that one; `event` is its id. Rehearse when it is over."
+    ),
+    "drill-open": ProblemType(
+        409, "A drill of this set is under way", "Take part in it, or stop it; `drill` is its id."
+    ),
+    "no-live-machine": ProblemType(
+        409, "No machine of this set is live", "Check its agents first: only live machines can rehearse."
+    ),
+    "wave-running": ProblemType(
+        409, "A wave is under way there", "Wait until it is over, or stop it; `wave` is its id."
+    ),
+    "set-exists": ProblemType(
+        409, "A set of this kind and name exists already", "Merge the two sets if they are one; `set` is its id."
+    ),
+    "too-large": ProblemType(413, "The body is too large", "Send less at once."),
+    "unsupported-media-type": ProblemType(
+        415, "The body is of a kind that is not understood", "Send `Content-Type: application/json`."
+    ),
+    "validation": ProblemType(422, "Something in the request is wrong", "Correct what `errors` names."),
+    "key-reused": ProblemType(
+        422, "This Idempotency-Key belongs to another request", "Use a new key for a new request."
+    ),
+    "throttled": ProblemType(429, "Too many requests", "Wait for as many seconds as `Retry-After` says."),
+    "failed": ProblemType(500, "Drydock failed", "Try again; if it happens again, tell the people who run Drydock."),
+    "busy": ProblemType(503, "Drydock has too much to do", "Wait for as many seconds as `Retry-After` says."),
+}
+
+
+def status_of(code: str) -> int:
+    """The HTTP status of a refusal with this code."""
+    return PROBLEMS[code].status

@@ -1,0 +1,89 @@
+"""What edges call: a reason or an entry of the timeline as a sentence for a reader."""
+
+from dataclasses import replace
+from typing import Any
+
+from fleet.domain.reason import Reason, from_json
+from fleet.domain.refused import Refused
+from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import (
+    approvals,
+    blind_spots,
+    caches,
+    drills,
+    events,
+    intake,
+    machines,
+    orders,
+    people,
+    policy,
+    sentences,
+    sets,
+    timeline,
+    waves,
+)
+from fleet.wording.drills import in_drill
+from fleet.wording.reader import API, Reader
+from fleet.wording.sentences import EntryText, Sentence
+
+ROOMS = (
+    approvals,
+    blind_spots,
+    caches,
+    drills,
+    events,
+    intake,
+    machines,
+    orders,
+    people,
+    policy,
+    sets,
+    timeline,
+    waves,
+)
+# Each room words its own codes and kinds; none is worded twice.
+SENTENCES: dict[str, Sentence] = {code: sentence for room in ROOMS for code, sentence in room.SENTENCES.items()}
+ENTRIES: dict[EntryKind, EntryText] = {kind: text for room in ROOMS for kind, text in room.ENTRIES.items()}
+
+
+def say(reason: Reason | str, reader: Reader) -> str:
+    """The sentence of a reason. One that was recorded as a sentence, before reasons had codes, stays as it is."""
+    return sentences.say(reason, reader, SENTENCES)
+
+
+def text_of(row: TimelineRow, reader: Reader) -> str:
+    """What an entry tells. An entry that was written with its sentence shows that: see `is_as_recorded`."""
+    if row.text:
+        return in_drill(row.text) if row.drill and not row.text.startswith("Drill: ") else row.text
+    try:
+        known, data = ENTRIES[row.kind], sentences.worded(from_json(row.data), reader, SENTENCES)
+        if isinstance(known, str):
+            text = sentences.fill(known, {"actor": row.actor, **data}, reader)
+        else:
+            text = known(replace(row, data=data), reader)
+    except sentences.UNREADABLE:
+        sentences.log.warning("no words for entry %s", row.id, exc_info=True)
+        return row.kind.value
+    return in_drill(text) if row.drill else text
+
+
+def recorded(row: TimelineRow) -> str:
+    """What an entry tells in a file: in UTC."""
+    return text_of(row, API)
+
+
+def is_as_recorded(row: TimelineRow) -> bool:
+    """Whether its sentence was written with it, in UTC and in the words of that time."""
+    return bool(row.text)
+
+
+def why_apart(row: TimelineRow, reader: Reader) -> str:
+    """The reason given for an act, where the text does not hold it already."""
+    return row.why if row.why and row.why not in text_of(row, reader) else ""
+
+
+def refusal(error: Refused, reader: Reader) -> dict[str, Any]:
+    """A refusal as edges show it: `code`, `sentence`, and its details with every reason in them worded."""
+    details = sentences.worded(error.details, reader, SENTENCES)
+    return {"code": error.code, "sentence": say(error.reason, reader), **details}

@@ -1,0 +1,95 @@
+"""Reasons in sentences. Each room has its own table; here they are one."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from string import Formatter
+from typing import Any
+
+from fleet.domain.reason import Reason
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import times
+from fleet.wording.reader import Reader
+
+# A template in the form of `str.format`, or a function where a sentence depends on what is there.
+Sentence = str | Callable[[Mapping[str, Any], Reader], str]
+# The same for an entry; a template may name whatever stands in its data, and `actor`.
+EntryText = str | Callable[[TimelineRow, Reader], str]
+# What wording raises over values that are not there, or are of another kind.
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+log = logging.getLogger(__name__)
+
+
+class _Words(Formatter):
+    """`{at:time}` is a time for the reader, `{seconds:span}` a length, `{names:list}` is `a, b and c`, `{names:some}`
+    is `a, b and 3 more`.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        match format_spec:
+            case "time":
+                return times.at(value, self.reader)
+            case "span":
+                return times.duration(value)
+            case "list":
+                return listed(value)
+            case "some":
+                return some(value)
+        return str(super().format_field(value, format_spec))
+
+
+def fill(template: str, values: Mapping[str, Any], reader: Reader) -> str:
+    """The template with these values, for this reader."""
+    return _Words(reader).vformat(template, (), values)
+
+
+def listed(names: Any) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *rest, last = [str(name) for name in names] or [""]
+    return f"{', '.join(rest)} and {last}" if rest else last
+
+
+def quoted(comment: str) -> str:
+    """What somebody wrote, at the end of a sentence; nothing where it is empty."""
+    return f" “{comment}”" if comment else ""
+
+
+def some(names: Sequence[str], limit: int = 5) -> str:
+    """`vm1, vm2 and 3 more`."""
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 machine`, `3 machines`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def say(reason: Reason | str, reader: Reader, tables: Mapping[str, Sentence]) -> str:
+    """The sentence of a reason, with those of the reasons in it; what was recorded as a sentence stays one.
+
+    A reason that cannot be worded (it was stored by another release, or somebody else made it up) is its bare code.
+    """
+    if isinstance(reason, str):
+        return reason
+    try:
+        values = worded(reason.values, reader, tables)
+        sentence = tables[reason.code]
+        return fill(sentence, values, reader) if isinstance(sentence, str) else sentence(values, reader)
+    except UNREADABLE:
+        log.warning("no words for the reason %s", reason.code, exc_info=True)
+        return reason.code
+
+
+def worded(value: Any, reader: Reader, tables: Mapping[str, Sentence]) -> Any:
+    """The same value with every reason in it worded."""
+    match value:
+        case Reason():
+            return say(value, reader, tables)
+        case Mapping():
+            return {name: worded(item, reader, tables) for name, item in value.items()}
+        case list() | tuple():
+            return [worded(item, reader, tables) for item in value]
+    return value

@@ -1,0 +1,152 @@
+"""Words of the room of sets: kinds, what is wrong with a set, and what the timeline tells of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.domain.sets import MAX_NAME, NAMED_KINDS, PROVISIONAL, SetSource
+from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording.reader import Reader
+from fleet.wording.sentences import EntryText, Sentence, counted, some
+
+KINDS = {
+    "availability_set": "availability set",
+    "scale_set": "scale set",
+    "cloud_service": "cloud service",
+    "standalone": "standalone machine",
+    PROVISIONAL: "provisional set",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceWords:
+    """Who says which set a machine is in: `label` stands beside the set, `correct` says what to correct where it is
+    wrong. `{tag}` is the name of the tag.
+    """
+
+    label: str
+    name: str
+    correct: str
+
+
+SOURCES: dict[SetSource, SourceWords] = {
+    SetSource.CONFIGURATION: SourceWords(
+        "by its configuration",
+        "its configuration",
+        "DRYDOCK_AVAILABILITY_SET on the machine (or enrol it with another join token)",
+    ),
+    SetSource.TAG: SourceWords("by its tag", "its tag {tag}", "the tag {tag} of the VM"),
+    SetSource.SCALE_SET: SourceWords("by scale set metadata", "Azure's scale set metadata", ""),
+    SetSource.INVENTORY: SourceWords(
+        "by the inventory", "the imported inventory", "the inventory by importing a newer one"
+    ),
+}
+
+
+def _disagree(values: Mapping[str, Any], reader: Reader) -> str:
+    """Which sources disagree, what each says, which one counts, what to do. A place that only one of them states is
+    named too where two names are the same: two sets of one name in two resource groups are two sets.
+    """
+    stated, tag = values["statements"], values["tag"]
+    names = [f"{KINDS[each['kind']]} {each['name']}" for each in stated]
+    alike = len({name.lower() for name in names}) < len(names)
+    sources = [SOURCES[SetSource(each["source"])] for each in stated]
+    said = ", ".join(
+        f"{source.name.format(tag=tag)} says {name}{_where(each) if alike else ''}"
+        for each, name, source in zip(stated, names, sources, strict=True)
+    )
+    first = sources[0].name.format(tag=tag)
+    ways = [source.correct.format(tag=tag) for source in sources if source.correct]
+    return (
+        f"It is not clear which set this machine is in: {said}. Until they agree, {first} counts. Correct the"
+        f" one that is wrong: {', or '.join(ways)}; or merge the two sets if both names mean one."
+    )
+
+
+def _where(stated: Mapping[str, str]) -> str:
+    parts = (
+        ("placement_group", " in placement group "),
+        ("resource_group", " in resource group "),
+        ("subscription", " of subscription "),
+    )
+    return "".join(f"{said}{stated[name]}" for name, said in parts if stated[name])
+
+
+def _names_no_set(values: Mapping[str, Any], reader: Reader) -> str:
+    return f"{values['stated']!r} names no set: write [kind:]name, with a kind of {', '.join(NAMED_KINDS)}."
+
+
+def _stated_unreadably(values: Mapping[str, Any], reader: Reader) -> str:
+    said = SOURCES[SetSource(values["source"])].name.format(tag=values["tag"])
+    return f"{said[0].upper()}{said[1:]} cannot be read: {_names_no_set(values, reader)}"
+
+
+SENTENCES: dict[str, Sentence] = {
+    "names-no-set": _names_no_set,
+    "stated-unreadably": _stated_unreadably,
+    "sets-disagree": _disagree,
+    "set-unknown": "There is no set of this id.",
+    "set-named-already": "This set has a name: “{name}”. Only a provisional set can be named.",
+    "set-name-unusable": f"A name has 1 to {MAX_NAME} characters, and no “|” among them.",
+    "set-kind-unknown": f"A kind is one of {', '.join(NAMED_KINDS)}.",
+    "set-kind-alone": "A kind comes together with a name.",
+    "set-exists": "There is a set of this kind and name: “{name}”.",
+    "merge-into-itself": "A set cannot be merged into itself.",
+    "merged-already": "“{name}” was merged into another set already.",
+    "merge-into-provisional": ("A set with a name is not merged into a provisional one: do it the other way round."),
+    "merge-across-subscriptions": "Sets of two subscriptions cannot be one: Azure knows no such set.",
+    "set-unnamed": (
+        "Nobody has stated this set's name yet, so it is provisional. State it in the agents' configuration, in a"
+        " tag or by an inventory, or let an admin name it."
+    ),
+    "set-silent": "No word from {names:some}.",
+    "set-expected": "Enrolled but never heard: {names:some}.",
+    "set-without-agents": lambda values, reader: (
+        f"By the imported inventory {counted(len(values['names']), 'machine has', 'machines have')} no agent:"
+        f" {some(values['names'])}."
+    ),
+    "set-unwatched": "No live agent: nothing that Azure announces here would be seen.",
+    "set-name-twice": "Two machines have one resource name.",
+    "set-foreign": (
+        "{machine} of “{set}” lists an open event of this set, and only machines of one set see the same events."
+        " Correct where the machine belongs, or merge the two sets."
+    ),
+    "unnamed-set-label": "unnamed set",
+    "first-machine": lambda values, reader: some(values["names"], 1),
+    "some-machines": lambda values, reader: some(values["names"], 2),
+    "machine-warning": "{machine}: {warning}",
+}
+
+
+def _changed(row: TimelineRow, reader: Reader) -> str:
+    """What a person named a set or said of it."""
+    after, said = row.after or {}, []
+    if row.kind is EntryKind.SET_NAMED:
+        said.append(f"named the provisional set {row.data['was']}: it is “{row.data['name']}”")
+    if "service" in after:
+        service = f"the service “{after['service']}”" if after["service"] else "no service"
+        said.append(f"said that it belongs to {service}")
+    if "second_person" in after:
+        needs = "always takes" if after["second_person"] else "takes"
+        where = "" if after["second_person"] else " only where a guard asks for one"
+        said.append(f"said that approving here {needs} a second person{where}")
+    return f"{row.actor} {' and '.join(said)}."
+
+
+def _merged(row: TimelineRow, reader: Reader) -> str:
+    source, target = (row.before or {})["sets"]
+    if row.is_act:
+        return f"{row.actor} merged “{source}” into “{target}”."
+    if row.data["stated_by"]:
+        return f"{row.data['stated_by']} states its set: “{source}” is “{target}”."
+    return f"“{source}” belongs to “{target}”: its machine lists the same event."
+
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.SET_MERGED: _merged,
+    EntryKind.SET_NAMED: _changed,
+    EntryKind.SET_CHANGED: _changed,
+    EntryKind.SET_DISPUTED: lambda row, reader: f"{row.data['name']}: {' '.join(row.data['warnings'])}",
+    EntryKind.SET_AGREED: "{name}: all sources say the same of its set again.",
+}

@@ -1,0 +1,55 @@
+"""Words of the timeline and the audit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.domain.timeline import EntryKind
+from fleet.wording import sentences
+from fleet.wording.looks import ENTRY_LOOKS
+from fleet.wording.reader import Reader
+from fleet.wording.sentences import EntryText, Sentence
+
+# Through what somebody acted.
+VIAS = {"page": "a page", "api": "the API", "rule": "a rule", "command": "the command line"}
+
+
+def kinds_named(text: str) -> list[EntryKind]:
+    """The kinds of entries whose label or code has this text in it, without case."""
+    wanted = text.strip().casefold()
+    return [
+        kind
+        for kind, look in ENTRY_LOOKS.items()
+        if wanted in look.label.casefold() or wanted.replace(" ", "_") in kind
+    ]
+
+
+def seals_missing(values: Mapping[str, Any], reader: Reader) -> str:
+    first, last = values["first"], values["last"]
+    missing = f"Seal {first} is" if first == last else f"Seals {first} to {last} are"
+    return f"{missing} missing: the rows that they sealed cannot be checked."
+
+
+# What verifying the timeline finds.
+SENTENCES: dict[str, Sentence] = {
+    "seal-missing": "Seal {seal} is missing.",
+    "seals-missing": seals_missing,
+    "seal-follows-no-hash": "Seal {seal} does not follow the hash of seal {before}.",
+    "seal-begins-no-chain": "Seal 1 does not begin a chain: it names a hash before it.",
+    "seal-ends-early": "Seal {seal} ends before the one in front of it: it was edited.",
+    "seal-over-other-rows": lambda values, reader: sentences.fill(
+        "Seal {seal} of {at:time} is over {rows} rows, and {found} are there: "
+        + ("rows were deleted" if values["found"] < values["rows"] else "rows were inserted")
+        + ", or the seal was edited.",
+        values,
+        reader,
+    ),
+    "seal-hash-edited": "The hash of seal {seal} of {at:time} was edited; its {rows} rows are whole.",
+    "seal-broken": "Seal {seal} of {at:time} is broken: one of its {rows} rows, or the seal, was edited.",
+    "seal-cut": "Seal {seal}, which the log names, is not there: the tail was cut.",
+    "seal-other": "Seal {seal} is another one than the log names: the chain was made anew.",
+    "rows-unsealed": "{rows} rows since {since:time} have no seal: sealing stands still, or seals were cut.",
+    "rows-unborn": "{rows} rows name a transaction that there has not been yet: they were inserted by hand.",
+    "rows-ahead": "{rows} rows say that they were written at a time that is still to come.",
+}
+
+ENTRIES: dict[EntryKind, EntryText] = {}

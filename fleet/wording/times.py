@@ -1,0 +1,94 @@
+"""Times and lengths of time in words. The browser's `drydock.js` writes the same."""
+
+from datetime import datetime
+
+from django.utils.timezone import localtime
+
+from fleet.domain import times
+from fleet.wording.reader import Form, Reader
+
+
+def span(seconds: float) -> str:
+    """`0:42`, `4:10`, `1 h 04 min`, `2 d 3 h`. Never negative."""
+    whole = max(0, int(seconds))
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d}"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def ago(seconds: float) -> str:
+    """`just now`, `42 s ago`, `5 min ago`, `3 h ago`, `2 d ago`."""
+    whole = int(seconds)
+    if whole < 2:
+        return "just now"
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if whole < limit:
+            return f"{whole // unit} {name} ago"
+    return f"{whole // 86400} d ago"
+
+
+def duration(seconds: float | None) -> str:
+    """A length: `9 s`, `15 min`, `14 min 20 s`, `2 h 5 min`, `3 d 2 h`."""
+    if seconds is None:
+        return ""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    if whole < 86400:
+        return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 // 60 else "")
+    return f"{whole // 86400} d" + (f" {whole % 86400 // 3600} h" if whole % 86400 // 3600 else "")
+
+
+def impact(seconds: int | None) -> str:
+    """Azure's DurationInSeconds: -1 is unknown, 0 no interruption."""
+    if seconds is None:
+        return "not stated"
+    if seconds < 0:
+        return "unknown"
+    return "no interruption" if seconds == 0 else duration(seconds)
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """`14:32:10`, with the day where it is not today's, in the reader's time zone."""
+    at, now = localtime(at), localtime(now)
+    if at.date() == now.date():
+        return f"{at:%H:%M:%S}"
+    return f"{at.day} {at:%b} {at:%H:%M:%S}" if at.year == now.year else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def zone_name(at: datetime) -> str:
+    """What that time zone is called at that time: `UTC`, `CEST`."""
+    return localtime(at).tzname() or ""
+
+
+def hms(at: datetime) -> str:
+    """`14:32:10` in the reader's time zone."""
+    return f"{localtime(at):%H:%M:%S}"
+
+
+def at_clock(at: datetime) -> str:
+    """`14:32:10 UTC`, in the reader's time zone."""
+    return f"{hms(at)} {zone_name(at)}"
+
+
+def iso(at: datetime) -> str:
+    """As pages carry a time for the browser: to the millisecond."""
+    return times.iso(at, "milliseconds")
+
+
+def at(moment: datetime | str, reader: Reader) -> str:
+    """A time inside a sentence: `14:32:10` in the reader's zone on a page (with the day where it is not today's),
+    `2026-03-02 14:32:10 UTC` elsewhere. Text is a time in ISO 8601.
+    """
+    moment = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    moment = moment.astimezone(reader.zone)
+    if reader.form is Form.PAGE:
+        now = reader.now.astimezone(reader.zone) if reader.now else None
+        if now is None or now.date() == moment.date():
+            return f"{moment:%H:%M:%S}"
+        return f"{moment.day} {moment:%b} {moment:%H:%M:%S}"
+    return f"{moment:%Y-%m-%d %H:%M:%S} {moment.tzname()}"

@@ -1,0 +1,303 @@
+"""The uploader against a backend that is away, loses answers, refuses, sheds and forgets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+from azure_simulator.child_process import RunningSimulator
+from drydock_agent import wire
+from drydock_agent.backend.client import BackendClient, trust
+from drydock_agent.backend.enrolment import Enrolment
+from drydock_agent.backend.signatures import Keyring
+from drydock_agent.backend.uploader import Uploader
+from drydock_agent.backoff import BACKEND_SECONDS, Backoff
+from drydock_agent.clock import Clock, ServerClock, from_text, to_text
+from drydock_agent.connections import NoAnswer
+from drydock_agent.machine import Identity
+from drydock_agent.settings.load import load
+from drydock_agent.state_folder import StateFolder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.agent.agents import VM_IDS, Agents, PartsFactory, SteppedClock
+from tests.agent.fleet_double import JOIN_TOKEN, FleetDouble, eventually
+from tests.processes import free_port
+
+
+@pytest.fixture
+def uploader(parts: PartsFactory, fleet: FleetDouble, tmp_path: Path, clock: SteppedClock) -> Iterator[Uploader]:
+    """A uploader stepped by hand, with one document in the spool."""
+    made = parts()
+    made.poller.step()
+    settings = load({"DRYDOCK_FLEET_URL": fleet.url, "DRYDOCK_JOIN_TOKEN": JOIN_TOKEN})
+    state = StateFolder(tmp_path, clock)
+    keyring = Keyring(state=state, mode="auto", limiter=made.context.limiter)
+    identity = Identity(VM_IDS["web-vm1"], "imds")
+    client = BackendClient(fleet.url, tls=trust(""), clock=clock, server_clock=made.server_clock)
+    yield Uploader(
+        made.context,
+        client=client,
+        enrolment=Enrolment(settings, identity, state, keyring=keyring, enrolled=lambda: None),
+        keyring=keyring,
+        orders=made.orders,
+        last_poll_at=lambda: made.poller.last_poll_at,
+        renewed=made.poller.forget,
+    )
+    client.close()
+
+
+def until_idle(uploader: Uploader) -> float:
+    while (pause := uploader.step()) == 0.0:
+        pass
+    return pause
+
+
+def fill(uploader: Uploader, count: int, kind: str = wire.REMINDER) -> None:
+    for number in range(count):
+        uploader._spool.add(kind, Clock().now(), {"number": number})
+
+
+def test_it_enrols_greets_and_delivers_in_order(uploader: Uploader, fleet: FleetDouble) -> None:
+    fill(uploader, 450)
+    assert until_idle(uploader) == 15.0
+    assert [len(batch["reports"]) for batch in fleet.batches] == [0, 200, 200, 51]
+    assert [report["seq"] for report in fleet.reports()] == list(range(1, 452))
+    assert uploader._spool.pending() == 0
+    [enrolment] = fleet.enrolments
+    assert (enrolment["machine_id"], enrolment["machine_id_source"]) == (VM_IDS["web-vm1"], "imds")
+
+
+def test_the_last_poll_is_told_only_with_everything_that_it_found(uploader: Uploader, fleet: FleetDouble) -> None:
+    fill(uploader, 450)
+    until_idle(uploader)
+    assert [batch["last_poll_at"] is None for batch in fleet.batches] == [True, True, True, False]
+    assert uploader.settled_poll_at == from_text(fleet.batches[-1]["last_poll_at"])
+
+
+def test_a_quiet_machine_is_heard_every_fifteen_seconds(
+    uploader: Uploader, fleet: FleetDouble, clock: SteppedClock
+) -> None:
+    until_idle(uploader)
+    before = len(fleet.batches)
+    for _ in range(60):
+        clock.advance(1)
+        uploader.step()
+    assert len(fleet.batches) - before == 4
+
+
+def test_a_lost_answer_is_sent_again_and_nothing_doubles(
+    uploader: Uploader, fleet: FleetDouble, clock: SteppedClock
+) -> None:
+    until_idle(uploader)
+    fill(uploader, 3)
+    fleet.lose_answers = 1
+    wait = uploader.step()
+    assert 0 < wait <= 1.0 and uploader._spool.pending() == 3
+    clock.advance(wait)
+    until_idle(uploader)
+    assert [report["seq"] for report in fleet.reports()] == [1, 2, 3, 4]
+    assert fleet.batches[-1]["reports"] == fleet.batches[-2]["reports"]
+    assert uploader._spool.pending() == 0
+
+
+def test_what_the_backend_refuses_is_kept_apart_and_the_rest_goes_on(uploader: Uploader, fleet: FleetDouble) -> None:
+    fill(uploader, 2, "strange")
+    fleet.refuse["strange"] = "not understood"
+    until_idle(uploader)
+    assert [report["kind"] for report in fleet.reports()] == ["document"]
+    assert [(report.seq, reason) for report, reason in uploader._spool.kept_apart()] == [
+        (2, "not understood"),
+        (3, "not understood"),
+    ]
+    assert uploader._spool.pending() == 0
+
+
+def test_a_batch_that_is_too_large_is_halved(uploader: Uploader, fleet: FleetDouble) -> None:
+    fleet.too_large = 30
+    fill(uploader, 100)
+    until_idle(uploader)
+    assert [report["seq"] for report in fleet.reports()] == list(range(1, 102))
+    assert uploader._spool.kept_apart() == []
+
+
+def test_one_report_that_nothing_can_deliver_stands_aside(uploader: Uploader, fleet: FleetDouble) -> None:
+    until_idle(uploader)
+    fill(uploader, 2)
+    fleet.statuses = [(wire.REPORTS_PATH, 422)] * 2
+    until_idle(uploader)
+    assert [report.seq for report, _ in uploader._spool.kept_apart()] == [2]
+    assert [report["seq"] for report in fleet.reports()] == [1, 3]
+
+
+def test_a_backend_that_can_read_nothing_costs_no_report(
+    uploader: Uploader, fleet: FleetDouble, clock: SteppedClock
+) -> None:
+    until_idle(uploader)
+    fill(uploader, 1)
+    fleet.statuses = [(wire.REPORTS_PATH, 422)] * 2
+    assert uploader.step() > 0
+    assert uploader._spool.kept_apart() == []
+    clock.advance(2)
+    until_idle(uploader)
+    assert len(fleet.reports()) == 2
+
+
+def test_a_revoked_credential_is_replaced_and_the_document_sent_whole(
+    uploader: Uploader, fleet: FleetDouble, clock: SteppedClock
+) -> None:
+    until_idle(uploader)
+    clock.advance(600)
+    fleet.revoke()
+    wait = uploader.step()
+    assert 0 < wait <= 1.0
+    clock.advance(wait)
+    assert until_idle(uploader) == 15.0
+    assert len(fleet.enrolments) == 2
+
+
+def test_two_machines_with_one_id_do_not_hurry_to_revoke_each_other(uploader: Uploader, fleet: FleetDouble) -> None:
+    until_idle(uploader)
+    fill(uploader, 1)
+    fleet.revoke()
+    assert uploader.step() >= 30.0
+
+
+def test_without_a_join_token_a_refused_credential_is_tried_again(
+    uploader: Uploader, fleet: FleetDouble, clock: SteppedClock
+) -> None:
+    until_idle(uploader)
+    kept = dict(fleet.credentials)
+    uploader._enrolment._settings = load({"DRYDOCK_FLEET_URL": fleet.url})
+    clock.advance(600)
+    fleet.revoke()
+    clock.advance(uploader.step())
+    fleet.credentials.update(kept)
+    assert until_idle(uploader) == 15.0
+    assert len(fleet.enrolments) == 1
+
+
+def test_retry_after_is_honoured(uploader: Uploader, fleet: FleetDouble, clock: SteppedClock) -> None:
+    until_idle(uploader)
+    fill(uploader, 1)
+    fleet.statuses, fleet.retry_after = [(wire.REPORTS_PATH, 503)], "7"
+    assert 7.0 <= uploader.step() <= 8.0
+    fill(uploader, 1)
+    sent = len(fleet.batches)
+    clock.advance(6.9)
+    assert uploader.step() > 0 and len(fleet.batches) == sent, "a wake does not cut the wait short"
+
+
+def test_a_foreign_server_acknowledges_nothing(uploader: Uploader, fleet: FleetDouble) -> None:
+    until_idle(uploader)
+    fill(uploader, 1)
+    # 200 without the backend's time: a portal that answers everything, say.
+    fleet.statuses = [(wire.REPORTS_PATH, 200)]
+    assert uploader.step() > 0
+    assert uploader._spool.pending() == 1
+
+
+def test_a_state_folder_that_was_put_back_is_delivered_as_a_new_spool(uploader: Uploader, fleet: FleetDouble) -> None:
+    old = uploader._spool.id
+    # What an earlier run had delivered, and the older copy of the folder does not know.
+    fleet.acknowledged[old] = 500
+    until_idle(uploader)
+    assert uploader._spool.id != old and uploader._spool.pending() == 0
+    assert [report["seq"] for report in fleet.committed[uploader._spool.id].values()] == [1]
+
+
+@given(st.integers(0, 2**32), st.floats(0, 100))
+def test_waits_are_jittered_fully_and_grow_to_a_minute(seed: int, retry_after: float) -> None:
+    backoff = Backoff(Random(seed))
+    limits = [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert all(0 <= backoff.failed() <= limit for limit in limits)
+    assert retry_after <= backoff.failed(retry_after) <= retry_after + 60
+    backoff.succeeded()
+    assert backoff.failed() <= 1
+
+
+@given(st.integers(0, 2**32))
+def test_the_backend_is_asked_again_within_five_seconds_however_long_it_was_away(seed: int) -> None:
+    backoff = Backoff(Random(seed), most=BACKEND_SECONDS)
+    assert all(0 <= backoff.failed() <= limit for limit in [1, 2, 4, 5, 5, 5, 5, 5, 5, 5])
+
+
+def test_a_fleet_that_was_cut_at_once_spreads() -> None:
+    waits = sorted(max(Backoff(Random(seed)).failed() for _ in range(1)) for seed in range(1000))
+    assert waits[100] < 0.2 and waits[900] > 0.8
+
+
+@given(st.datetimes().map(lambda at: at.replace(tzinfo=Clock().now().tzinfo)))
+def test_times_survive_the_wire(at: object) -> None:
+    assert from_text(to_text(at)) == at  # type: ignore[arg-type]
+
+
+def test_the_backends_clock_is_carried_forward_by_monotonic_time(clock: SteppedClock) -> None:
+    server = ServerClock(clock)
+    assert server.offset() is None and server.now() == clock.now()
+    server.contact(clock.now() + timedelta(hours=1), clock.monotonic())
+    clock.wall -= timedelta(days=1)
+    clock.seconds += 10
+    assert server.offset() == pytest.approx(86400 + 3600 + 10)
+
+
+def test_plain_words_for_a_backend_that_is_not_there(clock: SteppedClock) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    fleet = BackendClient(url, tls=trust(""), clock=clock, server_clock=ServerClock(clock))
+    with pytest.raises(NoAnswer, match=r"^Connection refused$"):
+        fleet.orders("secret", wait=0, last_poll_at=None, held=[])
+    fleet.close()
+
+
+@pytest.mark.real_time
+@pytest.mark.flow
+def test_nothing_is_lost_while_the_backend_is_away(
+    tmp_path: Path, simulator: RunningSimulator, agents: Agents, fleet: FleetDouble
+) -> None:
+    port = free_port()
+    process = agents.run(DRYDOCK_FLEET_URL=f"http://127.0.0.1:{port}")
+    events = []
+    for _ in range(3):
+        events.append(simulator.events.create(set="web", type="Freeze", notice_seconds=600))
+        time.sleep(0.7)
+    process.kill()
+    with FleetDouble(port) as late:
+        agents.run(DRYDOCK_FLEET_URL=late.url)
+        eventually(lambda: late.documents() and len(late.documents()[-1]["Events"]) == 3)
+        seen = {event["EventId"] for document in late.documents() for event in document["Events"]}
+        assert seen == set(events)
+        reports = late.reports()
+        assert [report["seq"] for report in reports] == list(range(1, len(reports) + 1))
+
+
+@pytest.mark.real_time
+@pytest.mark.flow
+def test_a_cloned_disk_enrols_anew_with_a_new_spool(
+    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble
+) -> None:
+    first = agents.at_work("web-vm1")
+    eventually(lambda: fleet.reports(wire.INSTANCE))
+    first.stop()
+    agents.at_work("web-vm2")
+    eventually(lambda: len(fleet.reports(wire.INSTANCE)) == 2)
+    assert [enrolment["machine_id"] for enrolment in fleet.enrolments] == list(VM_IDS.values())
+    assert len(fleet.committed) == 2
+    assert len(list((agents.folder / "state").glob(f"spool-{VM_IDS['web-vm1']}-*.sqlite3"))) == 1
+    assert [report["data"]["resource_name"] for report in fleet.reports(wire.INSTANCE)] == ["web-vm1", "web-vm2"]
+
+
+@pytest.mark.real_time
+@pytest.mark.flow
+def test_a_backend_that_forgot_the_machine_gets_the_whole_document_again(agents: Agents, fleet: FleetDouble) -> None:
+    agents.at_work()
+    fleet.revoke()
+    with fleet.lock:
+        fleet.statuses.append(("/orders", 401))
+        fleet.waiting.append({"id": "bell", "machine_id": "x", "event_id": "y"})
+        fleet.lock.notify_all()
+    eventually(lambda: len(fleet.enrolments) == 2, seconds=60)
+    eventually(lambda: len(fleet.documents()) == 2)

@@ -1,0 +1,202 @@
+"""Signed orders: an agent that trusts a key starts nothing that this key did not sign."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure_simulator.child_process import RunningSimulator
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from drydock_agent import wire
+from drydock_agent.backend.client import order_to_text, read_orders
+from drydock_agent.backend.signatures import Keyring
+from drydock_agent.clock import Clock
+from drydock_agent.log_limiter import LogLimiter
+from drydock_agent.settings.load import ConfigError, load
+from drydock_agent.state_folder import StateFolder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.agent.agents import VM_IDS, Agents
+from tests.agent.fleet_double import FleetDouble, eventually
+
+NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+ORDER = wire.Order(
+    id="order-1", machine_id="m-1", event_id="E-1", issued_at=NOW, expires_at=NOW + timedelta(seconds=60), via="look"
+)
+
+
+class Key:
+    """A private key, as the backend would hold it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.private = Ed25519PrivateKey.generate()
+
+    @property
+    def public(self) -> wire.PublicKey:
+        raw = self.private.public_key().public_bytes_raw()
+        return wire.PublicKey(id=self.name, public_key=base64.b64encode(raw).decode())
+
+    def sign(self, text: bytes) -> str:
+        return base64.b64encode(self.private.sign(text)).decode()
+
+    def signed(self, order: wire.Order) -> wire.Order:
+        return replace(order, signatures=[wire.Signature(key=self.name, value=self.sign(wire.order_text(order)))])
+
+    def word(self, about: Key, *, retired: bool = False) -> wire.KeyWord:
+        word = wire.KeyWord(
+            id=about.name, public_key=about.public.public_key, retired=retired, by=self.name, signature=""
+        )
+        return replace(word, signature=self.sign(wire.key_text(word)))
+
+
+def ring(folder: Path, *keys: Key, mode: str = "auto") -> Keyring:
+    made = Keyring(state=StateFolder(folder, Clock()), mode=mode, limiter=LogLimiter(Clock()))
+    if keys:
+        made.enrolled([key.public for key in keys])
+    return made
+
+
+OURS, THEIRS = Key("ours"), Key("theirs")
+
+
+def test_a_signed_order_is_trusted_and_any_other_is_not(tmp_path: Path) -> None:
+    trust = ring(tmp_path, OURS)
+    assert trust.judge(OURS.signed(ORDER)) == ""
+    assert trust.judge(ORDER) == "unsigned"
+    assert trust.judge(THEIRS.signed(ORDER)) == "bad-signature"
+    posing = replace(THEIRS.signed(ORDER), signatures=[wire.Signature(key="ours", value=THEIRS.sign(b"x"))])
+    assert trust.judge(posing) == "bad-signature"
+    assert trust.judge(replace(ORDER, signatures=[wire.Signature(key="ours", value="no base64!")])) == "bad-signature"
+
+
+CHANGES: dict[str, Any] = {
+    "id": st.text(),
+    "machine_id": st.text(),
+    "event_id": st.text(),
+    "issued_at": st.datetimes(timezones=st.just(UTC)),
+    "expires_at": st.none() | st.datetimes(timezones=st.just(UTC)),
+}
+
+
+@given(st.sampled_from(sorted(CHANGES)).flatmap(lambda name: st.tuples(st.just(name), CHANGES[name])))
+def test_no_field_can_be_changed_behind_the_signature(change: tuple[str, Any]) -> None:
+    name, value = change
+    other = replace(OURS.signed(ORDER), **{name: value})
+    same = getattr(ORDER, name) == value
+    signature = other.signatures[0]
+    assert (wire.order_text(other) == wire.order_text(ORDER)) == same
+    assert (signature.value == OURS.sign(wire.order_text(other))) == same
+
+
+def test_the_way_that_an_order_took_is_not_signed_and_it_survives_the_wire_and_the_spool(tmp_path: Path) -> None:
+    trust = ring(tmp_path, OURS)
+    order = replace(OURS.signed(ORDER), via="celery")
+    [again], unreadable = read_orders([json.loads(order_to_text(order))])
+    assert (again, unreadable, trust.judge(again)) == (order, 0, "")
+
+
+def test_trusted_keys_survive_a_restart(tmp_path: Path) -> None:
+    ring(tmp_path, OURS)
+    again = ring(tmp_path)
+    assert again.trusted == ["ours"]
+    assert again.judge(THEIRS.signed(ORDER)) == "bad-signature"
+
+
+def test_a_new_key_counts_when_a_trusted_one_introduces_it(tmp_path: Path) -> None:
+    second, third = Key("second"), Key("third")
+    trust = ring(tmp_path, OURS)
+    trust.hear([OURS.word(second), second.word(third)])
+    assert trust.trusted == ["ours", "second", "third"]
+    assert trust.judge(third.signed(ORDER)) == ""
+    trust.hear([second.word(OURS, retired=True)])
+    assert trust.trusted == ["second", "third"]
+    assert trust.judge(OURS.signed(ORDER)) == "bad-signature"
+    assert ring(tmp_path).trusted == ["second", "third"]
+
+
+def test_nobody_introduces_or_retires_a_key_without_a_trusted_one(tmp_path: Path) -> None:
+    trust = ring(tmp_path, OURS)
+    forged = replace(THEIRS.word(THEIRS), by="ours")
+    trust.hear([THEIRS.word(THEIRS), forged, THEIRS.word(OURS, retired=True), replace(OURS.word(THEIRS), retired=True)])
+    assert trust.trusted == ["ours"]
+    trust.hear([OURS.word(OURS, retired=True)])
+    assert trust.trusted == ["ours"], "a key cannot retire itself: somebody has to follow it"
+
+
+def test_what_is_not_checked_says_so_and_always_takes_nothing_without_a_key(tmp_path: Path) -> None:
+    assert ring(tmp_path).judge(ORDER) == "", "enrolled before there were keys: it warns"
+    assert ring(tmp_path, mode="always").judge(OURS.signed(ORDER)) == "bad-signature"
+    never = ring(tmp_path, OURS, mode="never")
+    assert (never.trusted, never.judge(ORDER)) == (None, "")
+
+
+def test_the_setting_takes_three_words() -> None:
+    url = {"DRYDOCK_FLEET_URL": "https://drydock.example"}
+    assert load(url).signed_orders == "auto"
+    assert load(url | {"DRYDOCK_SIGNED_ORDERS": "Always"}).signed_orders == "always"
+    with pytest.raises(ConfigError, match="DRYDOCK_SIGNED_ORDERS must be one of auto, always, never"):
+        load(url | {"DRYDOCK_SIGNED_ORDERS": "sometimes"})
+
+
+@pytest.mark.real_time
+def test_an_attacker_on_the_way_makes_no_machine_start_anything(
+    agents: Agents, fleet: FleetDouble, simulator: RunningSimulator
+) -> None:
+    machine = VM_IDS["web-vm1"]
+    fleet.signing_keys = [{"id": OURS.name, "public_key": OURS.public.public_key}]
+    # The attacker also tries to make its own key known.
+    fleet.key_words = [{**_plain(THEIRS.word(THEIRS))}, {**_plain(replace(THEIRS.word(THEIRS), by="ours"))}]
+    agents.at_work("web-vm1")
+    event_id = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
+    other = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
+    eventually(lambda: any(len(document["Events"]) == 2 for document in fleet.documents()))
+
+    # Held until all are as they should be.
+    with fleet.lock:
+        fleet.order(machine, event_id, order_id="unsigned")
+        _sign(fleet.order(machine, event_id, order_id="forged"), THEIRS)
+        _sign(fleet.order(machine, event_id, order_id="posing"), THEIRS, name="ours")
+        bent = fleet.order(machine, event_id, order_id="bent")
+        _sign(bent, OURS)
+        bent["event_id"] = other
+        _sign(fleet.order(machine, event_id, order_id="late", seconds=-1), OURS)
+        _sign(fleet.order(VM_IDS["web-vm2"], event_id, order_id="another machine's"), OURS)
+
+    def posts() -> list[dict[str, Any]]:
+        return [entry for entry in simulator.log(method="POST") if event_id in entry["body"] or other in entry["body"]]
+
+    def reasons() -> dict[str, str]:
+        return {receipt["order_id"]: receipt["reason"] for receipt in fleet.receipts()}
+
+    eventually(lambda: len(reasons()) == 6)
+    assert reasons() == {
+        "unsigned": "unsigned",
+        "forged": "bad-signature",
+        "posing": "bad-signature",
+        "bent": "bad-signature",
+        "late": "expired",
+        "another machine's": "wrong-machine",
+    }
+    assert posts() == []
+
+    with fleet.lock:
+        _sign(fleet.order(machine, event_id, order_id="good"), OURS)
+    eventually(lambda: any(receipt["order_id"] == "good" for receipt in fleet.receipts()))
+    [post] = posts()
+    assert event_id in post["body"]
+
+
+def _plain(word: wire.KeyWord) -> dict[str, Any]:
+    return {name: getattr(word, name) for name in ("id", "public_key", "retired", "by", "signature")}
+
+
+def _sign(order: dict[str, Any], key: Key, *, name: str = "") -> None:
+    [read], _ = read_orders([order])
+    order["signatures"] = [{"key": name or key.name, "value": key.sign(wire.order_text(read))}]

@@ -1,0 +1,231 @@
+"""The rhythm of asking: never too fast for the others of the machine, and never broken by what comes back."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from azure_simulator.child_process import RunningSimulator
+from drydock_agent import wire
+from drydock_agent.clock import Clock
+from drydock_agent.machine import Identity, Instance
+from drydock_agent.metadata_service.client import Imds, NotNow
+from drydock_agent.metadata_service.rate_limit import MOST_A_SECOND, RateLimit
+from drydock_agent.metadata_service.scheduled_events import SWITCHED_OFF_SECONDS
+
+from tests.agent.agents import FLEET, VM_IDS, Agents, PartsFactory, SteppedClock
+from tests.agent.fleet_double import FleetDouble, eventually
+
+SILENT = [
+    "empty",
+    "garbage",
+    "cut-short",
+    "reset",
+    "status-404",
+    "status-410",
+    "status-429",
+    "status-500",
+    "status-503",
+]
+ODD = [
+    "raw-newline",
+    "wrong-weekday",
+    "no-not-before",
+    "iso-dates",
+    "numbers-as-text",
+    "fields-missing",
+    "fields-unknown",
+    "type-unknown",
+    "status-unknown",
+    "resource-type-unknown",
+    "resources-unknown",
+    "resources-none",
+]
+
+
+@contextmanager
+def dribbling() -> Iterator[str]:
+    """A service whose answer comes byte by byte and never ends."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        stop = threading.Event()
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                while not stop.wait(0.02):
+                    try:
+                        connection.sendall(b" ")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            stop.set()
+            thread.join(10)
+
+
+def test_no_second_sees_more_than_three_requests_of_this_process() -> None:
+    rate_limit, begun = RateLimit(Clock()), []
+    threads = [threading.Thread(target=lambda: (rate_limit.wait(), begun.append(time.monotonic()))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    begun.sort()
+    assert len(begun) == 8
+    # A thread notes its time late where others keep the processor busy; without the limit it would be no time at all.
+    assert all(later - first >= 0.7 for first, later in zip(begun, begun[MOST_A_SECOND:], strict=False))
+    assert begun[-1] - begun[0] < 6, "and no longer than needed"
+
+
+def test_a_request_that_is_alone_does_not_wait(clock: SteppedClock) -> None:
+    rate_limit, begun = RateLimit(clock), time.monotonic()
+    for _ in range(100):
+        rate_limit.wait()
+        clock.advance(1 / MOST_A_SECOND + 0.001)
+    # One wait of a third of a second each time would be half a minute.
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.real_time
+@pytest.mark.flow
+def test_a_burst_of_approvals_beside_the_polls_never_meets_the_limit(tmp_path: Path, fleet: FleetDouble) -> None:
+    with RunningSimulator(FLEET, most_a_second=5) as simulator, ExitStack() as stack:
+        agents = Agents(tmp_path, simulator, fleet)
+        stack.callback(agents.end)
+        events = [simulator.events.create(set="web", type="Freeze", resources=["web-vm1"]) for _ in range(7)]
+        agents.at_work()
+        eventually(lambda: any(len(document["Events"]) == 7 for document in fleet.documents()))
+        for number, event_id in enumerate(events):
+            fleet.order(VM_IDS["web-vm1"], event_id, order_id=f"order-{number}")
+        eventually(lambda: len(simulator.log(vm="web-vm1", method="POST")) == 7)
+        entries = simulator.log(vm="web-vm1")
+        assert {entry["status"] for entry in entries if entry["method"] == "POST"} == {200}
+        assert 429 not in {entry["status"] for entry in entries}
+        times = [datetime.fromisoformat(entry["time"]).timestamp() for entry in entries]
+        # As they arrive, which is not quite as they were sent.
+        assert all(later - first > 0.6 for first, later in zip(times, times[MOST_A_SECOND:], strict=False))
+
+
+@pytest.mark.real_time
+@pytest.mark.flow
+def test_a_poll_that_hangs_keeps_no_order_waiting(
+    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble
+) -> None:
+    event_id = simulator.events.create(set="web", type="Freeze", resources=["web-vm1"])
+    agents.at_work()
+    eventually(lambda: any(document["Events"] for document in fleet.documents()))
+    simulator.fault("web-vm1", "hang", count=1, method="GET")
+    eventually(lambda: simulator.log(vm="web-vm1", limit=1)[-1]["status"] is None)
+    begun = time.monotonic()
+    fleet.order(VM_IDS["web-vm1"], event_id)
+    [receipt] = eventually(fleet.receipts)
+    assert (receipt["azure_status"], time.monotonic() - begun < 3) == (200, True)
+    assert simulator.log(vm="web-vm1", method="GET", limit=1)[-1]["status"] is None, "the poll still hangs"
+
+
+def test_an_answer_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drydock_agent.metadata_service.client.WHOLE_SECONDS", 0.3)
+    monkeypatch.setattr("drydock_agent.metadata_service.client.READ_SECONDS", 0.2)
+    with dribbling() as url:
+        imds = Imds(url)
+        stop = threading.Event()
+
+        def watch() -> None:
+            while not stop.wait(0.1):
+                imds.cut_if_overdue()
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        begun = time.monotonic()
+        with pytest.raises(NotNow, match="does not answer"):
+            imds.scheduled_events()
+        assert 0.4 < time.monotonic() - begun < 5
+        stop.set()
+        watcher.join(10)
+        imds.close()
+
+
+@pytest.mark.parametrize("fault", SILENT)
+def test_whatever_comes_the_next_poll_follows_within_seconds(
+    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock, fault: str
+) -> None:
+    made = parts()
+    simulator.fault("web-vm1", fault, count=20)
+    for _ in range(20):
+        pause = made.poller.step()
+        assert 0 < pause <= 5
+        clock.advance(pause)
+    assert made.poller.last_poll_at is None
+    made.poller.step()
+    assert made.poller.last_poll_at == clock.now()
+
+
+def test_a_machine_that_slept_for_a_day_gives_the_service_time_to_begin_anew(
+    parts: PartsFactory, clock: SteppedClock, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drydock_agent.metadata_service.client.READ_SECONDS", 0.2)
+    made = parts()
+    made.poller.step()
+    clock.advance(1)
+    simulator.fault("web-vm1", "slow", count=2, delay_seconds=1)
+    made.poller.step()
+    assert made.poller.last_poll_at != clock.now(), "in the middle of the day a second is too long here"
+    clock.advance(SWITCHED_OFF_SECONDS + 1)
+    made.poller.step()
+    assert made.poller.last_poll_at == clock.now()
+
+
+@pytest.mark.parametrize("fault", ODD)
+def test_an_odd_document_is_forwarded_as_received_and_its_event_is_listed(
+    parts: PartsFactory, simulator: RunningSimulator, fault: str
+) -> None:
+    event_id = simulator.events.create(set="web", type="Freeze", resources=["web-vm1"])
+    simulator.fault("web-vm1", fault)
+    made = parts()
+    made.poller.step()
+    [document] = made.waiting(wire.DOCUMENT)
+    assert json.loads(document["body"], strict=False)["Events"][0]["EventId"] == event_id
+    assert made.poller.listed(event_id) == event_id
+    assert made.poller.last_poll_at is not None
+
+
+def test_an_incarnation_that_jumps_or_begins_anew_is_forwarded_as_it_is(
+    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock
+) -> None:
+    made = parts()
+    for fault in ("", "incarnation-jump", "incarnation-reset"):
+        if fault:
+            simulator.fault("web-vm1", fault)
+        made.poller.step()
+        clock.advance(1)
+    first, jumped, anew = [document["incarnation"] for document in made.waiting(wire.DOCUMENT)]
+    assert jumped == first + 3
+    assert anew == 1
+
+
+def test_the_instance_metadata_is_read_at_the_start_and_hourly(
+    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock
+) -> None:
+    made = parts()
+    imds = Imds(simulator.vm_url("web-vm1"))
+    identity = Identity("00000000-0000-4000-8000-000000000001", "imds")
+    instance = Instance(made.context, identity, imds=imds, reported=lambda: None, changed=lambda: None)
+    before = simulator.log(limit=1)[-1]["index"] if simulator.log(limit=1) else 0
+    for _ in range(4):
+        assert instance.step() > 0
+        clock.advance(1800)
+    looks = [entry for entry in simulator.log(since=before) if "/metadata/instance" in entry["path"]]
+    assert len(looks) == 2, "at 0:00 and at 1:00, not at 0:30 and 1:30"
+    imds.close()

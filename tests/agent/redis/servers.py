@@ -1,0 +1,166 @@
+"""A real server that stands in for a cache, and a path to it that can be told to go wrong."""
+
+from __future__ import annotations
+
+import random
+import select
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import redis
+
+from fleet.embedded.parent_death import bound
+from fleet.embedded.valkey import binary
+from tests.processes import free_port, wait_for
+
+CHANNEL = "AzureRedisEvents"
+
+
+class CacheServer:
+    """Valkey on a port of loopback. It may be stopped and started again on the same port."""
+
+    def __init__(self, folder: Path, **options: str) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._options = options
+        self._child: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        options: Mapping[str, str] = {"save": "", "appendonly": "no", "bind": "127.0.0.1", **self._options}
+        if "tls-port" not in options:
+            options = {"port": str(self.port), **options}
+        words = [
+            word for name, value in options.items() for word in (f"--{name}", *(value.split(" ") if value else [""]))
+        ]
+        with (self._folder / "cache.log").open("ab") as log:
+            self._child = subprocess.Popen(
+                bound([str(binary()), *words]),
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        wait_for(self._answers, seconds=20, what="the cache's server answers")
+
+    def stop(self) -> None:
+        if self._child is not None:
+            self._child.send_signal(signal.SIGKILL)
+            self._child.wait(10)
+            self._child = None
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(port=self.port, password=self._options.get("requirepass"))
+
+    def say(self, line: str | bytes) -> int:
+        """Publish one line; how many subscribers got it."""
+        with self.client() as client:
+            return int(client.publish(CHANNEL, line))
+
+    def kill_subscribers(self) -> int:
+        with self.client() as client:
+            return int(client.execute_command("CLIENT", "KILL", "TYPE", "pubsub"))
+
+    def listeners(self) -> int:
+        with self.client() as client:
+            return int(client.pubsub_numsub(CHANNEL)[0][1])
+
+    def _answers(self) -> bool:
+        with suppress(redis.ConnectionError), self.client() as client:
+            # An answer of any kind, also that a password is missing.
+            with suppress(redis.ResponseError, redis.AuthenticationError):
+                client.ping()
+            return True
+        return False
+
+
+class FaultyPath:
+    """A TCP path to a server: passes on, swallows, slices or delays; with `seed` it always does the same.
+
+    With `tls` its near end speaks TLS.
+    """
+
+    def __init__(self, port: int, *, seed: int = 1, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
+        self._target = port
+        self._random = random.Random(seed)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        self.swallows = False
+        # Passes on so many bytes to a client, and swallows from then on.
+        self.stops_after: int | None = None
+        self.slices = False
+        self.delay = 0.0
+        self._open = True
+        self._sockets: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+        self._threads: list[threading.Thread] = []
+
+    def close(self) -> None:
+        self._open = False
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join()
+        for thread in self._threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        while self._open:
+            try:
+                near, _ = self._listening.accept()
+            except OSError:
+                return
+            if self._tls is not None:
+                near.settimeout(5)
+                try:
+                    near = self._tls.wrap_socket(near, server_side=True)
+                except OSError:
+                    near.close()
+                    continue
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+            except OSError:
+                near.close()
+                continue
+            thread = threading.Thread(target=self._pass, args=(near, far))
+            thread.start()
+            self._threads.append(thread)
+
+    def _pass(self, near: socket.socket, far: socket.socket) -> None:
+        other = {near: far, far: near}
+        with near, far:
+            while self._open:
+                ready, _, _ = select.select([near, far], [], [], 0.05)
+                for one in ready:
+                    try:
+                        data = one.recv(65536)
+                        if not data:
+                            return
+                        self._send(other[one], data)
+                    except OSError:
+                        return
+
+    def _send(self, to: socket.socket, data: bytes) -> None:
+        # What is swallowed is acknowledged by the path and reaches nobody.
+        if self.stops_after is not None:
+            data = data[: self.stops_after]
+            self.swallows = True
+            self.stops_after = None
+        elif self.swallows:
+            return
+        time.sleep(self.delay)
+        while data:
+            size = self._random.randint(1, 7) if self.slices else len(data)
+            to.sendall(data[:size])
+            data = data[size:]
+            if self.slices:
+                time.sleep(self._random.uniform(0, 0.004))

@@ -1,0 +1,141 @@
+"""`DRYDOCK_REDIS_CACHES` and the tables of the TOML file; a wrong one is one clear sentence without the key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from drydock_agent.settings.caches import KEYS
+from drydock_agent.settings.load import ConfigError, Settings, load
+
+from tests.processes import ROOT
+
+FLEET = {"DRYDOCK_FLEET_URL": "https://drydock.example"}
+PAGE = (ROOT / "docs" / "redis.md").read_text(encoding="utf-8")
+
+
+def given(text: str) -> Settings:
+    return load({**FLEET, "DRYDOCK_REDIS_CACHES": text})
+
+
+def from_file(folder: Path, text: str) -> Settings:
+    file = folder / "agent.toml"
+    file.write_text(text, encoding="utf-8")
+    return load({**FLEET, "DRYDOCK_CONFIG": str(file)})
+
+
+def test_there_are_none_by_default() -> None:
+    assert load(FLEET).redis_caches == ()
+
+
+def test_a_host_name_is_enough_and_means_tls_on_6380() -> None:
+    (cache,) = given("Shop.redis.cache.windows.net").redis_caches
+    assert (cache.host, cache.port, cache.tls) == ("shop.redis.cache.windows.net", 6380, True)
+    assert (cache.username, cache.secret(), cache.tier, cache.divisor) == ("", "", "", 2)
+
+
+def test_an_address_carries_all_that_a_table_does() -> None:
+    first, second = given(
+        "rediss://me:a%2Fb%2B%3D@shop.redis.cache.windows.net:7000?tier=Premium&divisor=3&connect=10.0.0.4:6380,"
+        " rediss://stock.redis.cache.chinacloudapi.cn?entra=managed-identity"
+    ).redis_caches
+    assert (first.username, first.secret(), first.port, first.tier, first.divisor) == (
+        "me",
+        "a/b+=",
+        7000,
+        "premium",
+        3,
+    )
+    assert first.address == ("10.0.0.4", 6380)
+    assert (second.entra, second.address) == ("managed-identity", ("stock.redis.cache.chinacloudapi.cn", 6380))
+
+
+def test_tables_of_the_file_are_read(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("  secret\n")
+    settings = from_file(
+        tmp_path,
+        f'[[redis_caches]]\nhost = "a.redis.cache.windows.net"\npassword_file = "{key}"\ntier = "standard"\n'
+        '[[redis_caches]]\nhost = "b.redis.cache.windows.net"\nport = 6379\ntls = false\npassword = "p"\ndivisor = 4\n',
+    )
+    first, second = settings.redis_caches
+    assert (first.secret(), first.tier, first.tls) == ("secret", "standard", True)
+    assert (second.secret(), second.port, second.tls, second.divisor) == ("p", 6379, False, 4)
+
+
+def test_plain_is_for_loopback_or_where_it_is_stated() -> None:
+    for text in (
+        "redis://127.0.0.1",
+        "redis://[::1]:7000",
+        "redis://localhost",
+        "redis://shop.redis.cache.windows.net?connect=127.0.0.1:7000",
+        "redis://shop.redis.cache.windows.net?tls=false",
+        "shop.redis.cache.windows.net?connect=unix:/run/cache",
+    ):
+        (cache,) = given(text).redis_caches
+        assert not cache.tls
+    with pytest.raises(ConfigError, match=r"would send the key of shop\.example in the clear"):
+        given("redis://:secret@shop.example")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["a.westeurope.redis.azure.net", "A.westeurope.redisenterprise.cache.azure.net"],
+)
+def test_hosts_that_publish_nothing_are_known(host: str) -> None:
+    assert not given(host).redis_caches[0].publishes
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "a.redis.cache.windows.net",
+        "a.redis.cache.chinacloudapi.cn",
+        "a.redis.cache.usgovcloudapi.net",
+        "10.0.0.4",
+    ],
+)
+def test_other_hosts_are_listened_to(host: str) -> None:
+    assert given(host).redis_caches[0].publishes
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rediss://:hush@a.example/0", "is not rediss://HOST:PORT"),
+        ("rediss://:hu/sh@a.example", "cannot be read|is not rediss"),
+        ("http://:hush@a.example", "is not rediss://HOST:PORT"),
+        ("rediss://:hush@a.example:99999", "cannot be read"),
+        ("rediss://:hush@a.example?tier=gold", "the tier 'gold', which is none of basic, standard, premium"),
+        ("rediss://:hush@a.example?divisor=0", "the divisor '0'"),
+        ("rediss://:hush@a.example?colour=red", "has 'colour', which no cache has"),
+        ("rediss://:hush@a.example?password=hush", "has password in a query"),
+        ("rediss://:hush@a.example?entra=managed-identity", "more than one of password, password_file and entra"),
+        ("rediss://:hush@a.example?connect=nowhere", "is HOST:PORT or unix:PATH"),
+        ("rediss://:hush@a.example?tls=maybe", "tls=maybe; it is true or false"),
+        ("rediss://:hush@a.example?ca_file=/no/such", "is not a file"),
+        ("rediss://:hush@a.example rediss://A.example", "names a.example twice"),
+        ("rediss://:hush@", "needs the host name"),
+    ],
+)
+def test_a_wrong_cache_is_said_in_one_sentence_without_its_key(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as refused:
+        given(text)
+    assert str(refused.value).startswith("DRYDOCK_REDIS_CACHES ") and "hush" not in str(refused.value)
+
+
+def test_a_wrong_table_is_said_too(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs the host name"):
+        from_file(tmp_path, "[[redis_caches]]\nport = 6380\n")
+    with pytest.raises(ConfigError, match="must be addresses or tables"):
+        from_file(tmp_path, "redis_caches = 3\n")
+
+
+def test_no_key_is_in_what_settings_look_like() -> None:
+    assert "hush" not in repr(given("rediss://:hush@a.example"))
+
+
+def test_the_page_describes_every_key_and_no_other() -> None:
+    table = PAGE.split("## Configuring")[1].split("**Which caches.**")[0]
+    assert re.findall(r"^\| `([a-z_]+)` \|", table, re.MULTILINE) == list(KEYS)

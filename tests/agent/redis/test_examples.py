@@ -1,0 +1,225 @@
+"""The examples for `redis.d`, with a real cache, the lines of a real play, and a small application that obeys."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from azure_simulator.child_process import RunningSimulator
+from drydock_agent.hooks.folder import hooks_of
+from drydock_agent.spool.store import Spool
+
+from tests.agent.redis.conftest import cache_at
+from tests.agent.redis.hooked import Hooked
+from tests.agent.redis.servers import CacheServer
+from tests.processes import ROOT, wait_for
+from tests.simulator.asking import west_norway
+
+EXAMPLES = ROOT / "examples" / "hooks" / "redis"
+NAMES = ["circuit-breaker", "pause-writes", "refresh-topology", "replica-reads"]
+CACHE = "west.redis.cache.windows.net"
+
+Example = Callable[[str], Hooked]
+
+
+def test_each_use_has_an_example_a_test_and_a_description() -> None:
+    assert sorted(path.name for path in EXAMPLES.iterdir()) == NAMES
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in NAMES if f'example("{name}")' not in text] == []
+    described = re.findall(r"examples/hooks/redis/([a-z-]+)\)", (ROOT / "docs" / "redis.md").read_text("utf-8"))
+    assert sorted(described) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_file_is_a_hook_that_the_agent_runs(name: str) -> None:
+    files = sorted(path.name for path in (EXAMPLES / name).rglob("*") if path.is_file())
+    hooks = hooks_of(EXAMPLES / name, "redis")
+    assert [hook.name for hook in hooks] == files and not any(hook.refused for hook in hooks)
+
+
+@pytest.fixture
+def example(spool: Spool, server: CacheServer) -> Iterator[Example]:
+    with ExitStack() as stack:
+
+        def start(name: str) -> Hooked:
+            made = Hooked(spool, cache_at(server.port), EXAMPLES / name)
+            stack.callback(made.stop)
+            made.listening.until("subscribed")
+            return made
+
+        yield start
+
+
+@pytest.fixture
+def simulator(server: CacheServer) -> Iterator[RunningSimulator]:
+    with RunningSimulator(west_norway(), redis_url=f"redis://127.0.0.1:{server.port}/0") as simulator:
+        yield simulator
+
+
+def text_of(file: Path) -> str:
+    return file.read_text().strip() if file.exists() else ""
+
+
+def changes(file: Path, until: str, *, seconds: float = 20.0) -> list[str]:
+    """What a file came to hold, one after the other, up to `until`."""
+    seen: list[str] = []
+
+    def over() -> bool:
+        now = text_of(file)
+        if not seen or seen[-1] != now:
+            seen.append(now)
+        return now == until
+
+    wait_for(over, seconds=seconds, what=f"{file.name} holds {until!r} (it held {seen})")
+    return seen
+
+
+def say(server: CacheServer, kind: str, replica: bool = False, port: int = 15000) -> None:
+    server.say(f"NotificationType|{kind}|IsReplica|{replica}|IPAddress||SSLPort|{port}|NonSSLPort|{port - 2000}")
+
+
+@pytest.mark.real_time
+def test_the_breaker_routes_to_the_backup_store_over_a_whole_failover(
+    example: Example, simulator: RunningSimulator, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    route = tmp_path / "store"
+    monkeypatch.setenv("STORE_FILE", str(route))
+    example("circuit-breaker")
+    changes(route, "cache")
+    simulator.play(CACHE, "failover", 100.0)
+    asked = {"cache": 0, "backup": 0}
+
+    def ask() -> bool:
+        """The application: one request to the store that the file names."""
+        asked[text_of(route)] += 1
+        return asked["backup"] > 0
+
+    wait_for(ask, seconds=20, what="a request to the backup store")
+    assert asked["cache"] > 0, "announced is not begun"
+    changes(route, "cache")
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    ("kind", "replica", "store"),
+    [
+        ("NodeMaintenanceScheduled", False, "cache"),
+        ("NodeMaintenanceStarting", False, "backup"),
+        ("NodeMaintenanceStart", False, "backup"),
+        ("NodeMaintenanceStart", True, "cache"),
+    ],
+)
+def test_the_breaker_opens_for_a_primary_that_is_about_to_go(
+    example: Example,
+    server: CacheServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    replica: bool,
+    store: str,
+) -> None:
+    route = tmp_path / "store"
+    monkeypatch.setenv("STORE_FILE", str(route))
+    made = example("circuit-breaker")
+    changes(route, "cache")
+    say(server, kind, replica)
+    wait_for(lambda: made.hooks.outcomes["succeeded"] == 2, seconds=5, what="the hook ended")
+    assert text_of(route) == store
+    say(server, "NodeMaintenanceFailoverComplete", port=15001)
+    changes(route, "cache")
+
+
+@pytest.mark.real_time
+def test_replica_reads_go_to_the_primary_and_back_when_the_last_shard_is_done(
+    example: Example, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "read-from"
+    monkeypatch.setenv("READ_FROM_FILE", str(source))
+    monkeypatch.setenv("SHARDS_DIR", str(tmp_path / "shards"))
+    made = example("replica-reads")
+
+    def after(kind: str, *, port: int, replica: bool, count: int) -> str:
+        say(server, kind, replica, port)
+        wait_for(lambda: made.hooks.outcomes["succeeded"] == count, seconds=5, what="the hook ended")
+        return text_of(source)
+
+    assert after("NodeMaintenanceStart", port=15001, replica=True, count=2) == "primary"
+    assert after("NodeMaintenanceStart", port=15002, replica=False, count=3) == "primary"
+    assert after("NodeMaintenanceEnded", port=15001, replica=True, count=4) == "primary"
+    assert after("NodeMaintenanceFailoverComplete", port=15003, replica=False, count=5) == "primary"
+    assert after("NodeMaintenanceEnded", port=15002, replica=True, count=6) == "replica"
+
+
+@pytest.mark.real_time
+def test_writes_are_paused_until_it_is_safe(
+    example: Example, simulator: RunningSimulator, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = tmp_path / "pause"
+    monkeypatch.setenv("PAUSE_FILE", str(pause))
+    made = example("pause-writes")
+
+    def may_write() -> bool:
+        """The application: whether it writes now."""
+        return not pause.exists() or float(text_of(pause) or 0) < time.time()
+
+    assert may_write()
+    simulator.play(CACHE, "failover", 100.0)
+    wait_for(lambda: not may_write(), seconds=20, what="writes are paused")
+    wait_for(may_write, seconds=20, what="writes are safe")
+    assert made.hooks.outcomes["failed"] == 0
+
+
+@pytest.mark.real_time
+def test_a_pause_whose_end_was_missed_ends_by_itself(
+    example: Example, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = tmp_path / "pause"
+    monkeypatch.setenv("PAUSE_FILE", str(pause))
+    monkeypatch.setenv("PAUSE_MOST_SECONDS", "60")
+    example("pause-writes")
+    server.say("NotificationType|NodeMaintenanceStart")
+    wait_for(pause.exists, seconds=5, what="a pause, though nobody said that it is a primary")
+    assert 50 < float(text_of(pause)) - time.time() <= 61
+
+
+APPLICATION = """
+import pathlib, signal, sys
+asked = pathlib.Path(sys.argv[1])
+count = 0
+def refresh(*_):
+    global count
+    count += 1
+    asked.write_text(str(count))
+signal.signal(signal.SIGHUP, refresh)
+asked.write_text("0")
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.real_time
+def test_the_client_refreshes_its_topology(
+    example: Example, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, pid = tmp_path / "asked", tmp_path / "pid"
+    with subprocess.Popen([sys.executable, "-c", APPLICATION, str(asked)]) as application:
+        try:
+            wait_for(lambda: text_of(asked) == "0", seconds=10, what="the application")
+            pid.write_text(str(application.pid))
+            monkeypatch.setenv("PID_FILE", str(pid))
+            example("refresh-topology")
+            wait_for(lambda: text_of(asked) == "1", seconds=10, what="a look at the connection's return")
+            say(server, "NodeMaintenanceScheduled")
+            say(server, "NodeMaintenanceFailoverComplete", port=15001)
+            wait_for(lambda: text_of(asked) == "2", seconds=10, what="a look after the failover")
+            server.kill_subscribers()
+            wait_for(lambda: text_of(asked) == "3", seconds=10, what="a look after a gap")
+        finally:
+            application.send_signal(signal.SIGKILL)

@@ -1,0 +1,195 @@
+"""TLS with the cache's certificate, and tokens of the machine's identity in place of a key."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from drydock_agent import wire
+from drydock_agent.redis.errors import Lost, RefusedByCache
+from drydock_agent.redis.login import TokenClient
+from drydock_agent.settings.caches import Cache, caches_of
+
+from tests.agent.redis.conftest import HOST, QUICK, ListeningFactory, cache_at
+from tests.agent.redis.servers import CHANNEL, CacheServer, FaultyPath
+from tests.processes import wait_for
+
+IDENTITY = "7f4c1f0e-3a55-4d0f-9d53-4f6d7e0b8a11"
+
+
+def token_of(number: int) -> str:
+    """A token as it looks: three parts, of which the middle one names the identity."""
+    claims = base64.urlsafe_b64encode(json.dumps({"oid": IDENTITY, "n": number}).encode()).decode().rstrip("=")
+    return f"head.{claims}.sign"
+
+
+class MetadataService:
+    """Gives tokens: each time another one, good for `seconds`; or answers with `status`."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, list[str]]] = []
+        self.seconds = 3600.0
+        self.status = 200
+        self.body: bytes | None = None
+        double = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = double.answer(self.path, self.headers.get("Metadata"))
+                self.send_response(double.status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def answer(self, path: str, metadata: str | None) -> bytes:
+        assert metadata == "true" and urlsplit(path).path == "/metadata/identity/oauth2/token"
+        self.asked.append(parse_qs(urlsplit(path).query))
+        content = {"access_token": token_of(len(self.asked)), "expires_on": str(int(time.time() + self.seconds))}
+        return self.body if self.body is not None else json.dumps(content).encode()
+
+
+@pytest.fixture
+def metadata() -> Iterator[MetadataService]:
+    service = MetadataService()
+    thread = threading.Thread(target=service.server.serve_forever, args=(0.02,))
+    thread.start()
+    yield service
+    service.server.shutdown()
+    service.server.server_close()
+    thread.join()
+
+
+def with_identity(port: int, entra: str = "managed-identity") -> Cache:
+    return replace(cache_at(port), entra=entra)
+
+
+@pytest.mark.real_time
+def test_a_token_is_the_password_and_its_identity_the_user(
+    metadata: MetadataService, server: CacheServer, listening: ListeningFactory
+) -> None:
+    with server.client() as client:
+        client.execute_command(
+            "ACL", "SETUSER", IDENTITY, "on", f">{token_of(1)}", f"&{CHANNEL}", "+subscribe", "+ping"
+        )
+    one = listening(with_identity(server.port), tokens=TokenClient(metadata.url))
+    one.until("subscribed")
+    assert metadata.asked == [{"api-version": ["2018-02-01"], "resource": ["https://redis.azure.com"]}]
+
+
+@pytest.mark.real_time
+def test_the_connection_is_renewed_with_a_new_token_before_the_old_one_ends(
+    metadata: MetadataService, server: CacheServer, listening: ListeningFactory
+) -> None:
+    metadata.seconds = 2.5
+    with server.client() as client:
+        passwords = [f">{token_of(number)}" for number in range(1, 30)]
+        client.execute_command("ACL", "SETUSER", IDENTITY, "on", *passwords, "allchannels", "+@all")
+        one = listening(with_identity(server.port), tokens=TokenClient(metadata.url))
+        one.until("subscribed")
+        wait_for(lambda: len(metadata.asked) >= 3 or None, seconds=10, what="a third token")
+        for number in range(20):
+            client.publish(CHANNEL, f"line {number}")
+    assert one.heard(20) == [f"line {number}" for number in range(20)]
+    assert one.states() == ["subscribed"]
+
+
+def test_one_of_several_identities_is_asked_for_by_its_client_id(metadata: MetadataService) -> None:
+    token = TokenClient(metadata.url).fetch(with_identity(1, "a-client-id"))
+    assert metadata.asked[0]["client_id"] == ["a-client-id"]
+    assert (token.username, 3500 < token.seconds <= 3600) == (IDENTITY, True)
+    assert token.secret not in repr(token)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, b'{"error":"invalid_request","error_description":"Identity not found"}', RefusedByCache),
+        (429, b"", Lost),
+        (500, b"", Lost),
+        (200, b"", Lost),
+        (200, b"[]", Lost),
+        (200, b'{"access_token": 3}', Lost),
+    ],
+)
+def test_no_token_is_a_reason(metadata: MetadataService, status: int, body: bytes, kind: type[Lost]) -> None:
+    metadata.status, metadata.body = status, body
+    with pytest.raises(kind) as error:
+        TokenClient(metadata.url).fetch(with_identity(1))
+    assert type(error.value) is kind
+
+
+def test_a_token_that_says_little_will_do(metadata: MetadataService) -> None:
+    metadata.body = b'{"access_token": "opaque"}'
+    token = TokenClient(metadata.url).fetch(with_identity(1))
+    assert (token.username, token.secret, token.seconds) == ("", "opaque", 3600.0)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
+    """A certificate for the cache's name, and what a server needs to show it."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", key, "-out", cert,
+         "-subj", f"/CN={HOST}", "-addext", f"subjectAltName=DNS:{HOST}"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return cert, context
+
+
+@pytest.fixture
+def tls_port(server: CacheServer, certificate: tuple[Path, ssl.SSLContext]) -> Iterator[int]:
+    path = FaultyPath(server.port, tls=certificate[1])
+    yield path.port
+    path.close()
+
+
+@pytest.mark.real_time
+def test_over_tls_the_cache_is_heard_wherever_it_is_reached(
+    server: CacheServer, tls_port: int, certificate: tuple[Path, ssl.SSLContext], listening: ListeningFactory
+) -> None:
+    (cache,) = caches_of(f"rediss://{HOST}?connect=127.0.0.1:{tls_port}&ca_file={certificate[0]}")
+    one = listening(cache)
+    one.until("subscribed")
+    server.say("NotificationType|NodeMaintenanceStart")
+    assert one.heard(1) == ["NotificationType|NodeMaintenanceStart"]
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_certificate_of_another_name_or_of_nobody_is_not_taken(
+    tls_port: int, certificate: tuple[Path, ssl.SSLContext], listening: ListeningFactory, trusted: bool
+) -> None:
+    # Trusted but another's, or the right name from nobody who is trusted.
+    text = f"rediss://another.example?ca_file={certificate[0]}&" if trusted else f"rediss://{HOST}?"
+    (cache,) = caches_of(f"{text}connect=127.0.0.1:{tls_port}")
+    one = listening(cache, rhythm=QUICK)
+    one.until("lost")
+    assert "certificate verify failed" in one.reports(wire.COVERAGE)[0]["reason"].lower()
+
+
+@pytest.mark.real_time
+def test_a_cache_that_speaks_no_tls_is_not_listened_to_in_the_clear(
+    server: CacheServer, listening: ListeningFactory
+) -> None:
+    (cache,) = caches_of(f"rediss://:key@{HOST}?connect=127.0.0.1:{server.port}")
+    listening(cache).until("lost")
+    assert server.listeners() == 0

@@ -1,0 +1,252 @@
+"""`run`, `check` and `once` as processes: stopping, exit statuses and plain words."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from azure_simulator.child_process import RunningSimulator
+from drydock_agent import wire
+from drydock_agent.clock import Clock
+from drydock_agent.log_limiter import LogLimiter
+from drydock_agent.machine import Identity, Instance, UnknownMachine, resolve
+from drydock_agent.metadata_service.client import Imds
+from drydock_agent.settings.load import load
+from drydock_agent.state_folder import Credential, StateFolder
+
+from tests.agent.agents import VM_IDS, Agents, PartsFactory, SteppedClock
+from tests.agent.fleet_double import FleetDouble, eventually
+from tests.processes import free_port
+
+pytestmark = pytest.mark.flow
+
+
+def stopped_after(process: subprocess.Popen[bytes], number: int) -> float:
+    begun = time.monotonic()
+    process.send_signal(number)
+    assert process.wait(10) == 0
+    return time.monotonic() - begun
+
+
+def handled(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    raise AssertionError("no SigCgt")
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_in_under_a_second_while_a_call_is_held(agents: Agents, number: int) -> None:
+    process = agents.at_work()
+    assert stopped_after(process.child, number) < 1.0
+    assert sorted(path.name for path in (agents.folder / "state").iterdir()) == ["credential.json", "spool.sqlite3"]
+    assert "Traceback" not in process.said() and "WARNING" not in process.said()
+
+
+@pytest.mark.real_time
+def test_it_stops_in_under_a_second_while_the_metadata_service_hangs(
+    agents: Agents, simulator: RunningSimulator
+) -> None:
+    process = agents.at_work()
+    before = len(simulator.log(vm="web-vm1"))
+    simulator.fault("web-vm1", "hang", count=10, delay_seconds=20)
+    eventually(lambda: len(simulator.log(vm="web-vm1")) >= before)
+    time.sleep(1.0)
+    assert stopped_after(process.child, signal.SIGTERM) < 1.0
+
+
+@pytest.mark.real_time
+def test_it_stops_in_under_a_second_while_it_asks_who_it_is(agents: Agents, simulator: RunningSimulator) -> None:
+    simulator.fault("web-vm1", "hang", count=10, delay_seconds=20)
+    process = agents.run()
+    # Where others keep the processor busy it is not soon that it has begun.
+    eventually(lambda: handled(process.child.pid, signal.SIGTERM))
+    time.sleep(1.0)
+    assert stopped_after(process.child, signal.SIGTERM) < 1.0
+
+
+@pytest.mark.real_time
+def test_a_held_call_does_not_stop_the_polls_nor_a_hanging_poll_the_calls(
+    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble
+) -> None:
+    agents.at_work()
+    looks = len(fleet.looks)
+    event_id = simulator.events.create(set="web", type="Freeze", notice_seconds=600)
+    eventually(lambda: any(document["Events"] for document in fleet.documents()), seconds=3)
+    assert len(fleet.looks) == looks, "the call for orders was held all the while"
+    simulator.fault("web-vm1", "hang", count=1, delay_seconds=8, method="GET")
+    time.sleep(1.0)
+    fleet.order(VM_IDS["web-vm1"], event_id)
+    [receipt] = eventually(fleet.receipts, seconds=3)
+    assert receipt["azure_status"] == 200
+
+
+@pytest.mark.real_time
+def test_a_second_agent_on_the_same_state_folder_is_told_so(agents: Agents) -> None:
+    agents.at_work()
+    ended = agents.command("once")
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == f"Another agent uses the state folder {agents.folder / 'state'}."
+
+
+def test_once_polls_delivers_looks_and_ends(agents: Agents, simulator: RunningSimulator, fleet: FleetDouble) -> None:
+    event_id = simulator.events.create(set="web", type="Freeze", notice_seconds=600)
+    fleet.order(VM_IDS["web-vm1"], event_id)
+    ended = agents.command("once")
+    assert ended.returncode == 0, ended.stderr
+    assert [event["EventId"] for event in fleet.documents()[0]["Events"]] == [event_id]
+    assert [receipt["azure_status"] for receipt in fleet.receipts()] == [200]
+
+
+def test_once_says_what_went_wrong(agents: Agents, simulator: RunningSimulator) -> None:
+    simulator.fault("web-vm1", "empty", count=2, method="GET")
+    ended = agents.command("once", DRYDOCK_FLEET_URL=f"http://127.0.0.1:{free_port()}", DRYDOCK_MACHINE_ID="m")
+    assert ended.returncode == 1
+    assert "The metadata service gave no document." in ended.stderr
+
+
+def test_once_does_not_guess_who_it_is(agents: Agents) -> None:
+    ended = agents.command("once", DRYDOCK_IMDS_URL=f"http://127.0.0.1:{free_port()}")
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == (
+        "Who this machine is cannot be said: the metadata service gave no answer and DRYDOCK_MACHINE_ID is not set."
+    )
+
+
+def test_check_says_what_it_can_reach(agents: Agents, fleet: FleetDouble) -> None:
+    before = agents.command("check")
+    assert before.returncode == 0, before.stdout + before.stderr
+    assert "does not know this machine yet; `run` will enrol with the join token." in before.stdout
+    agents.command("once")
+    after = agents.command("check")
+    assert after.returncode == 0
+    assert f"This is machine {VM_IDS['web-vm1']} (web-vm1)." in after.stdout
+    assert "takes this machine's credential" in after.stdout and "This machine's clock is 0.0 s" in after.stdout
+    assert len(fleet.enrolments) == 1, "check itself enrols nobody"
+
+
+def test_check_says_what_it_cannot_reach(agents: Agents, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    ended = agents.command(
+        "check",
+        DRYDOCK_FLEET_URL=nowhere,
+        DRYDOCK_IMDS_URL=nowhere,
+        DRYDOCK_STATE_DIR=str(tmp_path / "file" / "state"),
+    )
+    assert ended.returncode == 1
+    lines = ended.stdout.splitlines()
+    assert [line.startswith("BAD ") for line in lines] == [True] * 4
+    assert any(f"The backend {nowhere} cannot be reached: Connection refused." in line for line in lines)
+
+
+@pytest.mark.parametrize("arguments", [[], ["walk"], ["run", "fast"]])
+def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
+    ended = subprocess.run([sys.executable, "-m", "drydock_agent", *arguments], capture_output=True, check=False)
+    assert ended.returncode == 2 and ended.stderr.startswith(b"usage:")
+
+
+def test_wrong_settings_end_with_2_and_one_sentence(agents: Agents) -> None:
+    ended = agents.command("run", DRYDOCK_POLL_SECONDS="often")
+    assert ended.returncode == 2
+    assert ended.stderr == "DRYDOCK_POLL_SECONDS must be a number of seconds, not 'often'.\n"
+
+
+def who(tmp_path: Path, clock: Clock, imds_url: str, **variables: str) -> tuple[str, str]:
+    settings = load({"DRYDOCK_FLEET_URL": "https://drydock.example", **variables})
+    state = StateFolder(tmp_path, clock)
+    imds = Imds(imds_url)
+    try:
+        found = resolve(
+            settings, imds, state, clock, LogLimiter(clock), lambda _: None, answer_timeout=0, for_ever=False
+        )
+    finally:
+        imds.close()
+    return found.machine_id, found.source
+
+
+def test_a_machine_is_its_vm_id_whatever_is_configured(
+    tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock
+) -> None:
+    url = simulator.vm_url("web-vm1")
+    assert who(tmp_path, clock, url, DRYDOCK_MACHINE_ID="mine") == (VM_IDS["web-vm1"], "imds")
+
+
+def test_without_a_vm_id_a_machine_is_what_is_configured_else_what_its_folder_says(
+    tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock
+) -> None:
+    url = simulator.vm_url("nobody")
+    assert who(tmp_path, clock, url, DRYDOCK_MACHINE_ID="mine") == ("mine", "config")
+    made = who(tmp_path, clock, url)
+    assert made == who(tmp_path, clock, url) and made[1] == "file"
+
+
+def test_without_any_answer_a_machine_goes_by_what_it_remembers_and_does_not_guess(
+    tmp_path: Path, clock: SteppedClock
+) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(UnknownMachine):
+        who(tmp_path, clock, nowhere)
+    StateFolder(tmp_path, clock).keep_credential(Credential(VM_IDS["web-vm2"], "imds", "secret"))
+    assert who(tmp_path, clock, nowhere) == (VM_IDS["web-vm2"], "imds")
+
+
+def test_a_machine_that_became_another_one_says_so(parts: PartsFactory, simulator: RunningSimulator) -> None:
+    made, changed, reported = parts(), threading.Event(), threading.Event()
+    imds = Imds(simulator.vm_url("web-vm2"))
+
+    def look(machine_id: str) -> float:
+        instance = Instance(
+            replace(made.context, machine_id=machine_id),
+            Identity(machine_id, "imds"),
+            imds=imds,
+            reported=reported.set,
+            changed=changed.set,
+        )
+        return instance.step()
+
+    assert look(VM_IDS["web-vm2"]) == 3600.0
+    assert reported.is_set() and not changed.is_set()
+    reported.clear()
+    look(VM_IDS["web-vm2"])
+    assert not reported.is_set(), "unchanged, so not reported again"
+    look(VM_IDS["web-vm1"])
+    assert changed.is_set() and len(made.waiting(wire.INSTANCE)) == 1
+    imds.close()
+
+
+@pytest.mark.real_time
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here to make a certificate with")
+def test_the_backends_certificate_is_checked(agents: Agents, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        + ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with FleetDouble(tls=context) as fleet:
+        url = f"https://localhost:{fleet.port}"
+        unknown = agents.command("once", DRYDOCK_FLEET_URL=url)
+        assert unknown.returncode == 1 and "certificate verify failed" in unknown.stderr
+        assert fleet.enrolments == []
+        trusted = agents.command("once", DRYDOCK_FLEET_URL=url, DRYDOCK_CA_FILE=str(certificate))
+        assert trusted.returncode == 0, trusted.stderr
+        agents.fleet = fleet
+        process = agents.at_work(DRYDOCK_FLEET_URL=url, DRYDOCK_CA_FILE=str(certificate))
+        assert stopped_after(process.child, signal.SIGTERM) < 1.0
+    ended = agents.command("once", DRYDOCK_CA_FILE=str(key))
+    assert ended.returncode == 2
+    assert ended.stderr == f"DRYDOCK_CA_FILE names {key}, which holds no certificates.\n"

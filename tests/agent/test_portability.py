@@ -1,0 +1,81 @@
+"""The agent runs on Windows too, needs nothing but `requests`, and stays small."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import drydock_agent
+import pytest
+
+FOLDER = Path(drydock_agent.__file__).parent
+FILES = sorted(FOLDER.rglob("*.py"))
+# The one file of each extra that imports what the extra brings.
+EXTRAS = {"redis/subscription.py": {"redis"}, "backend/ed25519.py": {"cryptography"}}
+
+POSIX_ONLY = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+# Attributes of modules that exist on some systems only.
+POSIX_NAMES = {
+    "os": {"fork", "geteuid", "getpgid", "getuid", "kill", "killpg", "mkfifo", "setsid", "uname", "fchmod", "chown"},
+    "signal": {"SIGHUP", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGCHLD", "pthread_sigmask", "set_wakeup_fd"},
+    "socket": {"AF_UNIX", "SO_REUSEPORT"},
+    "time": {"tzset", "clock_gettime"},
+}
+
+
+def name(path: Path) -> str:
+    return path.relative_to(FOLDER).as_posix()
+
+
+def imported(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+    return found - {"drydock_agent"}
+
+
+def test_there_are_files_to_look_at() -> None:
+    assert {"__main__.py", "loop.py", "spool/store.py", "wire.py"} <= {name(path) for path in FILES}
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_nothing_posix_only_is_imported_or_used(path: Path) -> None:
+    assert imported(path) & POSIX_ONLY == set()
+    used = {
+        f"{node.value.id}.{node.attr}"
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.attr in POSIX_NAMES.get(node.value.id, ())
+    }
+    assert used == set()
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_only_requests_and_what_it_brings_is_needed(path: Path) -> None:
+    extra = EXTRAS.get(name(path), set())
+    assert imported(path) - set(sys.stdlib_module_names) <= {"requests", "urllib3"} | extra
+
+
+def test_nothing_large_is_imported() -> None:
+    program = "import sys, drydock_agent.__main__; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    large = {
+        "asyncio",
+        "charset_normalizer",
+        "chardet",
+        "concurrent.futures",
+        "ctypes",
+        "multiprocessing",
+        "redis",
+        "subprocess",
+    }
+    assert large & set(loaded) == set()
+    assert "django" not in loaded
+    # Before a cache is configured only the setting is read.
+    assert [name for name in loaded if "redis" in name] == []

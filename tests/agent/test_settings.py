@@ -1,0 +1,127 @@
+"""Settings: environment, then the TOML file, then the default; a wrong one is one clear sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from drydock_agent.settings.load import SPEC, ConfigError, default_hooks_dir, default_state_dir, load
+from drydock_agent.settings.loopback import is_loopback
+
+FLEET = {"DRYDOCK_FLEET_URL": "https://drydock.example"}
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "agent.md"
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    settings = load(FLEET)
+    assert settings.imds_url == "http://169.254.169.254"
+    assert (settings.poll_seconds, settings.reminder_seconds) == (1.0, 300.0)
+    assert settings.log_level == "info"
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text('fleet_url = "https://file.example/"\npoll_seconds = 5\nmachine_id = "m"\n', encoding="utf-8")
+    settings = load({"DRYDOCK_CONFIG": str(file), "DRYDOCK_POLL_SECONDS": "2", "DRYDOCK_MACHINE_ID": ""})
+    assert (settings.fleet_url, settings.poll_seconds, settings.machine_id) == ("https://file.example", 2.0, "m")
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"DRYDOCK_FLEET_URL": ""}, "DRYDOCK_FLEET_URL is not set: it is the address of the Drydock backend."),
+        (
+            {"DRYDOCK_FLEET_URL": "http://drydock.example"},
+            "DRYDOCK_FLEET_URL must begin with https:// because plain HTTP is refused beyond loopback "
+            "(http://drydock.example).",
+        ),
+        (
+            {"DRYDOCK_FLEET_URL": "drydock.example"},
+            "DRYDOCK_FLEET_URL must be an http or https address, not 'drydock.example'.",
+        ),
+        (
+            {"DRYDOCK_FLEET_URL": "https://drydock.example:99999"},
+            "DRYDOCK_FLEET_URL is not an address: Port out of range 0-65535.",
+        ),
+        ({"DRYDOCK_IMDS_URL": "http://u:p@h"}, "DRYDOCK_IMDS_URL must not carry a user, a query or a fragment."),
+        ({"DRYDOCK_POLL_SECONDS": "0.1"}, "DRYDOCK_POLL_SECONDS must be between 0.5 and 60 seconds, not 0.1."),
+        ({"DRYDOCK_POLL_SECONDS": "nan"}, "DRYDOCK_POLL_SECONDS must be between 0.5 and 60 seconds, not nan."),
+        (
+            {"DRYDOCK_HOOK_TIMEOUT_SECONDS": "0"},
+            "DRYDOCK_HOOK_TIMEOUT_SECONDS must be between 1 and 86400 seconds, not 0.",
+        ),
+        ({"DRYDOCK_REMINDER_SECONDS": "x"}, "DRYDOCK_REMINDER_SECONDS must be a number of seconds, not 'x'."),
+        (
+            {"DRYDOCK_AVAILABILITY_SET": "rack:web"},
+            "DRYDOCK_AVAILABILITY_SET must be a name or KIND:NAME with KIND one of availability_set, scale_set, "
+            "cloud_service, standalone, not 'rack:web'.",
+        ),
+        ({"DRYDOCK_LOG_LEVEL": "loud"}, "DRYDOCK_LOG_LEVEL must be one of debug, info, warning, error, not 'loud'."),
+        ({"DRYDOCK_JOIN_TOKEN": "a\nb"}, "DRYDOCK_JOIN_TOKEN must not contain control characters."),
+        ({"DRYDOCK_CA_FILE": "/no/such/file"}, "DRYDOCK_CA_FILE names /no/such/file, which is not a file."),
+        ({"DRYDOCK_MACHINE_ID": "x" * 129}, "DRYDOCK_MACHINE_ID must have at most 128 characters."),
+        (
+            {"DRYDOCK_CONFIG": "/no/such/file"},
+            "DRYDOCK_CONFIG names /no/such/file, which cannot be read: No such file or directory.",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(variables: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load({**FLEET, **variables})
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("poll_secs = 1", r"has the unknown setting 'poll_secs'\.$"),
+        ("fleet_url = ", r"which is not valid TOML: .+\.$"),
+        ("fleet_url = 7", r"^DRYDOCK_FLEET_URL must be text, not 7\.$"),
+        ("poll_seconds = true", r"^DRYDOCK_POLL_SECONDS must be a number of seconds, not True\.$"),
+    ],
+)
+def test_a_wrong_file_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=sentence):
+        load({"DRYDOCK_CONFIG": str(file)})
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1"])
+def test_plain_http_is_allowed_to_loopback(host: str) -> None:
+    assert is_loopback(host)
+    assert load({"DRYDOCK_FLEET_URL": f"http://{f'[{host}]' if ':' in host else host}:8000"})
+
+
+@pytest.mark.parametrize("host", ["drydock.example", "10.0.0.1", "localhost.example", "127.0.0.1.example", ""])
+def test_other_hosts_are_not_loopback(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_a_machine_id_that_is_a_uuid_is_written_in_lower_case() -> None:
+    settings = load({**FLEET, "DRYDOCK_MACHINE_ID": "{5AE706DF-54E6-5D67-960F-2D30303BC837}"})
+    assert settings.machine_id == "5ae706df-54e6-5d67-960f-2d30303bc837"
+
+
+def test_every_system_has_its_state_folder() -> None:
+    assert default_state_dir({}, "linux") == "/var/lib/drydock-agent"
+    assert default_state_dir({"PROGRAMDATA": r"D:\Data"}, "win32") == r"D:\Data\Drydock\Agent"
+    assert default_state_dir({}, "darwin").startswith("/Library")
+
+
+def test_every_system_has_its_hooks_folder_apart_from_what_the_agent_writes() -> None:
+    for platform in ("linux", "win32", "darwin"):
+        state, hooks = default_state_dir({}, platform), default_hooks_dir({}, platform)
+        assert not hooks.startswith(state)
+    assert load({**FLEET, "DRYDOCK_HOOKS_DIR": "/srv/hooks"}).hooks_dir == Path("/srv/hooks")
+    assert load(FLEET).hook_timeout_seconds == 300
+
+
+def test_the_documentation_lists_every_setting_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| `(DRYDOCK_\w+)` \| ([^|]*) \|", DOCS.read_text("utf-8"), re.MULTILINE))
+    assert set(rows) == {f"DRYDOCK_{name.upper()}" for name in SPEC} | {"DRYDOCK_CONFIG"}
+    for name, (default, _) in SPEC.items():
+        if isinstance(default, str):
+            assert rows[f"DRYDOCK_{name.upper()}"].strip() == (f"`{default}`" if default else "none"), name

@@ -1,0 +1,212 @@
+"""What the spool promises: numbers, order, and that nothing written is ever lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from drydock_agent.clock import Clock
+from drydock_agent.spool.store import Spool, SpoolBusy, SpoolError
+from drydock_agent.spool.store import tables as spool_tables
+from drydock_agent.state_folder import Credential, StateError, StateFolder
+
+AT = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+
+# Writes for as long as it lives, and says each number only when `add` has returned.
+WRITER = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from drydock_agent.spool.store import Spool
+spool = Spool(Path(sys.argv[1]))
+while True:
+    print(spool.add("document", datetime.now(UTC), {"body": "x" * 500}), flush=True)
+"""
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    spool = Spool(tmp_path / "spool.sqlite3")
+    yield spool
+    spool.close()
+
+
+def add(spool: Spool, count: int) -> list[int]:
+    return [spool.add("document", AT, {"number": number}) for number in range(count)]
+
+
+def waiting(spool: Spool) -> list[int]:
+    return [report.seq for report in spool.batch(1000, 1 << 30)]
+
+
+def test_numbers_begin_at_one_and_are_never_used_twice(tmp_path: Path, spool: Spool) -> None:
+    assert add(spool, 3) == [1, 2, 3]
+    assert spool.acknowledge(0, {}) and waiting(spool) == [1, 2, 3]
+    assert spool.acknowledge(3, {}) and waiting(spool) == []
+    spool.close()
+    again = Spool(tmp_path / "spool.sqlite3")
+    assert add(again, 2) == [4, 5]
+    again.close()
+
+
+def test_an_acknowledgement_deletes_everything_up_to_it(spool: Spool) -> None:
+    add(spool, 5)
+    waiting(spool)
+    assert spool.acknowledge(3, {})
+    assert waiting(spool) == [4, 5]
+    assert spool.acknowledge(1, {}), "an old acknowledgement changes nothing"
+    assert waiting(spool) == [4, 5]
+    assert spool.acknowledged == 3
+
+
+def test_refused_reports_are_kept_apart_with_their_reason(spool: Spool) -> None:
+    add(spool, 3)
+    waiting(spool)
+    spool.acknowledge(3, {2: "too deep"})
+    assert waiting(spool) == []
+    [(report, reason)] = spool.kept_apart()
+    assert (report.seq, json.loads(report.data), reason) == (2, {"number": 1}, "too deep")
+
+
+def test_what_is_kept_apart_is_bounded(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_tables, "KEPT_APART", 5)
+    for seq in add(spool, 8):
+        spool.keep_apart(seq, "no")
+    assert [report.seq for report, _ in spool.kept_apart()] == [4, 5, 6, 7, 8]
+
+
+def test_a_batch_is_bounded_by_number_and_bytes_but_never_empty(spool: Spool) -> None:
+    for size in (10, 5000, 10, 10):
+        spool.add("document", AT, {"body": "x" * size})
+    assert [report.seq for report in spool.batch(2, 1 << 20)] == [1, 2]
+    assert [report.seq for report in spool.batch(10, 1000)] == [1]
+    spool.acknowledge(1, {})
+    assert [report.seq for report in spool.batch(10, 1000)] == [2]
+
+
+@pytest.mark.fault
+def test_what_was_written_survives_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "spool.sqlite3"
+    said: list[int] = []
+    for _ in range(3):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+        assert writer.stdout is not None
+        said += [int(writer.stdout.readline()) for _ in range(40)]
+        writer.kill()
+        said += [int(line) for line in writer.stdout.read().splitlines() if line]
+        writer.wait()
+        writer.stdout.close()
+    assert said == sorted(set(said))
+    spool = Spool(path)
+    assert set(said) <= set(waiting(spool))
+    spool.close()
+
+
+def test_a_second_agent_on_the_same_spool_is_refused(tmp_path: Path, spool: Spool) -> None:
+    add(spool, 1)
+    with pytest.raises(SpoolBusy):
+        Spool(tmp_path / "spool.sqlite3")
+    assert add(spool, 1) == [2]
+
+
+def test_a_state_folder_that_was_put_back_begins_a_new_spool_and_loses_nothing(tmp_path: Path) -> None:
+    path, backup = tmp_path / "spool.sqlite3", tmp_path / "backup"
+    spool = Spool(path)
+    old_id = spool.id
+    add(spool, 3)
+    waiting(spool)
+    spool.acknowledge(2, {})
+    spool.close()
+    shutil.copy(path, backup)
+    spool = Spool(path)
+    add(spool, 4)
+    waiting(spool)
+    spool.acknowledge(7, {})
+    spool.close()
+    shutil.copy(backup, path)
+
+    spool = Spool(path)
+    spool.receipt("order-1", "{}", "receipt", AT, {"order_id": "order-1"})
+    assert not spool.acknowledge(7, {}), "the backend knows numbers that this spool never sent"
+    assert spool.id != old_id
+    assert [(report.seq, report.kind) for report in spool.batch(10, 1 << 20)] == [(1, "document"), (2, "receipt")]
+    assert [order.receipt_seq for order in spool.orders()] == [2]
+    assert spool.acknowledge(2, {}) and waiting(spool) == []
+    renewed = spool.id
+    spool.close()
+    spool = Spool(path)
+    assert (spool.id, spool.acknowledged) == (renewed, 2)
+    spool.close()
+
+
+def test_a_write_that_fails_says_so_and_changes_nothing(spool: Spool) -> None:
+    add(spool, 1)
+    with pytest.raises(SpoolError):
+        spool._call(lambda db: (db.execute("DELETE FROM reports"), db.execute("no such statement")))
+    assert waiting(spool) == [1]
+
+
+def test_a_cloned_disk_begins_a_new_spool_and_keeps_the_old_file(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path, Clock())
+    spool = state.open_spool("machine-a")
+    old_id = spool.id
+    add(spool, 3)
+    spool.close()
+    spool = state.open_spool("machine-b")
+    assert spool.id != old_id and waiting(spool) == []
+    spool.close()
+    [kept] = tmp_path.glob("spool-machine-a-*.sqlite3")
+    old = Spool(kept)
+    assert (old.id, waiting(old)) == (old_id, [1, 2, 3])
+    old.close()
+
+
+@pytest.mark.parametrize("damage", [b"", b"this is no database, and longer than a header of one hundred bytes " * 4])
+def test_a_damaged_spool_is_put_aside_and_the_agent_goes_on(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "spool.sqlite3").write_bytes(damage)
+    spool = StateFolder(tmp_path, Clock()).open_spool("machine-a")
+    assert add(spool, 1) == [1]
+    spool.close()
+    assert len(list(tmp_path.glob("spool-damaged-*.sqlite3"))) == bool(damage)
+
+
+def test_the_credential_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path / "a" / "b", Clock())
+    state.prepare()
+    credential = Credential("machine", "imds", "secret")
+    state.keep_credential(credential)
+    state.keep_credential(credential)
+    assert state.credential() == credential
+    if os.name == "posix":
+        assert (state.root / "credential.json").stat().st_mode & 0o777 == 0o600
+    (state.root / "credential.json").write_text("{", encoding="utf-8")
+    assert state.credential() is None
+
+
+def test_a_state_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(StateError, match=r"^The state folder .*file.state cannot be written: .+\.$"):
+        StateFolder(tmp_path / "file" / "state", Clock()).prepare()
+
+
+def test_the_machine_id_of_the_folder_is_made_once(tmp_path: Path) -> None:
+    first = StateFolder(tmp_path, Clock()).own_machine_id()
+    assert StateFolder(tmp_path, Clock()).own_machine_id() == first
+
+
+@pytest.mark.parametrize("key", ["half of a pair: \ud800", "whole"])
+def test_a_value_that_cannot_be_kept_fails_alone(spool: Spool, key: str) -> None:
+    with pytest.raises(SpoolError):
+        if key == "whole":
+            spool.acknowledge(0, {2**70: "too large a number"})
+        else:
+            spool.set(key, "value")
+    assert spool.add("document", AT, {}) == 1
+    assert spool.pending() == 1

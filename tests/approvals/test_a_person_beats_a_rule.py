@@ -1,0 +1,55 @@
+"""A person's decision takes the place of what a rule has decided, as long as that was not sent."""
+
+import pytest
+
+from fleet.domain.approvals.conditions import When
+from fleet.operations.approvals.approve import Plan
+from tests.approvals.asking import by_rule, entries, refused
+from tests.factories import Fleet, announced, listing, seconds
+from tests.words import text
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def test_a_rules_waiting_approval_is_withdrawn_for_the_persons(fleet: Fleet) -> None:
+    event = announced(fleet)
+    planned = by_rule(fleet, event, Plan(when=When.PREPARED))
+    fleet.later(5)
+    mine = fleet.approve()
+    planned.refresh_from_db()
+    assert (planned.state, mine.state) == ("WITHDRAWN", "GRANTED")
+    assert text(entries("approval_withdrawn")[0]) == "otto decided: that beats the rule “freezes”."
+
+
+def test_what_was_sent_already_is_not_and_the_person_is_told_of_the_rule(fleet: Fleet) -> None:
+    event = announced(fleet)
+    sent = by_rule(fleet, event, Plan())
+    error = refused(fleet.approve)
+    assert (error.code, error.details["by"], error.details["approval"]) == (
+        "already-decided",
+        "the rule “freezes”",
+        sent.pk,
+    )
+
+
+def test_where_the_person_is_refused_the_rules_decision_stays(fleet: Fleet) -> None:
+    event = announced(fleet)
+    planned = by_rule(fleet, event, Plan(when=When.PREPARED))
+    fleet.later(1)
+    assert refused(lambda: fleet.approve(expected_version=7)).code == "version-changed"
+    assert refused(lambda: fleet.approve(when=When.TIME, due_at=fleet.now - seconds(1))).code == "validation"
+    planned.refresh_from_db()
+    assert planned.state == "WAITING"
+
+
+def test_a_rule_never_takes_over_from_anybody(fleet: Fleet) -> None:
+    event = announced(fleet)
+    fleet.approve(when=When.PREPARED)
+    assert refused(lambda: by_rule(fleet, event, Plan())).code == "already-decided"
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert refused(lambda: by_rule(fleet, event, Plan())).code == "already-decided"

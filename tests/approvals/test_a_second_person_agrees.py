@@ -1,0 +1,195 @@
+"""Proposals: where a guard or the set asks for two, a second person has to agree, and never oneself."""
+
+import pytest
+from django.contrib.auth.models import User
+
+from fleet.domain.approvals.conditions import When
+from fleet.models import Approval, AvailabilitySet
+from fleet.operations.approvals import consent
+from fleet.operations.approvals.approve import Plan
+from fleet.operations.sets import names
+from tests.approvals.asking import OTHER, by_rule, codes, entries, held, orders, refused, two_events
+from tests.factories import (
+    Fleet,
+    acting,
+    admin,
+    announced,
+    approver,
+    listing,
+    open_order,
+    operator,
+    seconds,
+    the_set,
+)
+from tests.words import sentence, text
+
+pytestmark = pytest.mark.django_db
+ALL = tuple(f"vm{number}" for number in range(1, 7))
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def proposed(fleet: Fleet, by: User | None = None, **fields: object) -> Approval:
+    """An approval that waits for a second person, because the event takes the whole set down."""
+    announced(fleet, event_type="Reboot", resources=ALL)
+    return fleet.approve(by=by, **fields)
+
+
+def agree(fleet: Fleet, approval: Approval, by: User, comment: str = "", **fields: dict[str, str]) -> Approval:
+    return consent.consent(approval_id=approval.pk, actor=acting(by, why=comment), now=fleet.now, **fields)
+
+
+def test_it_is_proposed_and_nobody_is_asked_yet(fleet: Fleet) -> None:
+    approval = proposed(fleet, comment="all at once, it is night")
+    assert (approval.state, approval.granted_at, orders(approval)) == ("PROPOSED", None, 0)
+    (line,) = entries("approval_proposed")
+    assert text(line) == ("otto proposed: start now. A second person has to agree. “all at once, it is night”")
+    assert refused(fleet.approve).code == "already-decided"
+    fleet.later(5)
+    fleet.advance()
+    approval.refresh_from_db()
+    assert approval.state == "PROPOSED"
+
+
+def test_the_second_person_sends_it_on_its_way(fleet: Fleet) -> None:
+    approval = proposed(fleet)
+    fleet.later(20)
+    done = agree(fleet, approval, approver(), comment="I see it, too")
+    assert (done.state, done.granted_at) == ("GRANTED", fleet.now)
+    assert (done.consented_by.username, done.consented_at) == ("anna", fleet.now)  # type: ignore[union-attr]
+    assert open_order(done).machine.resource_name == "vm1"
+    (line,) = entries("approval_consented")
+    assert (line.actor, line.why) == ("anna", "I see it, too")
+    assert (line.before, line.after) == ({"approval": "PROPOSED"}, {"approval": "GRANTED"})
+    assert [one["code"] for one in done.overrides] == ["last-live-machines"]
+
+
+def test_never_oneself_not_even_as_an_admin(fleet: Fleet) -> None:
+    ada = admin()
+    approval = proposed(fleet, by=ada)
+    error = refused(lambda: agree(fleet, approval, ada))
+    assert error.code == "not-permitted"
+    assert "somebody else" in sentence(error)
+
+
+def test_an_operator_is_no_second_person(fleet: Fleet) -> None:
+    approval = proposed(fleet)
+    error = refused(lambda: agree(fleet, approval, operator("olga")))
+    assert (error.code, "right of an approver" in sentence(error)) == ("not-permitted", True)
+
+
+def test_what_is_no_proposal_any_more_needs_no_second_person(fleet: Fleet) -> None:
+    approval = proposed(fleet)
+    agree(fleet, approval, approver())
+    error = refused(lambda: agree(fleet, approval, approver("axel")))
+    assert (error.code, "Decided" in sentence(error)) == ("too-late", True)
+    assert refused(lambda: agree(fleet, Approval(pk=0), approver())).code == "unknown-approval"
+
+
+def test_the_guards_are_asked_again_and_a_new_one_takes_a_reason_of_the_second_person(fleet: Fleet) -> None:
+    first, other = two_events(fleet)
+    AvailabilitySet.objects.update(second_person=True)
+    approval = fleet.approve(first.event_id)
+    AvailabilitySet.objects.update(second_person=False)
+    fleet.approve(other.event_id)
+    anna = approver()
+    assert codes(refused(lambda: agree(fleet, approval, anna))) == ["set-in-flight"]
+    done = agree(fleet, approval, anna, overrides={"set-in-flight": "the other is short"})
+    assert [(one["code"], one["reason"]) for one in done.overrides] == [("set-in-flight", "the other is short")]
+    assert done.state == "GRANTED"
+
+
+def test_what_the_proposer_overcame_stays_so(fleet: Fleet) -> None:
+    event = announced(fleet, event_type="Terminate", resources=ALL)
+    held(fleet, event, operator("olga"))
+    assert codes(refused(fleet.approve)) == ["held", "lost-for-good"]
+    approval = fleet.approve(overrides={"held": "olga is asleep", "lost-for-good": "scaled in"})
+    done = agree(fleet, approval, approver())
+    assert [one["code"] for one in done.overrides] == ["held", "lost-for-good", "last-live-machines"]
+
+
+def test_a_proposal_for_later_waits_after_the_second_person(fleet: Fleet) -> None:
+    announced(fleet, event_type="Reboot", resources=ALL)
+    approval = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60))
+    assert approval.state == "PROPOSED"
+    assert agree(fleet, approval, approver()).state == "WAITING"
+    fleet.later(61)
+    fleet.heard()
+    fleet.advance()
+    approval.refresh_from_db()
+    # The sweep after that rings the order's machine, which takes it on its way.
+    assert approval.state == "GRANTED"
+    assert orders(approval) == 1
+
+
+def test_what_came_after_the_two_agreed_was_seen_by_nobody(fleet: Fleet) -> None:
+    announced(fleet, event_type="Reboot", resources=("vm1", "vm2"))
+    AvailabilitySet.objects.update(second_person=True)
+    approval = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60))
+    assert [one["code"] for one in agree(fleet, approval, approver()).overrides] == ["set-wants-second"]
+    fleet.later(61)
+    # Now only the two that it hits are live.
+    fleet.heard("vm1", "vm2")
+    fleet.advance()
+    approval.refresh_from_db()
+    assert approval.state == "WAITING"
+
+
+def test_it_lapses_at_not_before_and_is_void_when_it_started(fleet: Fleet) -> None:
+    approval = proposed(fleet)
+    fleet.later(901)
+    fleet.heard()
+    fleet.advance()
+    approval.refresh_from_db()
+    assert (approval.state, sentence(approval.reason)) == ("LAPSED", "NotBefore came before a second person agreed.")
+    assert refused(lambda: agree(fleet, approval, approver())).code == "too-late"
+
+
+def test_started_elsewhere_makes_it_void(fleet: Fleet) -> None:
+    approval = proposed(fleet)
+    fleet.later(60)
+    fleet.all_say(listing(status="Started", event_type="Reboot", resources=ALL))
+    fleet.advance()
+    approval.refresh_from_db()
+    assert (approval.state, sentence(approval.reason)) == ("VOID", "The event started before the approval was sent.")
+
+
+def test_a_rule_never_stands_for_two(fleet: Fleet) -> None:
+    event = announced(fleet, event_type="Reboot", resources=ALL)
+    assert codes(refused(lambda: by_rule(fleet, event, Plan()))) == ["last-live-machines"]
+
+
+class TestTheSetsSetting:
+    def test_an_admin_switches_it_and_the_entry_says_what_was_before(self, fleet: Fleet) -> None:
+        announced(fleet)
+        ada = acting(admin(), via="api", token_name="ops")
+        row = names.name_set(set_id=the_set().pk, actor=ada, now=fleet.now, second_person=True)
+        assert row.second_person
+        (line,) = entries("set_changed")
+        assert text(line) == "ada said that approving here always takes a second person."
+        assert (line.before, line.after) == ({"second_person": False}, {"second_person": True})
+        assert (line.via, line.token_name) == ("api", "ops")
+        assert fleet.approve().state == "PROPOSED"
+        names.name_set(set_id=row.pk, actor=ada, now=fleet.now, second_person=True)
+        assert len(entries("set_changed")) == 1
+
+    def test_nobody_else_may(self, fleet: Fleet) -> None:
+        announced(fleet)
+        for person in (operator(), approver()):
+            error = refused(
+                lambda by=person: names.name_set(  # type: ignore[misc]
+                    set_id=the_set().pk, actor=acting(by), now=fleet.now, second_person=True
+                )
+            )
+            assert error.code == "not-permitted"
+
+    def test_it_holds_for_each_event_of_the_set_and_no_other(self, fleet: Fleet) -> None:
+        two_events(fleet)
+        fleet.enrol("db1", availability_set="db")
+        names.name_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
+        assert [fleet.approve().state, fleet.approve(OTHER).state] == ["PROPOSED", "PROPOSED"]
+        fleet.say("db1", listing("DB-EVENT", resources=["db1"], not_before=fleet.now + seconds(900)))
+        assert fleet.approve("DB-EVENT").state == "GRANTED"

@@ -1,0 +1,163 @@
+"""Approved for later: once every machine is prepared, or at a time; what becomes of it until then."""
+
+import pytest
+
+from fleet.domain.approvals.conditions import When
+from fleet.models import Approval
+from fleet.operations import reconcile
+from tests.approvals.asking import OTHER, entries, hook, orders, refused, two_events
+from tests.factories import EVENT, Fleet, announced, listing, open_order, operator, seconds
+from tests.words import sentence, text
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def state_of(approval: Approval) -> str:
+    approval.refresh_from_db()
+    return approval.state
+
+
+def prepared(fleet: Fleet, *names: str) -> None:
+    for name in names:
+        hook(fleet, name, EVENT, "begin", "running")
+        hook(fleet, name, EVENT, "end", "succeeded")
+
+
+class TestOnceItIsPrepared:
+    def test_it_goes_when_the_last_machine_that_it_hits_is_ready(self, fleet: Fleet) -> None:
+        announced(fleet)
+        approval = fleet.approve(when=When.PREPARED)
+        assert (approval.state, approval.when, orders(approval)) == ("WAITING", "prepared", 0)
+        prepared(fleet, "vm1")
+        fleet.advance()
+        assert state_of(approval) == "WAITING"
+        prepared(fleet, "vm2")
+        fleet.advance()
+        assert state_of(approval) == "GRANTED"
+        assert approval.granted_at == fleet.now
+        assert open_order(approval).machine.resource_name == "vm1"
+        (line,) = entries("approval_due")
+        assert text(line) == "Every machine that it hits is prepared. The approval goes to Azure."
+        assert (line.before, line.after) == ({"approval": "WAITING"}, {"approval": "GRANTED"})
+
+    def test_a_machine_without_hooks_is_prepared_as_long_as_it_is_live(self, fleet: Fleet) -> None:
+        announced(fleet)
+        approval = fleet.approve(when=When.PREPARED)
+        hook(fleet, "vm1", EVENT, "end", "nothing")
+        prepared(fleet, "vm2")
+        fleet.later(70)
+        fleet.heard("vm2", "vm3", "vm4")
+        fleet.advance()
+        assert state_of(approval) == "WAITING"
+        fleet.heard()
+        fleet.advance()
+        assert state_of(approval) == "GRANTED"
+
+    def test_still_preparing_or_failed_takes_no_reason_for_waiting_is_what_was_decided(self, fleet: Fleet) -> None:
+        announced(fleet)
+        hook(fleet, "vm1", EVENT, "begin", "running")
+        hook(fleet, "vm2", EVENT, "end", "failed")
+        assert refused(fleet.approve).code == "guarded"
+        approval = fleet.approve(when=When.PREPARED)
+        assert (approval.state, approval.overrides) == ("WAITING", [])
+        fleet.advance()
+        assert state_of(approval) == "WAITING"
+
+    def test_a_name_without_an_agent_is_never_prepared(self, fleet: Fleet) -> None:
+        announced(fleet, resources=("vm1", "ghost"))
+        approval = fleet.approve(when=When.PREPARED)
+        prepared(fleet, "vm1")
+        fleet.advance()
+        assert state_of(approval) == "WAITING"
+
+    def test_prepared_already_goes_at_once(self, fleet: Fleet) -> None:
+        announced(fleet)
+        prepared(fleet, "vm1", "vm2")
+        approval = fleet.approve(when=When.PREPARED)
+        reconcile.take_on(approval_id=approval.pk, now=fleet.now, via="celery")
+        assert state_of(approval) == "RELAYING"
+        assert orders(approval) == 1
+
+
+class TestAtATime:
+    def test_it_goes_when_the_time_has_come(self, fleet: Fleet) -> None:
+        announced(fleet)
+        due = fleet.now + seconds(120)
+        approval = fleet.approve(when=When.TIME, due_at=due)
+        assert (approval.state, approval.due_at) == ("WAITING", due)
+        assert text(entries("approval_planned")[0]) == f"otto approved: start at {due:%Y-%m-%d %H:%M:%S} UTC. “go”"
+        fleet.later(119)
+        fleet.heard()
+        fleet.advance()
+        assert state_of(approval) == "WAITING"
+        fleet.later(1)
+        fleet.advance()
+        assert state_of(approval) == "GRANTED"
+
+    @pytest.mark.parametrize("after", [-1, 0, 900, 1000, None])
+    def test_only_a_time_between_now_and_not_before(self, fleet: Fleet, after: int | None) -> None:
+        event = announced(fleet)
+        assert event.not_before == fleet.now + seconds(899)
+        due = None if after is None else fleet.now + seconds(after)
+        error = refused(lambda: fleet.approve(when=When.TIME, due_at=due))
+        assert error.code == "validation"
+        assert sentence(error).startswith("Say a time ")
+
+    def test_a_time_means_nothing_to_the_other_ways(self, fleet: Fleet) -> None:
+        announced(fleet)
+        assert fleet.approve(due_at=fleet.now + seconds(9)).due_at is None
+
+    def test_what_has_come_up_meanwhile_keeps_it_waiting_and_is_told(self, fleet: Fleet) -> None:
+        two_events(fleet)
+        planned = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60))
+        first = fleet.approve(OTHER)
+        fleet.later(61)
+        fleet.heard()
+        fleet.advance()
+        assert state_of(planned) == "WAITING"
+        Approval.objects.filter(pk=first.pk).update(state="LAPSED")
+        fleet.advance()
+        assert state_of(planned) == "GRANTED"
+
+
+@pytest.mark.parametrize("when", [When.PREPARED, When.TIME])
+class TestItsEnd:
+    def planned(self, fleet: Fleet, when: When) -> Approval:
+        announced(fleet)
+        return fleet.approve(when=when, due_at=fleet.now + seconds(600))
+
+    def test_it_lapses_at_not_before(self, fleet: Fleet, when: When) -> None:
+        approval = self.planned(fleet, when)
+        # Nobody swept for a quarter of an hour: what was due meanwhile is too late.
+        fleet.later(901)
+        fleet.heard()
+        fleet.advance()
+        assert state_of(approval) == "LAPSED"
+        assert sentence(approval.reason) == "NotBefore came before its condition was met."
+        assert approval.closed_at == fleet.now
+
+    def test_it_is_void_once_the_event_started(self, fleet: Fleet, when: When) -> None:
+        approval = self.planned(fleet, when)
+        fleet.later(30)
+        fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+        fleet.advance()
+        assert state_of(approval) == "VOID"
+        assert sentence(approval.reason) == "The event started before the approval was sent."
+
+    def test_it_is_void_once_the_event_is_gone(self, fleet: Fleet, when: When) -> None:
+        approval = self.planned(fleet, when)
+        fleet.later(30)
+        fleet.all_say()
+        fleet.advance()
+        assert state_of(approval) == "VOID"
+
+    def test_it_counts_as_decided(self, fleet: Fleet, when: When) -> None:
+        self.planned(fleet, when)
+        error = refused(lambda: fleet.approve(by=operator("olga")))
+        assert (error.code, error.details["by"]) == ("already-decided", "otto")
+        assert "once its condition is met" in sentence(error)

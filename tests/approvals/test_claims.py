@@ -1,0 +1,106 @@
+""" "I am on it": one open claim an event, local, and over with it."""
+
+import pytest
+from django.contrib.auth.models import User
+
+from fleet.models import Claim
+from fleet.operations.approvals import claims
+from tests.approvals.asking import entries, refused
+from tests.factories import EVENT, Fleet, acting, announced, approver, listing, operator, viewer
+from tests.words import sentence, text
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def claim(
+    fleet: Fleet, name: str = "olga", *, by: User | None = None, event_id: str = EVENT, comment: str = "", **how: bool
+) -> Claim:
+    actor = acting(by or operator(name), why=comment)
+    return claims.claim(event_id=event_id, actor=actor, now=fleet.now, **how)
+
+
+def give_back(fleet: Fleet, by: User) -> Claim:
+    return claims.give_back(event_id=EVENT.lower(), actor=acting(by), now=fleet.now)
+
+
+def test_a_claim_has_a_name_a_time_and_a_comment(fleet: Fleet) -> None:
+    announced(fleet)
+    row = claim(fleet, comment="draining vm1")
+    assert (row.by.username, row.at, row.comment, row.ended_at) == ("olga", fleet.now, "draining vm1", None)
+    (line,) = entries("event_claimed")
+    assert (text(line), line.actor, line.why) == ("olga is on it. “draining vm1”", "olga", "draining vm1")
+    assert (line.before, line.after) == ({"claim": None}, {"claim": "olga"})
+
+
+def test_the_second_one_is_told_who_is_on_it_since_when_and_why(fleet: Fleet) -> None:
+    announced(fleet)
+    claim(fleet, comment="mine")
+    error = refused(lambda: claim(fleet, "otto"))
+    assert error.code == "already-claimed"
+    assert sentence(error) == f"olga is on it already, since {fleet.now:%Y-%m-%d %H:%M:%S} UTC."
+    assert error.details == {"by": "olga", "at": fleet.now.isoformat().replace("+00:00", "Z"), "comment": "mine"}
+
+
+def test_it_can_be_taken_over_by_asking_for_that(fleet: Fleet) -> None:
+    announced(fleet)
+    first = claim(fleet)
+    fleet.later(60)
+    taken = claim(fleet, "otto", take_over=True)
+    first.refresh_from_db()
+    assert (first.ended_at, taken.ended_at) == (fleet.now, None)
+    assert text(entries("event_claimed")[-1]) == "otto is on it. It was olga's."
+    assert entries("event_claimed")[-1].before == {"claim": "olga"}
+
+
+def test_claiming_again_changes_nothing_but_a_new_comment(fleet: Fleet) -> None:
+    announced(fleet)
+    first = claim(fleet, comment="a")
+    assert claim(fleet).pk == first.pk
+    assert claim(fleet, comment="a").pk == first.pk
+    assert claim(fleet, comment="b").comment == "b"
+    assert Claim.objects.filter(ended_at=None).count() == 1
+
+
+def test_it_is_given_back_by_its_owner_or_an_approver(fleet: Fleet) -> None:
+    announced(fleet)
+    claim(fleet)
+    error = refused(lambda: give_back(fleet, operator("otto")))
+    assert sentence(error) == "It is olga's claim: only olga or an approver may give it back."
+    assert give_back(fleet, operator("olga")).ended_at == fleet.now
+    claim(fleet)
+    give_back(fleet, approver())
+    assert text(entries("claim_ended")[-1]) == "anna gave olga's claim back."
+    assert refused(lambda: give_back(fleet, operator("olga"))).code == "not-claimed"
+
+
+def test_it_ends_with_the_event_and_stays_through_started(fleet: Fleet) -> None:
+    announced(fleet)
+    row = claim(fleet)
+    fleet.later(10)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    row.refresh_from_db()
+    assert row.ended_at is None
+    fleet.later(60)
+    fleet.all_say()
+    row.refresh_from_db()
+    assert row.ended_at == fleet.now
+    assert refused(lambda: claim(fleet)).code == "too-late"
+
+
+def test_it_keeps_nobody_from_deciding(fleet: Fleet) -> None:
+    announced(fleet)
+    claim(fleet)
+    assert fleet.approve(by=operator("otto")).state == "GRANTED"
+
+
+def test_a_viewer_may_not_and_an_event_has_to_be_known(fleet: Fleet) -> None:
+    announced(fleet)
+    error = refused(lambda: claim(fleet, by=viewer()))
+    assert sentence(error).startswith("Claiming needs the right of an operator.")
+    assert refused(lambda: claim(fleet, event_id="NO-SUCH")).code == "unknown-event"
+    assert refused(lambda: claim(fleet, comment="x" * 2001)).code == "validation"

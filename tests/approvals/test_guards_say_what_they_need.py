@@ -1,0 +1,207 @@
+"""Each guard: when it stands, what it says and what it asks for."""
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.domain.approvals.guards import (
+    ACCEPTABLE,
+    DecisionFacts,
+    EventFacts,
+    Guard,
+    HoldFacts,
+    MachineFacts,
+    Need,
+    OtherEvent,
+    WindowFacts,
+    guards,
+)
+from fleet.domain.intake.preparation import Prepared
+from fleet.domain.states import EventStatus, Presence
+from tests import words
+from tests.factories import NOW
+
+BLOCKS, REASON, SECOND, NOTE = Need.BLOCKS, Need.REASON, Need.SECOND, Need.NOTE
+
+
+def machine(number: int, presence: Presence = Presence.LIVE, **fields: Any) -> MachineFacts:
+    return MachineFacts(
+        machine_id=number, name=f"vm{number}", presence=presence, lists_it=True, last_heard_at=NOW, **fields
+    )
+
+
+CALM = EventFacts(
+    event_id="E",
+    status=EventStatus.SCHEDULED,
+    event_type="Freeze",
+    version=3,
+    not_before=NOW + timedelta(minutes=10),
+    resources=("VM1",),
+    set_id=1,
+    set_kind="availability_set",
+    set_name="web",
+    set_service="shop",
+    machines=(machine(1), machine(2), machine(3)),
+)
+
+
+def test_a_calm_event_has_nothing_against_it() -> None:
+    assert guards(CALM, now=NOW, expected_version=3) == []
+
+
+def other(set_id: int, *, in_flight: bool = True) -> OtherEvent:
+    return OtherEvent(event_id="X", set_id=set_id, set_name="db", in_flight=in_flight)
+
+
+def with_first(**fields: Any) -> tuple[MachineFacts, ...]:
+    return (machine(1, **fields), *CALM.machines[1:])
+
+
+CASES: list[tuple[dict[str, Any], str, Need, str]] = [
+    (
+        {"decision": DecisionFacts(1, "GRANTED", "olga", NOW)},
+        "already-decided",
+        BLOCKS,
+        "olga has approved it already at 2022-04-11 22:12:00 UTC.",
+    ),
+    (
+        {"decision": DecisionFacts(1, "PROPOSED", "olga", NOW)},
+        "already-decided",
+        BLOCKS,
+        "olga has proposed it already at 2022-04-11 22:12:00 UTC: a second person has to agree.",
+    ),
+    (
+        {"decision": DecisionFacts(1, "WAITING", "olga", NOW)},
+        "already-decided",
+        BLOCKS,
+        "olga has approved it already at 2022-04-11 22:12:00 UTC: it goes once its condition is met.",
+    ),
+    ({"status": EventStatus.ENDED}, "event-not-open", BLOCKS, "The event is over"),
+    ({"status": EventStatus.STARTED}, "event-not-open", BLOCKS, "The event has started already"),
+    ({"not_before": NOW}, "too-late", BLOCKS, "NotBefore is past"),
+    ({"version": 4}, "version-changed", BLOCKS, "The event has changed since you looked."),
+    (
+        {"machines": (machine(1, Presence.LATE), machine(2, Presence.SILENT))},
+        "no-live-machine",
+        BLOCKS,
+        "No live machine of the set lists this event",
+    ),
+    ({"others": (other(1),)}, "set-in-flight", BLOCKS, "Another event of this set is under way"),
+    ({"others": (other(1), other(1))}, "set-in-flight", BLOCKS, "2 other events of this set are under way"),
+    (
+        {"others": (other(2),)},
+        "service-in-flight",
+        REASON,
+        "Another event of the service shop is under way, in db.",
+    ),
+    ({"hold": HoldFacts("olga", NOW, "sale")}, "held", REASON, "olga holds it since 2022-04-11 22:12:00 UTC: “sale”"),
+    (
+        {"windows": (WindowFacts("nights", "nobody is here"),)},
+        "no-approval-window",
+        REASON,
+        "These are hours without approvals (nights): nobody is here",
+    ),
+    ({"event_type": "Redeploy"}, "lost-for-good", REASON, "What is lost does not come back: ephemeral disks."),
+    ({"event_type": "Preempt"}, "lost-for-good", REASON, "What is lost does not come back: the machine."),
+    ({"event_type": "Terminate"}, "lost-for-good", REASON, "What is lost does not come back: the machine."),
+    (
+        {"machines": with_first(prepared=Prepared.FAILED, failed_hook="10-drain")},
+        "hook-failed",
+        REASON,
+        "A prepare hook failed on vm1 (10-drain).",
+    ),
+    ({"machines": with_first(prepared=Prepared.PREPARING)}, "not-prepared", REASON, "vm1 is still preparing."),
+    ({"second_person": True}, "set-wants-second", SECOND, "Approving in this set always takes a second person"),
+    (
+        {"event_type": "Reboot", "resources": ("vm1", "vm2", "vm3")},
+        "last-live-machines",
+        SECOND,
+        "It takes down every live machine of the set: none stays up.",
+    ),
+    (
+        {"event_type": "Freeze", "resources": ("vm1", "vm2", "vm3")},
+        "last-live-machines",
+        NOTE,
+        "It pauses every live machine of the set at once.",
+    ),
+    (
+        {"event_type": "Reboot", "machines": (machine(1),)},
+        "last-live-machines",
+        NOTE,
+        "It hits the only machine of the set.",
+    ),
+    ({"other_open": ("X",), "others": (other(1, in_flight=False),)}, "other-open-event", NOTE, "The set has another"),
+    ({"other_open": ("X", "Y")}, "other-open-event", NOTE, "The set has 2 other events open."),
+    ({"set_kind": "provisional"}, "unnamed-set", NOTE, "Nobody has named this machine's set yet"),
+]
+
+
+@pytest.mark.parametrize(("changed", "code", "needs", "sentence"), CASES)
+def test_each_guard_stands_alone_and_says_what_it_needs(
+    changed: dict[str, Any], code: str, needs: Need, sentence: str
+) -> None:
+    found = guards(replace(CALM, **changed), now=NOW, expected_version=3)
+    assert [(guard.code, guard.needs) for guard in found if guard.code == code] == [(code, needs)]
+    told = next(guard for guard in found if guard.code == code)
+    assert words.sentence(told.sentence).startswith(sentence)
+    assert {guard.code for guard in found} <= {code, "event-not-open"}
+
+
+def all_guards() -> dict[str, set[Need]]:
+    found: dict[str, set[Need]] = {}
+    for _, code, needs, _ in CASES:
+        found.setdefault(code, set()).add(needs)
+    return found
+
+
+def test_only_another_event_of_the_set_can_be_overridden_and_only_with_a_reason() -> None:
+    everything = [
+        guard for changed, *_ in CASES for guard in guards(replace(CALM, **changed), now=NOW, expected_version=3)
+    ]
+    assert {guard.code for guard in everything if guard.overridable} == {"set-in-flight"}
+    assert all(guard.takes_reason for guard in everything if guard.overridable)
+
+
+def test_a_rule_may_accept_what_takes_a_reason_but_no_hold_and_nothing_that_blocks() -> None:
+    takes = {code for code, needs in all_guards().items() if Need.REASON in needs}
+    assert set(ACCEPTABLE) == takes - {"held"}
+
+
+def test_what_blocks_stands_first_then_what_needs_a_second_person_then_reasons_then_notes() -> None:
+    facts = replace(
+        CALM,
+        event_type="Terminate",
+        second_person=True,
+        other_open=("X",),
+        others=(other(1),),
+        hold=HoldFacts("olga", NOW, "sale"),
+    )
+    found: list[Guard] = guards(facts, now=NOW, expected_version=1)
+    assert [guard.code for guard in found] == [
+        "version-changed",
+        "set-in-flight",
+        "set-wants-second",
+        "held",
+        "lost-for-good",
+        "other-open-event",
+    ]
+
+
+def test_a_machine_that_is_hit_and_not_live_does_not_make_the_others_the_last() -> None:
+    machines = (machine(1), machine(2, Presence.SILENT), machine(3))
+    facts = replace(CALM, event_type="Reboot", resources=("vm1", "vm2"), machines=machines)
+    assert guards(facts, now=NOW) == []
+    last = replace(facts, resources=("vm1", "vm3"))
+    assert [guard.code for guard in guards(last, now=NOW)] == ["last-live-machines"]
+
+
+def test_the_documentation_lists_each_guard_with_what_it_needs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "approvals.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `([a-z-]+)` \| ([a-z, ]+) \|", page, re.MULTILINE))
+    assert {code: set(needs.split(", ")) for code, needs in listed.items()} == {
+        code: {need.value for need in needs} for code, needs in all_guards().items()
+    }

@@ -1,0 +1,114 @@
+""" "Do not approve, let it run": local, with a reason; it keeps rules away and asks people for one."""
+
+import pytest
+from django.contrib.auth.models import User
+
+from fleet.domain import actor
+from fleet.domain.approvals.conditions import When
+from fleet.models import Approval, Hold
+from fleet.operations.approvals import approve, claims
+from fleet.operations.approvals.approve import Plan
+from tests.approvals.asking import a_rule, by_rule, codes, entries, held, refused
+from tests.factories import EVENT, Fleet, acting, announced, listing, operator, viewer
+from tests.words import sentence, text
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def lift(fleet: Fleet, by: User) -> Hold:
+    return claims.lift(event_id=EVENT, actor=acting(by), now=fleet.now)
+
+
+def test_a_hold_says_who_since_when_why_and_what_it_means(fleet: Fleet) -> None:
+    event = announced(fleet)
+    row = held(fleet, event, operator("olga"), "the shop is open")
+    assert (row.at, row.reason, row.ended_at) == (fleet.now, "the shop is open", None)
+    (line,) = entries("event_held")
+    assert text(line) == (
+        "olga holds it: nothing is approved by a rule, Azure may start it from NotBefore. “the shop is open”"
+    )
+    assert (line.before, line.after, line.why) == ({"hold": None}, {"hold": "olga"}, "the shop is open")
+
+
+def test_it_takes_a_reason(fleet: Fleet) -> None:
+    event = announced(fleet)
+    assert sentence(refused(lambda: held(fleet, event, operator(), " "))) == "Say why it is held: others will ask."
+
+
+def test_approving_against_it_takes_a_reason_and_lifting_it_none(fleet: Fleet) -> None:
+    event = announced(fleet)
+    olga = operator("olga")
+    held(fleet, event, olga)
+    assert codes(refused(fleet.approve)) == ["held"]
+    lift(fleet, operator("otto"))
+    assert text(entries("hold_ended")[0]) == "otto lifted the hold of olga."
+    assert fleet.approve().state == "GRANTED"
+
+
+def test_held_twice_and_lifted_twice_are_told(fleet: Fleet) -> None:
+    event = announced(fleet)
+    olga = operator("olga")
+    held(fleet, event, olga)
+    error = refused(lambda: held(fleet, event, operator()))
+    assert (error.code, sentence(error), error.details["reason"]) == (
+        "already-held",
+        "olga holds it already.",
+        "the shop is open",
+    )
+    lift(fleet, olga)
+    assert refused(lambda: lift(fleet, olga)).code == "not-held"
+
+
+def test_what_is_approved_cannot_be_held_and_the_answer_says_by_whom_and_when(fleet: Fleet) -> None:
+    event = announced(fleet)
+    approval = fleet.approve()
+    error = refused(lambda: held(fleet, event, operator("olga")))
+    assert (error.code, error.details["by"], error.details["approval"]) == ("already-decided", "otto", approval.pk)
+    assert error.details["at"] == fleet.now.isoformat().replace("+00:00", "Z")
+
+
+def test_it_ends_with_the_event_and_comes_too_late_for_one_that_started(fleet: Fleet) -> None:
+    event = announced(fleet)
+    row = held(fleet, event, operator())
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    lift(fleet, operator())
+    assert refused(lambda: held(fleet, event, operator())).code == "too-late"
+    fleet.later(60)
+    fleet.all_say()
+    row.refresh_from_db()
+    assert row.ended_at is not None
+
+
+def test_it_beats_what_a_rule_has_decided_and_not_sent(fleet: Fleet) -> None:
+    event = announced(fleet)
+    approval = by_rule(fleet, event, Plan(when=When.PREPARED))
+    held(fleet, event, operator("olga"))
+    approval.refresh_from_db()
+    assert (approval.state, sentence(approval.reason)) == (
+        "WITHDRAWN",
+        "olga decided: that beats the rule “freezes”.",
+    )
+
+
+def test_a_rule_holds_too_and_a_person_may_go_past_it(fleet: Fleet) -> None:
+    event = announced(fleet)
+    by_rule = actor.rule(a_rule(fleet), "Freeze: hold").because("people decide")
+    with approve.alone_with(event.pk):
+        row = claims.hold_locked(event.pk, approve.judged(event.pk, now=fleet.now), by_rule, now=fleet.now)
+    assert (row.by, row.rule_wording) == (None, "Freeze: hold")
+    error = refused(fleet.approve)
+    assert "the rule “freezes” holds it" in sentence(error)
+    assert fleet.approve(overrides={"held": "I looked"}).state == "GRANTED"
+    assert Approval.objects.get().overrides[0]["reason"] == "I looked"
+
+
+def test_a_viewer_may_not(fleet: Fleet) -> None:
+    event = announced(fleet)
+    vera = viewer()
+    assert sentence(refused(lambda: held(fleet, event, vera))).startswith("Holding needs the right of an operator.")
+    assert refused(lambda: lift(fleet, vera)).code == "not-permitted"

@@ -1,0 +1,191 @@
+"""Who may approve, when, and only once."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.utils import timezone
+
+from fleet.domain.refused import Refused
+from fleet.models import Approval, Entry, Order
+from fleet.operations.approvals import withdraw
+from fleet.operations.orders import relay
+from tests.factories import EVENT, Fleet, acting, announced, listing, open_order, operator, seconds, viewer
+from tests.searches import searched
+from tests.words import sentence
+
+
+def refused(call: Callable[[], object]) -> Refused:
+    with pytest.raises(Refused) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.django_db
+def test_the_grant_writes_the_approval_the_first_order_and_both_entries() -> None:
+    fleet = Fleet()
+    event = announced(fleet)
+    approval = fleet.approve(comment="before the shift ends")
+    order = open_order(approval)
+    assert (approval.state, approval.comment, approval.event_version) == ("GRANTED", "before the shift ends", 1)
+    assert (order.state, order.machine.resource_name, order.expires_at) == ("OFFERED", "vm1", event.not_before)
+    kinds = set(Entry.objects.filter(approval=approval).values_list("kind", flat=True))
+    assert kinds == {"approval_granted", "order_offered"}
+
+
+@pytest.mark.django_db
+def test_a_viewer_may_not_approve() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    assert refused(lambda: fleet.approve(by=viewer())).code == "not-permitted"
+    assert not Approval.objects.exists()
+
+
+@pytest.mark.django_db
+def test_the_second_one_is_told_who_was_first_and_when() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve(by=operator("olga"))
+    error = refused(lambda: fleet.approve(by=operator("otto")))
+    assert error.code == "already-decided"
+    assert (error.details["by"], error.details["approval"]) == ("olga", approval.pk)
+    assert error.details["at"] == fleet.now.isoformat().replace("+00:00", "Z")
+    assert "olga" in sentence(error)
+
+
+@pytest.mark.django_db
+def test_too_late_says_so() -> None:
+    fleet = Fleet()
+    announced(fleet, not_before=fleet.now + seconds(30))
+    fleet.later(31)
+    assert refused(fleet.approve).code == "too-late"
+
+
+@pytest.mark.django_db
+def test_a_started_event_needs_no_approval() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    fleet.all_say(listing(status="Started"))
+    error = refused(fleet.approve)
+    assert (error.code, "started already" in sentence(error)) == ("too-late", True)
+
+
+@pytest.mark.django_db
+def test_an_event_that_changed_since_one_looked_is_refused_with_its_new_version() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    fleet.later(1)
+    fleet.all_say(listing(resources=["vm1", "vm2", "vm3"]))
+    error = refused(lambda: fleet.approve(expected_version=1))
+    assert (error.code, error.details["version"]) == ("version-changed", 2)
+
+
+@pytest.mark.django_db
+def test_without_a_live_machine_there_is_nobody_to_ask() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    fleet.later(90)
+    error = refused(fleet.approve)
+    assert error.code == "guarded"
+    assert [guard["code"] for guard in error.details["guards"]] == ["no-live-machine"]
+
+
+@pytest.mark.django_db
+def test_an_unknown_event_is_an_unknown_event() -> None:
+    fleet = Fleet()
+    assert refused(lambda: fleet.approve("NO-SUCH-EVENT")).code == "unknown-event"
+
+
+@pytest.mark.django_db
+def test_an_offered_approval_cannot_be_withdrawn() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    error = refused(lambda: withdraw.withdraw(approval_id=approval.pk, actor=acting(operator()), now=fleet.now))
+    assert error.code == "too-late"
+
+
+@pytest.mark.django_db
+def test_the_database_itself_holds_one_live_approval_and_one_open_order() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    order = open_order(approval)
+    with pytest.raises(IntegrityError, match="one_live_approval_per_event"), transaction.atomic():
+        Approval.objects.create(
+            event=approval.event, state="GRANTED", via="page", event_version=1, decided_at=fleet.now
+        )
+    with pytest.raises(IntegrityError, match="one_open_order_per_approval"), transaction.atomic():
+        Order.objects.create(
+            id="6f9ea0f2-9b5c-4c43-8e7c-6dd8a3a7a111",
+            approval=approval,
+            machine=order.machine,
+            state="DELIVERED",
+            spelled=EVENT,
+            offered_at=fleet.now,
+        )
+
+
+def at_once(*calls: Callable[[], object]) -> list[object]:
+    """Run the calls in threads that start together; what each returned, or the Refused it raised."""
+    barrier = threading.Barrier(len(calls))
+    results: list[object] = [None] * len(calls)
+
+    def run(place: int, call: Callable[[], object]) -> None:
+        try:
+            barrier.wait()
+            results[place] = call()
+        except Refused as error:
+            results[place] = error
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(place, call)) for place, call in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+@pytest.mark.django_db(transaction=True)
+@searched("rounds", share=5, whole=50, variable="RACE_ROUNDS")
+def test_two_operators_at_once_make_one_approval(rounds: int) -> None:
+    fleet = Fleet(now=timezone.now())
+    people = [operator(f"operator{number}") for number in range(4)]
+    fleet.enrol_set(3)
+    for number in range(rounds):
+        event_id = f"00000000-0000-4000-8000-{number:012}"
+        fleet.all_say(listing(event_id, not_before=fleet.now + seconds(900)))
+        results = at_once(*[partial(fleet.approve, event_id, by=by) for by in people])
+        winners = [result for result in results if isinstance(result, Approval)]
+        losers = [result for result in results if isinstance(result, Refused)]
+        assert len(winners) == 1
+        assert {loser.code for loser in losers} == {"already-decided"}
+        assert all(loser.details["by"] == winners[0].decided_by.username for loser in losers if winners[0].decided_by)
+        assert Order.objects.filter(approval__event__event_id=event_id).count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_workers_two_beats_and_a_ticker_leave_one_open_order() -> None:
+    fleet = Fleet(now=timezone.now())
+    fleet.enrol_set(4)
+    announced(fleet)
+    approval = fleet.approve()
+    for _ in range(8):
+        fleet.later(4)
+        fleet.heard()
+        at_once(
+            lambda: relay.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery"),
+            lambda: relay.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery"),
+            lambda: fleet.advance(via="beat"),
+            lambda: fleet.advance(via="beat"),
+            lambda: fleet.advance(via="ticker"),
+        )
+        assert Order.objects.filter(approval=approval, state__in=("OFFERED", "DELIVERED")).count() == 1
+    # One machine was asked after the other, each once in a round.
+    asked = list(Order.objects.order_by("offered_at").values_list("machine__resource_name", flat=True))
+    assert asked[:4] == ["vm1", "vm2", "vm3", "vm4"]
+    assert len(asked) == 9

@@ -1,0 +1,93 @@
+"""Taking an approval back: as long as no machine was asked."""
+
+import pytest
+from django.contrib.auth.models import User
+
+from fleet.domain.approvals.conditions import When
+from fleet.models import Approval, Hold
+from fleet.operations.approvals import withdraw as operation
+from fleet.operations.approvals.approve import Plan
+from tests.approvals.asking import by_rule, entries, refused
+from tests.factories import Fleet, acting, announced, listing, operator, seconds, viewer
+from tests.words import sentence, text
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def withdraw(fleet: Fleet, approval: Approval, by: User | None = None, *, comment: str = "", **fields: str) -> Approval:
+    actor = acting(by or operator("olga"), why=comment, **fields)
+    return operation.withdraw(approval_id=approval.pk, actor=actor, now=fleet.now)
+
+
+def test_what_waits_is_withdrawn_and_the_event_waits_for_a_decision_again(fleet: Fleet) -> None:
+    announced(fleet)
+    approval = fleet.approve(when=When.PREPARED)
+    fleet.later(7)
+    done = withdraw(fleet, approval, comment="not tonight", token_name="phone", via="api")
+    assert (done.state, done.closed_at, sentence(done.reason)) == (
+        "WITHDRAWN",
+        fleet.now,
+        "olga withdrew it. “not tonight”",
+    )
+    (line,) = entries("approval_withdrawn")
+    assert (line.actor, line.via, line.token_name, line.why) == ("olga", "api", "phone", "not tonight")
+    assert (line.before, line.after) == ({"approval": "WAITING"}, {"approval": "WITHDRAWN"})
+    assert not Hold.objects.exists()
+    assert fleet.approve().state == "GRANTED"
+
+
+def test_a_proposal_is_withdrawn_likewise(fleet: Fleet) -> None:
+    announced(fleet, event_type="Reboot", resources=[f"vm{number}" for number in range(1, 7)])
+    assert withdraw(fleet, fleet.approve()).state == "WITHDRAWN"
+
+
+def test_not_once_an_order_was_offered(fleet: Fleet) -> None:
+    announced(fleet)
+    error = refused(lambda: withdraw(fleet, fleet.approve()))
+    assert (error.code, "an order was offered" in sentence(error)) == ("too-late", True)
+
+
+def test_not_twice_and_the_answer_says_how_it_ended(fleet: Fleet) -> None:
+    announced(fleet)
+    approval = fleet.approve(when=When.PREPARED)
+    withdraw(fleet, approval)
+    error = refused(lambda: withdraw(fleet, approval))
+    assert (error.code, sentence(error)) == (
+        "too-late",
+        "It cannot be withdrawn, since it has ended: Withdrawn. olga withdrew it.",
+    )
+    assert refused(lambda: withdraw(fleet, Approval(pk=0))).code == "unknown-approval"
+
+
+def test_a_viewer_may_not(fleet: Fleet) -> None:
+    announced(fleet)
+    approval = fleet.approve(when=When.PREPARED)
+    error = refused(lambda: withdraw(fleet, approval, by=viewer()))
+    assert (error.code, sentence(error).startswith("Withdrawing needs the right of an operator")) == (
+        "not-permitted",
+        True,
+    )
+
+
+def test_machines_that_are_live_now_count_and_not_those_of_the_decision(fleet: Fleet) -> None:
+    announced(fleet)
+    approval = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(600))
+    fleet.later(300)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    # Nobody has swept yet: the person was first.
+    assert withdraw(fleet, approval).state == "WITHDRAWN"
+
+
+def test_what_a_rule_decided_is_held_then_so_that_no_rule_decides_it_again(fleet: Fleet) -> None:
+    event = announced(fleet)
+    approval = by_rule(fleet, event, Plan(when=When.PREPARED))
+    withdraw(fleet, approval, comment="a person looks")
+    hold = Hold.objects.get()
+    assert (hold.event_id, hold.ended_at, hold.reason) == (event.pk, None, "a person looks")
+    assert hold.by is not None and hold.by.username == "olga"
+    assert text(entries("event_held")[0]).startswith("olga withdrew what the rule decided, so rules leave it alone.")

@@ -1,0 +1,75 @@
+"""What the pages name is there: links and their headings, files of the repository, functions of the backend."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT, files, tree
+
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *files(ROOT / "docs", ".md")]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FILE = re.compile(r"`((?:agents|docs|examples|fleet|templates|tests)/[\w./-]+)`")
+NAME = re.compile(r"`(fleet(?:\.\w+)+)`")
+
+
+def anchors(text: str) -> set[str]:
+    """The headings as links name them."""
+    heads = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def dead_links(page: Path) -> list[str]:
+    wrong = []
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        target, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        path = page.parent / target if target else page
+        if not path.exists() or (anchor and anchor not in anchors(path.read_text(encoding="utf-8"))):
+            wrong.append(link)
+    return wrong
+
+
+def defined(name: str) -> bool:
+    """Whether `fleet.a.b` is a module, or `b` something that the module `fleet.a` defines at its top."""
+    parts = name.split(".")
+    path = ROOT.joinpath(*parts)
+    if path.is_dir() or path.with_suffix(".py").is_file():
+        return True
+    above = ROOT.joinpath(*parts[:-1]).with_suffix(".py")
+    return above.is_file() and any(
+        isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == parts[-1] for node in tree(above).body
+    )
+
+
+def missing(text: str) -> list[str]:
+    found = [name for name in FILE.findall(text) if not (ROOT / name).exists()]
+    return found + [name for name in NAME.findall(text) if not defined(name)]
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
+def test_every_link_leads_somewhere(file: Path) -> None:
+    assert dead_links(file) == []
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
+def test_every_file_and_every_function_is_there(file: Path) -> None:
+    assert missing(file.read_text(encoding="utf-8")) == []
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {link.partition("#")[0] for link in LINK.findall(index.read_text(encoding="utf-8"))}
+    assert {page.name for page in files(index.parent, ".md")} - linked == {"README.md"}
+
+
+def test_what_is_not_there_is_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One `word`\n[a](page.md#one-word) [b](page.md#two) [c](gone.md) [d](https://example.org)\n")
+    assert dead_links(page) == ["page.md#two", "gone.md"]
+    text = "`fleet/gone.py` `fleet/urls.py` `fleet.urls` `fleet.urls.gone` `fleet.domain.drills.ending_of`"
+    assert missing(text) == ["fleet/gone.py", "fleet.urls.gone"]

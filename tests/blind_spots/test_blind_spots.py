@@ -1,0 +1,216 @@
+"""Where Drydock would not see what Azure announces: each with a reason, what to do, and how sure it is."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from fleet.domain.blind_spots import (
+    ORDER,
+    AgentFacts,
+    BlindSpot,
+    Confidence,
+    SetFacts,
+    blind_spots,
+    never_announces_upgrades,
+    read_version,
+)
+from fleet.domain.states import Presence
+from fleet.models import Machine
+from fleet.operations.intake import presence
+from fleet.operations.machines import enrolment
+from fleet.projections.blind_spots import overview
+from fleet.wording.blind_spots import SPOTS
+from tests.factories import NOW, Fleet, acting, admin
+from tests.machines.test_importing_inventories import IDS, take
+from tests.machines.test_reading_inventories import sample
+from tests.words import sentence
+
+AGENT = AgentFacts(
+    machine_id=1,
+    name="vm1",
+    presence=Presence.LIVE,
+    last_heard_at=NOW,
+    last_poll_at=NOW,
+    enrolled_at=NOW - timedelta(days=9),
+    clock_offset=0.1,
+    agent_version="1.2.0",
+    protocol=2,
+    zone="1",
+    size="Standard_D2s_v5",
+)
+
+
+def spots(*agents: AgentFacts, kind: str = "availability_set", alone: tuple[str, ...] = (), **fields: Any) -> Any:
+    each = SetFacts(set_id=7, kind=kind, agents=agents, **{"upgrade_notices": None, **fields})
+    return {
+        spot.code: spot
+        for spot in blind_spots([each], alone=alone, now=NOW, version="1.2.0", protocol=2, clock_tolerance=2)
+    }
+
+
+def agent(**fields: Any) -> AgentFacts:
+    return replace(AGENT, **fields)
+
+
+def test_a_healthy_set_has_none() -> None:
+    assert spots(AGENT) == {}
+
+
+@pytest.mark.parametrize(
+    ("presence", "code"),
+    [
+        (Presence.SILENT, "agent-silent"),
+        (Presence.GONE, "agent-gone"),
+        (Presence.LATE, "agent-late"),
+        (Presence.EXPECTED, "agent-never-heard"),
+    ],
+)
+def test_agents_that_are_not_live_are_named(presence: Presence, code: str) -> None:
+    found = spots(AGENT, agent(machine_id=2, name="vm2", presence=presence))
+    assert set(found) == {code}
+    spot: BlindSpot = found[code]
+    assert (spot.set_id, spot.machine_ids, spot.names, spot.certainty) == (7, (2,), ("vm2",), Confidence.CERTAIN)
+    assert "vm2" in sentence(spot.reason)
+
+
+def test_many_agents_of_one_set_are_one_blind_spot() -> None:
+    silent = [agent(machine_id=n, name=f"vm{n}", presence=Presence.SILENT) for n in range(2, 10)]
+    found = spots(AGENT, *silent)["agent-silent"]
+    assert "vm2, vm3, vm4, vm5, vm6 and 3 more" in sentence(found.reason)
+    assert len(found.machine_ids) == 8
+
+
+@pytest.mark.parametrize(
+    "fields", [{"agent_version": "1.1.9"}, {"agent_version": "1.2"}, {"protocol": 1, "agent_version": ""}]
+)
+def test_an_agent_older_than_the_backend_is_too_old(fields: dict[str, Any]) -> None:
+    found = spots(agent(**fields))
+    assert set(found) == {"agent-too-old"}
+    assert "older than Drydock's own 1.2.0" in sentence(found["agent-too-old"].reason)
+
+
+@pytest.mark.parametrize("version", ["1.2.0", "1.10.0", "2.0", "", "unknown"])
+def test_an_agent_as_new_or_of_unknown_version_is_not(version: str) -> None:
+    assert spots(agent(agent_version=version)) == {}
+
+
+@pytest.mark.parametrize(("text", "numbers"), [("0.10.2rc1", (0, 10, 2)), ("v1", ()), ("", ()), ("3", (3,))])
+def test_versions_are_compared_as_numbers(text: str, numbers: tuple[int, ...]) -> None:
+    assert read_version(text) == numbers
+
+
+@pytest.mark.parametrize(("offset", "words"), [(2.4, "2.4 seconds (ahead)"), (-30.0, "30.0 seconds (behind)")])
+def test_a_wrong_clock_is_told_with_its_way(offset: float, words: str) -> None:
+    assert words in sentence(spots(agent(clock_offset=offset))["wrong-clock"].reason)
+
+
+@pytest.mark.parametrize("offset", [None, 0.0, 2.0, -2.0])
+def test_a_clock_within_two_seconds_is_right(offset: float | None) -> None:
+    assert spots(agent(clock_offset=offset)) == {}
+
+
+def test_a_zone_without_a_live_poller_is_possible_and_says_who_says_what() -> None:
+    quiet = agent(machine_id=2, name="vm2", zone="2", presence=Presence.LATE)
+    found = spots(AGENT, quiet, missing=(("vm3", "3", ""), ("vm4", "", "")))
+    spot = found["zone-without-poller"]
+    assert spot.certainty is Confidence.POSSIBLE
+    assert "zone 3" in sentence(spot.reason)
+    assert "Microsoft's page says that delivery does not depend on zones" in sentence(spot.reason)
+    assert "one issue thread says" in sentence(spot.reason)
+
+
+def test_zones_are_no_question_where_nobody_polls_or_everybody_does() -> None:
+    assert "zone-without-poller" not in spots(agent(presence=Presence.LATE), agent(zone="2", presence=Presence.LATE))
+    assert spots(AGENT, agent(machine_id=2, zone="2")) == {}
+
+
+def test_upgrades_of_a_scale_set_cannot_be_told_from_here_until_an_inventory_says_it() -> None:
+    unknown = spots(AGENT, kind="scale_set")
+    assert set(unknown) == {"upgrades-unknown"}
+    assert unknown["upgrades-unknown"].certainty.value == "cannot be told from here"
+    assert spots(AGENT, kind="scale_set", upgrade_notices=True) == {}
+    off = spots(AGENT, kind="scale_set", upgrade_notices=False)
+    assert set(off) == {"upgrades-unannounced"}
+    assert off["upgrades-unannounced"].certainty is Confidence.CERTAIN
+
+
+@pytest.mark.parametrize(
+    "size", ["Standard_G5", "Standard_GS2", "Standard_M128ms", "Standard_NC6s_v3", "Standard_HB120rs_v3", "basic_h8"]
+)
+def test_some_series_never_announce_upgrades(size: str) -> None:
+    assert never_announces_upgrades(size)
+    found = spots(agent(size=size), kind="scale_set")
+    assert set(found) == {"size-without-upgrade-events"}
+    assert size in sentence(found["size-without-upgrade-events"].reason)
+    assert spots(agent(size=size)) == {}
+
+
+@pytest.mark.parametrize(
+    "size", ["Standard_D2s_v5", "Standard_B2ms", "Standard_E16_v4", "Standard_L8s", "", "Standard"]
+)
+def test_other_series_do(size: str) -> None:
+    assert not never_announces_upgrades(size)
+
+
+@pytest.mark.parametrize(
+    ("hours", "code"), [(19, None), (20.5, "near-switch-off"), (23.9, "near-switch-off"), (25, "switched-off")]
+)
+def test_a_set_without_a_poll_nears_its_switch_off(hours: float, code: str | None) -> None:
+    quiet = agent(last_poll_at=NOW - timedelta(hours=hours), presence=Presence.SILENT)
+    found = spots(quiet, agent(machine_id=2, last_poll_at=None, enrolled_at=quiet.last_poll_at))
+    assert {"near-switch-off", "switched-off"} & set(found) == ({code} if code else set())
+    # One machine that asks keeps the service on.
+    assert not {"near-switch-off", "switched-off"} & set(spots(quiet, AGENT))
+
+
+def test_machines_without_an_agent_and_sets_without_a_name_are_blind_spots() -> None:
+    found = spots(AGENT, kind="provisional", missing=(("vm2", "", ""),))
+    assert set(found) == {"no-agent", "unnamed-set"}
+    assert sentence(found["no-agent"].reason) == "1 machine of the imported inventory has no agent: vm2."
+    alone = spots(AGENT, alone=("jump", "build"))["no-agent"]
+    assert alone.set_id is None
+    assert sentence(alone.reason) == "2 machines of the imported inventory have no agent: jump, build."
+
+
+def test_the_most_dangerous_come_first_and_each_has_a_title() -> None:
+    assert set(SPOTS) == set(ORDER)
+    silent = SetFacts(set_id=2, kind="provisional", upgrade_notices=None, agents=(agent(presence=Presence.SILENT),))
+    slow = SetFacts(set_id=1, kind="provisional", upgrade_notices=None, agents=(agent(clock_offset=9.0),))
+    found = blind_spots([slow, silent], now=NOW, version="1", protocol=1, clock_tolerance=2)
+    assert [spot.code for spot in found] == ["agent-silent", "wrong-clock", "unnamed-set", "unnamed-set"]
+
+
+@pytest.mark.django_db
+def test_the_fleets_blind_spots_are_seen_from_its_rows(django_assert_num_queries: Any) -> None:
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    fleet.enrol("never", availability_set="web", heard=False)
+    fleet.enrol("mine", availability_set="")
+    fleet.enrol("web1", availability_set="", vm_id=IDS["web1"])
+    fleet.enrol("jump", availability_set="", vm_id=IDS["jump"])
+    take(fleet, sample("vm_list"))
+    moved = Machine.objects.get(resource_name="vm2").pk
+    presence.flush(contacts=[presence.Contact(moved, fleet.now, fleet.now, clock_offset=4.0)])
+    enrolment.revoke(machine_id=Machine.objects.get(resource_name="jump").pk, actor=acting(admin()), now=fleet.now)
+    with django_assert_num_queries(5):
+        found = overview(now=fleet.now)
+    shown = [(spot.code, spot.set.name if spot.set else None, spot.names) for spot in found.spots]
+    assert ("agent-never-heard", "web", ("never",)) in shown
+    assert ("wrong-clock", "web", ("vm2",)) in shown
+    assert ("no-agent", "web", ("web2", "web3")) in shown
+    assert ("no-agent", "jump", ("jump",)) in shown
+    assert [names for code, _, names in shown if code == "unnamed-set"] == [("mine",)]
+    assert ("upgrades-unknown", "burst", ()) in shown
+    assert sum(len(rows) for _, rows in found.groups) == len(found.spots)
+
+
+@pytest.mark.django_db
+def test_agents_are_compared_with_this_very_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    fleet.enrol("vm1")
+    assert overview(now=fleet.now).spots == ()
+    monkeypatch.setattr(settings, "VERSION", "9.0.0")
+    assert [spot.code for spot in overview(now=fleet.now).spots] == ["agent-too-old"]

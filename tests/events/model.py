@@ -1,0 +1,305 @@
+"""A plain model of one set: what every machine was told in turn, and the event's state worked out from that by hand.
+
+It shares no code with the product. `World` plays Azure and the agents at random and keeps the model beside the real
+merging; `World.compare` says where they differ.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from fleet.models import ScheduledEvent
+from fleet.operations.intake import presence
+from fleet.operations.intake.keep import Delivery
+from tests.factories import Agent, Fleet, listing, seconds
+
+LIVE, LATE = 60, 600
+
+
+@dataclass
+class Listed:
+    """One event as Azure has it."""
+
+    event_id: str
+    status: str
+    event_type: str
+    not_before: datetime
+    resources: tuple[str, ...]
+
+
+@dataclass
+class Told:
+    """What one machine read at one time."""
+
+    at: datetime
+    incarnation: int
+    events: dict[str, Listed]
+
+
+@dataclass
+class Node:
+    """One machine: what it read, what of it has arrived, and when it was heard."""
+
+    name: str
+    agent: Agent
+    up: bool = True
+    current: dict[str, tuple[Any, ...]] | None = None
+    polled_at: datetime | None = None
+    unsent: list[tuple[Delivery, Told]] = field(default_factory=list)
+    sent: list[Delivery] = field(default_factory=list)
+    arrived: list[Told] = field(default_factory=list)
+    heard_at: datetime | None = None
+    known_poll: datetime | None = None
+
+
+class World:
+    """Azure, a set of machines, and the backend. Every step is drawn from `choice`, so a seed tells a whole story."""
+
+    def __init__(self, choice: random.Random, *, machines: int = 4) -> None:
+        self.choice = choice
+        self.fleet = Fleet()
+        self.nodes = []
+        for number in range(machines):
+            agent = self.fleet.enrol(f"m{number}", heard=False, update_domain=0)
+            self.nodes.append(Node(agent.machine.resource_name, agent))
+        self.azure: dict[str, Listed] = {}
+        self.count = 0
+        self.steps = 0
+        self.ended: set[str] = set()
+        self.wrong: list[str] = []
+
+    # Azure
+
+    def announce(self) -> None:
+        self.count += 1
+        event_id = f"{self.choice.getrandbits(32):08X}-0000-4000-8000-{self.count:012}"
+        kind = self.choice.choice(["Freeze", "Reboot", "Redeploy", "Preempt"])
+        status = self.choice.choice(["Scheduled", "Scheduled", "Scheduled", "Started"])
+        names = tuple(node.name for node in self.nodes if self.choice.random() < 0.5) or (self.nodes[0].name,)
+        not_before = self.fleet.now + seconds(self.choice.choice([30, 300, 900]))
+        self.azure[event_id] = Listed(event_id, status, kind, not_before, names)
+
+    def move(self) -> None:
+        if not self.azure:
+            return self.announce()
+        event = self.choice.choice(sorted(self.azure.values(), key=lambda event: event.event_id))
+        what = self.choice.random()
+        if what < 0.4:
+            event.status = "Started"
+        elif what < 0.8:
+            del self.azure[event.event_id]
+        else:
+            event.not_before += seconds(60)
+        return None
+
+    # Machines
+
+    def poll(self, node: Node) -> None:
+        if not node.up:
+            return
+        node.polled_at = self.fleet.now
+        listed = {key: (e.status, e.not_before, e.resources) for key, e in self.azure.items()}
+        if listed == node.current:
+            return
+        node.current = listed
+        if self.choice.random() < 0.2:
+            # Something came and went between two polls.
+            node.agent.incarnation += 1
+        events = [
+            listing(
+                e.event_id, status=e.status, event_type=e.event_type, resources=e.resources, not_before=e.not_before
+            )
+            for e in self.azure.values()
+        ]
+        report = node.agent.document(*events, at=self.fleet.now)
+        copies = {key: Listed(**vars(event)) for key, event in self.azure.items()}
+        node.unsent.append((node.agent.delivery(report), Told(self.fleet.now, node.agent.incarnation, copies)))
+
+    def send(self, nodes: list[Node]) -> None:
+        batch: list[Delivery] = []
+        for node in nodes:
+            if not node.up:
+                continue
+            for _ in range(self.choice.randint(0, len(node.unsent))):
+                delivery, told = node.unsent.pop(0)
+                batch.append(delivery)
+                node.sent.append(delivery)
+                node.arrived.append(told)
+            if node.sent and self.choice.random() < 0.3:
+                # An answer was lost: it comes again.
+                batch.insert(self.choice.randint(0, len(batch)), self.choice.choice(node.sent[-5:]))
+            node.heard_at = self.fleet.now
+            if not node.unsent:
+                node.known_poll = node.polled_at or node.known_poll
+        presence.flush(
+            contacts=[
+                presence.Contact(node.agent.machine.pk, node.heard_at, node.known_poll)
+                for node in nodes
+                if node.up and node.heard_at is not None
+            ]
+        )
+        if batch:
+            self.fleet.record(*batch)
+            self.watch()
+
+    def restart(self, node: Node) -> None:
+        """The state folder is lost: a new spool, and what was not sent is gone with the old one."""
+        node.agent.spool, node.agent.seq = f"spool {self.choice.getrandbits(64)}", 0
+        node.unsent, node.sent, node.current = [], [], None
+        node.up = True
+
+    def step(self) -> None:
+        """One step of anybody."""
+        self.steps += 1
+        what = self.choice.random()
+        node = self.choice.choice(self.nodes)
+        if what < 0.06:
+            self.move()
+        elif what < 0.12:
+            self.fleet.later(self.choice.choice([1, 5, 20, 45]))
+        elif what < 0.125:
+            self.fleet.later(700)
+        elif what < 0.14:
+            node.up = not node.up
+        elif what < 0.15:
+            self.restart(node)
+        elif what < 0.6:
+            self.poll(node)
+        elif what < 0.97:
+            self.send([node] if what < 0.8 else self.nodes)
+        else:
+            self.sweep()
+
+    # The model
+
+    def sweep(self) -> None:
+        self.fleet.advance()
+        self.watch()
+
+    def watch(self) -> None:
+        """Note every wrong step into ENDED and out of it, at the moment at which it is taken."""
+        ended = set(ScheduledEvent.objects.filter(status="ENDED").values_list("event_id", flat=True))
+        for event_id in sorted(ended - self.ended):
+            expected = self.expected(event_id)
+            if expected is None or expected[0] != "ENDED":
+                self.wrong.append(f"{event_id} ended, by the model it is {expected}")
+        for event_id in sorted(self.ended - ended):
+            if not any(self.presence(node) == "live" for node in self.listing_now(event_id)):
+                self.wrong.append(f"{event_id} was reopened, and no live machine lists it")
+        self.ended = ended
+
+    def listing_now(self, event_id: str) -> list[Node]:
+        return [node for node in self.nodes if node.arrived and event_id in node.arrived[-1].events]
+
+    def presence(self, node: Node) -> str:
+        polls = [time for time in (node.known_poll, self.newest(node)) if time is not None]
+        if node.heard_at is None:
+            return "expected"
+        if not polls:
+            return "silent"
+        age = max((self.fleet.now - node.heard_at).total_seconds(), (self.fleet.now - max(polls)).total_seconds())
+        return "live" if age < LIVE else "late" if age < LATE else "silent"
+
+    @staticmethod
+    def newest(node: Node) -> datetime | None:
+        return node.arrived[-1].at if node.arrived else None
+
+    def last_look(self, node: Node) -> datetime | None:
+        looks = [time for time in (node.known_poll, self.newest(node)) if time is not None]
+        return max(looks) if looks else None
+
+    def expected(self, event_id: str) -> tuple[Any, ...] | None:
+        """(status, ended as, watched, started at, NotBefore, Resources), or None while nobody's word has arrived."""
+        tellers = [node for node in self.nodes if any(event_id in told.events for told in node.arrived)]
+        if not tellers:
+            return None
+        listing_now = self.listing_now(event_id)
+        gone = [node for node in tellers if node not in listing_now]
+        started = [
+            told.at
+            for node in tellers
+            for told in node.arrived
+            if event_id in told.events and told.events[event_id].status == "Started"
+        ]
+        last_listing = max(self.last_listing(node, event_id, node in listing_now) for node in tellers)
+        live = [node for node in self.nodes if self.presence(node) == "live"]
+        looked = [node for node in self.nodes if node not in listing_now and self.looked_since(node, last_listing)]
+        status, ended_as = ("STARTED" if started else "SCHEDULED"), ""
+        watched = any(node in live for node in listing_now)
+        not_before = self.not_before(tellers, event_id)
+        # What has ended stays so until a live machine lists it.
+        stays = event_id in self.ended and not watched
+        if gone and not watched and (stays or (looked and all(self.looked_since(node, last_listing) for node in live))):
+            status, watched = "ENDED", True
+            ended_as = "completed" if started else self.cancelled(gone, event_id)
+        elif listing_now and self.kind(tellers, event_id) == "Preempt":
+            silent = all(self.presence(node) in ("silent", "gone") for node in listing_now)
+            if (silent or stays) and not watched and (not_before is None or not_before <= self.fleet.now):
+                status, ended_as = "ENDED", "machine_deleted"
+        resources = max(
+            (
+                (told.events[event_id].status == "Started", told.at, node.agent.machine.pk),
+                told.events[event_id].resources,
+            )
+            for node in tellers
+            for told in [self.last_told(node, event_id)]
+        )[1]
+        return (status, ended_as, watched, min(started) if started else None, not_before, list(resources))
+
+    @staticmethod
+    def last_told(node: Node, event_id: str) -> Told:
+        return [told for told in node.arrived if event_id in told.events][-1]
+
+    def kind(self, tellers: list[Node], event_id: str) -> str:
+        return self.last_told(tellers[0], event_id).events[event_id].event_type
+
+    def last_listing(self, node: Node, event_id: str, still: bool) -> datetime:
+        at = self.last_told(node, event_id).at
+        look = self.last_look(node)
+        return max(at, look) if still and look is not None else at
+
+    def looked_since(self, node: Node, time: datetime) -> bool:
+        look = self.last_look(node)
+        return look is not None and look >= time
+
+    def not_before(self, tellers: list[Node], event_id: str) -> datetime | None:
+        best: tuple[Any, ...] | None = None
+        for node in tellers:
+            stated: datetime | None = None
+            for told in node.arrived:
+                if event_id in told.events and told.events[event_id].status == "Scheduled":
+                    stated = told.events[event_id].not_before
+            if stated is not None:
+                last = self.last_told(node, event_id)
+                rank = (last.events[event_id].status == "Started", last.at, node.agent.machine.pk, stated)
+                best = max(best, rank) if best else rank
+        return best[3] if best else None
+
+    def cancelled(self, gone: list[Node], event_id: str) -> str:
+        for node in gone:
+            last = self.last_told(node, event_id)
+            after = next(told for told in node.arrived[node.arrived.index(last) + 1 :])
+            if after.incarnation == last.incarnation + 1:
+                return "cancelled"
+        return "cancelled_or_missed"
+
+    def compare(self) -> list[str]:
+        """Every difference between the model and the real merging after a sweep; empty when there is none."""
+        self.sweep()
+        found = list(self.wrong)
+        real = {event.event_id: event for event in ScheduledEvent.objects.all()}
+        told = {key for node in self.nodes for one in node.arrived for key in one.events}
+        if told != set(real):
+            found.append(f"events {sorted(told)} against {sorted(real)}")
+        for event_id in sorted(told & set(real)):
+            event = real[event_id]
+            is_real = (
+                event.status, event.ended_as, event.watched, event.started_at, event.not_before, event.resources,
+            )  # fmt: skip
+            expected = self.expected(event_id)
+            if is_real != expected:
+                found.append(f"{event_id}: really {is_real}, by the model {expected}")
+        return found

@@ -1,0 +1,189 @@
+"""An EventId reported by many machines is one event, and its state follows from what they list."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from fleet.models import Entry, Observation, ScheduledEvent, Sighting
+from tests.factories import EVENT, Fleet, announced, freeze_cancelled, freeze_completed, listing, seconds, the_event
+from tests.words import text
+
+pytestmark = pytest.mark.django_db
+
+
+def kinds(event: ScheduledEvent) -> list[str]:
+    return list(Entry.objects.filter(event=event).order_by("id").values_list("kind", flat=True))
+
+
+def test_one_event_id_from_six_machines_is_one_event_with_six_sightings() -> None:
+    event = announced(Fleet())
+    assert ScheduledEvent.objects.count() == 1
+    assert Sighting.objects.filter(event=event).count() == 6
+    assert (event.status, event.version, event.watched) == ("SCHEDULED", 1, True)
+    assert event.resources == ["vm1", "vm2"]
+    assert event.notice_seconds == 899
+
+
+def test_the_live_migration_goes_from_scheduled_to_started_to_completed() -> None:
+    event = freeze_completed(Fleet())
+    assert (event.status, event.ended_as, event.certainty) == ("ENDED", "completed", "seen")
+    assert not event.approved_elsewhere
+    found = kinds(event)
+    assert found[0] == "event_seen"
+    assert found.count("event_started") == 1
+    assert found.count("event_ended") == 1
+    assert "approval_confirmed" in found
+
+
+def test_it_ends_only_when_no_live_machine_lists_it_any_more() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    fleet.later(30)
+    fleet.all_say(names=["vm1", "vm2", "vm3", "vm4", "vm5"])
+    assert the_event().status == "SCHEDULED"
+    fleet.heard()
+    fleet.say("vm6")
+    assert the_event().status == "ENDED"
+
+
+def test_gone_before_not_before_without_a_gap_is_cancelled_and_certain() -> None:
+    event = freeze_cancelled(Fleet())
+    assert (event.ended_as, event.certainty) == ("cancelled", "seen")
+
+
+def test_gone_with_a_gap_in_the_incarnations_is_cancelled_or_missed() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    for agent in fleet.agents.values():
+        agent.incarnation += 1
+    fleet.later(60)
+    fleet.all_say()
+    assert (the_event().ended_as, the_event().certainty) == ("cancelled_or_missed", "inferred")
+
+
+def test_a_silent_machine_that_still_lists_it_does_not_keep_it_open() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    fleet.later(61)
+    fleet.all_say(names=["vm1", "vm2", "vm3", "vm4", "vm5"])
+    assert the_event().status == "ENDED"
+
+
+def test_no_witness_left_alive_never_ends_an_event() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    fleet.later(3600)
+    fleet.advance()
+    event = the_event()
+    assert (event.status, event.watched) == ("SCHEDULED", False)
+    assert "event_unwatched" in kinds(event)
+
+
+def test_a_machine_that_was_deleted_by_preempt_is_inferred_once_all_witnesses_are_silent() -> None:
+    fleet = Fleet()
+    fleet.enrol("spot")
+    fleet.say("spot", listing(event_type="Preempt", resources=["spot"], not_before=fleet.now + seconds(30)))
+    fleet.later(120)
+    fleet.advance()
+    assert (the_event().status, the_event().watched) == ("SCHEDULED", False)
+    fleet.later(600)
+    fleet.advance()
+    event = the_event()
+    assert (event.status, event.ended_as, event.certainty) == ("ENDED", "machine_deleted", "inferred")
+
+
+def test_a_newer_document_that_lists_it_again_reopens_it_and_says_so() -> None:
+    fleet = Fleet()
+    event = freeze_cancelled(fleet)
+    fleet.later(5)
+    fleet.say("vm3", listing(resources=["vm1", "vm2"]))
+    event.refresh_from_db()
+    assert (event.status, event.ended_as, event.ended_at) == ("SCHEDULED", "", None)
+    assert "event_reopened" in kinds(event)
+
+
+def test_started_before_not_before_without_our_approval_is_approved_elsewhere() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    fleet.later(30)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert the_event().approved_elsewhere
+
+
+def test_it_may_begin_at_started() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(3)
+    fleet.all_say(listing(status="Started", event_type="Reboot"))
+    event = the_event()
+    assert (event.status, event.notice_seconds, event.not_before) == ("STARTED", None, None)
+    assert kinds(event)[:2] == ["event_seen", "event_started"]
+
+
+def test_several_events_in_one_document_are_kept_apart() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(3)
+    other = "0BB8CD25-5BF9-4D96-85F8-3E5B9B45F2B6"
+    fleet.all_say(listing(), listing(other, event_type="Reboot", resources=["vm2"]))
+    fleet.later(10)
+    fleet.all_say(listing(other, event_type="Reboot", resources=["vm2"]))
+    assert the_event(EVENT).status == "ENDED"
+    assert the_event(other).status == "SCHEDULED"
+
+
+def test_ids_are_compared_without_case() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    fleet.say("vm1", listing(EVENT.lower()))
+    fleet.say("vm2", listing(EVENT))
+    assert ScheduledEvent.objects.count() == 1
+    assert set(Sighting.objects.values_list("spelled", flat=True)) == {EVENT, EVENT.lower()}
+
+
+def test_version_moves_only_with_what_operators_decide_on() -> None:
+    fleet = Fleet()
+    event = announced(fleet)
+    fleet.later(5)
+    fleet.all_say(listing(resources=["vm1", "vm2"], Description="Another text."))
+    event.refresh_from_db()
+    assert (event.version, event.description) == (1, "Another text.")
+    fleet.later(5)
+    fleet.all_say(listing(resources=["vm1", "vm2"], not_before=fleet.now + seconds(300)))
+    event.refresh_from_db()
+    assert event.version == 2
+    assert "event_changed" in kinds(event)
+
+
+def test_every_document_is_kept_as_received_and_its_body_once() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    assert Observation.objects.filter(kind="document").count() == 12
+    bodies = {bytes(one.document.body) for one in Observation.objects.select_related("document") if one.document}
+    assert len(bodies) == 2
+
+
+def test_a_machine_that_comes_back_and_still_lists_it_reopens_it() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    fleet.later(61)
+    fleet.all_say(names=["vm1", "vm2", "vm3", "vm4", "vm5"])
+    assert the_event().status == "ENDED"
+    # Its document has not changed, so it has nothing new to report: being heard is all there is.
+    fleet.later(5)
+    fleet.heard("vm6")
+    fleet.advance()
+    assert the_event().status == "SCHEDULED"
+
+
+def test_a_not_before_in_the_year_9999_is_kept() -> None:
+    event = announced(Fleet(), not_before=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+    assert event.not_before == datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    assert event.notice_seconds == 2**31 - 1
+
+
+def test_an_event_that_cannot_be_named_is_told_once_on_the_timeline() -> None:
+    fleet = Fleet()
+    fleet.enrol_set()
+    fleet.all_say(listing(event_id="a/b"))
+    assert not ScheduledEvent.objects.exists()
+    told = text(Entry.objects.get(kind="document_unreadable"))
+    assert told == "A document could not be read (an event without a usable EventId); it is kept as received."

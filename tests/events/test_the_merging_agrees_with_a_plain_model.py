@@ -1,0 +1,35 @@
+"""The real merging beside a plain sequential model, over random stories of one set.
+
+Machines poll, report late, repeat themselves, lose their spool, fall silent and come back. `make soak` runs a million
+steps of it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from django.db import transaction
+
+from tests.events.model import World
+from tests.searches import searched
+
+STORY = 250
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("part", range(4))
+@searched("steps", share=1000, whole=40_000, variable="MODEL_STEPS")
+def test_every_story_ends_as_the_model_says(part: int, steps: int) -> None:
+    first = int(os.environ.get("MODEL_SEED", "1"))
+    for number in range(steps // 4 // STORY):
+        seed = first + part * 1_000_000 + number
+        with transaction.atomic():
+            world = World(random.Random(seed))
+            for step in range(STORY):
+                world.step()
+                if step % 25 == 24:
+                    differences = world.compare()
+                    assert not differences, f"seed {seed}, step {step}: {differences}"
+            transaction.set_rollback(True)

@@ -1,0 +1,89 @@
+"""What machines say of their hooks."""
+
+import pytest
+from drydock_agent import wire
+
+from fleet.domain.intake.preparation import Prepared, prepared_of
+from fleet.models import Entry, Preparation
+from tests.factories import EVENT, Fleet, announced
+from tests.words import text
+
+pytestmark = pytest.mark.django_db
+
+
+def say(fleet: Fleet, name: str, phase: str, step: str, outcome: str, **fields: object) -> None:
+    agent = fleet.agents[name]
+    data = wire.HookData(event_id=EVENT.lower(), phase=phase, step=step, outcome=outcome, **fields)  # type: ignore[arg-type]
+    fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
+
+
+def word(name: str) -> Prepared:
+    row = Preparation.objects.get(machine__resource_name=name)
+    return prepared_of(prepare_outcome=row.prepare_outcome, recover_outcome=row.recover_outcome)
+
+
+def test_a_machine_is_preparing_then_prepared_and_each_hook_is_an_entry() -> None:
+    fleet = Fleet()
+    event = announced(fleet)
+    say(fleet, "vm1", "prepare", "begin", "running")
+    assert word("vm1") is Prepared.PREPARING
+    say(fleet, "vm1", "prepare", "hook", "succeeded", hook="10-drain", exit_status=0, seconds=3.21, output="drained\n")
+    say(fleet, "vm1", "prepare", "end", "succeeded", seconds=3.3)
+    assert word("vm1") is Prepared.PREPARED
+    kinds = Entry.objects.filter(event=event, kind__startswith="hook").order_by("id").values_list("kind", flat=True)
+    assert list(kinds) == ["hooks_began", "hook_succeeded", "hooks_ended"]
+    line = Entry.objects.get(event=event, kind="hook_succeeded")
+    assert text(line) == "vm1: prepare hook 10-drain succeeded after 3.2 s."
+    assert line.data["output"] == "drained\n"
+
+
+def test_a_failed_hook_is_named_and_its_output_kept() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    say(fleet, "vm1", "prepare", "begin", "running", late=True)
+    say(fleet, "vm1", "prepare", "hook", "failed", hook="10-drain", exit_status=3, seconds=1.0, output="no\x00luck")
+    say(fleet, "vm1", "prepare", "end", "failed")
+    assert word("vm1") is Prepared.FAILED
+    row = Preparation.objects.get()
+    assert (row.prepare_failed_hook, row.late) == ("10-drain", True)
+    assert "failed with status 3" in text(Entry.objects.get(kind="hook_failed"))
+    assert Entry.objects.filter(kind="hook_late").count() == 1
+
+
+def test_a_machine_without_hooks_has_nothing_to_prepare_and_makes_no_noise() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    before = Entry.objects.count()
+    say(fleet, "vm1", "prepare", "end", "nothing")
+    assert word("vm1") is Prepared.NOTHING
+    assert Entry.objects.count() == before
+
+
+def test_recovery_speaks_once_it_has_begun() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    say(fleet, "vm1", "prepare", "end", "succeeded")
+    say(fleet, "vm1", "recover", "begin", "running")
+    assert word("vm1") is Prepared.RECOVERING
+    say(fleet, "vm1", "recover", "end", "succeeded")
+    assert word("vm1") is Prepared.RECOVERED
+
+
+def test_a_word_behind_a_newer_one_is_history() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    agent = fleet.agents["vm1"]
+    late = agent.report(
+        wire.HookData(event_id=EVENT, phase="prepare", step="begin", outcome="running"), kind=wire.HOOK, at=fleet.now
+    )
+    say(fleet, "vm1", "prepare", "end", "succeeded")
+    fleet.record(agent.delivery(late))
+    assert word("vm1") is Prepared.PREPARED
+
+
+def test_a_folder_that_may_not_be_used_is_told_with_its_reason() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    say(fleet, "vm1", "prepare", "end", "failed", output="The folder is writable for everybody.")
+    assert word("vm1") is Prepared.FAILED
+    assert text(Entry.objects.get(kind="hooks_ended")).endswith("failed. The folder is writable for everybody.")

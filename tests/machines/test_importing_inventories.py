@@ -1,0 +1,203 @@
+"""An imported inventory makes machines known, names their sets, and shows who has no agent."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from fleet.domain.machines.inventory import read_inventory
+from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine
+from fleet.operations.machines.inventory import Imported, import_inventory
+from fleet.projections import sets
+from tests.factories import Fleet, the_set
+from tests.machines.test_reading_inventories import SAMPLES, sample
+from tests.words import sentences, text
+
+pytestmark = pytest.mark.django_db
+
+IDS = {machine.name: machine.vm_id for machine in read_inventory(sample("vm_list")).machines}
+
+
+def take(fleet: Fleet, *printed: Any, complete: bool = False) -> Imported:
+    items = [item for part in printed for item in part]
+    return import_inventory(inventory=read_inventory(items), now=fleet.now, complete=complete)
+
+
+def run(*words: str) -> str:
+    out = io.StringIO()
+    call_command("import_inventory", *words, stdout=out)
+    return out.getvalue()
+
+
+def path(name: str) -> str:
+    return str(SAMPLES / f"az_{name}.json")
+
+
+def test_machines_without_an_agent_are_shown_at_their_set() -> None:
+    fleet = Fleet()
+    fleet.enrol("web1", availability_set="", vm_id=IDS["web1"])
+    found = take(fleet, sample("vm_list"))
+    assert found == Imported(machines=5, new=5, without_agent=4, dropped=0, scale_sets=0)
+    detail = sets.detail(set_id=the_set("WEB").pk, now=fleet.now)
+    assert detail is not None
+    assert [machine.resource_name for machine in detail.set.machines] == ["web1"]
+    assert [machine.name for machine in detail.set.without_agent] == ["web2", "web3"]
+    assert "By the imported inventory 2 machines have no agent: web2, web3." in sentences(detail.set.warnings)
+    # A machine that stands alone needs no set before it has an agent.
+    assert not AvailabilitySet.objects.filter(name="jump").exists()
+
+
+def test_a_set_in_which_nobody_has_an_agent_is_a_set_that_nobody_watches() -> None:
+    fleet = Fleet()
+    take(fleet, sample("vm_availability_set_list"))
+    detail = sets.detail(set_id=the_set("web").pk, now=fleet.now)
+    assert detail is not None
+    assert "No live agent: nothing that Azure announces here would be seen." in sentences(detail.set.warnings)
+    assert not AvailabilitySet.objects.filter(name="empty").exists()
+
+
+def test_an_enrolling_agent_is_found_in_the_inventory_and_placed_by_it() -> None:
+    fleet = Fleet()
+    take(fleet, sample("vm_list"))
+    machine = fleet.enrol("web2", availability_set="", vm_id=IDS["web2"].upper()).machine
+    assert (machine.availability_set.name, machine.set_source, machine.set_warnings) == ("WEB", "inventory", [])
+    assert InventoryMachine.objects.get(name="web2").machine == machine
+    jump = fleet.enrol("jump", availability_set="", vm_id=IDS["jump"]).machine
+    assert (jump.availability_set.kind, jump.availability_set.name) == ("standalone", "jump")
+
+
+def test_without_a_vm_id_name_resource_group_and_subscription_make_the_machine() -> None:
+    fleet = Fleet()
+    fleet.enrol("WEB1", availability_set="", vm_id="configured-1")
+    fleet.enrol("web2", availability_set="", vm_id="configured-2", resourceGroupName="elsewhere")
+    take(fleet, sample("vm_availability_set_list"))
+    assert Machine.objects.get(vm_id="configured-1").availability_set.name == "web"
+    assert Machine.objects.get(vm_id="configured-2").availability_set.kind == "provisional"
+
+
+def test_a_machine_made_anew_under_its_old_name_is_another_machine() -> None:
+    fleet = Fleet()
+    new = "99999999-7a44-4c1e-9b62-3f1d2a8e9011"
+    fleet.enrol("web1", availability_set="", vm_id=new, vmId=new)
+    take(fleet, sample("vm_list"))
+    assert InventoryMachine.objects.get(name="web1").machine is None
+    printed = [{**each, "vmId": new} if each["name"] == "web1" else each for each in sample("vm_list")]
+    take(fleet, printed)
+    assert InventoryMachine.objects.get(name="web1").machine == Machine.objects.get()
+    assert Machine.objects.get().availability_set.name == "WEB"
+
+
+def test_importing_again_changes_nothing_and_a_list_of_sets_takes_nothing_away() -> None:
+    fleet = Fleet()
+    fleet.enrol("web1", availability_set="", vm_id=IDS["web1"])
+    take(fleet, sample("vm_list"))
+    columns = ("name", "vm_id", "size", "zone", "machine_id", "availability_set_id")
+    before = list(InventoryMachine.objects.order_by("pk").values_list(*columns))
+    entries = Entry.objects.exclude(kind="inventory_imported").count()
+    found = take(fleet, sample("vm_list"), sample("vm_availability_set_list"))
+    take(fleet, sample("vm_availability_set_list"))
+    assert found.new == 0
+    assert list(InventoryMachine.objects.order_by("pk").values_list(*columns)) == before
+    assert Entry.objects.exclude(kind="inventory_imported").count() == entries
+
+
+def test_an_inventory_that_says_otherwise_is_a_warning_until_it_is_corrected() -> None:
+    fleet = Fleet()
+    fleet.enrol("web1", availability_set="shop", vm_id=IDS["web1"])
+    take(fleet, sample("vm_list"))
+    machine = Machine.objects.get()
+    assert machine.availability_set.name == "shop"
+    assert "the imported inventory says availability set WEB" in sentences(machine.set_warnings)[0]
+    in_shop = [
+        {**each, "availabilitySet": {"id": each["availabilitySet"]["id"].replace("WEB", "SHOP")}}
+        for each in sample("vm_list")
+        if each["name"] == "web1"
+    ]
+    take(fleet, in_shop)
+    assert Machine.objects.get().set_warnings == []
+
+
+def test_a_scale_set_of_the_inventory_is_the_one_its_first_agent_tells_of() -> None:
+    fleet = Fleet()
+    take(fleet, sample("vmss_list_instances"), sample("vmss_list"))
+    known = the_set("workers")
+    assert known.upgrade_notices is True
+    first = read_inventory(sample("vmss_list_instances")).machines[0]
+    compute = {"vmScaleSetName": "workers", "placementGroupId": "pg-1"}
+    machine = fleet.enrol("workers_0", availability_set="", vm_id=first.vm_id, **compute).machine
+    assert machine.availability_set == known
+    assert machine.set_warnings == []
+    known.refresh_from_db()
+    assert known.key.endswith("|workers/pg-1")
+    other = fleet.enrol("workers_9", availability_set="", **(compute | {"placementGroupId": "pg-2"})).machine
+    assert other.availability_set != known
+    assert other.availability_set.upgrade_notices is True
+
+
+def test_only_a_complete_inventory_forgets_machines() -> None:
+    fleet = Fleet()
+    fleet.enrol("web3", availability_set="", vm_id=IDS["web3"])
+    take(fleet, sample("vm_list"), sample("vmss_list_instances"))
+    fewer = [each for each in sample("vm_list") if each["name"] in ("web1", "jump")]
+    assert take(fleet, fewer).dropped == 0
+    found = take(fleet, fewer, complete=True)
+    assert found.dropped == 3
+    # The instances of scale sets are no part of this list.
+    left = set(InventoryMachine.objects.values_list("name", flat=True))
+    assert left == {"web1", "jump", "workers_0", "workers_3"}
+    machine = Machine.objects.get(resource_name="web3")
+    assert (machine.availability_set.name, machine.set_source) == ("WEB", "")
+
+
+def test_the_command_reads_several_files_and_says_what_it_found() -> None:
+    said = run(path("vm_list"), path("vm_availability_set_list"), path("vmss_list_instances"), path("vmss_list"))
+    assert said == "7 machines, 7 of them new, 7 without an agent; 2 scale sets; 0 dropped.\n"
+    entry = Entry.objects.get(kind="inventory_imported")
+    assert (
+        text(entry) == "An inventory was imported by the command line: 7 machines, 7 of them new, 7 without an agent."
+    )
+
+
+def test_the_command_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    piped = io.TextIOWrapper(io.BytesIO(json.dumps(sample("vm_list")).encode()))
+    monkeypatch.setattr(sys, "stdin", piped)
+    assert run("-").startswith("5 machines")
+
+
+def test_a_file_that_cannot_be_read_is_one_sentence_that_names_it(tmp_path: Path) -> None:
+    table, disks = tmp_path / "table.txt", tmp_path / "disks.json"
+    table.write_text("Name    ResourceGroup\n")
+    disks.write_text('[{"id": "/x", "type": "Microsoft.Compute/disks"}]')
+    with pytest.raises(CommandError, match=r"table\.txt: This is not JSON"):
+        run(path("vm_list"), str(table))
+    with pytest.raises(CommandError, match=r"disks\.json: Item 1 is of type Microsoft\.Compute/disks"):
+        run(str(disks))
+    with pytest.raises(CommandError, match=r"nothing\.json cannot be read: No such file"):
+        run(str(tmp_path / "nothing.json"))
+    assert not InventoryMachine.objects.exists()
+
+
+def test_a_name_in_capitals_gives_way_to_one_that_was_spelled_by_people() -> None:
+    fleet = Fleet()
+    take(fleet, sample("vm_list"))
+    shown = the_set("WEB")
+    take(fleet, sample("vm_list"), sample("vm_availability_set_list"))
+    shown.refresh_from_db()
+    assert shown.name == "web"
+    take(fleet, sample("vm_list"))
+    shown.refresh_from_db()
+    assert shown.name == "web"
+
+
+def test_whether_upgrades_are_announced_is_known_of_this_scale_set_only() -> None:
+    fleet = Fleet()
+    place = {"subscriptionId": "11111111-2222-3333-4444-555555555555", "resourceGroupName": "shop"}
+    for name in ("workers", "workers2", "burst"):
+        fleet.enrol(f"{name}_0", availability_set="", vmScaleSetName=name, placementGroupId="pg", **place)
+    take(fleet, sample("vmss_list"))
+    found = dict(AvailabilitySet.objects.values_list("name", "upgrade_notices"))
+    assert found == {"workers": True, "workers2": None, "burst": False}

@@ -1,0 +1,327 @@
+"""An approval's way: offered, delivered, answered, confirmed, and every way in which it may end otherwise."""
+
+import pytest
+
+from fleet.models import Approval, Entry, Order
+from fleet.operations import reconcile
+from fleet.operations.machines import enrolment
+from fleet.operations.orders import relay
+from tests.factories import EVENT, Fleet, accepted, acting, admin, announced, listing, open_order, seconds, the_event
+from tests.words import sentence, text
+
+pytestmark = pytest.mark.django_db
+
+
+def relayed(fleet: Fleet, **fields: object) -> Approval:
+    """An approval whose first order vm1 has."""
+    announced(fleet, **fields)
+    approval = fleet.approve()
+    relay.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    fleet.delivered(open_order(approval))
+    approval.refresh_from_db()
+    return approval
+
+
+def after(approval: Approval) -> Approval:
+    approval.refresh_from_db()
+    return approval
+
+
+def test_the_usual_way_is_told_step_by_step() -> None:
+    fleet = Fleet()
+    approval = accepted(fleet)
+    order = approval.orders.get()
+    assert (approval.state, order.state, order.azure_status, order.delivered_by) == (
+        "ACCEPTED",
+        "ANSWERED",
+        200,
+        "celery",
+    )
+    assert approval.accepted_by == order.machine
+    fleet.later(5)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert (after(approval).state, approval.inferred) == ("CONFIRMED", False)
+    kinds = list(Entry.objects.filter(approval=approval).order_by("id").values_list("kind", flat=True))
+    assert kinds == [
+        "approval_granted",
+        "order_offered",
+        "order_delivered",
+        "order_answered",
+        "approval_accepted",
+        "approval_confirmed",
+    ]
+
+
+def test_gone_after_the_200_confirms_by_inference() -> None:
+    fleet = Fleet()
+    approval = accepted(fleet)
+    fleet.later(5)
+    fleet.all_say()
+    assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
+
+
+def test_accepted_may_wait_beyond_not_before_for_other_tenants() -> None:
+    fleet = Fleet()
+    approval = accepted(fleet, not_before=fleet.now + seconds(60))
+    fleet.later(50)
+    fleet.heard()
+    fleet.later(30)
+    fleet.advance()
+    assert after(approval).state == "ACCEPTED"
+
+
+def test_after_some_silence_the_next_machine_is_asked_and_the_first_order_superseded() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    fleet.later(2)
+    fleet.advance()
+    assert Order.objects.count() == 1
+    fleet.later(2)
+    fleet.advance()
+    first, second = Order.objects.order_by("offered_at")
+    assert (first.state, first.machine.resource_name) == ("SUPERSEDED", "vm1")
+    assert (second.state, second.machine.resource_name) == ("OFFERED", "vm2")
+    assert Entry.objects.filter(approval=approval, kind="order_superseded").count() == 1
+
+
+def test_the_receipt_of_a_superseded_order_still_counts() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    fleet.later(4)
+    fleet.advance()
+    first, second = Order.objects.order_by("offered_at")
+    fleet.receipt(first)
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.state, first.azure_status, second.state) == ("SUPERSEDED", 200, "CANCELLED")
+    assert after(approval).state == "ACCEPTED"
+
+
+def test_a_machine_that_is_no_longer_live_is_not_waited_for() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    enrolment.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin()), now=fleet.now)
+    relay.advance_approval(approval_id=approval.pk, now=fleet.now, via="beat")
+    assert open_order(approval).machine.resource_name == "vm2"
+
+
+def test_live_machines_in_resources_are_asked_first_then_the_others_that_list_it() -> None:
+    fleet = Fleet()
+    announced(fleet, resources=("vm5", "vm3"))
+    approval = fleet.approve()
+    for _ in range(5):
+        fleet.later(4)
+        fleet.heard()
+        fleet.advance()
+    asked = Order.objects.order_by("offered_at").values_list("machine__resource_name", flat=True)
+    assert list(asked) == ["vm5", "vm3", "vm1", "vm2", "vm4", "vm6"]
+    assert after(approval).state == "RELAYING"
+
+
+def test_a_no_from_azure_asks_the_next_and_a_no_from_all_is_refused() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    for name in ("vm1", "vm2", "vm3", "vm4", "vm5", "vm6"):
+        order = open_order(approval)
+        assert order.machine.resource_name == name
+        fleet.receipt(order, status=400)
+        fleet.later(1)
+        fleet.advance()
+    assert after(approval).state == "REFUSED"
+    assert Entry.objects.filter(approval=approval, kind="approval_refused").count() == 1
+
+
+def test_later_from_azure_is_no_refusal() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    for _ in range(6):
+        fleet.receipt(open_order(approval), status=503)
+        fleet.later(4)
+        fleet.heard()
+        fleet.advance()
+    assert after(approval).state == "RELAYING"
+    assert open_order(approval).machine.resource_name == "vm1"
+
+
+def test_not_before_without_an_answer_lapses_and_expires_the_order() -> None:
+    fleet = Fleet()
+    announced(fleet, not_before=fleet.now + seconds(30))
+    approval = fleet.approve()
+    fleet.later(31)
+    fleet.heard("vm1")
+    fleet.advance()
+    assert after(approval).state == "LAPSED"
+    assert approval.orders.get().state == "EXPIRED"
+
+
+def test_a_receipt_after_the_end_is_an_entry_and_changes_no_state() -> None:
+    fleet = Fleet()
+    announced(fleet, not_before=fleet.now + seconds(30))
+    approval = fleet.approve()
+    fleet.later(31)
+    fleet.heard("vm1")
+    fleet.advance()
+    fleet.receipt(approval.orders.get())
+    assert after(approval).state == "LAPSED"
+    assert Entry.objects.filter(approval=approval, kind="late_receipt").count() == 1
+
+
+@pytest.mark.parametrize("outage", [40, 300])
+def test_after_an_outage_nothing_lapses_before_the_machine_that_was_asked_has_told_everything(outage: int) -> None:
+    fleet = Fleet()
+    announced(fleet, not_before=fleet.now + seconds(30))
+    approval = fleet.approve()
+    # Nobody was heard since, as when Postgres is away; not even that the order arrived was written.
+    fleet.later(outage)
+    fleet.advance()
+    assert after(approval).state in ("GRANTED", "RELAYING")
+    fleet.receipt(approval.orders.get())
+    assert after(approval).state == "ACCEPTED"
+    fleet.all_say()
+    assert after(approval).state == "CONFIRMED"
+
+
+def test_a_machine_that_fell_silent_is_not_waited_for() -> None:
+    fleet = Fleet()
+    announced(fleet, not_before=fleet.now + seconds(30))
+    approval = fleet.approve()
+    fleet.later(601)
+    fleet.advance()
+    assert after(approval).state == "LAPSED"
+
+
+def test_an_order_that_its_machine_never_read_lapses_once_it_has_told_everything() -> None:
+    fleet = Fleet()
+    announced(fleet, not_before=fleet.now + seconds(30))
+    approval = fleet.approve()
+    fleet.later(40)
+    fleet.heard("vm1")
+    fleet.advance()
+    assert after(approval).state == "LAPSED"
+
+
+def test_an_event_that_came_and_went_in_an_outage_is_not_void_before_the_asked_machine_has_told_everything() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    fleet.later(20)
+    fleet.heard("vm1", poll_at=fleet.now - seconds(19))
+    fleet.all_say(names=["vm2", "vm3", "vm4", "vm5", "vm6"])
+    assert after(approval).state == "RELAYING"
+    fleet.receipt(approval.orders.order_by("offered_at").first() or approval.orders.get())
+    fleet.say("vm1")
+    assert after(approval).state == "CONFIRMED"
+    assert the_event().status == "ENDED"
+
+
+def test_started_early_is_not_void_while_the_asked_machine_may_have_asked() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    fleet.later(20)
+    fleet.say("vm2", listing(status="Started", resources=["vm1", "vm2"]))
+    assert after(approval).state in ("GRANTED", "RELAYING")
+    assert not the_event().approved_elsewhere
+    fleet.receipt(approval.orders.order_by("offered_at").first() or approval.orders.get())
+    assert after(approval).state in ("ACCEPTED", "CONFIRMED")
+
+
+def test_an_event_that_ends_meanwhile_makes_the_approval_void() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    fleet.later(1)
+    fleet.all_say()
+    fleet.later(10)
+    fleet.heard("vm1")
+    fleet.advance()
+    assert after(approval).state == "VOID"
+    assert approval.orders.get().state == "CANCELLED"
+
+
+def test_started_without_us_is_void_but_not_while_a_receipt_may_be_on_its_way() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    fleet.later(1)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert after(approval).state in ("GRANTED", "RELAYING")
+    fleet.receipt(approval.orders.get())
+    assert after(approval).state == "CONFIRMED"
+    assert not the_event().approved_elsewhere
+
+
+def test_started_without_us_is_void_once_nobody_can_have_asked() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    fleet.later(10)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert after(approval).state == "VOID"
+    assert the_event().approved_elsewhere
+
+
+def test_started_while_a_delivered_order_stays_unanswered_is_confirmed_by_inference() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    fleet.later(10)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
+    fleet.receipt(approval.orders.order_by("offered_at").first() or approval.orders.get())
+    assert after(approval).accepted_at is not None
+
+
+def test_started_after_a_machine_asked_and_got_no_answer_is_confirmed_by_inference() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    fleet.receipt(open_order(approval), outcome="failed", status=None, reason="timed out")
+    fleet.later(10)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
+    assert not the_event().approved_elsewhere
+
+
+def test_started_from_not_before_on_without_a_receipt_is_not_claimed_as_ours() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    fleet.later(901)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert (after(approval).state, approval.inferred) == ("LAPSED", True)
+    assert "no machine told that Azure had accepted" in sentence(approval.reason)
+    assert not the_event().approved_elsewhere
+
+
+def test_what_an_order_of_ours_may_have_started_is_not_told_as_approved_elsewhere() -> None:
+    fleet = Fleet()
+    approval = relayed(fleet)
+    fleet.later(1)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert after(approval).state == "RELAYING"
+    assert not the_event().approved_elsewhere
+    fleet.later(10)
+    fleet.advance()
+    assert after(approval).state == "CONFIRMED"
+    assert not the_event().approved_elsewhere
+    told = text(Entry.objects.get(kind="event_started"))
+    assert "without an approval" not in told
+
+
+def test_a_foreign_machine_gets_no_order_and_has_no_vote() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    fleet.enrol("intruder", availability_set="other")
+    fleet.say("intruder", listing(resources=["vm1", "vm2"]))
+    event = the_event(EVENT)
+    assert event.sightings.get(machine__resource_name="intruder").foreign
+    assert Entry.objects.filter(event=event, kind="foreign_sighting").count() == 1
+    fleet.later(5)
+    fleet.all_say(names=["vm1", "vm2", "vm3", "vm4", "vm5", "vm6"])
+    assert the_event(EVENT).status == "ENDED"
+
+
+def test_only_one_sweep_runs_and_the_ticker_stays_away_while_beat_is_alive() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    assert fleet.advance().ran
+    quiet = reconcile.advance_if_quiet(now=fleet.later(2), quiet_seconds=4, via="ticker")
+    assert not quiet.ran
+    assert reconcile.advance_if_quiet(now=fleet.later(4), quiet_seconds=4, via="ticker").ran

@@ -1,0 +1,145 @@
+"""Where no agent passes an approval on, the page says what a person can do, ready to be copied, and it works."""
+
+import json
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from azure_simulator.child_process import RunningSimulator
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.domain.orders.by_hand import linux_command, windows_command
+from fleet.projections.events.detail import event_detail
+from fleet.projections.orders import ByHandRow
+from tests.factories import EVENT, Fleet, announced, listing, open_order, seconds, the_event
+from tests.words import sentence
+
+ONE_SET: dict[str, Any] = {
+    "sets": [
+        {
+            "kind": "availability_set",
+            "name": "web",
+            "subscription": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90",
+            "resource_group": "shop",
+            "machines": [
+                {
+                    "id": "vm1",
+                    "name": "vm1",
+                    "vm_id": "00000000-0000-4000-8000-000000000001",
+                    "fault_domain": 0,
+                    "update_domain": 0,
+                }
+            ],
+        }
+    ],
+    "caches": [],
+}
+
+
+def told(fleet: Fleet) -> ByHandRow | None:
+    found = event_detail(event_id=EVENT, now=fleet.now)
+    assert found is not None
+    return found.by_hand
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\x00")))
+def test_no_event_id_can_add_words_to_the_command(event_id: str) -> None:
+    words = shlex.split(linux_command(event_id))
+    assert len(words) == len(shlex.split(linux_command("A")))
+    assert json.loads(words[words.index("--data") + 1]) == {"StartRequests": [{"EventId": event_id}]}
+    body = windows_command(event_id).split("-Body '", 1)[1].rsplit("' -Uri", 1)[0]
+    # Within single quotes only a quote is special to PowerShell; doubled it stands for itself.
+    assert "'" not in body.replace("''", "")
+    assert json.loads(body.replace("''", "'")) == {"StartRequests": [{"EventId": event_id}]}
+
+
+@pytest.fixture
+def simulator(tmp_path: Any) -> Iterator[RunningSimulator]:
+    with RunningSimulator(ONE_SET) as running:
+        yield running
+
+
+@pytest.mark.flow
+def test_the_command_for_linux_starts_the_event_and_is_seen_as_approved_elsewhere(
+    simulator: RunningSimulator, db: None
+) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    event_id = simulator.events.create(set="web", type="Reboot", resources=["vm1"], notice_seconds=600)
+    command = linux_command(event_id, service=simulator.vm_url("vm1"))
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    started = simulator.events.get(event_id)
+    assert (started["status"], started["started_by"]) == ("Started", "approval")
+
+    fleet = Fleet()
+    fleet.enrol_set(1)
+    fleet.all_say(listing(event_id, resources=["vm1"]))
+    fleet.later(10)
+    fleet.all_say(listing(event_id, status="Started", resources=["vm1"]))
+    assert the_event(event_id).approved_elsewhere
+
+
+@pytest.mark.django_db
+def test_while_agents_answer_nobody_is_told_to_do_it_by_hand() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    assert told(fleet) is None
+    approval = fleet.approve()
+    fleet.delivered(open_order(approval))
+    fleet.later(4)
+    fleet.advance()
+    assert told(fleet) is None
+    fleet.receipt(open_order(approval))
+    fleet.later(60)
+    assert told(fleet) is None, "Azure has answered 200: it only waits for other tenants"
+
+
+@pytest.mark.django_db
+def test_without_a_live_machine_the_commands_name_the_event_as_the_machine_spelled_it() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    fleet.later(1)
+    fleet.all_say(listing(EVENT.lower(), resources=["vm2"], not_before=fleet.now + seconds(900)))
+    fleet.later(90)
+    found = told(fleet)
+    assert found is not None
+    assert sentence(found.reason) == "No live machine of the set lists the event, so no agent can ask Azure."
+    assert found.event_id == EVENT.lower()
+    assert EVENT.lower() in found.linux and EVENT.lower() in found.windows
+    assert [one.machine.resource_name for one in found.machines] == ["vm2", "vm1"], "the one that it hits first"
+
+
+@pytest.mark.django_db
+def test_orders_that_nobody_answers_for_a_while_are_told_with_names() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    fleet.approve()
+    for _ in range(5):
+        fleet.later(3)
+        fleet.heard()
+        fleet.advance()
+    found = told(fleet)
+    assert found is not None
+    assert sentence(found.reason).startswith("vm1, vm2, vm3, vm4, vm5")
+    assert sentence(found.reason).endswith("have been asked, and no agent has brought an answer of Azure yet.")
+
+
+@pytest.mark.django_db
+def test_refused_by_every_agent_or_past_not_before() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(1)
+    announced(fleet, resources=("vm1",))
+    approval = fleet.approve()
+    fleet.receipt(open_order(approval), outcome="refused", status=None, reason="expired")
+    fleet.later(1)
+    fleet.advance()
+    found = told(fleet)
+    assert found is not None and sentence(found.reason) == "Every agent that could be asked has refused to ask Azure."
+    fleet.now += timedelta(seconds=900)
+    assert told(fleet) is None, "from NotBefore on Azure may start it at any moment"

@@ -1,0 +1,161 @@
+"""The outlook on the page is the relay's own judgement: it never promises what the relay does not do."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.domain.approvals.guards import EventFacts, MachineFacts
+from fleet.domain.orders.next_step import Do, OrderFacts, next_step, outlook
+from fleet.domain.orders.timeouts import Timeouts
+from fleet.domain.states import ApprovalState, EventStatus, OrderState, Presence
+from fleet.projections import orders as relaying
+from fleet.projections.events.detail import event_detail
+from tests.factories import EVENT, NOW, Fleet, announced, open_order, seconds
+from tests.words import sentence
+
+TIMEOUTS = Timeouts.of(timedelta(seconds=3))
+CLOSED = (OrderState.ANSWERED, OrderState.SUPERSEDED)
+OUTCOMES = [
+    ("", None, ""),
+    ("answered", 400, ""),
+    ("answered", 503, ""),
+    ("failed", None, "it timed out"),
+    ("refused", None, "expired"),
+    ("refused", None, "not-listed"),
+    ("refused", None, "already-started"),
+]
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[ApprovalState, EventFacts, list[OrderFacts]]:
+    count = draw(st.integers(1, 5))
+    machines = tuple(
+        MachineFacts(
+            machine_id=number,
+            name=f"vm{number}",
+            presence=draw(st.sampled_from([Presence.LIVE, Presence.LIVE, Presence.SILENT])),
+            lists_it=draw(st.sampled_from([True, True, False])),
+        )
+        for number in range(count)
+    )
+    orders = []
+    for number in range(draw(st.integers(0, 6))):
+        offered = NOW - seconds(draw(st.integers(0, 20)))
+        outcome, status, reason = draw(st.sampled_from(OUTCOMES))
+        is_open = number == 0 and draw(st.booleans())
+        delivered = draw(st.none() | st.integers(0, 4).map(lambda s, at=offered: min(NOW, at + seconds(s))))
+        state = OrderState.DELIVERED if delivered else OrderState.OFFERED
+        orders.append(
+            OrderFacts(
+                order_id=number,
+                machine_id=draw(st.integers(0, count - 1)),
+                state=state if is_open else draw(st.sampled_from(CLOSED)),
+                offered_at=offered,
+                delivered_at=delivered,
+                outcome="" if is_open else outcome,
+                azure_status=None if is_open else status,
+                reason="" if is_open else reason,
+            )
+        )
+    facts = EventFacts(
+        event_id=EVENT,
+        status=draw(st.sampled_from([EventStatus.SCHEDULED] * 4 + [EventStatus.STARTED, EventStatus.ENDED])),
+        event_type="Reboot",
+        version=1,
+        not_before=draw(st.none() | st.integers(-5, 60).map(lambda s: NOW + seconds(s))),
+        resources=("vm0",),
+        set_id=1,
+        set_kind="availability_set",
+        set_name="web",
+        machines=machines,
+    )
+    return draw(st.sampled_from([ApprovalState.RELAYING] * 4 + list(ApprovalState))), facts, orders
+
+
+@given(situations(), st.lists(st.integers(0, 4000), max_size=12))
+def test_the_relay_asks_whom_the_outlook_names_then_and_nobody_before(
+    situation: tuple[ApprovalState, EventFacts, list[OrderFacts]], moments: list[int]
+) -> None:
+    state, facts, orders = situation
+    told = outlook(state=state, facts=facts, orders=orders, now=NOW, timeouts=TIMEOUTS)
+    for hundredths in moments:
+        at = NOW + timedelta(milliseconds=10 * hundredths)
+        if told is None or at < told.at:
+            step = next_step(state=state, facts=facts, orders=orders, now=at, timeouts=TIMEOUTS)
+            assert step.do is not Do.OFFER
+    if told is not None:
+        step = next_step(state=state, facts=facts, orders=orders, now=told.at, timeouts=TIMEOUTS)
+        assert (step.do, step.machine) == (Do.OFFER, told.machine)
+
+
+@pytest.mark.django_db
+def test_the_event_tells_who_is_asked_next_and_then_the_relay_asks_it() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    fleet.delivered(open_order(approval))
+    found = event_detail(event_id=EVENT, now=fleet.now)
+    assert found is not None and found.event.approval is not None
+    told = found.event.approval.next_asked
+    assert told is not None and told.silent is not None
+    assert (told.machine.resource_name, told.silent.resource_name) == ("vm2", "vm1")
+    assert sentence(told.sentence) == "vm2 is asked at 2022-04-11 22:12:04 UTC if vm1 stays silent."
+    assert relaying.approval(approval_id=approval.pk, now=fleet.now) == found.event.approval
+    fleet.later(2.9)
+    fleet.advance()
+    assert open_order(approval).machine.resource_name == "vm1"
+    fleet.later(0.1)
+    assert fleet.now == told.at
+    fleet.advance()
+    assert open_order(approval).machine.resource_name == "vm2"
+
+
+@pytest.mark.django_db
+def test_an_agent_that_refuses_hands_on_to_the_next_and_says_why() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    fleet.later(1)
+    fleet.receipt(open_order(approval), outcome="refused", status=None, reason="expired")
+    fleet.later(1)
+    fleet.advance()
+    assert open_order(approval).machine.resource_name == "vm2"
+    found = event_detail(event_id=EVENT, now=fleet.now)
+    assert found is not None and found.event.approval is not None
+    assert sentence(found.event.approval.orders[0].said) == (
+        "Refused by the agent: the order had expired by the backend's clock."
+    )
+
+
+@pytest.mark.django_db
+def test_when_every_agent_refuses_the_approval_ends_and_does_not_blame_azure() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    announced(fleet, resources=("vm1",))
+    approval = fleet.approve()
+    for reason in ("not-listed", "expired"):
+        fleet.receipt(open_order(approval), outcome="refused", status=None, reason=reason)
+        fleet.later(1)
+        fleet.advance()
+    approval.refresh_from_db()
+    assert approval.state == "REFUSED"
+    assert sentence(approval.reason) == (
+        "No machine that could be asked has passed it on (vm1: its newest document does not list the event; "
+        "vm2: the order had expired by the backend's clock)."
+    )
+
+
+@pytest.mark.django_db
+def test_an_agent_that_has_read_started_stops_the_asking_until_its_document_is_here() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    fleet.receipt(open_order(approval), outcome="refused", status=None, reason="already-started")
+    fleet.later(2)
+    fleet.advance()
+    assert approval.orders.count() == 1
+    fleet.later(5)
+    fleet.advance()
+    assert approval.orders.count() == 2

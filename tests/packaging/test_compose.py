@@ -1,0 +1,184 @@
+"""The containers without an engine: every service's own command, with its own variables, against the embedded servers.
+
+The test stands in for the container network: service names and published ports become loopback addresses. Everything
+else is taken from docker-compose.yml word for word.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from drydock_agent.settings.load import SPEC
+
+from fleet.configuration import SETTINGS
+from fleet.embedded import Urls
+from fleet.embedded.parent_death import bound
+from tests.processes import PYTHON, ROOT, Process, free_port, manage, running, wait_for
+
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = {name: each for name, each in SERVICES.items() if "build" in each}
+BACKEND_SETTINGS = {setting.name for setting in SETTINGS}
+AGENT_SETTINGS = {f"DRYDOCK_{name.upper()}" for name in SPEC}
+AGENTS = sorted(name for name in OURS if name.startswith("agent-"))
+
+
+def variables(name: str) -> dict[str, str]:
+    return dict(OURS[name].get("environment", {}))
+
+
+def test_every_variable_is_a_documented_setting() -> None:
+    for name, each in OURS.items():
+        known = AGENT_SETTINGS if each["image"] == "drydock-agent" else BACKEND_SETTINGS
+        assert set(variables(name)) <= known, name
+    agent_page = (ROOT / "docs" / "agent.md").read_text()
+    assert {name for name in AGENT_SETTINGS if f"`{name}`" not in agent_page} == set()
+    stated = re.findall(r"^ENV (.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    named = {word.partition("=")[0] for line in stated for word in line.split()}
+    assert named - BACKEND_SETTINGS == {"PATH", "PYTHONUNBUFFERED"}
+
+
+def test_the_images_are_slim_and_nobody_in_them_is_root() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    stages = re.findall(r"^FROM (\S+) AS (\S+)$", text, re.MULTILINE)
+    assert {base for base, _ in stages} == {"python:3.13-slim", "tools"}
+    assert {each["build"]["target"] for each in OURS.values()} == {"agent", "backend"}
+    for stage in ("agent", "backend"):
+        body = text.partition(f" AS {stage}\n")[2].partition("\nFROM ")[0]
+        assert "\nUSER drydock\n" in body
+    # What the Dockerfile copies is let through, and the default command is that of the web server.
+    for source in re.findall(r"^COPY ([^-\n].*) \S+$", text, re.MULTILINE):
+        assert all((ROOT / path).exists() for path in source.split())
+    assert yaml.safe_load(text.rpartition("\nCMD ")[2]) == OURS["web"]["command"]
+
+
+def test_services_start_after_what_they_need_is_healthy() -> None:
+    for name in ("web", "worker", "beat"):
+        assert OURS[name]["depends_on"] == {
+            "postgres": {"condition": "service_healthy"},
+            "redis": {"condition": "service_healthy"},
+            "migrate": {"condition": "service_completed_successfully"},
+        }
+    for name in ("postgres", "redis", "web", "worker", "simulator"):
+        assert SERVICES[name]["healthcheck"]["test"][0] == "CMD"
+    for name in (*AGENTS, "simulator"):
+        assert OURS[name]["profiles"] == ["demo"]
+        # Agents refuse plain HTTP to another host.
+        assert OURS[name]["network_mode"] == "service:web"
+    assert len(AGENTS) == 6
+
+
+class Containers:
+    """Commands and variables of the file, with its network played on loopback."""
+
+    def __init__(self, urls: Urls, chosen: Mapping[str, str], folder: Path) -> None:
+        self.chosen = dict(chosen)
+        self.folder = folder
+        self.words = {
+            "0.0.0.0": "127.0.0.1",
+            "8000": str(free_port()),
+            "8169": str(free_port()),
+            "postgresql://drydock:pass@postgres:5432/drydock": urls.database,
+            "redis://redis:6379/0": urls.redis,
+        }
+
+    def placed(self, text: str) -> str:
+        """The text with compose's variables filled in, and names and ports where they are here."""
+
+        def fill(match: re.Match[str]) -> str:
+            value = self.chosen.get(match["name"], "")
+            if not value and match["how"] == ":?":
+                raise AssertionError(f"{match['name']} has to be set: {match['rest']}")
+            return value or (match["rest"] or "")
+
+        filled = re.sub(r"\$\{(?P<name>\w+)(?:(?P<how>:[-?])(?P<rest>[^}]*))?\}", fill, text)
+        for word, here in self.words.items():
+            filled = re.sub(rf"(?<![\w.]){re.escape(word)}(?![\w.])", lambda _, here=here: here, filled)
+        return filled
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Nothing of ours comes in but the way to programs; as in a container."""
+        emptied = dict.fromkeys((*BACKEND_SETTINGS, *AGENT_SETTINGS), "")
+        mine = {key: self.placed(str(value)) for key, value in variables(name).items()}
+        here = {"PATH": f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}"}
+        if OURS[name]["image"] == "drydock":
+            here["STATIC_ROOT"] = str(self.folder / "static")
+        else:
+            # In the image this is the default folder.
+            here["DRYDOCK_STATE_DIR"] = str(self.folder / f"state-{name}")
+        return {**emptied, **mine, **here}
+
+    def command(self, name: str) -> list[str]:
+        first, *rest = [self.placed(word) for word in OURS[name]["command"]]
+        found = shutil.which(first, path=str(Path(PYTHON).parent))
+        assert found is not None, f"{first} is not installed"
+        return [found, *rest]
+
+    def start(self, name: str, stack: ExitStack) -> Process:
+        log = self.folder / f"{name}.log"
+        return stack.enter_context(running(self.command(name), environment=self.environment(name), log=log))
+
+    def once(self, name: str, words: list[str]) -> int:
+        """Runs a command to its end with the variables of the service; its exit status."""
+        found = shutil.which(words[0], path=str(Path(PYTHON).parent))
+        assert found is not None
+        environment = {key: value for key, value in {**os.environ, **self.environment(name)}.items() if value}
+        with (self.folder / f"{name}-once.log").open("ab") as log:
+            return subprocess.run(
+                bound([found, *map(self.placed, words[1:])]),
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=log,
+                check=False,
+            ).returncode
+
+    def is_healthy(self, name: str) -> bool:
+        return self.once(name, OURS[name]["healthcheck"]["test"][1:]) == 0
+
+
+@pytest.fixture
+def containers(tmp_path: Path, new_database: Callable[..., str], own_urls: Urls) -> Iterator[Containers]:
+    urls = Urls(database=new_database(), redis=own_urls.redis)
+    yield Containers(
+        urls, {"POSTGRES_PASSWORD": "pass", "SECRET_KEY": "a long and random text, as the file's head says"}, tmp_path
+    )
+
+
+def static_files_collected(containers: Containers) -> bool:
+    line = next(line for line in (ROOT / "Dockerfile").read_text().splitlines() if "collectstatic" in line)
+    words = line.removeprefix("RUN ").partition(" && ")[0].split()
+    return containers.once("web", ["python", *words[1:]]) == 0
+
+
+@pytest.mark.flow
+@pytest.mark.real_time
+@pytest.mark.long
+def test_every_service_runs_with_its_own_command_and_variables(containers: Containers) -> None:
+    assert static_files_collected(containers)
+    assert containers.once("migrate", OURS["migrate"]["command"]) == 0
+    with ExitStack() as stack:
+        started = {name: containers.start(name, stack) for name in ("web", "worker", "beat")}
+        # Their checks are programs that take long to start.
+        wait_for(lambda: containers.is_healthy("web") or None, seconds=60, what="a healthy web server", every=0.5)
+        wait_for(lambda: containers.is_healthy("worker") or None, seconds=60, what="a healthy worker", every=0.5)
+        # The head of the file says how to come by a token.
+        token = manage("create_join_token", environment=containers.environment("web")).split()[-1]
+        containers.chosen["DRYDOCK_JOIN_TOKEN"] = token
+        started["simulator"] = containers.start("simulator", stack)
+        wait_for(lambda: containers.is_healthy("simulator") or None, seconds=30, what="a healthy simulator")
+        started |= {name: containers.start(name, stack) for name in AGENTS}
+        for name in AGENTS:
+            wait_for(lambda name=name: "enrolled" in started[name].said() or None, seconds=30, what=f"{name} enrolled")
+        assert [name for name, process in started.items() if process.child.poll() is not None] == []
+        # All of them end by themselves when the engine asks.
+        assert {name: process.stop(seconds=15) for name, process in started.items()} == dict.fromkeys(started, 0)

@@ -1,0 +1,51 @@
+"""Rules at work: a fleet that is walked step by step, with what runs after each commit run, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fleet.models import Rule
+from fleet.operations import reconcile, wake_up
+from fleet.operations.policy import rules
+from tests import factories
+from tests.factories import Fleet, acting
+
+
+@pytest.fixture
+def fleet(db: None, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    """A fleet whose reports are judged as soon as they are committed, as by a worker that is there; no rule yet."""
+    Rule.objects.all().delete()
+    with committing(Fleet(), django_capture_on_commit_callbacks) as fleet:
+        hints_followed(fleet, monkeypatch)
+        yield fleet
+
+
+def hints_followed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hints about events are followed at once and in this process, at the time of the fleet."""
+    monkeypatch.setattr(wake_up, "hint_events", lambda event_pks: reconcile.follow(event_pks, now=fleet.now))
+
+
+@contextmanager
+def committing(fleet: Fleet, capture: Callable[..., Any]) -> Iterator[Fleet]:
+    """Each `record` of the fleet runs what its commit leaves to do."""
+    record = fleet.record
+
+    def judged(*deliveries: Any) -> Any:
+        with capture(execute=True):
+            return record(*deliveries)
+
+    fleet.record = judged  # type: ignore[method-assign]
+    yield fleet
+    del fleet.record
+
+
+def made(*, at: Any = factories.NOW, enabled: bool = True, position: int | None = None, **fields: Any) -> Rule:
+    """A rule by ada, in force."""
+    said = {"name": f"rule {Rule.objects.count() + 1}", "reason": "short pauses are harmless", "action": "approve_now"}
+    return rules.create(
+        actor=acting(factories.admin()), now=at, fields=said | fields, enabled=enabled, position=position
+    )

@@ -1,0 +1,203 @@
+"""Admins make, change, order, switch and delete rules; each change stands on the timeline with what was before."""
+
+from __future__ import annotations
+
+from datetime import time
+from typing import Any
+
+import pytest
+
+from fleet.domain.refused import Refused
+from fleet.models import Entry, NoApprovalWindow, Rule
+from fleet.operations.policy import rules, windows
+from tests.factories import NOW, acting, admin, operator, seconds
+from tests.policy.conftest import made
+from tests.words import sentence, text
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def no_rule_yet(db: None) -> None:
+    Rule.objects.all().delete()
+
+
+def newest(kind: str) -> Entry:
+    return Entry.objects.filter(kind=kind).latest("pk")
+
+
+def order() -> list[str]:
+    return list(Rule.objects.filter(deleted_at__isnull=True).order_by("position").values_list("name", flat=True))
+
+
+def test_a_new_rule_is_off_and_stands_at_the_end() -> None:
+    first = made(name="first", enabled=False)
+    second = rules.create(
+        actor=acting(admin(), via="api", token_name="ci"),
+        now=NOW,
+        fields={"name": " second ", "reason": "r", "action": "hold", "event_types": ["Reboot", "Freeze", "Freeze"]},
+    )
+    assert (first.enabled, first.position, second.position) == (False, 1, 2)
+    assert (second.name, second.event_types, second.author) == ("second", ["Freeze", "Reboot"], admin())
+    entry = newest("rule_created")
+    assert (entry.actor, entry.via, entry.token_name, entry.why) == ("ada", "api", "ci", "r")
+    assert entry.before is None
+    assert text(entry) == "ada made the rule “second” (off): Hold: Freeze or Reboot events."
+    assert made(name="third", position=1).position == 1
+    assert order() == ["third", "first", "second"]
+
+
+def test_a_change_tells_what_stood_before_and_after_and_nothing_else() -> None:
+    row = made(name="a", max_duration_seconds=8, from_time=time(8))
+    rules.change(rule_id=row.pk, actor=acting(admin("bea"), why="safer"), now=NOW, fields={"max_duration_seconds": 5})
+    entry = newest("rule_changed")
+    assert (entry.actor, entry.why) == ("bea", "safer")
+    assert entry.before == {"max_duration_seconds": 8}
+    assert (entry.after or {})["max_duration_seconds"] == 5
+    assert "at most 5 s" in text(entry)
+    assert Rule.objects.get().author == admin()
+    count = Entry.objects.count()
+    rules.change(rule_id=row.pk, actor=acting(admin()), now=NOW, fields={"max_duration_seconds": 5})
+    assert Entry.objects.count() == count
+
+
+def test_switching_and_moving_say_so() -> None:
+    rows = [made(name=name, enabled=False) for name in "abc"]
+    rules.change(rule_id=rows[0].pk, actor=acting(admin()), now=NOW, enabled=True)
+    assert text(newest("rule_changed")) == "ada switched the rule “a” on: Approve now: every event."
+    rules.move(rule_id=rows[2].pk, actor=acting(admin()), now=NOW, steps=-1)
+    assert text(newest("rule_changed")) == "ada moved the rule “c” to place 2."
+    rules.change(rule_id=rows[0].pk, actor=acting(admin()), now=NOW, position=3)
+    assert order() == ["c", "b", "a"]
+    rules.move(rule_id=rows[2].pk, actor=acting(admin()), now=NOW, steps=-1)
+    assert order() == ["c", "b", "a"]
+    assert sorted(Rule.objects.values_list("position", flat=True)) == [1, 2, 3]
+
+
+def test_a_deleted_rule_leaves_the_order_and_stays_for_its_decisions() -> None:
+    rows = [made(name=name) for name in "ab"]
+    rules.delete(rule_id=rows[0].pk, actor=acting(admin()), now=NOW)
+    rows[0].refresh_from_db()
+    assert (rows[0].enabled, rows[0].deleted_at) == (False, NOW)
+    assert order() == ["b"]
+    assert Rule.objects.get(name="b").position == 1
+    assert (newest("rule_deleted").before or {})["enabled"] is True
+    for call in (rules.delete, rules.change):
+        with pytest.raises(Refused) as caught:
+            call(rule_id=rows[0].pk, actor=acting(admin()), now=NOW)
+        assert caught.value.code == "not-found"
+    made(name="a")
+
+
+def test_a_rule_that_nobody_made_becomes_that_of_who_switches_it_on() -> None:
+    row = made(enabled=False)
+    Rule.objects.update(author=None)
+    rules.change(rule_id=row.pk, actor=acting(admin("bea")), now=NOW, enabled=True)
+    assert Rule.objects.get().author == admin("bea")
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"reason": "  "}, "reason"),
+        ({"name": "taken"}, "name"),
+        ({"action": "dance"}, "action"),
+        ({"sources": ["Azure"]}, "sources"),
+        ({"expires_at": NOW}, "expires_at"),
+        ({"time_zone": "Mars/Base"}, "time_zone"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_writes_nothing(fields: dict[str, Any], field: str) -> None:
+    made(name="Taken")
+    row = made(name="mine")
+    count = Entry.objects.count()
+    for call in (
+        lambda: made(**({"name": "new"} | fields)),
+        lambda: rules.change(rule_id=row.pk, actor=acting(admin()), now=NOW, fields=fields),
+    ):
+        with pytest.raises(Refused) as caught:
+            call()
+        assert caught.value.code == "validation"
+        assert [error["field"] for error in caught.value.details["errors"]] == [field]
+    assert Entry.objects.count() == count
+
+
+def test_a_position_that_is_none_is_refused() -> None:
+    row = made()
+    for position in (0, 2):
+        with pytest.raises(Refused) as caught:
+            rules.change(rule_id=row.pk, actor=acting(admin()), now=NOW, position=position)
+        assert "from 1 to 1" in sentence(caught.value)
+
+
+def test_an_expired_rule_needs_a_new_expiry_to_be_switched_on_again() -> None:
+    row = made(expires_at=NOW + seconds(60), enabled=False)
+    later = NOW + seconds(61)
+    rules.change(rule_id=row.pk, actor=acting(admin()), now=later, fields={"reason": "kept for the record"})
+    with pytest.raises(Refused) as caught:
+        rules.change(rule_id=row.pk, actor=acting(admin()), now=later, enabled=True)
+    assert "The expiry is past" in sentence(caught.value)
+    rules.change(rule_id=row.pk, actor=acting(admin()), now=later, enabled=True, fields={"expires_at": None})
+    assert Rule.objects.get().enabled
+
+
+def test_only_admins_change_anything() -> None:
+    row = made()
+    for call in (
+        lambda: rules.create(actor=acting(operator()), now=NOW, fields={"name": "x", "reason": "y"}),
+        lambda: rules.change(rule_id=row.pk, actor=acting(operator()), now=NOW, enabled=False),
+        lambda: rules.move(rule_id=row.pk, actor=acting(operator()), now=NOW, steps=1),
+        lambda: rules.delete(rule_id=row.pk, actor=acting(operator()), now=NOW),
+        lambda: windows.create(actor=acting(operator()), now=NOW, values={"name": "x", "reason": "y"}),
+        lambda: windows.delete(window_id=1, actor=acting(operator()), now=NOW),
+    ):
+        with pytest.raises(Refused) as caught:
+            call()
+        assert (caught.value.code, sentence(caught.value)) == (
+            "not-permitted",
+            "This needs the right of an admin. Ask an admin of your installation.",
+        )
+    assert Rule.objects.get().enabled
+
+
+def window(**values: Any) -> NoApprovalWindow:
+    said = {"name": "sales", "reason": "the shop is full", "weekdays": [4, 0]}
+    return windows.create(actor=acting(admin(), via="api", token_name="ci"), now=NOW, values=said | values)
+
+
+def test_a_window_is_made_and_deleted_with_its_words() -> None:
+    row = window(from_time=time(18), until_time=time(22), time_zone="Europe/Berlin", service="shop")
+    assert row.weekdays == [0, 4]
+    entry = newest("window_created")
+    assert text(entry) == (
+        "ada made the no-approval window “sales”: Mon, Fri, 18:00 to 22:00 (Europe/Berlin), for the service “shop”."
+        " “the shop is full”"
+    )
+    assert (entry.via, entry.token_name, (entry.after or {})["from_time"]) == ("api", "ci", "18:00:00")
+    windows.delete(window_id=row.pk, actor=acting(admin()), now=NOW)
+    assert (newest("window_deleted").before or {})["name"] == "sales"
+    with pytest.raises(Refused) as caught:
+        windows.delete(window_id=row.pk, actor=acting(admin()), now=NOW)
+    assert sentence(caught.value) == "There is no no-approval window of this id."
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"reason": ""}, "reason"),
+        ({"weekdays": []}, "ends_at"),
+        ({"weekdays": [8]}, "weekdays"),
+        ({"time_zone": "Nowhere"}, "time_zone"),
+        ({"starts_at": NOW + seconds(1)}, "starts_at"),
+        ({"weekdays": [], "ends_at": NOW}, "ends_at"),
+        ({"weekdays": [], "starts_at": NOW + seconds(9), "ends_at": NOW + seconds(5)}, "ends_at"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_a_window_that_makes_no_sense_is_refused(values: dict[str, Any], field: str) -> None:
+    with pytest.raises(Refused) as caught:
+        window(**values)
+    assert [error["field"] for error in caught.value.details["errors"]] == [field]
+    assert not NoApprovalWindow.objects.exists()

@@ -1,0 +1,151 @@
+"""Rules, dry runs and no-approval windows through the API."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fleet.models import Entry, Rule
+from fleet.operations.policy import apply
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+from tests.api.test_api_schema import shaped
+
+pytestmark = pytest.mark.django_db
+
+FREEZES = {
+    "name": "Short freezes",
+    "reason": "Nobody notices.",
+    "action": "approve_now",
+    "event_types": ["Freeze"],
+    "max_duration_seconds": 8,
+}
+WINDOW = {"name": "Sale", "reason": "The shop is full.", "weekdays": [4, 5], "from_time": "18:00", "time_zone": "UTC"}
+
+
+@pytest.fixture
+def fleet(db: None) -> factories.Fleet:
+    """Pages and API go by the real clock; nothing is judged before the test asks for it."""
+    return factories.Fleet(now=datetime.now(UTC))
+
+
+@pytest.fixture
+def admin(db: None) -> Caller:
+    Rule.objects.all().delete()
+    return caller(factories.admin())
+
+
+@pytest.fixture
+def viewer(db: None) -> Caller:
+    return caller(factories.viewer())
+
+
+def test_a_rule_is_made_read_changed_moved_and_deleted(admin: Caller, viewer: Caller) -> None:
+    made = admin.post("rules/", FREEZES)
+    shaped(made, "rules/", "post")
+    assert made.status_code == 201
+    body = made.json()
+    assert (body["enabled"], body["in_force"], body["position"], body["author"]) == (False, False, 1, "ada")
+    assert body["wording"] == "Approve now: Freeze events, announced to last at most 8 s."
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    second = admin.post("rules/", {**FREEZES, "name": "second", "position": 1, "expires_at": later}).json()
+    assert 3590 < second["seconds_left"] <= 3600
+    listed = viewer.get("rules/")
+    shaped(listed, "rules/")
+    assert [row["name"] for row in listed.json()["results"]] == ["second", "Short freezes"]
+    address = f"rules/{body['id']}/"
+    changed = admin("PATCH", address, {"enabled": True, "position": 1, "from_time": "22:00", "until_time": None})
+    shaped(changed, "rules/{rule_id}/", "patch")
+    assert (changed.json()["enabled"], changed.json()["position"], changed.json()["from_time"]) == (True, 1, "22:00")
+    shaped(viewer.get(address), "rules/{rule_id}/")
+    entry = Entry.objects.filter(kind="rule_changed").latest("pk")
+    assert (entry.via, entry.token_name, entry.actor) == ("api", "tests", "ada")
+    assert admin.delete(address).status_code == 204
+    problem(viewer.get(address), 404, "not-found")
+    problem(admin.delete(address), 404, "not-found")
+    problem(admin("PATCH", address, {"enabled": False}), 404, "not-found")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "name"),
+        ({**FREEZES, "reason": ""}, "reason"),
+        ({**FREEZES, "action": "dance"}, "action"),
+        ({**FREEZES, "event_types": ["Frieze"]}, "event_types"),
+        ({**FREEZES, "event_types": "Freeze"}, "event_types"),
+        ({**FREEZES, "min_duration_seconds": 9}, "max_duration_seconds"),
+        ({**FREEZES, "time_zone": "Mars/Base"}, "time_zone"),
+        ({**FREEZES, "accepts": ["too-late"]}, "accepts"),
+        ({**FREEZES, "expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
+        ({**FREEZES, "from_time": "25:00"}, "from_time"),
+        ({**FREEZES, "position": 7}, "position"),
+        ({**FREEZES, "colour": "red"}, "colour"),
+    ],
+)
+def test_what_makes_no_sense_is_a_problem_that_names_the_field(admin: Caller, body: Any, field: str) -> None:
+    answer = problem(admin.post("rules/", body), 422, "validation")
+    assert field in [error["field"] for error in answer["errors"]]
+    assert not Rule.objects.exists()
+
+
+def test_a_dry_run_of_a_saved_or_unsaved_rule_writes_nothing(
+    fleet: factories.Fleet, admin: Caller, viewer: Caller
+) -> None:
+    factories.freeze_completed(fleet)
+    count = Entry.objects.count()
+    answer = viewer.post("rules/dry-run/", {"rule": {"action": "approve_now", "event_types": ["Freeze"]}})
+    shaped(answer, "rules/dry-run/", "post")
+    body = answer.json()
+    assert body["sentence"] == "Would have approved 1 of 1; 1 of them was approved by somebody."
+    assert (body["events"][0]["approved_by"], body["events"][0]["would"]) == ("otto", "approve")
+    assert (Entry.objects.count(), Rule.objects.count()) == (count, 0)
+    made = admin.post("rules/", FREEZES).json()
+    assert viewer.post("rules/dry-run/", {"id": made["id"]}).json()["approve"] == 1
+    assert viewer.post("rules/dry-run/", {"id": made["id"], "rule": {"max_duration_seconds": 1}}).json()["matched"] == 0
+    assert viewer.post("rules/dry-run/", {"id": made["id"], "until": "2020-01-01T00:00:00Z"}).json()["considered"] == 0
+    problem(viewer.post("rules/dry-run/", {"id": 999999}), 404, "not-found")
+    problem(viewer.post("rules/dry-run/", {}), 422, "validation")
+    wrong = problem(viewer.post("rules/dry-run/", {"rule": {"action": "dance"}}), 422, "validation")
+    assert [error["field"] for error in wrong["errors"]] == ["rule.action"]
+
+
+def test_windows_are_made_read_and_deleted(admin: Caller, viewer: Caller) -> None:
+    made = admin.post("no-approval-windows/", WINDOW)
+    shaped(made, "no-approval-windows/", "post")
+    assert (made.status_code, made.json()["wording"]) == (201, "Fri, Sat, from 18:00 (UTC), for every set")
+    shaped(viewer.get("no-approval-windows/"), "no-approval-windows/")
+    address = f"no-approval-windows/{made.json()['id']}/"
+    shaped(viewer.get(address), "no-approval-windows/{window_id}/")
+    assert admin.delete(address).status_code == 204
+    assert viewer.get("no-approval-windows/").json()["results"] == []
+    problem(viewer.get(address), 404, "not-found")
+    problem(admin.delete(address), 404, "not-found")
+    both = {**WINDOW, "ends_at": "2099-01-01T00:00:00Z"}
+    assert problem(admin.post("no-approval-windows/", both), 422, "validation")["errors"][0]["field"] == "starts_at"
+
+
+def test_only_admins_with_the_scope_write(admin: Caller, viewer: Caller) -> None:
+    rule = admin.post("rules/", FREEZES).json()["id"]
+    window = admin.post("no-approval-windows/", WINDOW).json()["id"]
+    for who in (viewer, caller(factories.operator()), caller(factories.admin(), "read", "approve")):
+        problem(who.post("rules/", FREEZES), 403, "not-permitted")
+        problem(who("PATCH", f"rules/{rule}/", {"enabled": True}), 403, "not-permitted")
+        problem(who.delete(f"rules/{rule}/"), 403, "not-permitted")
+        problem(who.post("no-approval-windows/", WINDOW), 403, "not-permitted")
+        problem(who.delete(f"no-approval-windows/{window}/"), 403, "not-permitted")
+    problem(Caller().get("rules/"), 401, "not-authenticated")
+
+
+def test_an_approval_names_the_rule_and_its_wording(fleet: factories.Fleet, admin: Caller) -> None:
+    rule = admin.post("rules/", {**FREEZES, "enabled": True}).json()
+    event = factories.announced(fleet)
+    assert apply.decide(now=fleet.now) == 1
+    answer = admin.get(f"events/{event.event_id}/")
+    shaped(answer, "events/{event_id}/")
+    approval = answer.json()["approval"]
+    assert (approval["rule"], approval["via"]) == ({"id": rule["id"], "name": rule["name"]}, "rule")
+    assert approval["rule_wording"] == rule["wording"]
+    assert admin.get(f"rules/{rule['id']}/").json()["approvals"] == 1

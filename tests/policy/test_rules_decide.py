@@ -1,0 +1,245 @@
+"""Rules decide what is announced, in their order, once; people come first, and guards hold for rules, too."""
+
+from __future__ import annotations
+
+import logging
+from datetime import time
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from fleet.domain.reason import from_json, read_reason
+from fleet.domain.refused import Refused
+from fleet.models import Approval, AvailabilitySet, Entry, Hold, Order, Rule, ScheduledEvent
+from fleet.operations.approvals import claims, withdraw
+from fleet.operations.policy import apply, rules, windows
+from tests.factories import EVENT, Fleet, acting, admin, announced, listing, open_order, operator, seconds, the_event
+from tests.policy.conftest import made
+from tests.words import sentence
+
+OTHER = "0A1B2C3D-0000-4000-8000-00000000000A"
+
+
+def queries(call: Any) -> list[str]:
+    with CaptureQueriesContext(connection) as caught:
+        call()
+    return [query["sql"] for query in caught.captured_queries]
+
+
+def test_a_rule_approves_at_the_first_report_and_keeps_its_wording(fleet: Fleet) -> None:
+    rule = made(event_types=["Freeze"], max_duration_seconds=8)
+    fleet.enrol_set()
+    fleet.later(1)
+    fleet.say("vm3", listing(resources=("vm1", "vm2"), not_before=fleet.now + seconds(900)))
+    approval = Approval.objects.get()
+    assert (approval.state, approval.via, approval.rule, approval.decided_by) == ("GRANTED", "rule", rule, None)
+    assert sentence(approval.rule_wording) == "Approve now: Freeze events, announced to last at most 8 s."
+    assert (approval.comment, approval.decided_at) == (rule.reason, fleet.now)
+    assert open_order(approval).machine.resource_name == "vm3"
+    entry = Entry.objects.get(kind="approval_granted")
+    assert (entry.actor, entry.via, entry.why) == (f"rule: {rule.name}", "rule", rule.reason)
+    assert from_json(entry.data["rule"]) == read_reason(approval.rule_wording)
+    rules.change(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, fields={"max_duration_seconds": 3})
+    approval.refresh_from_db()
+    assert sentence(approval.rule_wording).endswith("at most 8 s.")
+
+
+def test_what_no_rule_matches_waits_for_people_and_writes_nothing(fleet: Fleet) -> None:
+    made(event_types=["Reboot"])
+    made(enabled=False)
+    announced(fleet, DurationInSeconds=-1)
+    before = Entry.objects.count()
+    assert apply.decide(now=fleet.now) == 0
+    assert not Approval.objects.exists()
+    assert Entry.objects.count() == before
+
+
+def test_without_a_rule_in_force_looking_costs_one_query(fleet: Fleet) -> None:
+    made(enabled=False)
+    made(expires_at=fleet.now + seconds(5))
+    announced(fleet, DurationInSeconds=-1)
+    fleet.later(10)
+    assert len(queries(lambda: apply.decide(now=fleet.now))) == 1
+
+
+def test_looking_costs_the_same_however_many_events_wait(fleet: Fleet) -> None:
+    made(event_types=["Reboot"])
+    announced(fleet)
+    few = len(queries(lambda: apply.decide(now=fleet.now)))
+    fleet.all_say(*[listing(f"0A1B2C3D-0000-4000-8000-{number:012d}") for number in range(9)])
+    assert len(queries(lambda: apply.decide(now=fleet.now))) == few <= 10
+
+
+def test_the_first_rule_in_order_decides_until_it_is_moved(fleet: Fleet) -> None:
+    made(action="leave", event_types=["Freeze"])
+    approving = made()
+    announced(fleet)
+    assert apply.decide(now=fleet.now) == 0
+    rules.move(rule_id=approving.pk, actor=acting(admin()), now=fleet.now, steps=-1)
+    assert apply.decide(now=fleet.now) == 1
+    assert Approval.objects.get().rule == approving
+
+
+def test_events_of_one_document_are_judged_together_the_most_urgent_first(fleet: Fleet) -> None:
+    made()
+    fleet.enrol_set()
+    fleet.later(1)
+    later = listing(EVENT, resources=("vm1",), not_before=fleet.now + seconds(900))
+    sooner = listing(OTHER, resources=("vm2",), not_before=fleet.now + seconds(600))
+    fleet.all_say(later, sooner)
+    first = Approval.objects.get()
+    assert first.event.event_id == OTHER
+    # The other one waits, however often it is judged, until the first is over.
+    fleet.later(2)
+    fleet.advance()
+    order = open_order(first)
+    fleet.delivered(order)
+    fleet.receipt(order)
+    fleet.later(5)
+    fleet.all_say(later, {**sooner, "EventStatus": "Started", "NotBefore": ""})
+    assert Approval.objects.count() == 1
+    fleet.later(10)
+    fleet.all_say(later)
+    assert [one.event.event_id for one in Approval.objects.order_by("pk")] == [OTHER, EVENT]
+
+
+def test_two_sets_of_one_service_are_judged_together_unless_the_rule_accepts_it(fleet: Fleet) -> None:
+    rule = made()
+    for name in ("a", "b"):
+        fleet.enrol(name, availability_set=name)
+        fleet.enrol(f"{name}2", availability_set=name)
+    for name in ("a", "b"):
+        AvailabilitySet.objects.filter(name=name).update(service="shop")
+    fleet.say("a", listing(EVENT, resources=("a",)))
+    fleet.say("b", listing(OTHER, resources=("b",)))
+    assert Approval.objects.count() == 1
+    rules.change(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, fields={"accepts": ["service-in-flight"]})
+    fleet.advance()
+    (overridden,) = Approval.objects.order_by("pk")[1].overrides
+    assert (overridden["code"], overridden["reason"]) == ("service-in-flight", rule.reason)
+
+
+def test_a_guard_that_is_not_accepted_leaves_it_to_people_until_it_is_gone(fleet: Fleet) -> None:
+    made()
+    window = windows.create(
+        actor=acting(admin()),
+        now=fleet.now,
+        values={"name": "sales", "reason": "the shop is full", "from_time": time(22), "until_time": time(23)},
+    )
+    announced(fleet)
+    assert not Approval.objects.exists()
+    windows.delete(window_id=window.pk, actor=acting(admin()), now=fleet.now)
+    fleet.advance()
+    assert Approval.objects.get().rule is not None
+
+
+def test_a_second_person_is_never_a_rule(fleet: Fleet) -> None:
+    made(accepts=["lost-for-good", "not-prepared", "hook-failed", "no-approval-window", "service-in-flight"])
+    fleet.enrol_set(2)
+    announced(fleet, event_type="Reboot", resources=("vm1", "vm2"))
+    assert not Approval.objects.exists()
+
+
+def test_a_rule_holds_and_a_hold_that_a_person_lifts_stays_lifted(fleet: Fleet) -> None:
+    rule = made(action="hold", reason="the database team decides")
+    announced(fleet)
+    hold = Hold.objects.get()
+    assert (hold.rule, hold.reason, sentence(hold.rule_wording)) == (rule, rule.reason, "Hold: every event.")
+    made(position=1)
+    claims.lift(event_id=EVENT, actor=acting(operator()), now=fleet.now)
+    fleet.advance()
+    assert (Approval.objects.count(), Hold.objects.count()) == (0, 1)
+
+
+def test_a_withdrawn_decision_of_a_rule_is_not_made_again(fleet: Fleet) -> None:
+    made(action="approve_when_prepared")
+    announced(fleet)
+    approval = Approval.objects.get()
+    assert approval.state == "WAITING"
+    withdraw.withdraw(approval_id=approval.pk, actor=acting(operator(), why="not tonight"), now=fleet.now)
+    fleet.advance()
+    assert [one.state for one in Approval.objects.all()] == ["WITHDRAWN"]
+
+
+def test_a_person_decides_over_a_rule_that_waits(fleet: Fleet) -> None:
+    made(action="approve_when_prepared")
+    announced(fleet)
+    mine = fleet.approve()
+    fleet.advance()
+    states = dict(Approval.objects.values_list("pk", "state"))
+    assert (len(states), states.pop(mine.pk)) == (2, "RELAYING")
+    assert list(states.values()) == ["WITHDRAWN"]
+
+
+def test_what_a_person_has_withdrawn_or_azure_refused_is_left_alone(fleet: Fleet) -> None:
+    announced(fleet)
+    approval = fleet.approve()
+    Order.objects.all().delete()
+    withdraw.withdraw(approval_id=approval.pk, actor=acting(operator()), now=fleet.now)
+    made()
+    fleet.advance()
+    assert Approval.objects.count() == 1
+
+
+def test_a_lapsed_decision_of_a_rule_is_not_made_again_when_azure_gives_more_time(fleet: Fleet) -> None:
+    made(action="approve_when_prepared")
+    fleet.enrol_set()
+    fleet.later(1)
+    fleet.all_say(listing(not_before=fleet.now + seconds(30)))
+    fleet.later(31)
+    fleet.advance()
+    assert [one.state for one in Approval.objects.all()] == ["LAPSED"]
+    fleet.all_say(listing(not_before=fleet.now + seconds(900)))
+    fleet.advance()
+    assert Approval.objects.count() == 1
+
+
+def test_drills_are_nobodys(fleet: Fleet) -> None:
+    event = announced(fleet)
+    ScheduledEvent.objects.filter(pk=event.pk).update(drill=True)
+    made()
+    assert apply.decide(now=fleet.now) == 0
+
+
+def test_one_events_trouble_does_not_keep_the_others_waiting(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    broken = made()
+    # A zone that this machine's tables do not know any more.
+    Rule.objects.filter(pk=broken.pk).update(
+        time_zone="Gone/Away", weekdays=[0], from_time=time(1), event_types=["Reboot"]
+    )
+    made(event_types=["Freeze"])
+    fleet.enrol_set()
+    fleet.later(1)
+    with caplog.at_level(logging.ERROR):
+        fleet.all_say(listing(OTHER, event_type="Reboot", resources=("vm1",)), listing(EVENT, resources=("vm2",)))
+    assert Approval.objects.get().event == the_event()
+    assert f"the rules could not judge event {OTHER}" in caplog.text
+
+
+def test_a_preempt_is_decided_at_its_first_report(fleet: Fleet) -> None:
+    made(event_types=["Preempt"], accepts=["lost-for-good"])
+    fleet.enrol_set()
+    fleet.later(1)
+    fleet.say("vm1", listing(event_type="Preempt", resources=("vm1",), not_before=fleet.now + seconds(30)))
+    approval = Approval.objects.get()
+    assert (approval.decided_at - the_event().first_seen_at).total_seconds() < 1
+    assert open_order(approval).machine.resource_name == "vm1"
+
+
+def test_rules_for_certain_places_leave_unnamed_sets_alone(fleet: Fleet) -> None:
+    made(set_pattern="*")
+    fleet.enrol("stray", availability_set="")
+    fleet.enrol("stray2", availability_set="")
+    fleet.say("stray", listing(resources=("stray",)))
+    assert not Approval.objects.exists()
+    made()
+    fleet.advance()
+    assert Approval.objects.get().rule is not None
+
+
+def test_rules_have_no_door_that_people_lack(fleet: Fleet) -> None:
+    with pytest.raises(Refused) as caught:
+        rules.create(actor=acting(operator()), now=fleet.now, fields={"name": "x", "reason": "y"})
+    assert "right of an admin" in sentence(caught.value)

@@ -1,0 +1,244 @@
+"""The whole ring in real processes: pretend Azure, agents, gateway with pages, Celery worker and beat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import requests
+from azure_simulator.child_process import RunningSimulator
+from django.conf import settings
+
+from fleet.embedded import Urls
+from fleet.management import demo_recipes as recipes
+from fleet.management.supervisor import Recipe
+from tests.processes import ROOT, Process, answers, free_port, manage, start, wait_for
+
+# The two machines of the documented live migration, and one more of their set.
+NAMES = ("WestNO_0", "WestNO_1", "WestNO_2")
+
+
+def fleet_file(folder: Path, names: tuple[str, ...] = NAMES) -> Path:
+    """A fleet of one availability set over as many fault domains as there are machines."""
+    machines = [
+        {"id": name, "name": name, "vm_id": f"00000000-0000-4000-8000-00000000000{number}", "fault_domain": number,
+         "update_domain": number % 2}
+        for number, name in enumerate(names)
+    ]  # fmt: skip
+    one_set = {
+        "kind": "availability_set",
+        "name": "west",
+        "subscription": "11111111-2222-3333-4444-555555555555",
+        "resource_group": "shop",
+        "machines": machines,
+    }
+    path = folder / "fleet.json"
+    path.write_text(json.dumps({"sets": [one_set], "caches": []}))
+    return path
+
+
+# The gateway that is asked shares its processor with everybody else of the ring.
+ASK_EVERY = 0.1
+
+
+class Ring:
+    """Starts and stops its parts by name: `web`, `worker`, `beat`, `agent-<machine>`; talks to it as people do."""
+
+    def __init__(
+        self,
+        urls: Urls,
+        folder: Path,
+        simulator: RunningSimulator,
+        fleet: Path,
+        caches: Sequence[str] = (),
+    ) -> None:
+        self.urls = urls
+        self.folder = folder
+        self.simulator = simulator
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.environment = {
+            **urls.environment,
+            "SECRET_KEY": "a key for one test run, the same for every process",
+            "BASE_URL": self.url,
+        }
+        credentials = folder / "credentials.json"
+        self.join_token = manage(
+            "prepare_demo", str(credentials), "--url", self.url, "--simulator-url", simulator.url,
+            environment=self.environment,
+        ).strip()  # fmt: skip
+        self.people: dict[str, Any] = json.loads(credentials.read_text())
+        self.recipes: dict[str, Recipe] = {
+            "web": recipes.web(self.port),
+            "worker": recipes.worker(),
+            "beat": recipes.beat(),
+        }
+        for machine in recipes.machines(fleet):
+            agent = recipes.agent(
+                machine,
+                folder=folder,
+                fleet_url=self.url,
+                simulator_url=simulator.url,
+                join_token=self.join_token,
+                caches=(),
+            )
+            environment = {**agent.environment, "DRYDOCK_REDIS_CACHES": " ".join(caches)}
+            self.recipes[agent.name] = replace(agent, environment=environment)
+        self.processes: dict[str, Process] = {}
+        # Where the test began that the ring is used for: lines of Azure's log before are those of others.
+        self.begun = 0
+
+    def begin_anew(self) -> None:
+        """For the next test: whatever was stopped runs again, every event is over, and Azure's log begins here."""
+        stopped = [name for name in self.recipes if name not in self.processes]
+        if stopped:
+            self.start(*stopped)
+        for event in self.simulator.events.all():
+            if event["status"] == "Scheduled":
+                self.simulator.events.cancel(event["EventId"])
+            elif event["status"] == "Started":
+                self.simulator.events.complete(event["EventId"])
+        wait_for(lambda: not self.listed(), seconds=60, what="every event is over", every=ASK_EVERY)
+        self.all_live(len(NAMES))
+        self.begun = max((line["index"] for line in self.simulator.log(limit=1)), default=0)
+
+    def listed(self) -> list[Any]:
+        """The events that are not over."""
+        return [event for event in self.get("events/")["results"] if event["status"] != "ENDED"]
+
+    def start(self, *names: str) -> None:
+        """Start these parts; without names all of them. Returns once the web process answers and Celery is ready."""
+        parts = names or tuple(self.recipes)
+        for name in parts:
+            if not name.startswith("agent-"):
+                self._start(name)
+        if "web" in parts:
+            wait_for(lambda: answers(f"{self.url}/readyz"), seconds=60, what="the web process answers", every=ASK_EVERY)
+        for name in parts:
+            if name.startswith("agent-"):
+                self._start(name)
+        if "worker" in parts:
+            worker = self.processes["worker"]
+            wait_for(lambda: "ready." in worker.said(), seconds=60, what="the Celery worker is ready")
+
+    def _start(self, name: str) -> None:
+        recipe = self.recipes[name]
+        environment = {**self.environment, **recipe.environment}
+        cwd = self.folder if name == "beat" else ROOT
+        self.processes[name] = start(recipe.command, environment=environment, log=self.folder / f"{name}.log", cwd=cwd)
+
+    def kill(self, *names: str) -> None:
+        for name in names:
+            if name in self.processes:
+                self.processes.pop(name).kill()
+
+    def stop(self) -> None:
+        # The web process last: agents say goodbye to somebody.
+        for name in sorted(self.processes, key=lambda name: name == "web"):
+            self.processes[name].child.terminate()
+        for process in self.processes.values():
+            try:
+                process.child.wait(20)
+            finally:
+                process.kill()
+
+    def call(self, method: str, path: str, *, by: str = "operator", json: Any = None) -> requests.Response:
+        """One call of the REST API below `/api/v1/`."""
+        return requests.request(
+            method,
+            f"{self.url}/api/v1/{path}",
+            headers={"Authorization": f"Bearer {self.people[by]['token']}"},
+            json=json,
+            timeout=10,
+        )
+
+    def get(self, path: str) -> Any:
+        answer = self.call("GET", path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def logged_in(self, who: str = "operator") -> requests.Session:
+        """A browser without a screen, logged in."""
+        session = requests.Session()
+        address = f"{self.url}/accounts/login/"
+        session.get(address, timeout=10)
+        answer = session.post(
+            address,
+            data={
+                "username": self.people[who]["username"],
+                "password": self.people[who]["password"],
+                "csrfmiddlewaretoken": session.cookies[settings.CSRF_COOKIE_NAME],
+            },
+            headers={"Referer": address},
+            timeout=10,
+        )
+        assert answer.status_code == 200, answer.text
+        assert settings.SESSION_COOKIE_NAME in session.cookies
+        return session
+
+    def event(self, event_id: str) -> Any:
+        """The event, or None while nobody has reported it."""
+        answer = self.call("GET", f"events/{event_id}/")
+        return answer.json() if answer.status_code == 200 else None
+
+    def event_when(self, event_id: str, status: str, *, seconds: float = 60) -> Any:
+        """The event once it has this status."""
+
+        def look() -> Any:
+            event = self.event(event_id)
+            return event if event is not None and event["status"] == status else None
+
+        return wait_for(look, seconds=seconds, what=f"event {event_id} is {status}", every=ASK_EVERY)
+
+    def seen_by(self, event_id: str, count: int, *, seconds: float = 20) -> None:
+        """Returns once so many machines have seen the event."""
+
+        def look() -> bool:
+            event = self.event(event_id)
+            return event is not None and len(event["sightings"]) == count
+
+        wait_for(look, seconds=seconds, what=f"{count} machines have seen the event {event_id}")
+
+    def all_live(self, count: int, *, seconds: float = 60) -> None:
+        """Returns once this many machines are live."""
+
+        def look() -> bool:
+            machines = self.get("machines/")["results"]
+            return sum(machine["presence"] == "live" for machine in machines) == count
+
+        wait_for(look, seconds=seconds, what=f"{count} machines are live", every=ASK_EVERY)
+
+    def approve(self, event_id: str, comment: str = "agreed") -> Any:
+        answer = self.call("POST", f"events/{event_id}/approvals/", json={"comment": comment})
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    def approval_when(self, approval_id: int, state: str, *, seconds: float = 60) -> Any:
+        def look() -> Any:
+            approval = self.get(f"approvals/{approval_id}/")
+            return approval if approval["state"] == state else None
+
+        return wait_for(look, seconds=seconds, what=f"approval {approval_id} is {state}", every=ASK_EVERY)
+
+    def starts(self) -> list[dict[str, Any]]:
+        """Every `StartRequests` that reached Azure in this test."""
+        posts = self.simulator.log(method="POST", since=self.begun)
+        return [line for line in posts if "/metadata/scheduledevents" in line["path"]]
+
+
+@contextmanager
+def ring(urls: Urls, folder: Path, caches: Sequence[str] = ()) -> Iterator[Ring]:
+    """A ring that is prepared and not started, except for its pretend Azure; everything is gone afterwards.
+
+    `caches` are the addresses of those that each agent listens to.
+    """
+    fleet = fleet_file(folder)
+    with ExitStack() as stack:
+        simulator = stack.enter_context(RunningSimulator(fleet))
+        made = Ring(urls, folder, simulator, fleet, caches)
+        stack.callback(made.stop)
+        yield made

@@ -1,0 +1,56 @@
+"""Which set a machine belongs to, and how provisional sets find their place."""
+
+import pytest
+
+from fleet.domain.sets import read_stated
+from fleet.models import AvailabilitySet, Entry
+from tests.factories import Fleet, listing, the_event
+from tests.words import refused
+
+
+def test_a_kind_may_be_named_and_must_be_known() -> None:
+    assert read_stated("cloud_service:legacy") == ("cloud_service", "legacy")
+    assert read_stated(" web ") == ("availability_set", "web")
+    for wrong in ("cluster:x", "scale_set:", "a|b", "x" * 201, "a\x00b"):
+        with refused("names no set"):
+            read_stated(wrong)
+
+
+@pytest.mark.django_db
+def test_two_provisional_sets_that_share_an_event_are_joined() -> None:
+    fleet = Fleet()
+    fleet.enrol("a", availability_set="")
+    fleet.enrol("b", availability_set="")
+    fleet.say("a", listing(resources=["a"]))
+    fleet.say("b", listing(resources=["a"]))
+    event = the_event()
+    assert event.availability_set.machines.count() == 2
+    assert not event.sightings.filter(foreign=True).exists()
+    assert Entry.objects.filter(kind="set_merged").count() == 1
+
+
+@pytest.mark.django_db
+def test_a_provisional_set_gives_way_to_a_named_one_from_either_side() -> None:
+    for first, second in (("", "web"), ("web", "")):
+        fleet = Fleet()
+        fleet.enrol(f"one{first}", availability_set=first)
+        fleet.enrol(f"two{first}", availability_set=second)
+        event_id = f"0000000{len(first)}-0000-4000-8000-000000000000"
+        fleet.say(f"one{first}", listing(event_id))
+        fleet.say(f"two{first}", listing(event_id))
+        assert the_event(event_id).availability_set.name == "web"
+    assert AvailabilitySet.objects.get(name="web").machines.count() == 4
+
+
+@pytest.mark.django_db
+def test_events_of_one_batch_survive_a_join() -> None:
+    fleet = Fleet()
+    a = fleet.enrol("a", availability_set="")
+    b = fleet.enrol("b", availability_set="web")
+    other = "0BB8CD25-5BF9-4D96-85F8-3E5B9B45F2B6"
+    fleet.record(
+        a.delivery(a.document(listing(), listing(other), at=fleet.now)),
+        b.delivery(b.document(listing(), at=fleet.now)),
+    )
+    assert {the_event().availability_set.name, the_event(other).availability_set.name} == {"web"}
+    assert (the_event(other).status, the_event(other).version) == ("SCHEDULED", 1)

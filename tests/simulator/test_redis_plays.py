@@ -1,0 +1,153 @@
+"""Whole maintenances of a cache, on a real server whose clients are really cut."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure_simulator.child_process import ControlError, RunningSimulator
+from azure_simulator.redis_plays import PLAYS, line
+from drydock_agent.redis.errors import Lost
+from drydock_agent.redis.login import Login
+from drydock_agent.redis.subscription import Subscription
+
+from tests.agent.redis.conftest import cache_at
+from tests.agent.redis.servers import CacheServer
+from tests.processes import wait_for
+from tests.simulator.asking import west_norway
+
+CACHE = "west.redis.cache.windows.net"
+BEGUN = datetime(2021, 10, 20, 16, 21, 39, tzinfo=UTC)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[CacheServer]:
+    server = CacheServer(tmp_path)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def simulator(server: CacheServer) -> Iterator[RunningSimulator]:
+    with RunningSimulator(west_norway(), redis_url=f"{CACHE}=redis://127.0.0.1:{server.port}/0") as simulator:
+        yield simulator
+
+
+def played(simulator: RunningSimulator) -> dict[str, Any]:
+    def over() -> dict[str, Any] | None:
+        (shown,) = simulator.call("GET", "/control/redis")
+        return None if shown["playing"] else shown
+
+    return wait_for(over, seconds=20, what="the play is over")
+
+
+def test_the_failover_is_the_documented_sequence_to_the_second() -> None:
+    told = [
+        ((BEGUN + timedelta(seconds=step.at)).strftime("%H:%M:%S"), line(step, BEGUN, 1.0) if step.kind else "cut")
+        for step in PLAYS["failover"]
+    ]
+    node, partner = "SSLPort|15000|NonSSLPort|13000", "SSLPort|15001|NonSSLPort|13001"
+    address = "IPAddress|52.158.249.185"
+    assert told == [
+        (
+            "16:21:39",
+            "NotificationType|NodeMaintenanceScheduled|StartTimeInUTC|2021-10-20T16:35:57"
+            f"|IsReplica|False|{address}|{node}",
+        ),
+        (
+            "16:34:26",
+            "NotificationType|NodeMaintenanceStarting|StartTimeInUTC|2021-10-20T16:34:46"
+            f"|IsReplica|False|{address}|{node}",
+        ),
+        ("16:34:46", f"NotificationType|NodeMaintenanceStart|IsReplica|False|{address}|{node}"),
+        ("16:34:47", "cut"),
+        ("16:34:56", f"NotificationType|NodeMaintenanceFailoverComplete|IsReplica|False|{address}|{partner}"),
+        (
+            "16:37:48",
+            f"NotificationType|NodeMaintenanceEnded|StartTimeInUTC|2021-10-20T16:37:48|IsReplica|True|{address}|{node}",
+        ),
+    ]
+
+
+@pytest.mark.real_time
+def test_subscribers_are_cut_between_start_and_failover_complete(
+    simulator: RunningSimulator, server: CacheServer
+) -> None:
+    speed = 250.0
+    kinds: list[str] = []
+    listening = Subscription(cache_at(server.port), Login("", ""))
+    assert simulator.play(CACHE, "failover", speed) == 969 / speed
+    with closing(listening), pytest.raises(Lost):
+        while True:
+            if heard := listening.read(1.0):
+                kinds.append(heard.data.decode().split("|")[1])
+    assert kinds == ["NodeMaintenanceScheduled", "NodeMaintenanceStarting", "NodeMaintenanceStart"]
+    shown = played(simulator)
+    assert [each.get("cut") for each in shown["said"]] == [None, None, None, 1, None, None]
+    assert (shown["play"], shown["error"]) == ("failover", "")
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("play", sorted(PLAYS))
+def test_every_play_comes_to_its_end_and_says_its_lines(simulator: RunningSimulator, play: str) -> None:
+    simulator.play(CACHE, play, 2000.0)
+    said = played(simulator)["said"]
+    assert [(each["raw"] or "|cut|").split("|")[1] for each in said] == [step.kind or "cut" for step in PLAYS[play]]
+
+
+@pytest.mark.real_time
+def test_an_announcement_that_is_repeated_keeps_its_start(simulator: RunningSimulator) -> None:
+    simulator.play(CACHE, "announced_never_started", 1000.0)
+    first, second = played(simulator)["said"]
+    assert first["raw"] == second["raw"]
+
+
+@pytest.mark.real_time
+def test_while_it_is_down_the_server_answers_nobody(simulator: RunningSimulator, server: CacheServer) -> None:
+    simulator.play(CACHE, "basic_tier", 100.0)
+    wait_for(
+        lambda: len(simulator.call("GET", "/control/redis")[0]["said"]) == 4, seconds=20, what="the server is away"
+    )
+    with socket.create_connection(("127.0.0.1", server.port), timeout=0.2) as connection:
+        connection.sendall(b"PING\r\n")
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+    assert played(simulator)["error"] == ""
+
+
+@pytest.mark.real_time
+def test_two_plays_on_one_cache_and_unknown_ones_are_refused(simulator: RunningSimulator) -> None:
+    simulator.play(CACHE, "failover", 1.0)
+    for body, status in [
+        ({"cache": CACHE, "play": "replica"}, 409),
+        ({"cache": CACHE, "play": "comedy"}, 400),
+        ({"cache": CACHE}, 400),
+        ({"cache": CACHE, "play": "failover", "raw": "a|b"}, 400),
+    ]:
+        with pytest.raises(ControlError) as refused:
+            simulator.call("POST", "/control/redis", body)
+        assert refused.value.status == status
+
+
+@pytest.mark.real_time
+def test_a_server_that_goes_away_ends_the_play_and_is_said(simulator: RunningSimulator, server: CacheServer) -> None:
+    server.stop()
+    simulator.play(CACHE, "failover", 100.0)
+    assert "did not take it" in played(simulator)["error"]
+
+
+@pytest.mark.real_time
+def test_a_failover_is_a_story_too(simulator: RunningSimulator) -> None:
+    answer = simulator.call("POST", "/control/stories", {"story": "redis-failover", "speed": 100})
+    assert (answer["story"], answer["cache"], answer["play"]) == ("redis-failover", CACHE, "failover")
+    assert len(played(simulator)["said"]) == 6
+
+
+@pytest.mark.real_time
+def test_a_line_can_be_published_as_it_is(simulator: RunningSimulator, server: CacheServer) -> None:
+    assert simulator.redis(CACHE, "|") == 0

@@ -1,0 +1,348 @@
+"""A chain of hashes over the timeline: whatever is done to a row or a seal behind our back is found, and named.
+
+Everything is tampered with in a real Postgres, by its superuser, with the triggers that refuse it out of the way.
+"""
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, connections, transaction
+from django.db.utils import DatabaseError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry, LastRun, Seal
+from fleet.operations.timeline import seal as sealing
+from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.verify import Finding, verify
+from fleet.relay import tasks
+from tests.words import sentence
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+PER_SEAL = 5
+SEALS = 4
+
+
+def written(count: int, *, at: datetime = NOW, **fields: Any) -> None:
+    """So many entries, committed."""
+    with transaction.atomic():
+        write(
+            [
+                entry(
+                    EntryKind.SET_CHANGED,
+                    f"line {number}\twith a tab,\na second line and a \\ in it: “ü”",
+                    at=at + timedelta(seconds=number),
+                    actor="ada",
+                    via="page",
+                    why="because",
+                    before={"service": None, "n": number},
+                    after={"service": "shop", "n": [1, 2.5, {"a": True}]},
+                    **fields,
+                )
+                for number in range(count)
+            ]
+        )
+
+
+@pytest.fixture
+def sealed(transactional_db: None) -> list[Seal]:
+    """Four seals over five rows each."""
+    for minute in range(SEALS):
+        written(PER_SEAL)
+        sealing.seal(now=NOW + timedelta(minutes=minute), via="beat")
+    return list(Seal.objects.order_by("number"))
+
+
+def findings(**asked: Any) -> list[Finding]:
+    found: list[Finding] = []
+    verify(now=datetime.now(UTC), tell=found.append, **asked)
+    return found
+
+
+@contextmanager
+def behind_our_back() -> Iterator[Any]:
+    """A cursor without the triggers; whatever is done is undone at the end."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        for table in ("fleet_entry", "fleet_seal"):
+            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+        yield cursor
+        transaction.set_rollback(True)
+
+
+def ids_of(seal: Seal) -> list[int]:
+    """The rows that a seal is over."""
+    rows = Entry.objects.order_by("xid", "id").values_list("pk", flat=True)
+    return list(rows[(seal.number - 1) * PER_SEAL : seal.number * PER_SEAL])
+
+
+def test_each_seal_is_over_all_rows_since_the_one_before_it_and_the_chain_can_be_computed_by_others(
+    sealed: list[Seal],
+) -> None:
+    assert [seal.number for seal in sealed] == [1, 2, 3, 4]
+    assert [seal.rows for seal in sealed] == [PER_SEAL] * SEALS
+    assert sealed[0].previous_hash == sealing.NO_HASH
+    assert [seal.previous_hash for seal in sealed[1:]] == [seal.hash for seal in sealed[:-1]]
+    assert findings() == []
+    assert findings(heads={seal.number: seal.hash for seal in sealed}) == []
+    # The definition, followed by hand.
+    seal = sealed[1]
+    text = f"drydock-seal-1\n2\n{sealed[0].hash}\n2026-11-20T12:01:00.000000+00:00\n"
+    for row in Entry.objects.filter(pk__in=ids_of(seal)).order_by("xid", "id"):
+        jsonb = [json.dumps(value, ensure_ascii=False) for value in (row.before, row.after, row.data)]
+        assert '"n"' in jsonb[0]
+        values = [
+            str(row.xid), str(row.pk), f"{row.at.timestamp():.6f}", f"{row.recorded_at.timestamp():.6f}", row.kind,
+            *["\\N"] * 6, row.actor, row.via, "", row.text, row.why,
+            # jsonb puts shorter names first.
+            f'{{"n": {row.before["n"]}, "service": null}}',
+            '{"n": [1, 2.5, {"a": true}], "service": "shop"}', "", "", "{}",
+        ]  # fmt: skip
+        escaped = [
+            value if value == "\\N" else value.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n")
+            for value in values
+        ]
+        text += "\t".join(escaped) + "\n"
+    text += f"end {PER_SEAL} {seal.last_xid} {seal.last_id}\n"
+    assert hashlib.sha256(text.encode()).hexdigest() == seal.hash
+
+
+def test_every_column_is_sealed() -> None:
+    assert list(sealing.COLUMNS) != []
+    assert set(sealing.COLUMNS) == {field.column for field in Entry._meta.concrete_fields}
+
+
+def test_nothing_new_makes_no_seal_and_much_makes_several(transactional_db: None) -> None:
+    assert sealing.seal(now=NOW, via="beat").heads == ()
+    written(12)
+    found = sealing.seal(now=NOW, via="beat", most_rows=5)
+    assert [head.number for head in found.heads] == [1, 2, 3]
+    assert list(Seal.objects.order_by("number").values_list("rows", flat=True)) == [5, 5, 2]
+    assert sealing.seal(now=NOW, via="beat", most_rows=5).heads == ()
+    written(12)
+    assert len(sealing.seal(now=NOW, via="beat", most_rows=5, most_seals=2).heads) == 2
+    assert findings() == []
+    assert LastRun.objects.get(name="seal").ran_at == NOW
+
+
+def test_a_row_whose_transaction_is_still_open_is_sealed_later_and_nothing_slips_in_before_it(
+    transactional_db: None,
+) -> None:
+    began, go, done = threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> None:
+        try:
+            with transaction.atomic():
+                write([entry(EntryKind.SET_CHANGED, "slow", at=NOW)])
+                began.set()
+                go.wait(20)
+        finally:
+            connections.close_all()
+            done.set()
+
+    threading.Thread(target=slow).start()
+    assert began.wait(20)
+    written(3)
+    assert sealing.seal(now=NOW, via="beat").rows == 0
+    go.set()
+    assert done.wait(20)
+    assert sealing.seal(now=NOW, via="beat").rows == 4
+    assert findings() == []
+
+
+def test_two_never_seal_at_once(transactional_db: None) -> None:
+    written(3)
+    held, go, done = threading.Event(), threading.Event(), threading.Event()
+
+    def other() -> None:
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [sealing.SEAL_LOCK])
+                held.set()
+                go.wait(20)
+        finally:
+            connections.close_all()
+            done.set()
+
+    threading.Thread(target=other).start()
+    assert held.wait(20)
+    assert not sealing.seal(now=NOW, via="beat").ran
+    go.set()
+    assert done.wait(20)
+    assert sealing.seal(now=NOW, via="beat").rows == 3
+    # Celery has just done it: the gateway has nothing to do for a while.
+    assert not sealing.seal_if_quiet(now=NOW + timedelta(seconds=80), quiet_seconds=90, via="ticker").ran
+    assert sealing.seal_if_quiet(now=NOW + timedelta(seconds=100), quiet_seconds=90, via="ticker").ran
+    tasks.seal()
+    assert LastRun.objects.get(name="seal").via == "beat"
+
+
+@pytest.mark.parametrize(
+    ("statement", "number", "said"),
+    [
+        ("UPDATE fleet_entry SET text = text || ' ' WHERE id = {row}", 3, "Seal 3 .* is broken: one of its 5 rows"),
+        ("DELETE FROM fleet_entry WHERE id = {row}", 3, "Seal 3 .* 5 rows, and 4 are there: rows were deleted"),
+        ("DELETE FROM fleet_entry WHERE id IN {rows}", 3, "Seal 3 .* 5 rows, and 0 are there: rows were deleted"),
+        (
+            "INSERT INTO fleet_entry (id, xid, at, kind, actor, via, text, data)"
+            " SELECT -1, xid, at, kind, actor, via, text, data FROM fleet_entry WHERE id = {row}",
+            3,
+            "Seal 3 .* 5 rows, and 6 are there: rows were inserted",
+        ),
+        (
+            "INSERT INTO fleet_entry (xid, at, kind, actor, via, text, data)"
+            " SELECT -5, at, kind, actor, via, text, data FROM fleet_entry WHERE id = {row}",
+            1,
+            "Seal 1 .* 5 rows, and 6 are there",
+        ),
+        ("UPDATE fleet_seal SET hash = repeat('0', 64) WHERE number = 3", 3, "The hash of seal 3 .* was edited"),
+        ("UPDATE fleet_seal SET hash = repeat('0', 64) WHERE number = 4", 4, "Seal 4 .* is broken"),
+        ("UPDATE fleet_seal SET previous_hash = repeat('1', 64) WHERE number = 3", 3, "not follow the hash of seal 2"),
+        ("UPDATE fleet_seal SET previous_hash = repeat('1', 64) WHERE number = 1", 1, "does not begin a chain"),
+        ("UPDATE fleet_seal SET sealed_at = sealed_at + interval '1 microsecond' WHERE number = 3", 3, "broken"),
+        ("UPDATE fleet_seal SET rows = 6 WHERE number = 3", 3, "6 rows, and 5 are there"),
+        ("UPDATE fleet_seal SET last_id = last_id - 1 WHERE number = 3", 3, "5 rows, and 4 are there"),
+        ("UPDATE fleet_seal SET last_xid = 1 WHERE number = 3", 3, "ends before the one in front of it"),
+        ("DELETE FROM fleet_seal WHERE number = 3", 3, "Seal 3 is missing"),
+        ("DELETE FROM fleet_seal WHERE number IN (2, 3)", 2, "Seals 2 to 3 are missing"),
+        ("DELETE FROM fleet_seal WHERE number = 1", 1, "Seal 1 is missing"),
+        ("UPDATE fleet_entry SET at = 'infinity' WHERE id = {row}", 3, "Seal 3 .* is broken"),
+    ],
+)  # fmt: skip
+def test_whatever_is_done_to_rows_and_seals_is_found(
+    sealed: list[Seal], statement: str, number: int, said: str
+) -> None:
+    rows = ids_of(sealed[2])
+    with behind_our_back() as cursor:
+        cursor.execute(statement.format(row=rows[2], rows=tuple(rows)))
+        assert cursor.rowcount > 0
+        found = findings()
+    assert (found[0].seal, bool(re.search(said, sentence(found[0].reason)))) == (number, True), found
+    # A seal whose predecessor is gone is still checked by itself, and the others are whole.
+    if "missing" in said:
+        assert len(found) == 1
+
+
+def test_a_tail_that_was_cut_is_found_by_a_head_out_of_the_log_and_by_rows_without_a_seal(sealed: list[Seal]) -> None:
+    heads = {seal.number: seal.hash for seal in sealed}
+    with behind_our_back() as cursor:
+        # Seals alone: their rows are old and have none.
+        cursor.execute("DELETE FROM fleet_seal WHERE number > 2")
+        cursor.execute("UPDATE fleet_entry SET recorded_at = now() - interval '1 hour' WHERE id > 0 AND FALSE")
+        late: list[Finding] = []
+        verify(now=datetime.now(UTC) + timedelta(minutes=10), tell=late.append)
+        assert [finding.seal for finding in late] == [None]
+        assert "10 rows since" in sentence(late[0].reason)
+        assert "have no seal" in sentence(late[0].reason)
+        # With their rows: only what was written down elsewhere tells.
+        cursor.execute("DELETE FROM fleet_entry WHERE (xid, id) > (%s, %s)", [sealed[1].last_xid, sealed[1].last_id])
+        assert findings() == []
+        assert [finding.seal for finding in findings(heads=heads)] == [3, 4]
+        assert "the tail was cut" in sentence(findings(heads=heads)[0].reason)
+
+
+def test_a_chain_that_was_made_anew_is_found_by_a_head_out_of_the_log(sealed: list[Seal]) -> None:
+    with behind_our_back() as cursor:
+        cursor.execute("UPDATE fleet_entry SET text = 'it was somebody else' WHERE id = %s", [ids_of(sealed[0])[0]])
+        cursor.execute("DELETE FROM fleet_seal")
+        sealing.seal(now=NOW, via="beat")
+        assert findings() == []
+        found = findings(heads={1: sealed[0].hash})
+    assert [(each.seal, sentence(each.reason)) for each in found] == [
+        (1, "Seal 1 is another one than the log names: the chain was made anew.")
+    ]
+
+
+def test_rows_out_of_time_are_found(sealed: list[Seal]) -> None:
+    with behind_our_back() as cursor:
+        cursor.execute(
+            "INSERT INTO fleet_entry (xid, at, recorded_at, kind, actor, via, text, data)"
+            " VALUES (9000000000000000000, now(), now() + interval '1 day', 'set_named', 'x', 'page', 'x', '{}')"
+        )
+        found = " ".join(sentence(finding.reason) for finding in findings())
+    assert "1 rows name a transaction that there has not been yet" in found
+    assert "1 rows say that they were written at a time that is still to come" in found
+
+
+# A value of each column's kind that differs from what stands there.
+OTHERS: dict[str, st.SearchStrategy[str]] = {
+    "xid": st.sampled_from(["xid - 1", "xid + 1"]),
+    "id": st.sampled_from(["id + 100000"]),
+    "at": st.sampled_from(["at + interval '1 microsecond'", "at - interval '1 day'", "'-infinity'"]),
+    "recorded_at": st.sampled_from(["recorded_at + interval '1 microsecond'", "'infinity'"]),
+    **{
+        name: st.sampled_from([f"coalesce({name} || ' ', 'x')", f"coalesce({name}, '') || E'\\n'", "'x\ty'", "'\\N'"])
+        for name in ("kind", "actor", "via", "token_name", "text", "why", "request_id", "address")
+    },
+    **{
+        name: st.sampled_from(["'{\"n\": 7}'", "'null'", "'[]'", "'\"\\\\\\\\N\"'"])
+        for name in ("before", "after", "data")
+    },
+    "maintenance_id": st.sampled_from(["7", "0"]),
+}
+REFERENCES = ("event_id", "availability_set_id", "machine_id", "approval_id", "cache_id")
+
+
+# Each example is undone before the next.
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    change=st.sampled_from(sorted([*OTHERS, *REFERENCES])).flatmap(
+        lambda name: st.tuples(st.just(name), OTHERS.get(name, st.sampled_from(["77777", "0"])))
+    ),
+    row=st.integers(min_value=0, max_value=PER_SEAL * SEALS - 1),
+)
+def test_any_single_change_in_any_column_of_any_row_is_found(
+    sealed: list[Seal], change: tuple[str, str], row: int
+) -> None:
+    column, value = change
+    ids = list(Entry.objects.order_by("xid", "id").values_list("pk", flat=True))
+    with behind_our_back() as cursor:
+        # References are checked when the transaction ends, which this one never does.
+        cursor.execute(f'UPDATE fleet_entry SET "{column}" = {value} WHERE id = %s', [ids[row]])
+        assert cursor.rowcount == 1
+        assert findings(), (column, value, row)
+
+
+def test_verifying_can_begin_in_the_middle(sealed: list[Seal]) -> None:
+    with behind_our_back() as cursor:
+        cursor.execute("UPDATE fleet_entry SET text = 'x' WHERE id = %s", [ids_of(sealed[0])[0]])
+        assert findings(first=2) == []
+        assert [finding.seal for finding in findings(first=1)] == [1]
+        cursor.execute("DELETE FROM fleet_seal WHERE number = 1")
+        assert [sentence(finding.reason) for finding in findings(first=2)] == ["Seal 1 is missing."]
+
+
+def run(*words: str) -> str:
+    out = StringIO()
+    call_command("verify_audit", *words, stdout=out)
+    return out.getvalue()
+
+
+def test_the_command_says_what_is_wrong_and_ends_with_a_status(sealed: list[Seal]) -> None:
+    head = f"4:{sealed[3].hash}"
+    assert f"4 seals over 20 rows were computed again; head: {head}." in run("--head", head)
+    with pytest.raises(CommandError, match="1 findings"):
+        run("--head", f"5:{'a' * 64}")
+    with pytest.raises(CommandError, match="is no head"):
+        run("--head", "5")
+    with pytest.raises(CommandError, match="numbered from 1"):
+        run("--from", "0")
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM {}", "TRUNCATE {}", "TRUNCATE {} CASCADE"])
+@pytest.mark.parametrize("table", ["fleet_entry", "fleet_seal"])
+def test_the_database_refuses_to_empty_the_timeline_and_its_seals(db: None, statement: str, table: str) -> None:
+    refused = f"append-only: {statement.split(maxsplit=1)[0]} of {table} is refused"
+    with pytest.raises(DatabaseError, match=refused), transaction.atomic(), connection.cursor() as cursor:
+        # As everywhere but in the databases of tests.
+        cursor.execute("SET LOCAL drydock.may_truncate = ''")
+        cursor.execute(statement.format(table))

@@ -1,0 +1,91 @@
+"""Entries carry the id and the address of the request behind them; only trusted proxies may say another address."""
+
+from datetime import UTC, datetime
+from ipaddress import ip_network
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import Client
+
+from fleet.configuration import Reader
+from fleet.models import Entry
+from fleet.request_context import address_of, without_port
+from tests import factories
+from tests.api.conftest import Caller, caller
+
+PROXIES = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "found"),
+    [
+        ("192.0.2.7", "", "192.0.2.7"),
+        # Nobody in front is trusted: the header is anybody's word.
+        ("192.0.2.7", "198.51.100.1", "192.0.2.7"),
+        ("10.0.0.1", "198.51.100.1", "198.51.100.1"),
+        # The client wrote the first part itself.
+        ("10.0.0.1", "203.0.113.9, 198.51.100.1", "198.51.100.1"),
+        ("10.0.0.1", "203.0.113.9, 198.51.100.1, 10.2.2.2", "198.51.100.1"),
+        ("10.0.0.1", "198.51.100.1:51234", "198.51.100.1"),
+        ("fd00::1", "[2001:db8::5]:443", "2001:db8::5"),
+        ("fd00::1", "2001:db8::5", "2001:db8::5"),
+        ("10.0.0.1", "unknown", "10.0.0.1"),
+        ("10.0.0.1", "198.51.100.1, <script>", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.2", "10.0.0.2"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("", "198.51.100.1", ""),
+        ("unix:", "198.51.100.1", "unix:"),
+    ],
+)
+def test_the_address_is_that_of_the_client_as_far_as_it_can_be_known(peer: str, forwarded: str, found: str) -> None:
+    assert address_of(peer, forwarded, PROXIES) == found
+
+
+def test_a_port_is_left_out() -> None:
+    assert without_port("192.0.2.7:99") == "192.0.2.7"
+    assert without_port("192.0.2.7:99:1") is None
+    assert without_port("") is None
+
+
+def test_a_setting_that_is_no_network_is_one_sentence() -> None:
+    assert Reader({"TRUSTED_PROXIES": "10.0.0.1, fd00::/8"}).networks("TRUSTED_PROXIES") == ["10.0.0.1", "fd00::/8"]
+    with pytest.raises(ImproperlyConfigured, match=r"TRUSTED_PROXIES has to hold addresses .* not 'gateway'"):
+        Reader({"TRUSTED_PROXIES": "gateway"}).networks("TRUSTED_PROXIES")
+
+
+@pytest.fixture
+def admin(db: None) -> Caller:
+    return caller(factories.admin())
+
+
+def test_an_entry_carries_the_callers_own_id_and_address(admin: Caller) -> None:
+    answer = admin.post("join-tokens/", {"comment": "x"}, X_Request_ID="deploy-7/a.b")
+    assert answer["X-Request-ID"] == "deploy-7/a.b"
+    made = Entry.objects.get(kind="token_created", via="api")
+    assert (made.request_id, made.address) == ("deploy-7/a.b", "127.0.0.1")
+
+
+@pytest.mark.parametrize("sent", ["", "two words", "line\tbreak", "x" * 129, "ü", '"'])
+def test_an_id_that_is_none_is_replaced(admin: Caller, sent: str) -> None:
+    answer = admin.post("join-tokens/", {"comment": "x"}, X_Request_ID=sent)
+    assert len(answer["X-Request-ID"]) == 32
+    assert Entry.objects.get(kind="token_created", via="api").request_id == answer["X-Request-ID"]
+
+
+def test_a_trusted_proxy_names_the_client(admin: Caller, settings: object) -> None:
+    settings.TRUSTED_PROXIES = ["127.0.0.0/8"]  # type: ignore[attr-defined]
+    admin.client = Client()
+    admin.post("join-tokens/", {"comment": "x"}, X_Forwarded_For="203.0.113.9, 198.51.100.1")
+    assert Entry.objects.get(kind="token_created", via="api").address == "198.51.100.1"
+
+
+def test_what_is_written_after_a_request_names_none(admin: Caller) -> None:
+    admin.post("join-tokens/", {"comment": "x"}, X_Request_ID="one")
+    factories.Fleet(now=datetime.now(UTC))
+    made = Entry.objects.get(kind="token_created", via="command", actor="the command line", why="tests")
+    assert (made.request_id, made.address) == ("", "")
+
+
+def test_refusals_and_pages_are_answered_with_an_id_too(client: Client, db: None) -> None:
+    assert client.get("/", headers={"X-Request-ID": "abc"})["X-Request-ID"] == "abc"
+    assert client.get("/api/v1/nothing/")["X-Request-ID"]

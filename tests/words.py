@@ -1,0 +1,38 @@
+"""What operations and projections leave to the edges, as the API words it: in UTC."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fleet.domain.reason import Reason, from_json, read_reason
+from fleet.domain.refused import Refused
+from fleet.models import Entry
+from fleet.projections.timeline.entries import rows_of
+from fleet.wording.reader import API
+from fleet.wording.say import say, text_of
+
+
+@contextmanager
+def refused(said: str) -> Iterator[pytest.ExceptionInfo[Refused]]:
+    """Something is refused, and its sentence holds these words."""
+    with pytest.raises(Refused) as caught:
+        yield caught
+    assert said in sentence(caught.value)
+
+
+def sentences(said: Iterable[Any]) -> list[str]:
+    """Each reason's sentence, also of reasons as a JSON column keeps them."""
+    return [sentence(each) for each in from_json(list(said))]
+
+
+def sentence(said: Refused | Reason | str) -> str:
+    """The sentence of a refusal or of a reason, also as a column keeps it."""
+    reason = said.reason if isinstance(said, Refused) else said
+    return say(read_reason(reason) if isinstance(reason, str) else reason, API)
+
+
+def text(entry: Entry) -> str:
+    """What an entry of the timeline tells."""
+    return text_of(rows_of([entry])[0], API)
