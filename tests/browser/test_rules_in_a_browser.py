@@ -60,7 +60,7 @@ def test_a_rule_is_made_tried_and_switched_on(
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Short freezes")
     page.get_by_role("link", name="Rules", exact=True).first.click()
-    page.get_by_role("button", name="Ask Short freezes earlier").click()
+    page.get_by_role("button", name="Try Short freezes earlier").click()
     expect(page.locator(".rule-name").nth(1)).to_contain_text("Short freezes")
     page.get_by_role("switch", name="Short freezes").click()
     expect(page.get_by_role("switch", name="Short freezes")).to_have_attribute("aria-checked", "true")
