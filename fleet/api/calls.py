@@ -1,19 +1,17 @@
-"""What every call has in common: how it is described, who may make it, how its body is read, and how lists go."""
+"""What every call has in common: who may make it, how its body is read, and how lists go."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
-import django_filters
 from django.core.exceptions import ValidationError
 from django.forms import NullBooleanField
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import ParseError
 from rest_framework.negotiation import BaseContentNegotiation
@@ -25,92 +23,13 @@ from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
-from fleet.api.authentication import Allowed, TokenAuthentication
-from fleet.api.problems import CONTENT_TYPE, Problem
-from fleet.api.repeats import answered, once
-from fleet.api.shapes.base import ProblemSerializer
-from fleet.api.shapes.derive import Shape, page_of
+from fleet.api.authentication import Allowed, TokenAuthentication, actor_of
+from fleet.api.problems import Problem, wrong
+from fleet.api.shapes.derive import Shape
+from fleet.domain.actor import Actor
 from fleet.projections.pages import MAX_PAGE_SIZE, BadCursorError, Page
 
 MAX_BODY_BYTES = 64 * 1024
-PAGE_PARAMETERS = [
-    OpenApiParameter("cursor", str, description="Where the page begins; taken from `next` or `previous`."),
-    OpenApiParameter("page_size", int, description=f"At most {MAX_PAGE_SIZE}; 50 if nothing is said."),
-]
-# What a filter takes; the others take a text.
-FILTER_TYPES: dict[Any, Any] = {
-    django_filters.NumberFilter: int,
-    django_filters.BooleanFilter: bool,
-    django_filters.IsoDateTimeFilter: datetime,
-}
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def describe(
-    operation_id: str,
-    summary: str,
-    *,
-    answer: Any = None,
-    status: int = 200,
-    kind: str = "",
-    page: Shape | None = None,
-    problems: Iterable[int] | None = (),
-    body: Any = None,
-    description: str = "",
-    parameters: Iterable[OpenApiParameter] = (),
-) -> Callable[[Method], Method]:
-    """What the schema tells of a call, and which query parameters it takes: another one is refused.
-
-    `answer` is a shape (None: no body), `kind` its media type where it is no JSON; `page` instead makes it a list in
-    pages of that shape. `problems` are statuses beside those that every call may answer with; None: not even those.
-    """
-    taken = list(parameters)
-    if page is not None:
-        answer, problems = page_of(page), (*(problems or ()), 422)
-        taken += PAGE_PARAMETERS
-    statuses = () if problems is None else (401, 403, *problems, 429)
-    answers = {(status, kind) if kind else status: answer}
-    told = extend_schema(
-        operation_id=operation_id,
-        summary=summary,
-        description=description or None,
-        parameters=taken,
-        request=body,
-        responses={**answers, **{(each, CONTENT_TYPE): ProblemSerializer for each in statuses}},
-    )
-
-    def described(method: Method) -> Method:
-        method.knows = {each.name for each in taken if each.location == OpenApiParameter.QUERY}  # type: ignore[attr-defined]
-        found: Method = told(method)
-        return found
-
-    return described
-
-
-def filters_of(
-    filters: type[Any], help_texts: Mapping[str, str], *, as_text: Iterable[str] = ()
-) -> list[OpenApiParameter]:
-    """The filters of a FilterSet for the schema, with these help texts; `as_text` are times whose format is not told.
-
-    Raises TypeError where the texts are not those of the filters.
-    """
-    known = filters.base_filters
-    if set(known) != set(help_texts):
-        raise TypeError(f"{filters.__name__} has the filters {', '.join(known)}.")
-
-    def type_of(name: str) -> Any:
-        found = (kind for each, kind in FILTER_TYPES.items() if isinstance(known[name], each) and name not in as_text)
-        return next(found, str)
-
-    return [
-        OpenApiParameter(
-            name,
-            type_of(name),
-            description=text,
-            many=isinstance(known[name], django_filters.MultipleChoiceFilter),
-        )
-        for name, text in help_texts.items()
-    ]
 
 
 class AlwaysJson(BaseContentNegotiation):
@@ -171,9 +90,9 @@ class PerPerson(BaseThrottle):
 
 
 class Call(APIView):
-    """The base of all calls. `needs` names the scope of each method that is not plain reading.
+    """The base of all calls; `describe` says what each method is.
 
-    `self.now` is the time of the request, and the only clock that a call may use.
+    `self.now` is the time of the request, and the only clock that a call may use. `self.wanted` is the body, read.
     """
 
     authentication_classes: list[type[BaseAuthentication]] = [TokenAuthentication, SessionAuthentication]
@@ -183,8 +102,18 @@ class Call(APIView):
     content_negotiation_class = AlwaysJson
     throttle_classes: list[type[BaseThrottle]] = [PerPerson]
     http_method_names = ["get", "head", "post", "patch", "delete"]
-    needs: Mapping[str, str] = {}
     now: datetime
+    wanted: dict[str, Any]
+
+    @property
+    def actor(self) -> Actor:
+        """Who acts by this call."""
+        return actor_of(self.request)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The page that is asked for: `cursor` and `size`. Raises Problem `validation`."""
+        return {"cursor": self.request.query_params.get("cursor") or None, "size": _page_size(self.request)}
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         self.now = timezone.now()
@@ -207,48 +136,35 @@ class Call(APIView):
         final["Cache-Control"] = "no-store"
         return final
 
-    def values(self, shape: Shape, row: Any, missing: str = "not-found", detail: str = "") -> Any:
-        """One thing as JSON values, as its shape says. Raises Problem `missing` where there is none."""
-        if row is None:
-            raise Problem(missing, detail)
-        return shape(row, context={"now": self.now}).data
-
-    def shown(
-        self, shape: Shape, row: Any, missing: str = "not-found", detail: str = "", *, status: int = 200
-    ) -> Response:
-        """The answer that shows it. Raises Problem."""
-        return Response(self.values(shape, row, missing, detail), status=status)
-
-    def all_of(self, shape: Shape, rows: Iterable[Any]) -> Response:
-        """A list that is short enough for one page."""
-        results = shape(rows, many=True, context={"now": self.now}).data
-        return Response({"next": None, "previous": None, "results": results})
-
-    def once(self, request: Request, act: Callable[[], Any]) -> Response:
-        """What `act` answers, as JSON values: once for each `Idempotency-Key`."""
-        return answered(once(request, act, now=self.now))
-
-    def read(self, shape: Shape, request: Request) -> dict[str, Any]:
+    def read(self, shape: Shape) -> dict[str, Any]:
         """What the caller sent, as the shape wants it. Raises ValidationError."""
-        serializer = shape(data=request.data)
+        serializer = shape(data=self.request.data)
         serializer.is_valid(raise_exception=True)
         found: dict[str, Any] = serializer.validated_data
         return found
 
-    def paged(self, request: Request, shape: Shape, read: Callable[..., Page[Any]]) -> Response:
-        """One page: `read` is called with `cursor` and `size`. `next` and `previous` are whole addresses."""
+    def values(self, shape: Shape, row: Any, missing: Sequence[str] | None = None) -> Any:
+        """One thing as JSON values, as its shape says. Raises Problem `missing` where there is none."""
+        if row is None:
+            raise Problem(*missing or ("not-found",))
+        return shape(row, context={"now": self.now}).data
+
+    def many(self, shape: Shape, rows: Iterable[Any]) -> Any:
+        """Several things as JSON values."""
+        return shape(rows, many=True, context={"now": self.now}).data
+
+    def paged(self, shape: Shape, read: Callable[[], Page[Any]]) -> dict[str, Any]:
+        """One page as JSON values. `next` and `previous` are whole addresses."""
         try:
-            page = read(cursor=request.query_params.get("cursor") or None, size=_page_size(request))
+            page = read()
         except (BadCursorError, ValidationError) as error:
-            raise _wrong("cursor", "The cursor cannot be read: take it from `next` or `previous`.") from error
-        rows = shape(page.results, many=True, context={"now": self.now}).data
-        return Response(
-            {
-                "next": _address(request, page.next),
-                "previous": _address(request, page.previous),
-                "results": rows,
-            }
-        )
+            raise wrong("cursor", "The cursor cannot be read: take it from `next` or `previous`.") from error
+        around = {"next": _address(self.request, page.next), "previous": _address(self.request, page.previous)}
+        return {**around, "results": self.many(shape, page.results)}
+
+    def filtered(self, filters: type[Any], **more: Any) -> Any:
+        """The queryset that the query parameters leave. Raises Problem `validation`."""
+        return filtered(self.request, filters(self.request.query_params, **more))
 
 
 def filtered(request: Request, found: Any) -> Any:
@@ -275,12 +191,8 @@ def _page_size(request: Request) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text)):
-        raise _wrong("page_size", f"Say a number from 1 to {MAX_PAGE_SIZE}.")
+        raise wrong("page_size", f"Say a number from 1 to {MAX_PAGE_SIZE}.")
     return min(int(text), MAX_PAGE_SIZE)
-
-
-def _wrong(field: str, message: str) -> Problem:
-    return Problem("validation", errors=[{"field": field, "message": message}])
 
 
 def _address(request: Request, cursor: str | None) -> str | None:

@@ -42,6 +42,11 @@ class Problem(exceptions.APIException):
         self.status_code = PROBLEMS[name].status
 
 
+def wrong(field: str, message: str) -> Problem:
+    """Problem `validation` about one field."""
+    return Problem("validation", errors=[{"field": field, "message": message}])
+
+
 def document(name: str, *, detail: str = "", more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The problem document as JSON values. `detail` comes first, then what to do."""
     known = PROBLEMS[name]

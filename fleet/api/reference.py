@@ -6,96 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from fleet.api.authentication import scope_of
 from fleet.api.documentation import schema
 from fleet.api.routes import CALLS
-
-# In the order in which a reader meets them.
-SHOWN = (
-    "Set",
-    "MissingMachine",
-    "NameSet",
-    "MergeSet",
-    "Machine",
-    "MachineDetail",
-    "OpenEvent",
-    "Event",
-    "EventDetail",
-    "Sighting",
-    "Guard",
-    "HitMachine",
-    "ByHand",
-    "HandMachine",
-    "BlastRadius",
-    "Entry",
-    "Documents",
-    "Document",
-    "Reading",
-    "ClaimRef",
-    "HoldRef",
-    "Approve",
-    "Consent",
-    "Approval",
-    "Overridden",
-    "Order",
-    "NextAsked",
-    "Step",
-    "ClaimRequest",
-    "Claim",
-    "HoldRequest",
-    "Hold",
-    "BulkApprove",
-    "BulkApprovals",
-    "BulkApprovalItem",
-    "BulkClaim",
-    "BulkClaims",
-    "BulkClaimItem",
-    "RuleRequest",
-    "Rule",
-    "DryRunRequest",
-    "RuleFields",
-    "DryRun",
-    "PastEvent",
-    "WindowRequest",
-    "NoApprovalWindow",
-    "BeginDrill",
-    "Drill",
-    "DrillReport",
-    "DrillMachine",
-    "DrillStep",
-    "BeginWave",
-    "Wave",
-    "WaveMember",
-    "JoinTokenRequest",
-    "JoinToken",
-    "Cache",
-    "Node",
-    "Coverage",
-    "MaintenanceBrief",
-    "Maintenance",
-    "MaintenanceDetail",
-    "Notification",
-    "Reporter",
-    "BlindSpot",
-    "Imported",
-    "Me",
-    "CarriedToken",
-    "Choices",
-    "MakeToken",
-    "Token",
-    "NewToken",
-    "Person",
-    "Scope",
-    "MakePerson",
-    "NewPerson",
-    "ChangePerson",
-    "Password",
-    "SetRef",
-    "MachineRef",
-    "CacheRef",
-    "RuleRef",
-    "PresenceCounts",
-    "Problem",
-)
 
 # Formats of texts that have a plain name.
 FORMATS = {"date-time": "time", "uuid": "UUID", "uri": "address"}
@@ -108,7 +21,7 @@ def needs() -> dict[tuple[str, str], str]:
         view = route.callback.view_class  # type: ignore[attr-defined]
         for method in ("get", "post", "patch", "delete"):
             if hasattr(view, method):
-                found[method, f"/api/{route.pattern}"] = view.needs.get(method.upper(), "read")
+                found[method, f"/api/{route.pattern}"] = scope_of(view, method)
     return found
 
 
@@ -130,12 +43,12 @@ def plain_route(route: str) -> str:
 
 
 def fields_tables() -> str:
-    """One table for each shape: its fields, their types, what they mean."""
-    return "\n\n".join("\n".join(_table(name)) for name in SHOWN)
+    """One table for each shape, by name: its fields, their types, what they mean."""
+    shapes = schema()["components"]["schemas"]
+    return "\n\n".join("\n".join(_table(name, shape)) for name, shape in shapes.items() if not name.endswith("Page"))
 
 
-def _table(name: str) -> Iterator[str]:
-    shape = schema()["components"]["schemas"][name]
+def _table(name: str, shape: dict[str, Any]) -> Iterator[str]:
     yield f"### {name}"
     yield ""
     yield "| Field | Type | Meaning |"

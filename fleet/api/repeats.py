@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from fleet.api.authentication import person_of
-from fleet.api.problems import CONTENT_TYPE, Problem, refusal
+from fleet.api.problems import CONTENT_TYPE, refusal, wrong
 from fleet.domain.refused import Refused
 from fleet.operations.people.idempotency import Answer, answer_once, fingerprint
 
@@ -59,6 +59,5 @@ def idempotency_key(request: Request) -> str | None:
     """The header, if there is one. Raises Problem `validation`."""
     key = request.headers.get("Idempotency-Key")
     if key is not None and not re.fullmatch(r"[\x21-\x7e]([\x20-\x7e]{0,198}[\x21-\x7e])?", key):
-        message = "Use 1 to 200 printable ASCII characters."
-        raise Problem("validation", errors=[{"field": "Idempotency-Key", "message": message}])
+        raise wrong("Idempotency-Key", "Use 1 to 200 printable ASCII characters.")
     return key

@@ -76,7 +76,7 @@ def begin_wave(request: Asked) -> HttpResponse:
 
 
 def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
-    """The guards, each once, that a reason would overcome at every event that was refused."""
+    """The guards, each once, that a reason would override at every event that was refused."""
     known: dict[str, dict[str, Any]] = {}
     for event in refusal.details.get("events", []):
         for guard in event.get("guards", []):

@@ -30,7 +30,7 @@ ApprovalShape = shape(
         "event_version": "The event's version when it was decided.",
         "when": "When it was to go.",
         "due_at": "The time that was said, with `when` being `time`.",
-        "overrides": "The guards that were overcome, and why.",
+        "overrides": "The guards that were overridden, and why.",
         "decided_at": "When somebody decided or proposed it.",
         "consented_by": "The second person; empty where there was none.",
         "waits_for": "What it waits for now, in one sentence; empty once it is on its way or over.",

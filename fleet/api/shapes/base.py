@@ -76,4 +76,4 @@ class ProblemSerializer(serializers.Serializer[Any]):
     type = serializers.CharField(help_text="One of a fixed list of words.")
     title = serializers.CharField(help_text="What it is.")
     status = serializers.IntegerField(help_text="The HTTP status.")
-    detail = serializers.CharField(help_text="What is the matter in this case, then what to do.")
+    detail = serializers.CharField(help_text="What is wrong in this case, and what to do about it.")

@@ -42,10 +42,6 @@ class BeginDrillSerializer(RequestSerializer):
     comment = comment_field(help_text="Why; it stands in the timeline.")
 
 
-class StopDrillSerializer(RequestSerializer):
-    comment = comment_field(required=False, default="", help_text="Why; it stands in the timeline.")
-
-
 DrillShape = shape(
     DrillRow,
     {

@@ -23,7 +23,7 @@ def comment_field(**kwargs: Any) -> serializers.CharField:
     return serializers.CharField(max_length=2000, allow_blank=True, **kwargs)
 
 
-class WithdrawSerializer(RequestSerializer):
+class WhySerializer(RequestSerializer):
     comment = comment_field(required=False, default="", help_text="Why; it stands in the timeline.")
 
 

@@ -33,10 +33,6 @@ class BeginWaveSerializer(RequestSerializer):
         return values | {"override": with_reasons(values["override"], values["comment"])}
 
 
-class StopWaveSerializer(RequestSerializer):
-    comment = comment_field(required=False, default="", help_text="Why; it stands in the timeline.")
-
-
 WaveMemberShape = shape(
     WaveMember,
     {

@@ -5,12 +5,13 @@ from typing import Any
 
 from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
-from rest_framework.request import Request
-from rest_framework.response import Response
 
-from fleet.api.calls import Call, describe, filtered, filters_of
+from fleet.api.calls import Call
+from fleet.api.describe import describe, filters_of
 from fleet.api.shapes.events import EntryShape
+from fleet.projections.pages import Page
 from fleet.projections.timeline import audit
+from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.say import recorded
 from fleet.wording.timeline import kinds_named
 
@@ -31,18 +32,21 @@ AUDIT_FILTERS = filters_of(
 CSV, JSON_LINES = "text/csv", "application/jsonl"
 
 
-class Audit(Call):
+class Acts(Call):
+    def acts(self) -> Any:
+        """The entries that the filters leave. Raises Problem."""
+        return self.filtered(audit.AuditFilter, kinds_named=kinds_named)
+
+
+class Audit(Acts):
     @describe(
         "list_audit", "Who did what, through what and why, newest first", page=EntryShape, parameters=AUDIT_FILTERS
     )
-    def get(self, request: Request) -> Response:
-        found = acts_of(request)
-        return self.paged(
-            request, EntryShape, lambda cursor, size: audit.listing(entries=found, cursor=cursor, size=size)
-        )
+    def get(self) -> Page[TimelineRow]:
+        return audit.listing(entries=self.acts(), **self.place)
 
 
-class AuditCsv(Call):
+class AuditCsv(Acts):
     @describe(
         "export_audit_csv",
         "The same as CSV, all of it",
@@ -51,12 +55,11 @@ class AuditCsv(Call):
         problems=(422,),
         parameters=AUDIT_FILTERS,
     )
-    def get(self, request: Request) -> StreamingHttpResponse:
-        found = acts_of(request)
-        return streamed(audit.csv_lines(found, text=recorded), f"{CSV}; charset=utf-8", "audit.csv")
+    def get(self) -> StreamingHttpResponse:
+        return streamed(audit.csv_lines(self.acts(), text=recorded), f"{CSV}; charset=utf-8", "audit.csv")
 
 
-class AuditJsonLines(Call):
+class AuditJsonLines(Acts):
     @describe(
         "export_audit_jsonl",
         "The same as JSON lines, all of it",
@@ -65,14 +68,8 @@ class AuditJsonLines(Call):
         problems=(422,),
         parameters=AUDIT_FILTERS,
     )
-    def get(self, request: Request) -> StreamingHttpResponse:
-        found = acts_of(request)
-        return streamed(audit.json_lines(found, text=recorded), JSON_LINES, "audit.jsonl")
-
-
-def acts_of(request: Request) -> Any:
-    """The entries that the filters leave. Raises Problem."""
-    return filtered(request, audit.AuditFilter(request.query_params, kinds_named=kinds_named))
+    def get(self) -> StreamingHttpResponse:
+        return streamed(audit.json_lines(self.acts(), text=recorded), JSON_LINES, "audit.jsonl")
 
 
 def streamed(lines: Iterator[str], kind: str, name: str) -> StreamingHttpResponse:

@@ -4,14 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from django.http import QueryDict
-from rest_framework.request import Request
 from rest_framework.response import Response
 
-from fleet.api.calls import Call, describe, filtered
-from fleet.api.problems import Problem
+from fleet.api.calls import Call, filtered
+from fleet.api.describe import describe
+from fleet.api.problems import wrong
 from fleet.api.repeats import IDEMPOTENCY_KEY, answered, idempotency_key, once
 from fleet.api.shapes import approvals as shapes
 from fleet.api.shapes.decisions import MAX_ITEMS, BulkApproveSerializer, BulkClaimSerializer
+from fleet.api.shapes.derive import Shape
 from fleet.api.views.approvals import granted
 from fleet.api.views.claims import claimed
 from fleet.domain.refused import Refused
@@ -25,58 +26,54 @@ BULK = (
 
 
 class BulkApprovals(Call):
-    needs = {"POST": "approve"}
-
     @describe(
         "approve_events",
         "Approve several events, each with a result of its own",
+        needs="approve",
         answer=shapes.BulkApprovals,
         body=BulkApproveSerializer,
-        problems=(409, 422),
+        problems=(409,),
         description=BULK,
         parameters=[IDEMPOTENCY_KEY],
     )
-    def post(self, request: Request) -> Response:
-        wanted = self.read(BulkApproveSerializer, request)
-        versions = {event_id.upper(): version for event_id, version in wanted["expected_versions"].items()}
+    def post(self) -> Response:
+        versions = {event_id.upper(): version for event_id, version in self.wanted["expected_versions"].items()}
         return each(
-            self,
-            request,
-            wanted,
-            "approval",
-            lambda event_id: granted(self, request, event_id, wanted, versions.get(event_id)),
+            self, "approval", shapes.ApprovalShape, lambda event_id: granted(self, event_id, versions.get(event_id))
         )
 
 
 class BulkClaims(Call):
-    needs = {"POST": "approve"}
-
     @describe(
         "claim_events",
         "Claim several events, each with a result of its own",
+        needs="approve",
         answer=shapes.BulkClaims,
         body=BulkClaimSerializer,
-        problems=(409, 422),
+        problems=(409,),
         description=BULK,
         parameters=[IDEMPOTENCY_KEY],
     )
-    def post(self, request: Request) -> Response:
-        wanted = self.read(BulkClaimSerializer, request)
-        return each(self, request, wanted, "claim", lambda event_id: claimed(self, request, event_id, wanted))
+    def post(self) -> Response:
+        return each(self, "claim", shapes.ClaimShape, lambda event_id: claimed(self, event_id))
 
 
-def each(call: Call, request: Request, wanted: dict[str, Any], what: str, act: Callable[[str], Any]) -> Response:
+def each(call: Call, what: str, shape: Shape, act: Callable[[str], Any]) -> Response:
     """The answer for all chosen events. Which those are is kept with the key, since a filter finds others later."""
-    if idempotency_key(request) is None:
-        event_ids = chosen(call, request, wanted)
+    if idempotency_key(call.request) is None:
+        event_ids = chosen(call)
     else:
-        kept = once(request, lambda: {"events": chosen(call, request, wanted)}, now=call.now, status=200)
+        kept = once(call.request, lambda: {"events": chosen(call)}, now=call.now, status=200)
         if kept.status >= 400:
             return answered(kept)
         event_ids = kept.body["events"]
     results = []
     for event_id in event_ids:
-        answer = once(request, lambda event_id=event_id: act(event_id), now=call.now, part=event_id)  # type: ignore[misc]
+
+        def decided(event_id: str = event_id) -> Any:
+            return call.values(shape, act(event_id))
+
+        answer = once(call.request, decided, now=call.now, part=event_id)
         done = answer.status < 400
         results.append(
             {
@@ -90,8 +87,9 @@ def each(call: Call, request: Request, wanted: dict[str, Any], what: str, act: C
     return Response({"done": count, "refused": len(results) - count, "results": results})
 
 
-def chosen(call: Call, request: Request, wanted: dict[str, Any]) -> list[str]:
+def chosen(call: Call) -> list[str]:
     """The EventIds that the call is about. Raises Problem `validation`, Refused `count-changed`."""
+    wanted = call.wanted
     if "events" in wanted:
         found = list(dict.fromkeys(event_id.strip().upper() for event_id in wanted["events"]))
     else:
@@ -100,7 +98,7 @@ def chosen(call: Call, request: Request, wanted: dict[str, Any]) -> list[str]:
             if name not in EventFilter.base_filters:
                 raise wrong("filter", f"There is no filter `{name}`.")
             query.setlist(name, [str(one) for one in value] if isinstance(value, list) else [_text(value)])
-        filters = filtered(request, EventFilter(query, now=call.now))
+        filters = filtered(call.request, EventFilter(query, now=call.now))
         found = event_rows.ids_by_time(filters, limit=MAX_ITEMS + 1)
         if len(found) > MAX_ITEMS:
             raise wrong("filter", f"It finds more than {MAX_ITEMS} events: narrow it.")
@@ -112,7 +110,3 @@ def chosen(call: Call, request: Request, wanted: dict[str, Any]) -> list[str]:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def wrong(field: str, message: str) -> Problem:
-    return Problem("validation", errors=[{"field": field, "message": message}])

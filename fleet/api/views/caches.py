@@ -1,21 +1,13 @@
 """Caches, their maintenance, and every line heard. There is nothing to approve: these are made for programs."""
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from rest_framework.request import Request
-from rest_framework.response import Response
-
-from fleet.api.calls import Call, describe, filtered, filters_of
-from fleet.api.shapes.caches import (
-    CacheShape,
-    MaintenanceDetailShape,
-    MaintenanceShape,
-    NotificationShape,
-)
+from fleet.api.calls import Call
+from fleet.api.describe import describe, filters_of
+from fleet.api.shapes.caches import CacheShape, MaintenanceDetailShape, MaintenanceShape, NotificationShape
 from fleet.projections.caches import maintenances, overview
 from fleet.projections.filters import CacheFilter, MaintenanceFilter, NotificationFilter
+from fleet.projections.pages import Page
 
 CACHE_FILTERS = filters_of(
     CacheFilter,
@@ -51,33 +43,40 @@ class Caches(Call):
     @describe(
         "list_caches", "Caches by host, with their nodes and who listens", page=CacheShape, parameters=CACHE_FILTERS
     )
-    def get(self, request: Request) -> Response:
-        found = filtered(request, CacheFilter(request.query_params))
-        return self.paged(request, CacheShape, partial(overview.listing, now=self.now, caches=found))
+    def get(self) -> Page[overview.CacheRow]:
+        return overview.listing(now=self.now, caches=self.filtered(CacheFilter), **self.place)
 
 
 class Cache(Call):
-    @describe("get_cache", "One cache with its nodes and who listens", answer=CacheShape, problems=(404,))
-    def get(self, request: Request, cache_id: int) -> Response:
+    @describe(
+        "get_cache",
+        "One cache with its nodes and who listens",
+        answer=CacheShape,
+        missing=("not-found", "No cache has this id."),
+    )
+    def get(self, cache_id: int) -> overview.CacheRow | None:
         found = overview.detail(cache_id=cache_id, now=self.now)
-        return self.shown(CacheShape, found and found.cache, "not-found", "No cache has this id.")
+        return found.cache if found else None
 
 
 class Maintenances(Call):
     @describe(
         "list_maintenances", "Operations on caches, newest first", page=MaintenanceShape, parameters=MAINTENANCE_FILTERS
     )
-    def get(self, request: Request) -> Response:
-        found = filtered(request, MaintenanceFilter(request.query_params))
-        read = partial(maintenances.listing_with_members, rows=found)
-        return self.paged(request, MaintenanceShape, lambda **place: read(**place).map(whole))
+    def get(self) -> Page[dict[str, Any]]:
+        found = maintenances.listing_with_members(rows=self.filtered(MaintenanceFilter), **self.place)
+        return found.map(lambda rows: [{"maintenance": row, "members": members} for row, members in rows])
 
 
 class Maintenance(Call):
-    @describe("get_maintenance", "One operation with its notifications", answer=MaintenanceDetailShape, problems=(404,))
-    def get(self, request: Request, maintenance_id: int) -> Response:
-        found = maintenances.detail(maintenance_id=maintenance_id, now=self.now)
-        return self.shown(MaintenanceDetailShape, found, "not-found", "No maintenance has this id.")
+    @describe(
+        "get_maintenance",
+        "One operation with its notifications",
+        answer=MaintenanceDetailShape,
+        missing=("not-found", "No maintenance has this id."),
+    )
+    def get(self, maintenance_id: int) -> maintenances.MaintenanceDetail | None:
+        return maintenances.detail(maintenance_id=maintenance_id, now=self.now)
 
 
 class Notifications(Call):
@@ -88,13 +87,5 @@ class Notifications(Call):
         description="Copies of one line that several agents heard within a minute are one notification.",
         parameters=NOTIFICATION_FILTERS,
     )
-    def get(self, request: Request) -> Response:
-        found = filtered(request, NotificationFilter(request.query_params))
-        return self.paged(request, NotificationShape, partial(maintenances.notifications, rows=found))
-
-
-def whole(
-    rows: Sequence[tuple[maintenances.MaintenanceRow, tuple[maintenances.NotificationRow, ...]]],
-) -> list[dict[str, Any]]:
-    """Operations side by side with their notifications."""
-    return [{"maintenance": row, "members": members} for row, members in rows]
+    def get(self) -> Page[maintenances.NotificationRow]:
+        return maintenances.notifications(rows=self.filtered(NotificationFilter), **self.place)

@@ -1,13 +1,7 @@
 """Claims and holds: local words about an event that never go to Azure."""
 
-from typing import Any
-
-from rest_framework.request import Request
-from rest_framework.response import Response
-
-from fleet.api.authentication import actor_of
-from fleet.api.calls import Call, describe
-from fleet.api.repeats import IDEMPOTENCY_KEY
+from fleet.api.calls import Call
+from fleet.api.describe import describe
 from fleet.api.shapes.approvals import ClaimShape, HoldShape
 from fleet.api.shapes.decisions import ClaimRequestSerializer, HoldRequestSerializer
 from fleet.operations.approvals import claims
@@ -15,73 +9,58 @@ from fleet.projections.desk import attention
 
 
 class EventClaims(Call):
-    needs = {"POST": "approve", "DELETE": "approve"}
-
     @describe(
         "claim_event",
         "Claim: say that you are on it",
+        needs="approve",
         answer=ClaimShape,
-        status=201,
         body=ClaimRequestSerializer,
-        problems=(404, 409, 422),
+        repeatable=True,
+        problems=(404,),
         description="Local: it goes to nobody but the other people, and ends with the event.",
-        parameters=[IDEMPOTENCY_KEY],
     )
-    def post(self, request: Request, event_id: str) -> Response:
-        wanted = self.read(ClaimRequestSerializer, request)
-        return self.once(request, lambda: claimed(self, request, event_id, wanted))
+    def post(self, event_id: str) -> attention.ClaimTold:
+        return claimed(self, event_id)
 
     @describe(
         "give_claim_back",
         "Give a claim back",
+        needs="approve",
         answer=ClaimShape,
         problems=(404, 409),
         description="One's own; an approver may end anybody's.",
     )
-    def delete(self, request: Request, event_id: str) -> Response:
-        row = claims.give_back(event_id=event_id, actor=actor_of(request), now=self.now)
-        return Response(ClaimShape(attention.claim_told(row)).data)
+    def delete(self, event_id: str) -> attention.ClaimTold:
+        return attention.claim_told(claims.give_back(event_id=event_id, actor=self.actor, now=self.now))
 
 
 class EventHolds(Call):
-    needs = {"POST": "approve", "DELETE": "approve"}
-
     @describe(
         "hold_event",
         "Hold: do not approve, let it run",
+        needs="approve",
         answer=HoldShape,
-        status=201,
         body=HoldRequestSerializer,
-        problems=(404, 409, 422),
+        repeatable=True,
+        problems=(404,),
         description="Keeps rules away and asks people for a reason. Azure is told nothing and may start the event from"
         " NotBefore on.",
-        parameters=[IDEMPOTENCY_KEY],
     )
-    def post(self, request: Request, event_id: str) -> Response:
-        wanted = self.read(HoldRequestSerializer, request)
+    def post(self, event_id: str) -> attention.HoldTold:
+        row = claims.hold(event_id=event_id, actor=self.actor.because(self.wanted["reason"]), now=self.now)
+        return attention.hold_told(row)
 
-        def act() -> Any:
-            row = claims.hold(
-                event_id=event_id,
-                actor=actor_of(request).because(wanted["reason"]),
-                now=self.now,
-            )
-            return HoldShape(attention.hold_told(row)).data
-
-        return self.once(request, act)
-
-    @describe("lift_hold", "Lift a hold", answer=HoldShape, problems=(404, 409))
-    def delete(self, request: Request, event_id: str) -> Response:
-        row = claims.lift(event_id=event_id, actor=actor_of(request), now=self.now)
-        return Response(HoldShape(attention.hold_told(row)).data)
+    @describe("lift_hold", "Lift a hold", needs="approve", answer=HoldShape, problems=(404, 409))
+    def delete(self, event_id: str) -> attention.HoldTold:
+        return attention.hold_told(claims.lift(event_id=event_id, actor=self.actor, now=self.now))
 
 
-def claimed(call: Call, request: Request, event_id: str, wanted: dict[str, Any]) -> Any:
-    """The claim as JSON values. Raises Refused."""
+def claimed(call: Call, event_id: str) -> attention.ClaimTold:
+    """The claim of an event, as the call wants it. Raises Refused."""
     row = claims.claim(
         event_id=event_id,
-        actor=actor_of(request).because(wanted["comment"]),
+        actor=call.actor.because(call.wanted["comment"]),
         now=call.now,
-        take_over=wanted["take_over"],
+        take_over=call.wanted["take_over"],
     )
-    return ClaimShape(attention.claim_told(row)).data
+    return attention.claim_told(row)

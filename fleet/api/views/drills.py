@@ -1,100 +1,78 @@
 """Drills: rehearsing an event of a set with the real agents, and without Azure."""
 
-from functools import partial
-from typing import Any
-
-from rest_framework.request import Request
-from rest_framework.response import Response
-
 from fleet.api.authentication import person_of, token_name
-from fleet.api.calls import Call, describe
-from fleet.api.repeats import IDEMPOTENCY_KEY
-from fleet.api.shapes.drills import (
-    BeginDrillSerializer,
-    DrillReportShape,
-    DrillShape,
-    StopDrillSerializer,
-)
+from fleet.api.calls import Call
+from fleet.api.describe import describe
+from fleet.api.shapes.drills import BeginDrillSerializer, DrillReportShape, DrillShape
+from fleet.api.shapes.requests import WhySerializer
 from fleet.operations.drills import begin
 from fleet.operations.drills.begin import Wanted
 from fleet.projections import drills
+from fleet.projections.pages import Page
 
 
 class Drills(Call):
-    needs = {"POST": "approve"}
-
     @describe("list_drills", "Drills, newest first", page=DrillShape)
-    def get(self, request: Request) -> Response:
-        return self.paged(request, DrillShape, partial(drills.listing))
+    def get(self) -> Page[drills.DrillRow]:
+        return drills.listing(**self.place)
 
     @describe(
         "begin_drill",
         "Rehearse: begin a drill of a set",
+        needs="approve",
         answer=DrillReportShape,
-        status=201,
         body=BeginDrillSerializer,
-        problems=(404, 409, 422),
+        repeatable=True,
+        problems=(404,),
         description=(
             "The live agents of the set pretend an event, and Azure knows nothing of it. Hooks of the machines that it"
             " names do run, with `DRYDOCK_DRILL=1`. Then decide as for a real event, with the same calls."
         ),
-        parameters=[IDEMPOTENCY_KEY],
     )
-    def post(self, request: Request) -> Response:
-        wanted = self.read(BeginDrillSerializer, request)
-
-        def act() -> Any:
-            drill = begin.begin(
-                set_id=wanted["set"],
-                by=person_of(request),
-                via="api",
-                now=self.now,
-                comment=wanted["comment"],
-                wanted=Wanted(
-                    event_type=wanted["type"],
-                    machines=wanted["machines"],
-                    notice_seconds=wanted["notice_seconds"],
-                    duration_seconds=wanted["duration_seconds"],
-                ),
-                token_name=token_name(request),
-            )
-            return told(drill.pk, self)
-
-        return self.once(request, act)
+    def post(self) -> drills.DrillReport | None:
+        wanted = self.wanted
+        drill = begin.begin(
+            set_id=wanted["set"],
+            by=person_of(self.request),
+            via="api",
+            now=self.now,
+            comment=wanted["comment"],
+            wanted=Wanted(
+                event_type=wanted["type"],
+                machines=wanted["machines"],
+                notice_seconds=wanted["notice_seconds"],
+                duration_seconds=wanted["duration_seconds"],
+            ),
+            token_name=token_name(self.request),
+        )
+        return drills.report(drill_id=drill.pk, now=self.now)
 
 
 class Drill(Call):
-    needs = {"DELETE": "approve"}
-
     @describe(
         "get_drill",
         "The report of a drill: every step so far, of the whole and of each machine",
         answer=DrillReportShape,
-        problems=(404,),
+        missing=("unknown-drill",),
     )
-    def get(self, request: Request, drill_id: int) -> Response:
-        return Response(told(drill_id, self))
+    def get(self, drill_id: int) -> drills.DrillReport | None:
+        return drills.report(drill_id=drill_id, now=self.now)
 
     @describe(
         "stop_drill",
         "Stop a drill before its time",
+        needs="approve",
         answer=DrillReportShape,
-        body=StopDrillSerializer,
-        problems=(404, 409, 422),
+        body=WhySerializer,
+        problems=(404, 409),
     )
-    def delete(self, request: Request, drill_id: int) -> Response:
-        wanted = self.read(StopDrillSerializer, request)
+    def delete(self, drill_id: int) -> drills.DrillReport | None:
         begin.stop(
             drill_id=drill_id,
-            by=person_of(request),
+            by=person_of(self.request),
             via="api",
             now=self.now,
-            comment=wanted["comment"],
-            token_name=token_name(request),
+            comment=self.wanted["comment"],
+            token_name=token_name(self.request),
         )
-        return Response(told(drill_id, self))
-
-
-def told(drill_id: int, call: Call) -> Any:
-    """The report as JSON values. Raises Problem `unknown-drill`."""
-    return call.values(DrillReportShape, drills.report(drill_id=drill_id, now=call.now), "unknown-drill")
+        return drills.report(drill_id=drill_id, now=self.now)

@@ -1,19 +1,17 @@
 """Scheduled events, their timeline and their documents."""
 
-from functools import partial
-
-from rest_framework.request import Request
-from rest_framework.response import Response
-
-from fleet.api.calls import Call, describe, filtered, filters_of
+from fleet.api.calls import Call
+from fleet.api.describe import describe, filters_of
 from fleet.api.problems import Problem
 from fleet.api.shapes.events import Documents, EntryShape, EventDetailShape, EventShape
 from fleet.projections import intake
 from fleet.projections.events import rows as event_rows
-from fleet.projections.events.detail import event_detail
+from fleet.projections.events.detail import EventDetail, event_detail
 from fleet.projections.filters import EventFilter
+from fleet.projections.pages import Page
 from fleet.projections.timeline import entries
 
+UNKNOWN = ("unknown-event",)
 EVENT_FILTERS = filters_of(
     EventFilter,
     {
@@ -34,9 +32,8 @@ class Events(Call):
     @describe(
         "list_events", "Scheduled events by time left, then newest first", page=EventShape, parameters=EVENT_FILTERS
     )
-    def get(self, request: Request) -> Response:
-        found = filtered(request, EventFilter(request.query_params, now=self.now))
-        return self.paged(request, EventShape, partial(event_rows.listing, now=self.now, events=found))
+    def get(self) -> Page[event_rows.EventRow]:
+        return event_rows.listing(now=self.now, events=self.filtered(EventFilter, now=self.now), **self.place)
 
 
 class Event(Call):
@@ -44,21 +41,20 @@ class Event(Call):
         "get_event",
         "One scheduled event: what it hits, who saw it, what speaks against approving it",
         answer=EventDetailShape,
-        problems=(404,),
+        missing=UNKNOWN,
     )
-    def get(self, request: Request, event_id: str) -> Response:
-        found = event_detail(event_id=event_id, now=self.now)
-        return self.shown(EventDetailShape, found, "unknown-event")
+    def get(self, event_id: str) -> EventDetail | None:
+        return event_detail(event_id=event_id, now=self.now)
 
 
 class EventTimeline(Call):
     @describe("list_event_entries", "The timeline of an event, oldest first", page=EntryShape, problems=(404,))
-    def get(self, request: Request, event_id: str) -> Response:
-        answer = self.paged(request, EntryShape, partial(entries.for_event, event_id=event_id))
+    def get(self, event_id: str) -> Page[entries.TimelineRow]:
+        found = entries.for_event(event_id=event_id, **self.place)
         # Every event has entries; only a page without any may mean that there is no such event.
-        if not answer.data["results"] and event_detail(event_id=event_id, now=self.now) is None:
-            raise Problem("unknown-event")
-        return answer
+        if not found.results and event_detail(event_id=event_id, now=self.now) is None:
+            raise Problem(*UNKNOWN)
+        return found
 
 
 class EventDocuments(Call):
@@ -66,7 +62,7 @@ class EventDocuments(Call):
         "list_event_documents",
         "The raw documents behind an event, in the order in which they were first read",
         answer=Documents,
-        problems=(404,),
+        missing=UNKNOWN,
     )
-    def get(self, request: Request, event_id: str) -> Response:
-        return self.shown(Documents, intake.for_event(event_id=event_id), "unknown-event")
+    def get(self, event_id: str) -> intake.EventDocuments | None:
+        return intake.for_event(event_id=event_id)

@@ -6,16 +6,13 @@ from typing import IO, Any
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.parsers import BaseParser
-from rest_framework.request import Request
-from rest_framework.response import Response
 
-from fleet.api.authentication import actor_of
-from fleet.api.calls import Call, describe
-from fleet.api.problems import Problem
-from fleet.api.shapes.derive import page_of
+from fleet.api.calls import Call
+from fleet.api.describe import describe
+from fleet.api.problems import Problem, wrong
 from fleet.api.shapes.inventory import BlindSpotShape, ImportedShape
 from fleet.domain.machines.inventory import read_inventory, read_json
-from fleet.operations.machines.inventory import import_inventory
+from fleet.operations.machines.inventory import Imported, import_inventory
 from fleet.projections import blind_spots
 
 MAX_INVENTORY_BYTES = 32 * 1024 * 1024
@@ -41,12 +38,12 @@ class Printed(BaseParser):
 
 
 class Inventory(Call):
-    needs = {"POST": "admin"}
     parser_classes = [Printed]
 
     @describe(
         "import_inventory",
         "Take in what `az` prints about machines and their sets",
+        needs="admin",
         answer=ImportedShape,
         body={"application/json": OpenApiTypes.ANY},
         problems=(413, 422),
@@ -56,22 +53,20 @@ class Inventory(Call):
         ),
         parameters=[COMPLETE],
     )
-    def post(self, request: Request) -> Response:
-        complete = request.query_params.get("complete", "false").lower()
+    def post(self) -> Imported:
+        complete = self.request.query_params.get("complete", "false").lower()
         if complete not in ("true", "false"):
-            raise Problem("validation", errors=[{"field": "complete", "message": "Say `true` or `false`."}])
-        found = import_inventory(
-            inventory=read_inventory(request.data), actor=actor_of(request), complete=complete == "true", now=self.now
-        )
-        return self.shown(ImportedShape, found)
+            raise wrong("complete", "Say `true` or `false`.")
+        inventory = read_inventory(self.request.data)
+        return import_inventory(inventory=inventory, actor=self.actor, complete=complete == "true", now=self.now)
 
 
 class BlindSpots(Call):
     @describe(
         "list_blind_spots",
         "Where Drydock would not see what Azure announces",
-        answer=page_of(BlindSpotShape),
+        all_of=BlindSpotShape,
         description="All of them at once, the most dangerous first.",
     )
-    def get(self, request: Request) -> Response:
-        return self.all_of(BlindSpotShape, blind_spots.overview(now=self.now).spots)
+    def get(self) -> tuple[blind_spots.BlindSpotRow, ...]:
+        return blind_spots.overview(now=self.now).spots

@@ -1,19 +1,17 @@
 """Machines and join tokens."""
 
 from datetime import timedelta
-from functools import partial
 
-from rest_framework.request import Request
-from rest_framework.response import Response
-
-from fleet.api.authentication import actor_of
-from fleet.api.calls import Call, describe, filtered, filters_of
+from fleet.api.calls import Call
+from fleet.api.describe import describe, filters_of
 from fleet.api.shapes.machines import JoinToken, JoinTokenShape, MachineDetailShape, MachineShape
 from fleet.api.shapes.requests import JoinTokenRequestSerializer
 from fleet.operations.machines import enrolment, join_tokens
 from fleet.projections import machines
 from fleet.projections.filters import MachineFilter
+from fleet.projections.pages import Page
 
+UNKNOWN = ("unknown-machine",)
 MACHINE_FILTERS = filters_of(
     MachineFilter,
     {
@@ -26,47 +24,47 @@ MACHINE_FILTERS = filters_of(
 
 class Machines(Call):
     @describe("list_machines", "Machines by name", page=MachineShape, parameters=MACHINE_FILTERS)
-    def get(self, request: Request) -> Response:
-        found = filtered(request, MachineFilter(request.query_params))
-        return self.paged(request, MachineShape, partial(machines.listing, now=self.now, machines=found))
+    def get(self) -> Page[machines.MachineRow]:
+        return machines.listing(now=self.now, machines=self.filtered(MachineFilter), **self.place)
 
 
 class Machine(Call):
-    @describe("get_machine", "One machine", answer=MachineDetailShape, problems=(404,))
-    def get(self, request: Request, machine_id: int) -> Response:
-        return shown(machine_id, self)
+    @describe("get_machine", "One machine", answer=MachineDetailShape, missing=UNKNOWN)
+    def get(self, machine_id: int) -> machines.MachineDetail | None:
+        return machines.detail(machine_id=machine_id, now=self.now)
 
 
 class RevokeMachine(Call):
-    needs = {"POST": "admin"}
-
-    @describe("revoke_machine", "End a machine's credential at once", answer=MachineDetailShape, problems=(404,))
-    def post(self, request: Request, machine_id: int) -> Response:
-        enrolment.revoke(machine_id=machine_id, actor=actor_of(request), now=self.now)
-        return shown(machine_id, self)
+    @describe(
+        "revoke_machine",
+        "End a machine's credential at once",
+        needs="admin",
+        answer=MachineDetailShape,
+        missing=UNKNOWN,
+    )
+    def post(self, machine_id: int) -> machines.MachineDetail | None:
+        enrolment.revoke(machine_id=machine_id, actor=self.actor, now=self.now)
+        return machines.detail(machine_id=machine_id, now=self.now)
 
 
 class JoinTokens(Call):
-    needs = {"POST": "admin"}
-
     @describe(
         "create_join_token",
         "A token that lets new agents enrol",
+        needs="admin",
         answer=JoinTokenShape,
         status=201,
         body=JoinTokenRequestSerializer,
-        problems=(422,),
     )
-    def post(self, request: Request) -> Response:
-        wanted = self.read(JoinTokenRequestSerializer, request)
+    def post(self) -> JoinToken:
         token, plain = join_tokens.create_join_token(
-            comment=wanted["comment"],
-            expires_in=timedelta(seconds=wanted["expires_in_seconds"]),
-            set_name=wanted["set"],
-            actor=actor_of(request),
+            comment=self.wanted["comment"],
+            expires_in=timedelta(seconds=self.wanted["expires_in_seconds"]),
+            set_name=self.wanted["set"],
+            actor=self.actor,
             now=self.now,
         )
-        made = JoinToken(
+        return JoinToken(
             token=plain,
             prefix=token.prefix,
             comment=token.comment,
@@ -74,10 +72,3 @@ class JoinTokens(Call):
             created_at=token.created_at,
             expires_at=token.expires_at,
         )
-        return self.shown(JoinTokenShape, made, status=201)
-
-
-def shown(machine_id: int, call: Call) -> Response:
-    """One machine. Raises Problem `unknown-machine`."""
-    found = machines.detail(machine_id=machine_id, now=call.now)
-    return call.shown(MachineDetailShape, found, "unknown-machine")

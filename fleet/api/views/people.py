@@ -1,17 +1,13 @@
 """Oneself, one's tokens, and for admins everybody."""
 
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.request import Request
-from rest_framework.response import Response
 
-from fleet.api.authentication import actor_of, person_of
-from fleet.api.calls import Call, describe
-from fleet.api.problems import Problem
-from fleet.api.shapes.derive import page_of
+from fleet.api.authentication import person_of
+from fleet.api.calls import Call
+from fleet.api.describe import describe
 from fleet.api.shapes.people import (
     ChangePersonSerializer,
     ChoicesSerializer,
@@ -28,156 +24,128 @@ from fleet.api.shapes.people import (
     TokenShape,
 )
 from fleet.operations.people import accounts, profiles, tokens
-from fleet.projections import people as shown
+from fleet.projections import people
+from fleet.projections.pages import Page
 
 NAME = OpenApiParameter("q", str, description="Part of a name.")
 WITH_ENDED = OpenApiParameter("ended", bool, description="`true`: those that were ended, too.")
-
-
-def me_of(request: Request) -> shown.Me:
-    """Who calls."""
-    token: Any = request.auth
-    return shown.me(user_id=person_of(request).pk, token=token)
+UNKNOWN = ("unknown-person",)
 
 
 class Me(Call):
-    needs = {"PATCH": "read"}
+    def me(self) -> people.Me:
+        """Who calls."""
+        token: Any = self.request.auth
+        return people.me(user_id=person_of(self.request).pk, token=token)
 
     @describe("get_me", "Who calls, and what they may", answer=MeShape, problems=None)
-    def get(self, request: Request) -> Response:
-        return self.shown(MeShape, me_of(request))
+    def get(self) -> people.Me:
+        return self.me()
 
-    @describe("change_me", "One's own time zone and shortcuts", answer=MeShape, body=ChoicesSerializer, problems=(422,))
-    def patch(self, request: Request) -> Response:
-        wanted = self.read(ChoicesSerializer, request)
-        profiles.choose(actor=actor_of(request), now=self.now, **wanted)
-        return self.shown(MeShape, me_of(request))
+    @describe("change_me", "One's own time zone and shortcuts", needs="read", answer=MeShape, body=ChoicesSerializer)
+    def patch(self) -> people.Me:
+        profiles.choose(actor=self.actor, now=self.now, **self.wanted)
+        return self.me()
 
 
 class Tokens(Call):
-    needs = {"POST": "read"}
-
     @describe(
         "list_tokens",
         "One's own tokens, newest first",
-        answer=page_of(TokenShape),
+        all_of=TokenShape,
         problems=(422,),
         parameters=[WITH_ENDED],
     )
-    def get(self, request: Request) -> Response:
-        with_ended = request.query_params.get("ended", "false").lower() == "true"
-        rows = shown.tokens(username=person_of(request).get_username(), with_ended=with_ended)
-        return self.all_of(TokenShape, rows)
+    def get(self) -> tuple[people.TokenRow, ...]:
+        with_ended = self.request.query_params.get("ended", "false").lower() == "true"
+        return people.tokens(username=person_of(self.request).get_username(), with_ended=with_ended)
 
     @describe(
         "make_token",
         "A token for oneself, shown this once",
+        needs="read",
         answer=NewTokenShape,
         status=201,
         body=MakeTokenSerializer,
-        problems=(422,),
         description="It may no more than its person, and no more and no longer than the token that asks for it.",
     )
-    def post(self, request: Request) -> Response:
-        wanted = self.read(MakeTokenSerializer, request)
-        carried: Any = request.auth
+    def post(self) -> NewToken:
+        carried: Any = self.request.auth
         row, plain = tokens.make_own_token(
-            actor=actor_of(request),
-            name=wanted["name"],
-            scopes=wanted["scopes"],
-            expires_in=timedelta(seconds=wanted["expires_in_seconds"]),
+            actor=self.actor,
+            name=self.wanted["name"],
+            scopes=self.wanted["scopes"],
+            expires_in=timedelta(seconds=self.wanted["expires_in_seconds"]),
             now=self.now,
             carried=carried,
         )
-        rows = shown.tokens(username=row.user.get_username())
-        found = next(each for each in rows if each.prefix == row.prefix)
-        return self.shown(NewTokenShape, NewToken(found, plain), status=201)
+        rows = people.tokens(username=row.user.get_username())
+        return NewToken(next(each for each in rows if each.prefix == row.prefix), plain)
 
 
 class Token(Call):
-    needs = {"DELETE": "read"}
-
-    @describe("end_token", "End a token at once: one's own, and for admins anybody's", status=204, problems=(404, 422))
-    def delete(self, request: Request, prefix: str) -> Response:
-        tokens.end_token(prefix=prefix, actor=actor_of(request), now=self.now)
-        return Response(status=204)
+    @describe(
+        "end_token", "End a token at once: one's own, and for admins anybody's", needs="read", problems=(404, 422)
+    )
+    def delete(self, prefix: str) -> None:
+        tokens.end_token(prefix=prefix, actor=self.actor, now=self.now)
 
 
 class People(Call):
-    needs = {"GET": "admin", "POST": "admin"}
-
-    @describe("list_people", "People by name", page=PersonShape, parameters=[NAME])
-    def get(self, request: Request) -> Response:
-        return self.paged(request, PersonShape, partial(shown.listing, q=request.query_params.get("q", "")))
+    @describe("list_people", "People by name", needs="admin", page=PersonShape, parameters=[NAME])
+    def get(self) -> Page[people.PersonRow]:
+        return people.listing(q=self.request.query_params.get("q", ""), **self.place)
 
     @describe(
         "make_person",
         "A new person; the password is shown this once",
+        needs="admin",
         answer=NewPersonShape,
         status=201,
         body=MakePersonSerializer,
-        problems=(422,),
     )
-    def post(self, request: Request) -> Response:
-        wanted = self.read(MakePersonSerializer, request)
+    def post(self) -> NewPerson | None:
         row, password = accounts.make_person(
-            username=wanted["username"],
-            group=wanted["group"],
-            scopes=pairs(wanted["scopes"]),
-            actor=actor_of(request),
+            username=self.wanted["username"],
+            group=self.wanted["group"],
+            scopes=pairs(self.wanted["scopes"]),
+            actor=self.actor,
             now=self.now,
         )
-        found = person_detail(row.get_username())
-        return self.shown(NewPersonShape, NewPerson(found, password), status=201)
+        found = people.detail(username=row.get_username())
+        return NewPerson(found, password) if found else None
 
 
 class Person(Call):
-    needs = {"GET": "admin", "PATCH": "admin"}
-
-    @describe("get_person", "One person", answer=PersonShape, problems=(404,))
-    def get(self, request: Request, username: str) -> Response:
-        return self.shown(PersonShape, person_detail(username))
+    @describe("get_person", "One person", needs="admin", answer=PersonShape, missing=UNKNOWN)
+    def get(self, username: str) -> people.PersonRow | None:
+        return people.detail(username=username)
 
     @describe(
         "change_person",
         "Somebody's group and scopes, and whether they may come in",
+        needs="admin",
         answer=PersonShape,
         body=ChangePersonSerializer,
-        problems=(404, 422),
+        missing=UNKNOWN,
     )
-    def patch(self, request: Request, username: str) -> Response:
-        wanted = self.read(ChangePersonSerializer, request)
-        if "scopes" in wanted:
-            wanted["scopes"] = pairs(wanted["scopes"])
-        accounts.change_person(
-            username=username,
-            actor=actor_of(request),
-            now=self.now,
-            **wanted,
-        )
-        return self.shown(PersonShape, person_detail(username))
+    def patch(self, username: str) -> people.PersonRow | None:
+        if "scopes" in self.wanted:
+            self.wanted["scopes"] = pairs(self.wanted["scopes"])
+        accounts.change_person(username=username, actor=self.actor, now=self.now, **self.wanted)
+        return people.detail(username=username)
 
 
 class PersonPassword(Call):
-    needs = {"POST": "admin"}
-
     @describe(
         "reset_password",
         "A new password for somebody who lost theirs, shown this once",
+        needs="admin",
         answer=PasswordShape,
         problems=(404,),
     )
-    def post(self, request: Request, username: str) -> Response:
-        plain = accounts.reset_password(username=username, actor=actor_of(request), now=self.now)
-        return self.shown(PasswordShape, Password(username, plain))
-
-
-def person_detail(username: str) -> shown.PersonRow:
-    """Raises Problem `unknown-person`."""
-    found = shown.detail(username=username)
-    if found is None:
-        raise Problem("unknown-person")
-    return found
+    def post(self, username: str) -> Password:
+        return Password(username, accounts.reset_password(username=username, actor=self.actor, now=self.now))
 
 
 def pairs(scopes: list[dict[str, str]]) -> list[tuple[str, str]]:

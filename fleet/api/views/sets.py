@@ -1,18 +1,15 @@
 """Availability sets: reading them, naming a provisional one, joining two that are one."""
 
-from functools import partial
-
-from rest_framework.request import Request
-from rest_framework.response import Response
-
-from fleet.api.authentication import actor_of
-from fleet.api.calls import Call, describe, filtered, filters_of
+from fleet.api.calls import Call
+from fleet.api.describe import describe, filters_of
 from fleet.api.shapes.machines import SetShape
 from fleet.api.shapes.requests import MergeSetSerializer, NameSetSerializer
 from fleet.operations.sets import names
 from fleet.projections import sets
 from fleet.projections.filters import SetFilter
+from fleet.projections.pages import Page
 
+UNKNOWN = ("not-found", "No set has this id.")
 SET_FILTERS = filters_of(
     SetFilter,
     {
@@ -25,55 +22,51 @@ SET_FILTERS = filters_of(
 
 class Sets(Call):
     @describe("list_sets", "Availability sets by name", page=SetShape, parameters=SET_FILTERS)
-    def get(self, request: Request) -> Response:
-        found = filtered(request, SetFilter(request.query_params))
-        return self.paged(request, SetShape, partial(sets.listing, now=self.now, sets=found))
+    def get(self) -> Page[sets.SetRow]:
+        return sets.listing(now=self.now, sets=self.filtered(SetFilter), **self.place)
 
 
-class Set(Call):
-    needs = {"PATCH": "admin"}
+class OneSet(Call):
+    def one(self, set_id: int) -> sets.SetRow | None:
+        found = sets.detail(set_id=set_id, now=self.now)
+        return found.set if found else None
 
+
+class Set(OneSet):
     @describe(
         "get_set",
         "One availability set with its machines and open events",
         answer=SetShape,
-        problems=(404,),
+        missing=UNKNOWN,
         description="The id of a set that was merged answers with the set that remains.",
     )
-    def get(self, request: Request, set_id: int) -> Response:
-        return shown(set_id, self)
+    def get(self, set_id: int) -> sets.SetRow | None:
+        return self.one(set_id)
 
     @describe(
         "name_set",
         "Name a provisional set, say its service, or whether it always takes a second person",
+        needs="admin",
         answer=SetShape,
         body=NameSetSerializer,
-        problems=(404, 409, 422),
+        missing=UNKNOWN,
+        problems=(409,),
     )
-    def patch(self, request: Request, set_id: int) -> Response:
-        wanted = self.read(NameSetSerializer, request)
-        names.name_set(set_id=set_id, actor=actor_of(request), now=self.now, **wanted)
-        return shown(set_id, self)
+    def patch(self, set_id: int) -> sets.SetRow | None:
+        names.name_set(set_id=set_id, actor=self.actor, now=self.now, **self.wanted)
+        return self.one(set_id)
 
 
-class MergeSet(Call):
-    needs = {"POST": "admin"}
-
+class MergeSet(OneSet):
     @describe(
         "merge_set",
         "Merge this set into another one: they are one at Azure",
+        needs="admin",
         answer=SetShape,
         body=MergeSetSerializer,
-        problems=(404, 422),
+        missing=UNKNOWN,
         description="Machines, events and inventory move; no entry is lost. It cannot be undone.",
     )
-    def post(self, request: Request, set_id: int) -> Response:
-        into = self.read(MergeSetSerializer, request)["into"]
-        names.merge_sets(set_id=set_id, into=into, actor=actor_of(request), now=self.now)
-        return shown(into, self)
-
-
-def shown(set_id: int, call: Call) -> Response:
-    """One set. Raises Problem `not-found`."""
-    found = sets.detail(set_id=set_id, now=call.now)
-    return call.shown(SetShape, found and found.set, "not-found", "No set has this id.")
+    def post(self, set_id: int) -> sets.SetRow | None:
+        names.merge_sets(set_id=set_id, into=self.wanted["into"], actor=self.actor, now=self.now)
+        return self.one(self.wanted["into"])
