@@ -113,7 +113,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("DEMO_DIR", ".demo", DEMO, "Where the demo keeps its data."),
     Setting("PORT", "8000", DEMO, "Where the demo answers."),
-    Setting("SIMULATOR_PORT", "8169", DEMO, "Where the demo's pretend Azure answers."),
+    Setting("SIMULATOR_PORT", "8169", DEMO, "Where the demo's simulated Azure answers."),
     Setting("STORY", "on", DEMO, "`off`: nothing happens by itself."),
 )
 

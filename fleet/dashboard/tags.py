@@ -178,7 +178,7 @@ def diff_tone(line: str) -> str:
 @register.filter
 def offset(seconds: float | None) -> str:
     """A clock's offset: `+0.2 s`."""
-    return DASH if seconds is None else f"{seconds:+.1f} s"
+    return DASH if seconds is None else f"{round(seconds, 1) + 0.0:+.1f} s"
 
 
 @register.filter

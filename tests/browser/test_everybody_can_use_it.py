@@ -4,6 +4,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from fleet.operations.people.tokens import issue_token
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
 from tests.browser.story import tell
@@ -32,6 +33,7 @@ def serious(page: Page) -> list[str]:
 )
 def test_axe_finds_nothing_serious_on_any_page(fleet: Fleet, open_page: OpenPage, scheme: str, size: object) -> None:
     story = tell(fleet)
+    issue_token(user=factories.operator(), name="The deployment pipeline", scopes=["read"], now=fleet.now)
     watched = open_page("/", color_scheme=scheme, viewport=size)
     found = []
     for path in (

@@ -42,7 +42,7 @@ class Sent:
 
 
 class Plain:
-    """A broker, a plain worker, and the pretend Azure that it asks."""
+    """A broker, a plain worker, and the simulated Azure that it asks."""
 
     def __init__(self, folder: Path, broker: Server, simulator: RunningSimulator) -> None:
         self.folder = folder

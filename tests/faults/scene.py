@@ -47,7 +47,7 @@ class Grant:
 
 
 class Scene:
-    """The ring, the servers behind it, and the pretend Azure."""
+    """The ring, the servers behind it, and the simulated Azure."""
 
     def __init__(self, ring: Ring, database: Server, broker: Server) -> None:
         self.ring = ring

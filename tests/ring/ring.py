@@ -1,4 +1,4 @@
-"""The whole ring in real processes: pretend Azure, agents, gateway with pages, Celery worker and beat."""
+"""The whole ring in real processes: simulated Azure, agents, gateway with pages, Celery worker and beat."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class Ring:
 
 @contextmanager
 def ring(urls: Urls, folder: Path, caches: Sequence[str] = ()) -> Iterator[Ring]:
-    """A ring that is prepared and not started, except for its pretend Azure; everything is gone afterwards.
+    """A ring that is prepared and not started, except for its simulated Azure; everything is gone afterwards.
 
     `caches` are the addresses of those that each agent listens to.
     """

@@ -1,4 +1,4 @@
-"""`manage.py demo`: the whole of Drydock on this machine, with a pretend Azure and a real agent for each machine."""
+"""`manage.py demo`: the whole of Drydock on this machine, with a simulated Azure and a real agent for each machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Ended(Exception):
 
 
 class Command(BaseCommand):
-    help = "Runs Drydock with a pretend fleet until it is interrupted; see docs/settings.md, The demo."
+    help = "Runs Drydock with a simulated fleet until it is interrupted; see docs/settings.md, The demo."
     # The settings that the checks ask for are what this command makes.
     requires_system_checks = []
 
@@ -255,7 +255,7 @@ Drydock answers at {credentials["url"]}
 
 {people}
 
-  The pretend Azure answers at {credentials["simulator_url"]}
+  The simulated Azure answers at {credentials["simulator_url"]}
   Tokens for the API are in {folder / "credentials.json"}
   Ctrl-C ends it; its data stays in {folder}
 """

@@ -35,7 +35,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", type=Path, help="Where passwords and tokens are kept, readable by the owner only.")
         parser.add_argument("--url", required=True, help="Where the demo answers.")
-        parser.add_argument("--simulator-url", required=True, help="Where its pretend Azure answers.")
+        parser.add_argument("--simulator-url", required=True, help="Where its simulated Azure answers.")
 
     def handle(self, *args: Any, file: Path, url: str, simulator_url: str, **options: Any) -> None:
         call_command("migrate", verbosity=0, interactive=False)
