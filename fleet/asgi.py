@@ -14,10 +14,10 @@ django = get_wsgi_application()
 
 from fleet.gateway.app import Gateway  # noqa: E402
 from fleet.gateway.django_pages import Pages  # noqa: E402
-from fleet.gateway.limits import Limits  # noqa: E402
+from fleet.gateway.limits import GatewayLimits  # noqa: E402
 from fleet.projections.desk import gauges  # noqa: E402
 
-limits = Limits.from_settings()
+limits = GatewayLimits.from_settings()
 # The gateway itself knows no projections: what it counts for Prometheus is handed to it here.
 application = Gateway(
     pages=Pages(django, threads=limits.django_threads, queue=limits.django_queue),

@@ -56,6 +56,11 @@ ANSWERED = "answered"
 REFUSED = "refused"
 FAILED = "failed"
 
+# Phases of the hooks for an event, as reports of hooks state them.
+PREPARE = "prepare"
+RECOVER = "recover"
+HOOK_PHASES = (PREPARE, RECOVER)
+
 
 @dataclass(slots=True, kw_only=True)
 class EnrolRequest:

@@ -13,14 +13,15 @@ from drydock_agent import wire
 
 from fleet.domain.refused import Refused
 from fleet.gateway import metrics
+from fleet.gateway.clean import clean
 from fleet.gateway.clocks import Clock
 from fleet.gateway.committer import Committer
 from fleet.gateway.credentials import UNKNOWN, Credentials
-from fleet.gateway.decoder import clean, read_batch
+from fleet.gateway.decoder import read_batch
 from fleet.gateway.dispatcher import Dispatcher
 from fleet.gateway.http import Problem, Request, Send, answer
 from fleet.gateway.keys import Keys
-from fleet.gateway.limits import Buckets, Limits
+from fleet.gateway.limits import Buckets, GatewayLimits
 from fleet.gateway.presence import Contacts
 from fleet.gateway.threads import Threads
 from fleet.gateway.waiters import Waiter, Waiters
@@ -40,7 +41,7 @@ MOST_KEYS = 100
 class Agents:
     """The agents' calls on this process, and what they need."""
 
-    def __init__(self, *, limits: Limits, threads: Threads, events: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, *, limits: GatewayLimits, threads: Threads, events: asyncio.AbstractEventLoop) -> None:
         self.limits = limits
         self.threads = threads
         self.credentials = Credentials(limits.credential)
@@ -55,7 +56,7 @@ class Agents:
 
     async def enrol(self, request: Request, send: Send) -> None:
         """A join token for a credential: 200 with EnrolAnswer. Problems 403, 413, 422, 429, 503."""
-        _throttle(self.enrolments, request.client, "Too many machines enrol at once: try again in a moment.")
+        _throttle(self.enrolments, request.client, "Too many machines are enrolling at once: try again in a moment.")
         raw = await request.body(ENROL_BYTES)
         try:
             wanted = msgspec.convert(clean(msgspec.json.decode(raw)), wire.EnrolRequest)
@@ -92,17 +93,17 @@ class Agents:
         has = {order_id.partition(":")[0] for order_id in wanted.held}
         orders = [order for order in written.orders if order.id not in has]
         _count(orders)
-        words: list[wire.KeyWord] = []
+        key_words: list[wire.KeyWord] = []
         if wanted.signing_keys is not None:
             if self.keys.stale:
                 await self.threads.run(self.keys.refresh, now)
-            words = self.keys.news_for(wanted.signing_keys[:MOST_KEYS])
+            key_words = self.keys.news_for(wanted.signing_keys[:MOST_KEYS])
         said = wire.ReportsAnswer(
             acknowledged=written.acknowledged,
             server_time=datetime.now(UTC),
             refused=[wire.Refusal(seq=seq, reason=reason) for seq, reason in sorted(refused)],
             orders=orders,
-            key_words=words,
+            key_words=key_words,
         )
         await answer(send, 200, msgspec.json.encode(said))
 
@@ -116,7 +117,7 @@ class Agents:
         sent_at = _moment("sent_at", query.get("sent_at", "")) or now
         clock = Clock.measured(sent_at=sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
         self._note(machine, clock, _moment("last_poll_at", query.get("last_poll_at", "")), held, now)
-        # Register, then look, then wait: an order written in between is found by the look.
+        # Register, then ask, then wait: an order written in between is found by asking.
         waiter = Waiter(machine.machine_id, frozenset(item.partition(":")[0] for item in held), once=wait == 0)
         self.waiters.register(waiter)
         ends = asyncio.get_running_loop().call_later(wait or self.limits.commit_wait, waiter.end, [])
@@ -146,7 +147,7 @@ class Agents:
         known = self.credentials.cached(credential) if credential else None
         found = await self.threads.run(self.credentials.look_up, credential) if known is UNKNOWN else known
         if not isinstance(found, MachineIdentity):
-            raise Problem(401, "not-authenticated", "This credential is unknown or was revoked: enrol anew.")
+            raise Problem(401, "not-authenticated", "This credential is unknown or was revoked: enrol again.")
         _throttle(self.calls, found.machine_id, "This machine calls too often: wait before the next call.")
         return found
 
@@ -166,13 +167,13 @@ class Agents:
             try:
                 noted.append((machine.machine_id, UUID(order_id), clean(via)[:50]))
             except ValueError:
-                raise Problem(422, "validation", "held has to list orders as <order id>:<via>.") from None
+                raise Problem(422, "validation", "held must list orders as <order id>:<via>.") from None
         if noted:
             self.dispatcher.note_held(noted)
 
 
 async def _end_when_gone(request: Request, waiter: Waiter) -> None:
-    """A client that went away holds nothing: its next call looks for itself."""
+    """A client that went away holds nothing: its next call asks for itself."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     waiter.end([])
@@ -196,7 +197,7 @@ def _seconds(text: str, most: float) -> float:
     except ValueError:
         seconds = math.nan
     if not seconds >= 0:
-        raise Problem(422, "validation", "wait has to be a number of seconds.")
+        raise Problem(422, "validation", "wait must be a number of seconds.")
     return min(seconds, most)
 
 
@@ -207,4 +208,4 @@ def _moment(name: str, text: str) -> datetime | None:
         # A plus sign that was not escaped arrives as a space.
         return msgspec.convert(text.replace(" ", "+"), datetime)
     except msgspec.ValidationError:
-        raise Problem(422, "validation", f"{name} has to be a time as RFC 3339 has it.") from None
+        raise Problem(422, "validation", f"{name} must be a time in RFC 3339 form.") from None

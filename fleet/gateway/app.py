@@ -27,7 +27,7 @@ from fleet.gateway.http import (
     Send,
     answer_problem,
 )
-from fleet.gateway.limits import Limits
+from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.loops import Loop
 from fleet.gateway.probes import Probes
 from fleet.gateway.streams import Streams
@@ -42,9 +42,10 @@ Handler = Callable[[Request, Send], Awaitable[None]]
 # How long the threads may take to end, once told to.
 STOP_SECONDS = 3.0
 PARENT_SECONDS = 1.0
-# Looks after which an orphan that does not end by itself is ended.
+# Rounds after which an orphan that does not end by itself is ended.
 ORPHAN_ROUNDS = 5
-SWEEP_SECONDS = 1.0
+# How often calls that have waited too long are looked for.
+OVERDUE_SECONDS = 1.0
 # The connection to Celery's broker is made so long after the start, which it would otherwise slow down.
 BROKER_SECONDS = 1.0
 
@@ -54,10 +55,12 @@ class Gateway:
     counts the fleet for `/metrics`; without it there are the process's own numbers only.
     """
 
-    def __init__(self, *, pages: Application, limits: Limits | None = None, measure: Measure | None = None) -> None:
+    def __init__(
+        self, *, pages: Application, limits: GatewayLimits | None = None, measure: Measure | None = None
+    ) -> None:
         self.pages = pages
         self.measure = measure
-        self.limits = limits or Limits.from_settings()
+        self.limits = limits or GatewayLimits.from_settings()
         self.routes: dict[str, dict[str, Handler]] = {}
         self.loops: list[Loop] = []
 
@@ -135,12 +138,12 @@ class Gateway:
         for loop in self.loops:
             loop.start()
         events.call_later(BROKER_SECONDS, prepare_hints)
-        self._sweep(events)
+        self._answer_overdue(events)
         self._watch_signals(events)
 
-    def _sweep(self, events: asyncio.AbstractEventLoop) -> None:
+    def _answer_overdue(self, events: asyncio.AbstractEventLoop) -> None:
         self.agents.committer.send_away_late()
-        events.call_later(SWEEP_SECONDS, self._sweep, events)
+        events.call_later(OVERDUE_SECONDS, self._answer_overdue, events)
 
     def _watch_signals(self, events: asyncio.AbstractEventLoop) -> None:
         """End held calls and streams as soon as the signal comes: the server waits for them before it tells us to stop.
@@ -180,7 +183,7 @@ class Gateway:
         if isinstance(revoked, list):
             self.agents.credentials.forget({item for item in revoked if isinstance(item, int)})
         if message.get("entries"):
-            self.feed.ring()
+            self.feed.wake()
 
 
 def _parent_watch() -> Callable[[], None]:

@@ -19,9 +19,9 @@ from django.db import InterfaceError, OperationalError, connections
 from drydock_agent.wire import Order
 
 from fleet.gateway import metrics
-from fleet.gateway.decoder import clean
+from fleet.gateway.clean import clean
 from fleet.gateway.http import Problem, busy
-from fleet.gateway.limits import Limits
+from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.loops import Loop
 from fleet.gateway.threads import is_away, with_connection
 from fleet.operations import record
@@ -60,7 +60,7 @@ class Pending:
 class Committer:
     """The writer and its queue."""
 
-    def __init__(self, limits: Limits, events: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, limits: GatewayLimits, events: asyncio.AbstractEventLoop) -> None:
         self.limits = limits
         self.events = events
         self.loop = Loop("writer", self.write, pause=1.0)
@@ -87,7 +87,7 @@ class Committer:
         return await pending.answer
 
     def send_away_late(self) -> None:
-        """Answer calls that have waited too long, as when Postgres hangs. One sweep costs less than their timers."""
+        """Answer calls that have waited too long, as when Postgres hangs. One round costs less than their timers."""
         with self._lock:
             before = time.monotonic() - self.limits.commit_wait
             late = [pending for pending in (*self._running, *self._queue) if pending.since < before]
@@ -195,9 +195,9 @@ class Committer:
 
     def _set_aside(self, delivery: Delivery, error: Exception, done: dict[int, Written | Problem]) -> None:
         """The bad report stands alone: keep of it what can be kept, and tell its agent."""
-        words = clean(str(error)).splitlines()[:1] or [type(error).__name__]
+        said = (clean(str(error)).splitlines() or [type(error).__name__])[0]
         if not delivery.reports:
-            log.error("writer.unwritable", machine=delivery.machine_id, error=words[0])
+            log.error("writer.unwritable", machine=delivery.machine_id, error=said)
             done[delivery.machine_id] = Problem(500, "failed", "This batch cannot be written: see the backend's log.")
             return
         report = delivery.reports[0]
@@ -205,7 +205,7 @@ class Committer:
             # Not even as it came: the line on the timeline is what is left.
             self._record([replace(delivery, reports=[])], done)
             return
-        reason = f"{NOT_STORED}: {words[0][:300]}"
+        reason = f"{NOT_STORED}: {said[:300]}"
         log.error("writer.set_aside", machine=delivery.machine_id, seq=report.seq, kind=report.kind, error=reason)
         kept = replace(report, data=msgspec.to_builtins(report.data), flag=reason)
         refused = [*delivery.refused, (report.seq, reason)]

@@ -64,7 +64,7 @@ class Credentials:
         return identity
 
     def forget(self, machine_ids: set[int]) -> None:
-        """Trust no credential of these machines any longer without a look."""
+        """Look up the credentials of these machines again before trusting them."""
         with self._lock:
             self._forgotten += 1
             gone = [key for key, (identity, _) in self._known.items() if identity.machine_id in machine_ids]

@@ -22,7 +22,8 @@ from fleet.operations import reconcile
 from fleet.operations.orders import receipts, relay
 from fleet.operations.timeline import seal
 
-LOOK = "look"
+# The wire's name for an order that the dispatcher found by itself.
+DISPATCHED = "look"
 PAUSE_SECONDS = 1.0
 # How often somebody may seal beside Celery, and after how long a silence it is needed.
 SEAL_PAUSE_SECONDS = 20.0
@@ -49,7 +50,7 @@ class Dispatcher:
         self._next_full = 0.0
 
     def ask(self, machine_id: int) -> None:
-        """A call of this machine is registered: look for it now."""
+        """A call of this machine is registered: ask for its orders now."""
         with self._lock:
             self._asked.add(machine_id)
         self.loop.wake()
@@ -102,8 +103,8 @@ class Dispatcher:
         self.events.call_soon_threadsafe(self.waiters.deliver, asked, orders)
 
     def _via(self, machine_id: int, now: float) -> str:
-        via, until = self._woken.get(machine_id, (LOOK, now))
-        return via if until >= now else LOOK
+        via, until = self._woken.get(machine_id, (DISPATCHED, now))
+        return via if until >= now else DISPATCHED
 
 
 class Ticker:

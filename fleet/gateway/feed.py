@@ -22,7 +22,7 @@ from fleet.wording.reader import API
 from fleet.wording.say import text_of
 
 PAUSE_SECONDS = 1.0
-# Wake-ups come in bursts; one look serves all that came within this time.
+# Wake-ups come in bursts; one read serves all that came within this time.
 BURST_SECONDS = 0.05
 PAGE = 500
 # Entries kept for streams that resume after a short break.
@@ -101,8 +101,8 @@ class Feed:
         self._last_read = 0.0
         self._started = threading.Event()
 
-    def ring(self) -> None:
-        """A message rang for new entries."""
+    def wake(self) -> None:
+        """A wake-up told of new entries."""
         if self.subscriptions:
             self.loop.wake()
 

@@ -50,7 +50,7 @@ class Figures:
             self._wanted = True
             self.loop.wake()
             try:
-                # Where the last look failed there is little hope: the answer comes sooner.
+                # Where the last count failed there is little hope: the answer comes sooner.
                 async with asyncio.timeout(WAIT_SECONDS / 4 if self.loop.failing else WAIT_SECONDS):
                     await self._counted.wait()
             except TimeoutError:

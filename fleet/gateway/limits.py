@@ -10,7 +10,7 @@ from drydock_agent import wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class GatewayLimits:
     """Times are in seconds, sizes in bytes, calls in calls a minute."""
 
     request_bytes: int = wire.MAX_REQUEST_BYTES

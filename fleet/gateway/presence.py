@@ -31,7 +31,7 @@ class Contacts:
         with self._lock:
             known = self._noted.get(machine_id)
             if known is not None:
-                # Calls of one machine overlap: the newest word on each of the three counts.
+                # Calls of one machine overlap: the newest value of each of the three counts.
                 heard_at = max(heard_at, known.heard_at)
                 poll_at = max(poll_at, known.poll_at) if poll_at and known.poll_at else poll_at or known.poll_at
                 clock_offset = known.clock_offset if clock_offset is None else clock_offset

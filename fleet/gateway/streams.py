@@ -15,7 +15,7 @@ from fleet.domain.people import Right
 from fleet.gateway import metrics
 from fleet.gateway.feed import PAGE, Feed, Subscription, told
 from fleet.gateway.http import Problem, Request, Send, busy
-from fleet.gateway.limits import Limits
+from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.threads import Threads
 from fleet.operations.people import tokens
 from fleet.projections.people import rights
@@ -64,7 +64,7 @@ def read_cursor(text: str) -> Cursor | None:
 class Streams:
     """The open streams of this process."""
 
-    def __init__(self, feed: Feed, threads: Threads, limits: Limits) -> None:
+    def __init__(self, feed: Feed, threads: Threads, limits: GatewayLimits) -> None:
         self.feed = feed
         self.threads = threads
         self.limits = limits

@@ -16,7 +16,7 @@ class Waiter:
     def __init__(self, machine_id: int, held: frozenset[str], *, once: bool) -> None:
         self.machine_id = machine_id
         self.held = held
-        # The agent does not want to wait: it ends with the first look.
+        # The agent does not want to wait: it ends with the first answer of the dispatcher.
         self.once = once
         self.answer: asyncio.Future[list[Order]] = asyncio.get_running_loop().create_future()
 
@@ -55,9 +55,9 @@ class Waiters:
             del self._by_machine[waiter.machine_id]
         self.count -= 1
 
-    def deliver(self, looked: Iterable[int], orders: Mapping[int, list[Order]]) -> None:
-        """End the calls of the machines that were looked for, where there is something for them or they do not wait."""
-        for machine_id in looked:
+    def deliver(self, asked: Iterable[int], orders: Mapping[int, list[Order]]) -> None:
+        """End the calls of the machines that were asked for, where there is something for them or they do not wait."""
+        for machine_id in asked:
             for waiter in self._by_machine.get(machine_id, ()):
                 news = [order for order in orders.get(machine_id, ()) if order.id not in waiter.held]
                 if news or waiter.once:

@@ -11,7 +11,7 @@ import pytest
 from drydock_agent import wire
 
 from fleet.gateway.decoder import Batch, read_batch
-from fleet.gateway.limits import Limits
+from fleet.gateway.limits import GatewayLimits
 
 AT = "2021-10-20T16:21:39Z"
 
@@ -19,7 +19,7 @@ AT = "2021-10-20T16:21:39Z"
 def batch(kind: str, data: dict[str, Any]) -> Batch:
     report = {"seq": 1, "kind": kind, "at": AT, "data": data}
     raw = json.dumps({"spool": "s", "sent_at": AT, "reports": [report]}).encode()
-    return read_batch(raw, received_at=datetime(2021, 10, 20, 16, 21, 39, tzinfo=UTC), limits=Limits())
+    return read_batch(raw, received_at=datetime(2021, 10, 20, 16, 21, 39, tzinfo=UTC), limits=GatewayLimits())
 
 
 def test_a_line_is_taken_with_its_host_in_lower_case() -> None:
@@ -69,7 +69,7 @@ HOOK = {"cache": "c", "notification_type": "x", "hook": "10-a", "outcome": "succ
         ("redis", {"cache": "a b", "raw": "x"}, "host name"),
         ("redis", {"cache": "c"}, "raw"),
         ("redis", {"cache": "c", "raw": "x", "encoding": "latin-1"}, "encoding"),
-        ("redis", {"cache": "c", "raw": "?", "encoding": "base64"}, "no base64"),
+        ("redis", {"cache": "c", "raw": "?", "encoding": "base64"}, "not valid base64"),
         ("coverage", {"cache": "c", "state": "listening"}, "state"),
         ("coverage", {"cache": "c", "state": "lost", "divisor": 0}, "divisor"),
         ("redis_hook", {**HOOK, "cache": ""}, "host name"),

@@ -23,8 +23,6 @@ from drydock_agent.hooks.progress import (
     FAILED,
     NOTHING,
     OUTPUT_CHARACTERS,
-    PREPARE,
-    RECOVER,
     RUNNING,
     Event,
     Memory,
@@ -157,10 +155,10 @@ class EventHooks:
 
     def _begin(self, key: str, phase: str, listed: dict[str, Event]) -> None:
         progress = self._memory.events.get(key)
-        if phase == PREPARE or progress is None:
+        if phase == wire.PREPARE or progress is None:
             progress = self._memory.events[key] = Progress(listed[key], late=started(listed[key]))
         else:
-            progress.phase, progress.ended, progress.done, progress.interrupted = RECOVER, False, {}, []
+            progress.phase, progress.ended, progress.done, progress.interrupted = wire.RECOVER, False, {}, []
         try:
             hooks = hooks_of(self._folder, phase)
         except FolderRefused as error:
@@ -180,7 +178,7 @@ class EventHooks:
             progress.done[""] = FAILED
             self._end(key, progress, str(error))
             return
-        if waiting and progress.phase == PREPARE and key not in listed:
+        if waiting and progress.phase == wire.PREPARE and key not in listed:
             # What was done is undone now; to do more of it would be in vain.
             progress.done[""] = FAILED
             left_out = ", ".join(hook.name for hook in waiting)
@@ -222,7 +220,7 @@ class EventHooks:
     def _end(self, key: str, progress: Progress, sentence: str) -> None:
         outcome = progress.outcome()
         nothing_at_all = outcome == progress.prepared == NOTHING
-        if progress.phase == PREPARE:
+        if progress.phase == wire.PREPARE:
             progress.ended, progress.prepared = True, outcome
         else:
             del self._memory.events[key]

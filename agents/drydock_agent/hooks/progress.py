@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from drydock_agent.drills import is_drill_id
-
-PREPARE = "prepare"
-RECOVER = "recover"
+from drydock_agent.wire import PREPARE, RECOVER
 
 RUNNING = "running"
 SUCCEEDED = "succeeded"

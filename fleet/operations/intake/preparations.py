@@ -62,7 +62,7 @@ def take(reports: Sequence[HookReport]) -> list[Entry]:
 def _merge(row: Preparation, report: HookReport) -> None:
     row.epoch, row.seq = report.position
     data, phase = report.data, report.data.phase
-    if phase not in ("prepare", "recover"):
+    if phase not in wire.HOOK_PHASES:
         return
     if data.step == "begin":
         setattr(row, f"{phase}_outcome", "running")

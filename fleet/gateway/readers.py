@@ -1,0 +1,186 @@
+"""What a report says, by its kind: each reader checks the data of one kind and cuts texts to what is kept of them."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from drydock_agent import wire
+
+from fleet.gateway.clocks import utc
+from fleet.gateway.limits import GatewayLimits
+
+HASH = re.compile(r"[0-9a-f]{64}")
+ENCODINGS = ("utf-8", "base64")
+LONGEST = 2_000
+LONGEST_LINE = 16_000
+BIGGEST = 2**63
+
+
+class Unreadable(ValueError):
+    """Why one report cannot be taken: a clause for the agent's log."""
+
+
+def _read_document(data: Any, limits: GatewayLimits) -> wire.DocumentData:
+    document = msgspec.convert(data, wire.DocumentData)
+    body = document_bytes(document)
+    if len(body) > limits.document_bytes:
+        raise Unreadable(f"a document may have up to {limits.document_bytes} bytes; this one has {len(body)}")
+    if sha256(body).hexdigest() != document.hash:
+        raise Unreadable("hash is not the SHA-256 of the body: the body was damaged on the way")
+    _check_range("incarnation", document.incarnation, BIGGEST)
+    document.api_version = document.api_version[:50]
+    return document
+
+
+def document_bytes(document: wire.DocumentData) -> bytes:
+    """The bytes as the metadata service sent them. Raises Unreadable."""
+    _check_one_of("encoding", document.encoding, ENCODINGS)
+    return str(document.body).encode() if document.encoding == "utf-8" else _base64("body", document.body)
+
+
+def _read_reminder(data: Any, limits: GatewayLimits) -> wire.ReminderData:
+    reminder = msgspec.convert(data, wire.ReminderData)
+    if not HASH.fullmatch(reminder.hash):
+        raise Unreadable("hash must be 64 lowercase hexadecimal digits")
+    _check_range("incarnation", reminder.incarnation, BIGGEST)
+    return reminder
+
+
+def _read_receipt(data: Any, limits: GatewayLimits) -> wire.ReceiptData:
+    receipt = msgspec.convert(data, wire.ReceiptData)
+    receipt.order_id = _uuid("order_id", receipt.order_id)
+    _check_one_of("outcome", receipt.outcome, (wire.ANSWERED, wire.REFUSED, wire.FAILED))
+    _check_range("azure_status", receipt.azure_status, 2**31)
+    if receipt.attempted_at is not None:
+        receipt.attempted_at = utc(receipt.attempted_at)
+    receipt.event_id = receipt.event_id[:200]
+    receipt.azure_body = receipt.azure_body[:LONGEST]
+    receipt.reason = receipt.reason[:LONGEST]
+    receipt.via = receipt.via[:50]
+    return receipt
+
+
+def _read_instance(data: Any, limits: GatewayLimits) -> wire.InstanceData:
+    check_depth(data, limits.depth)
+    instance = msgspec.convert(data, wire.InstanceData)
+    instance.resource_name = instance.resource_name[:200]
+    instance.availability_set = instance.availability_set[:500]
+    return instance
+
+
+def _read_hook(data: Any, limits: GatewayLimits) -> wire.HookData:
+    hook = msgspec.convert(data, wire.HookData)
+    _check_one_of("phase", hook.phase, wire.HOOK_PHASES)
+    _check_one_of("step", hook.step, ("begin", "hook", "end"))
+    if not hook.event_id.strip():
+        raise Unreadable("event_id is empty")
+    _check_range("exit_status", hook.exit_status, 2**31)
+    hook.event_id, hook.outcome, hook.hook = hook.event_id[:200], hook.outcome[:50], hook.hook[:200]
+    hook.output = hook.output[-2 * LONGEST :]
+    return hook
+
+
+def _host(text: str) -> str:
+    host = text.strip().lower().rstrip(".")
+    if not 0 < len(host) <= 255 or any(letter.isspace() for letter in host):
+        raise Unreadable("cache must be a host name")
+    return host
+
+
+def _read_redis(data: Any, limits: GatewayLimits) -> wire.RedisData:
+    heard = msgspec.convert(data, wire.RedisData)
+    heard.cache = _host(heard.cache)
+    _check_one_of("encoding", heard.encoding, ENCODINGS)
+    if heard.encoding == "base64":
+        line = _base64("raw", heard.raw)
+        if len(line) > LONGEST_LINE:
+            heard.raw, heard.cut = base64.b64encode(line[:LONGEST_LINE]).decode(), True
+    elif len(heard.raw) > LONGEST_LINE:
+        heard.raw, heard.cut = heard.raw[:LONGEST_LINE], True
+    return heard
+
+
+def _read_coverage(data: Any, limits: GatewayLimits) -> wire.CoverageData:
+    coverage = msgspec.convert(data, wire.CoverageData)
+    coverage.cache = _host(coverage.cache)
+    _check_one_of("state", coverage.state, ("subscribed", "lost", "stale", "refused", "unsupported"))
+    if not 1 <= coverage.divisor <= 1000:
+        raise Unreadable("divisor must be a number from 1 to 1000")
+    coverage.reason, coverage.tier = coverage.reason[:LONGEST], coverage.tier.strip().lower()[:50]
+    return coverage
+
+
+def _read_redis_hook(data: Any, limits: GatewayLimits) -> wire.RedisHookData:
+    hook = msgspec.convert(data, wire.RedisHookData)
+    hook.cache = _host(hook.cache)
+    _check_one_of("outcome", hook.outcome, ("succeeded", "failed", "timed-out"))
+    _check_range("exit_status", hook.exit_status, 2**31)
+    hook.notification_type, hook.hook = hook.notification_type[:200], hook.hook[:200]
+    hook.output = hook.output[-2 * LONGEST :]
+    return hook
+
+
+def _read_rehearsal(data: Any, limits: GatewayLimits) -> wire.RehearsalData:
+    rehearsal = msgspec.convert(data, wire.RehearsalData)
+    rehearsal.rehearsal = _uuid("rehearsal", rehearsal.rehearsal)
+    _check_one_of("step", rehearsal.step, ("announced", "started", "gone"))
+    rehearsal.event_id, rehearsal.reason = rehearsal.event_id[:200], rehearsal.reason[:50]
+    return rehearsal
+
+
+READERS: dict[str, Callable[[Any, GatewayLimits], Any]] = {
+    wire.DOCUMENT: _read_document,
+    wire.REMINDER: _read_reminder,
+    wire.RECEIPT: _read_receipt,
+    wire.INSTANCE: _read_instance,
+    wire.HOOK: _read_hook,
+    wire.REDIS: _read_redis,
+    wire.COVERAGE: _read_coverage,
+    wire.REDIS_HOOK: _read_redis_hook,
+    wire.REHEARSAL: _read_rehearsal,
+}
+
+
+def _base64(name: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise Unreadable(f"{name} is not valid base64") from None
+
+
+def _uuid(name: str, text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise Unreadable(f"{name} must be a UUID") from None
+
+
+def _check_one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise Unreadable(f"{name} must be {', '.join(allowed[:-1])} or {allowed[-1]}")
+
+
+def _check_range(name: str, value: int | None, bound: int) -> None:
+    if value is not None and not -bound <= value < bound:
+        raise Unreadable(f"{name} is out of range")
+
+
+def check_depth(value: Any, depth: int) -> None:
+    """Raises Unreadable where lists and objects are nested more than `depth` levels deep."""
+    level = [value]
+    for _ in range(depth):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise Unreadable(f"data is nested deeper than {depth} levels")
