@@ -26,7 +26,7 @@ from fleet.operations.approvals import approve as deciding
 from fleet.operations.approvals.approve import Plan
 from fleet.operations.intake import keep, presence
 from fleet.operations.machines import enrolment, join_tokens
-from fleet.operations.orders import receipts, relay
+from fleet.operations.orders import advance, receipts
 from tests.rows import PersonFactory
 
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
@@ -279,7 +279,7 @@ def accepted(fleet: Fleet, **fields: Any) -> Approval:
     """`announced`, approved, and answered by Azure with 200."""
     event = announced(fleet, **fields)
     approval = fleet.approve(event.event_id)
-    relay.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
     order = open_order(approval)
     fleet.delivered(order)
     fleet.receipt(order)

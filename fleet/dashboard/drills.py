@@ -51,10 +51,8 @@ def begin(request: Asked, set_id: int) -> HttpResponse:
     values = DrillForm(request.POST).values
     drill = operations.begin(
         set_id=set_id,
-        by=request.user,
-        via="page",
+        actor=request.actor.because(values["comment"]),
         now=request.now,
-        comment=values["comment"],
         wanted=Wanted(
             event_type=values["type"],
             machines=request.POST.getlist("machines"),
@@ -68,7 +66,7 @@ def begin(request: Asked, set_id: int) -> HttpResponse:
 
 @acts(drill_answer)
 def stop(request: Asked, drill_id: int) -> HttpResponse:
-    comment = CommentForm(request.POST).values["comment"]
-    operations.stop(drill_id=drill_id, by=request.user, via="page", now=request.now, comment=comment)
+    actor = request.actor.because(CommentForm(request.POST).values["comment"])
+    operations.stop(drill_id=drill_id, actor=actor, now=request.now)
     messages.success(request, "Stopped. The machines are told.")
     return redirect("drill", drill_id=drill_id)

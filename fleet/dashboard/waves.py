@@ -56,9 +56,7 @@ def begin_wave(request: Asked) -> HttpResponse:
         try:
             reason = form.values["reason"]
             wave = begin.begin(
-                by=request.user,
-                via="page",
-                comment=form.values["comment"],
+                actor=request.actor.because(form.values["comment"]),
                 events=request.POST.getlist("events"),
                 overrides=dict.fromkeys(request.POST.getlist("override"), reason) if reason else {},
                 now=request.now,
@@ -87,7 +85,7 @@ def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
 
 @acts(wave_answer)
 def stop_wave(request: Asked, wave_id: int) -> HttpResponse:
-    reason = CommentForm(request.POST).values["comment"]
-    end.stop(wave_id=wave_id, by=request.user, via="page", reason=reason, now=request.now)
+    actor = request.actor.because(CommentForm(request.POST).values["comment"])
+    end.stop(wave_id=wave_id, actor=actor, now=request.now)
     messages.success(request, "Stopped. What waited is withdrawn; what is on its way goes on.")
     return redirect("wave", wave_id=wave_id)

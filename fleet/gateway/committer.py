@@ -26,7 +26,7 @@ from fleet.gateway.loops import Loop
 from fleet.gateway.threads import is_away, with_connection
 from fleet.operations import record
 from fleet.operations.intake.keep import Delivery, ParsedReport
-from fleet.operations.orders import relay
+from fleet.operations.orders import queue
 
 log = structlog.get_logger(__name__)
 
@@ -216,7 +216,7 @@ class Committer:
 
     def _add_orders(self, done: dict[int, Written | Problem]) -> None:
         machines = sorted(machine_id for machine_id, written in done.items() if isinstance(written, Written))
-        for machine_id, orders in relay.waiting_orders(machine_ids=machines).items():
+        for machine_id, orders in queue.waiting_orders(machine_ids=machines).items():
             written = done.get(machine_id)
             if isinstance(written, Written):
                 written.orders = [replace(order, via="report") for order in orders]

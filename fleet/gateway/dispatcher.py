@@ -19,7 +19,7 @@ from django.db import InterfaceError, OperationalError
 from fleet.gateway.loops import Loop
 from fleet.gateway.waiters import Waiters
 from fleet.operations import reconcile
-from fleet.operations.orders import receipts, relay
+from fleet.operations.orders import queue, receipts
 from fleet.operations.timeline import seal
 
 # The wire's name for an order that the dispatcher found by itself.
@@ -96,7 +96,7 @@ class Dispatcher:
             raise
 
     def _hand_over(self, asked: set[int], now: float) -> None:
-        found = relay.waiting_orders(machine_ids=None if len(asked) > NAMED else sorted(asked))
+        found = queue.waiting_orders(machine_ids=None if len(asked) > NAMED else sorted(asked))
         with self._lock:
             vias = {key: via for key in found if (via := self._via(key, now))}
         orders = {key: [replace(order, via=vias[key]) for order in found[key]] for key in found}

@@ -20,7 +20,7 @@ from fleet.operations.approvals import conditions
 from fleet.operations.caches import notifications
 from fleet.operations.drills import advance as drills
 from fleet.operations.events import compute
-from fleet.operations.orders import relay
+from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
 from fleet.operations.waves import end as waves
 
@@ -57,7 +57,7 @@ def advance(*, now: datetime, via: str) -> Advanced:
         if due:
             events = compute.lock(due)
             computed = len(compute.compute_state(events, now=now))
-            rung = relay.advance_events(events, now=now, via=via)
+            rung = orders.advance_events(events, now=now, via=via)
         LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
     # In a transaction of its own: approvals do not wait for it.
     with transaction.atomic():
@@ -77,7 +77,7 @@ def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanc
 def _due(now: datetime) -> list[int]:
     states = [state.value for state in RELAYED_APPROVALS]
     approved = list(Approval.objects.filter(state__in=states).values_list("event_id", flat=True))
-    due = {pk for pk, (_, _, step) in relay.steps(approved, now).items() if step.do is not Do.NOTHING}
+    due = {pk for pk, (_, _, step) in orders.steps(approved, now).items() if step.do is not Do.NOTHING}
     is_open = ~Q(status=EventStatus.ENDED.value)
     # Over, as it seemed while a machine was silent that is back and still lists it.
     back = Sighting.objects.filter(
@@ -107,4 +107,4 @@ def take_on(*, approval_id: int, now: datetime, via: str) -> None:
     row = Approval.objects.filter(pk=approval_id).values_list("event_id", "state").first()
     if row is not None and row[1] == ApprovalState.WAITING.value:
         conditions.advance(now=now, event_pks=[row[0]])
-    relay.advance_approval(approval_id=approval_id, now=now, via=via)
+    orders.advance_approval(approval_id=approval_id, now=now, via=via)

@@ -6,6 +6,7 @@ the events concerned, relay what follows from that, then what was heard of cache
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from drydock_agent import wire
@@ -22,7 +23,7 @@ from fleet.operations.events import compute
 from fleet.operations.intake import keep, listings, preparations, presence
 from fleet.operations.intake.keep import of_kind
 from fleet.operations.machines import instance
-from fleet.operations.orders import receipts, relay
+from fleet.operations.orders import advance, receipts
 from fleet.operations.sets import join
 from fleet.operations.timeline.entries import entry, write
 
@@ -63,7 +64,7 @@ def record(*, deliveries: Sequence[keep.Delivery], now: datetime) -> dict[tuple[
     if concerned:
         new_sightings = {**(merged.new_sightings if merged else {}), **pretended}
         compute.compute_state(events, now=now, new_sightings=new_sightings)
-        relay.advance_events(events, now=now, via="report")
+        advance.advance_events(events, now=now, via="report")
         touched = [event.pk for event in events]
         # Commit, answer, then decide: nothing that is slow or goes wrong in deciding holds up a report.
         transaction.on_commit(lambda: wake_up.hint_events(touched))
@@ -100,12 +101,12 @@ def _oddities(
 ) -> list[Entry]:
     """What was not understood, and what was refused."""
     # By kind, machine, time, data.
-    found: list[tuple[EntryKind, int, datetime, dict[str, object]]] = []
+    found: list[tuple[EntryKind, int, datetime, dict[str, Any]]] = []
     told: set[str] = set()
     for row in news:
         document = documents.get(row.document_hash or "")
         if row.document_hash is not None and document is None:
-            unknown: dict[str, object] = {"reason": Reason("document-unknown")}
+            unknown: dict[str, Any] = {"reason": Reason("document-unknown")}
             found.append((EntryKind.REPORT_UNKNOWN, row.machine_id, now, unknown))
         # Once for each such body: an answer that stays empty for hours is one piece of news.
         odd = document is not None and (not document.readable or UNUSABLE in document.flags)
@@ -126,11 +127,11 @@ def _oddities(
     return [
         entry(
             kind,
+            machine_actor(machines[machine_id].resource_name),
             at=at,
             machine_id=machine_id,
             set_id=machines[machine_id].availability_set_id,
-            actor=machine_actor(machines[machine_id].resource_name),
-            **data,  # type: ignore[arg-type]
+            **data,
         )
         for kind, machine_id, at, data in found
     ]

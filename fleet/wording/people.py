@@ -23,6 +23,10 @@ DOING = {
     "override": "Going past what a guard blocks",
     "make-token": "Making a token",
     "make-rule": "Making a rule",
+    "begin-wave": "Beginning a wave",
+    "stop-wave": "Stopping a wave",
+    "drill": "Rehearsing",
+    "stop-drill": "Stopping a drill",
 }
 # What each role may, beside what those before it may.
 MAY = {

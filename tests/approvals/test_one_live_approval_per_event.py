@@ -11,7 +11,7 @@ from django.utils import timezone
 from fleet.domain.refused import Refused
 from fleet.models import Approval, Entry, Order
 from fleet.operations.approvals import withdraw
-from fleet.operations.orders import relay
+from fleet.operations.orders import advance
 from tests.factories import EVENT, Fleet, acting, announced, listing, open_order, operator, seconds, viewer
 from tests.searches import searched
 from tests.words import sentence
@@ -178,8 +178,8 @@ def test_two_workers_two_beats_and_a_ticker_leave_one_open_order() -> None:
         fleet.later(4)
         fleet.heard()
         at_once(
-            lambda: relay.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery"),
-            lambda: relay.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery"),
+            lambda: advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery"),
+            lambda: advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery"),
             lambda: fleet.advance(via="beat"),
             lambda: fleet.advance(via="beat"),
             lambda: fleet.advance(via="ticker"),

@@ -13,7 +13,7 @@ from fleet.models import Approval, AvailabilitySet, Claim, Hold, Order, Schedule
 from fleet.operations import reconcile
 from fleet.operations.approvals import approve, claims, consent, withdraw
 from fleet.operations.approvals.approve import Plan
-from fleet.operations.orders import relay
+from fleet.operations.orders import advance
 from tests.approvals.asking import a_rule
 from tests.approvals.racing import a_fleet, announce, check, crew, rounds, told
 from tests.factories import EVENT, acting, approver, operator, seconds
@@ -182,7 +182,7 @@ def test_two_workers_two_beats_and_a_ticker_leave_one_open_order_and_a_supersede
             fleet.later(4)
             fleet.heard()
             racing.at_once(
-                *2 * [partial(relay.advance_approval, approval_id=approval.pk, now=fleet.now, via="celery")],
+                *2 * [partial(advance.advance_approval, approval_id=approval.pk, now=fleet.now, via="celery")],
                 *2 * [partial(reconcile.advance, now=fleet.now, via="beat")],
                 partial(reconcile.advance, now=fleet.now, via="ticker"),
             )

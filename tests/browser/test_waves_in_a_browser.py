@@ -33,7 +33,7 @@ def begun(fleet: Fleet) -> Wave:
             for number, event_id in enumerate(IDS, 1)
         ]
     )
-    return begin.begin(by=factories.operator(), via="page", comment="patch night", service="shop", now=fleet.now)
+    return begin.begin(actor=factories.acting(factories.operator(), why="patch night"), service="shop", now=fleet.now)
 
 
 @pytest.mark.parametrize("kind", ["light", pytest.param("phone", marks=pytest.mark.long)])
@@ -46,7 +46,7 @@ def test_a_wave_stops_before_the_eyes_of_who_looks_at_it(
     page = watched.page
     found = serious(page)
     watched.picture(pictures / f"wave-{kind}.png", full_page=True)
-    end.stop(wave_id=wave.pk, by=factories.operator(), via="api", now=fleet.now, reason="enough")
+    end.stop(wave_id=wave.pk, actor=factories.acting(factories.operator(), via="api", why="enough"), now=fleet.now)
     expect(page.locator("#wave-body .notice.tone-bad")).to_contain_text("otto stopped it.")
     found += serious(page)
     for path in ("/waves/", "/waves/begin/?service=shop", f"/events/{IDS[0]}/"):

@@ -131,14 +131,14 @@ def test_a_person_stops_it_and_the_machines_are_told() -> None:
     fleet = Fleet()
     walk = Walk(fleet).announced("vm1", "vm2")
     approval = fleet.approve(walk.event.event_id)
-    drilling.stop(drill_id=walk.drill.pk, by=operator(), via="page", now=fleet.later(1), comment="enough")
+    drilling.stop(drill_id=walk.drill.pk, actor=acting(operator(), why="enough"), now=fleet.later(1))
     approval.refresh_from_db()
     walk.event.refresh_from_db()
     assert (walk.event.status, approval.state) == ("ENDED", "VOID")
     assert [(order.drill or {})["step"] for order in waiting(fleet, "vm1")] == ["cancel"]
     assert waiting(fleet, "vm3") == [], "it never had the drill"
     with pytest.raises(Refused) as refusal:
-        drilling.stop(drill_id=walk.drill.pk, by=operator(), via="page", now=fleet.now)
+        drilling.stop(drill_id=walk.drill.pk, actor=acting(operator()), now=fleet.now)
     assert refusal.value.code == "too-late"
 
 
@@ -193,7 +193,7 @@ def test_a_viewer_may_not_rehearse() -> None:
     fleet.enrol_set(1)
     machine = fleet.agents["vm1"].machine
     with pytest.raises(Refused) as refusal:
-        drilling.begin(set_id=machine.availability_set_id, by=viewer(), via="page", now=fleet.now, comment="")
+        drilling.begin(set_id=machine.availability_set_id, actor=acting(viewer()), now=fleet.now)
     assert "Rehearsing needs the right of an operator" in sentence(refusal.value)
 
 
@@ -295,5 +295,5 @@ def test_nobody_is_told_to_send_a_drill_to_azure_by_hand_and_no_wave_takes_one()
     found = event_detail(event_id=walk.event.event_id, now=fleet.now)
     assert found is not None and found.by_hand is None
     with pytest.raises(Refused) as refusal:
-        waves.begin(events=[walk.event.event_id], by=operator(), via="page", comment="", now=fleet.now)
+        waves.begin(events=[walk.event.event_id], actor=acting(operator()), now=fleet.now)
     assert "a wave takes real events only" in sentence(refusal.value)

@@ -10,8 +10,8 @@ from drydock_agent import wire
 from fleet.models import Approval, Drill
 from fleet.operations.drills import begin as drilling
 from fleet.operations.drills.begin import Wanted
-from fleet.operations.orders import receipts, relay
-from tests.factories import Fleet, operator
+from fleet.operations.orders import queue, receipts
+from tests.factories import Fleet, acting, operator
 
 
 def begin(fleet: Fleet, *, comment: str = "every spring", **wanted: Any) -> Drill:
@@ -22,10 +22,8 @@ def begin(fleet: Fleet, *, comment: str = "every spring", **wanted: Any) -> Dril
     machine.refresh_from_db()
     return drilling.begin(
         set_id=machine.availability_set_id,
-        by=operator(),
-        via="page",
+        actor=acting(operator(), why=comment),
         now=fleet.now,
-        comment=comment,
         wanted=Wanted(**wanted),
     )
 
@@ -33,7 +31,7 @@ def begin(fleet: Fleet, *, comment: str = "every spring", **wanted: Any) -> Dril
 def waiting(fleet: Fleet, name: str) -> list[wire.Order]:
     """The orders that wait for this machine."""
     pk = fleet.agents[name].machine.pk
-    return relay.waiting_orders(machine_ids=[pk]).get(pk, [])
+    return queue.waiting_orders(machine_ids=[pk]).get(pk, [])
 
 
 def the_order(fleet: Fleet, name: str, step: str) -> wire.Order:

@@ -5,7 +5,7 @@ import pytest
 from fleet.models import Approval, Entry, Order
 from fleet.operations import reconcile
 from fleet.operations.machines import enrolment
-from fleet.operations.orders import relay
+from fleet.operations.orders import advance
 from tests.factories import EVENT, Fleet, accepted, acting, admin, announced, listing, open_order, seconds, the_event
 from tests.words import sentence, text
 
@@ -16,7 +16,7 @@ def relayed(fleet: Fleet, **fields: object) -> Approval:
     """An approval whose first order vm1 has."""
     announced(fleet, **fields)
     approval = fleet.approve()
-    relay.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
     fleet.delivered(open_order(approval))
     approval.refresh_from_db()
     return approval
@@ -101,7 +101,7 @@ def test_a_machine_that_is_no_longer_live_is_not_waited_for() -> None:
     fleet = Fleet()
     approval = relayed(fleet)
     enrolment.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin()), now=fleet.now)
-    relay.advance_approval(approval_id=approval.pk, now=fleet.now, via="beat")
+    advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="beat")
     assert open_order(approval).machine.resource_name == "vm2"
 
 

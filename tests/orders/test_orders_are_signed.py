@@ -15,7 +15,7 @@ from drydock_agent.state_folder import StateFolder
 
 from fleet.domain.actor import COMMAND_LINE
 from fleet.models import Entry, SigningKey
-from fleet.operations.orders import relay, sign
+from fleet.operations.orders import queue, sign
 from tests.factories import NOW, Fleet, announced
 
 pytestmark = pytest.mark.django_db
@@ -56,7 +56,7 @@ def test_what_a_machine_is_told_to_start_is_signed_for_it(keyring: Keyring) -> N
     fleet = Fleet()
     announced(fleet)
     fleet.approve()
-    [[order]] = relay.waiting_orders().values()
+    [[order]] = queue.waiting_orders().values()
     assert [signature.key for signature in order.signatures] == keyring.trusted
     assert keyring.judge(order) == ""
 

@@ -7,7 +7,7 @@ from django.conf import LazySettings
 
 from fleet.domain.orders.next_step import Do
 from fleet.models import Approval
-from fleet.operations.orders import relay
+from fleet.operations.orders import advance
 from fleet.projections.approvals import detail
 from fleet.projections.events.detail import event_detail
 from tests.factories import EVENT, Fleet, announced, open_order
@@ -47,7 +47,7 @@ def test_a_step_is_overdue_only_after_the_relay_has_turned_to_another_machine(fl
     assert (open_order(approval).machine.resource_name, overdue(approval, fleet)) == ("vm2", [])
     fleet.later(answer + 0.1)
     assert overdue(approval, fleet) == [SENT]
-    ((_, _, step),) = relay.steps([approval.event_id], fleet.now).values()
+    ((_, _, step),) = advance.steps([approval.event_id], fleet.now).values()
     assert step.do is Do.OFFER and step.machine is not None and step.machine.name == "vm3"
 
 

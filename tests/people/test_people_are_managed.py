@@ -10,9 +10,11 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from fleet.domain.people import Right
 from fleet.domain.refused import Refused
 from fleet.models import ApiToken, Entry, Scope
-from fleet.operations.people import accounts, rights, tokens
+from fleet.models.people import rights_of
+from fleet.operations.people import accounts, tokens
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.dashboard.conftest import logged_in, text_of
@@ -86,7 +88,7 @@ def test_somebody_always_stays_an_admin_and_superusers_are_not_for_others_to_cha
     ada = caller(factories.admin())
     said = problem(ada("PATCH", "people/ada/", {"group": "viewer"}), 422, "validation")
     assert "Somebody has to stay an admin" in said["detail"]
-    assert rights.can_administer(User.objects.get(username="ada"))
+    assert rights_of(User.objects.get(username="ada")).may(Right.ADMINISTER)
     factories.admin("axel")
     assert ada("PATCH", "people/ada/", {"group": "viewer"}).status_code == 200
     PersonFactory(username="root", is_superuser=True, is_staff=True)

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry
-from fleet.operations.timeline.entries import asked_by, entry, write
+from fleet.operations.timeline.entries import asked_by, entry, tell, write
 from fleet.projections.timeline import audit
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
@@ -36,24 +36,25 @@ def told(db: None) -> factories.Fleet:
                 ("ada", "page", EntryKind.SET_NAMED),
             ]
         ):
-            write(
-                [
-                    entry(
-                        kind,
-                        EVIL if who == "ada" else f"{who} did number {number}",
-                        at=NOW + timedelta(minutes=10 + number),
-                        event_id=event.pk if number < 3 else None,
-                        set_id=event.availability_set_id,
-                        machine_id=fleet.agents["vm1"].machine.pk if number == 0 else None,
-                        actor=who,
-                        via=via,
-                        token_name="deploys" if via == "api" else "",
-                        why="-1 is unknown" if number == 1 else "",
-                        before={"state": None},
-                        after={"state": "x"},
-                    )
-                ]
+            row = entry(
+                kind,
+                Actor(
+                    ActorKind.RULE if via == "rule" else ActorKind.PERSON,
+                    who,
+                    via,
+                    token_name="deploys" if via == "api" else "",
+                    why="-1 is unknown" if number == 1 else "",
+                ),
+                at=NOW + timedelta(minutes=10 + number),
+                event_id=event.pk if number < 3 else None,
+                set_id=event.availability_set_id,
+                machine_id=fleet.agents["vm1"].machine.pk if number == 0 else None,
+                before={"state": None},
+                after={"state": "x"},
             )
+            # As entries were written that held their sentence.
+            row.text = EVIL if who == "ada" else f"{who} did number {number}"
+            write([row])
     return fleet
 
 
@@ -116,18 +117,14 @@ def test_words_are_found_in_entries_that_are_worded_where_they_are_read(
     told: factories.Fleet, reader: Caller, query: str, rows: list[str]
 ) -> None:
     with transaction.atomic():
-        write(
-            [
-                entry(
-                    EntryKind.PERSON_CHANGED,
-                    at=NOW + timedelta(minutes=20),
-                    actor=ADA,
-                    before={"scopes": ["service: shop"]},
-                    after={"scopes": ["service: payments-*"]},
-                    person="Berta",
-                    did="changed",
-                )
-            ]
+        tell(
+            EntryKind.PERSON_CHANGED,
+            ADA,
+            at=NOW + timedelta(minutes=20),
+            before={"scopes": ["service: shop"]},
+            after={"scopes": ["service: payments-*"]},
+            person="Berta",
+            did="changed",
         )
     assert found(reader, query) == rows
 

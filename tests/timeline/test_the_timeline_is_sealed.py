@@ -20,38 +20,32 @@ from django.db.utils import DatabaseError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun, Seal
 from fleet.operations.timeline import seal as sealing
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import entry, tell, write
 from fleet.operations.timeline.verify import Finding, verify
 from fleet.relay import tasks
 from tests.words import sentence
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+ADA = Actor(ActorKind.PERSON, "ada", "page", why="because")
 PER_SEAL = 5
 SEALS = 4
 
 
 def written(count: int, *, at: datetime = NOW, **fields: Any) -> None:
     """So many entries, committed."""
+    rows = []
+    for number in range(count):
+        changed = {"before": {"service": None, "n": number}, "after": {"service": "shop", "n": [1, 2.5, {"a": True}]}}
+        row = entry(EntryKind.SET_CHANGED, ADA, at=at + timedelta(seconds=number), **changed, **fields)
+        # As entries were written that held their sentence.
+        row.text = f"line {number}\twith a tab,\na second line and a \\ in it: “ü”"
+        rows.append(row)
     with transaction.atomic():
-        write(
-            [
-                entry(
-                    EntryKind.SET_CHANGED,
-                    f"line {number}\twith a tab,\na second line and a \\ in it: “ü”",
-                    at=at + timedelta(seconds=number),
-                    actor="ada",
-                    via="page",
-                    why="because",
-                    before={"service": None, "n": number},
-                    after={"service": "shop", "n": [1, 2.5, {"a": True}]},
-                    **fields,
-                )
-                for number in range(count)
-            ]
-        )
+        write(rows)
 
 
 @pytest.fixture
@@ -142,7 +136,7 @@ def test_a_row_whose_transaction_is_still_open_is_sealed_later_and_nothing_slips
     def slow() -> None:
         try:
             with transaction.atomic():
-                write([entry(EntryKind.SET_CHANGED, "slow", at=NOW)])
+                tell(EntryKind.SET_CHANGED, ADA, at=NOW)
                 began.set()
                 go.wait(20)
         finally:

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from fleet.domain.actor import DRYDOCK
 from fleet.domain.refused import Refused
 from fleet.domain.states import ApprovalState
 from fleet.models import Approval, AvailabilitySet, Entry, Wave
 from fleet.models.facts.waves import whose_turn
 from fleet.operations.approvals import approve, claims, withdraw
-from fleet.operations.orders import relay
+from fleet.operations.orders.states import close
 from fleet.operations.waves import begin as beginning
 from fleet.operations.waves import end
 from fleet.projections import waves as projections
@@ -50,9 +51,7 @@ class Walk:
 
     def begin(self, *event_ids: str, **fields: Any) -> Wave:
         return beginning.begin(
-            by=fields.pop("by", None) or operator(),
-            via="page",
-            comment=fields.pop("comment", "patch night"),
+            actor=acting(fields.pop("by", None) or operator(), why=fields.pop("comment", "patch night")),
             events=event_ids,
             now=self.fleet.now,
             **fields,
@@ -198,16 +197,16 @@ def test_an_event_that_is_withdrawn_cancelled_or_too_late_is_left_out() -> None:
 def test_a_person_stops_a_wave_and_what_is_on_its_way_goes_on() -> None:
     walk = Walk()
     wave = walk.begin(FIRST, SECOND)
-    assert refused(lambda: end.stop(wave_id=wave.pk, by=viewer(), via="api", now=walk.fleet.now)).code == (
+    assert refused(lambda: end.stop(wave_id=wave.pk, actor=acting(viewer(), via="api"), now=walk.fleet.now)).code == (
         "not-permitted"
     )
-    end.stop(wave_id=wave.pk, by=operator("olga"), via="page", now=walk.fleet.now, reason="the load is rising")
+    end.stop(wave_id=wave.pk, actor=acting(operator("olga"), why="the load is rising"), now=walk.fleet.now)
     wave.refresh_from_db()
     assert (wave.state, sentence(wave.reason)) == ("STOPPED", "olga stopped it. “the load is rising”")
     assert walk.states() == ["GRANTED", "WITHDRAWN"]
-    again = refused(lambda: end.stop(wave_id=wave.pk, by=operator(), via="page", now=walk.fleet.now))
+    again = refused(lambda: end.stop(wave_id=wave.pk, actor=acting(operator()), now=walk.fleet.now))
     assert again.code == "too-late"
-    assert refused(lambda: end.stop(wave_id=99, by=operator(), via="page", now=walk.fleet.now)).code == "unknown-wave"
+    assert refused(lambda: end.stop(wave_id=99, actor=acting(operator()), now=walk.fleet.now)).code == "unknown-wave"
 
 
 def test_a_wave_begins_whole_or_not_at_all_and_says_what_stands_in_the_way() -> None:
@@ -243,9 +242,10 @@ def test_what_a_wave_takes() -> None:
 def test_one_turn_at_a_time_also_when_two_workers_look_at_once() -> None:
     walk = Walk()
     wave = walk.begin(FIRST, SECOND, THIRD)
-    relay.close(
+    close(
         Approval.objects.get(event__event_id=FIRST),
         ApprovalState.WITHDRAWN,
+        DRYDOCK,
         facts=approve.judged(Approval.objects.get(event__event_id=FIRST).event_id, now=walk.fleet.now),
         now=walk.fleet.now,
         reason="out of the way",

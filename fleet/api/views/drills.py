@@ -1,6 +1,5 @@
 """Drills: rehearsing an event of a set with the real agents, and without Azure."""
 
-from fleet.api.authentication import person_of, token_name
 from fleet.api.calls import Call
 from fleet.api.describe import describe
 from fleet.api.shapes.drills import BeginDrillSerializer, DrillReportShape, DrillShape
@@ -33,17 +32,14 @@ class Drills(Call):
         wanted = self.wanted
         drill = begin.begin(
             set_id=wanted["set"],
-            by=person_of(self.request),
-            via="api",
+            actor=self.actor.because(wanted["comment"]),
             now=self.now,
-            comment=wanted["comment"],
             wanted=Wanted(
                 event_type=wanted["type"],
                 machines=wanted["machines"],
                 notice_seconds=wanted["notice_seconds"],
                 duration_seconds=wanted["duration_seconds"],
             ),
-            token_name=token_name(self.request),
         )
         return drills.report(drill_id=drill.pk, now=self.now)
 
@@ -67,12 +63,5 @@ class Drill(Call):
         problems=(404, 409),
     )
     def delete(self, drill_id: int) -> drills.DrillReport | None:
-        begin.stop(
-            drill_id=drill_id,
-            by=person_of(self.request),
-            via="api",
-            now=self.now,
-            comment=self.wanted["comment"],
-            token_name=token_name(self.request),
-        )
+        begin.stop(drill_id=drill_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)
         return drills.report(drill_id=drill_id, now=self.now)

@@ -1,6 +1,5 @@
 """Waves: beginning one, following it, stopping it."""
 
-from fleet.api.authentication import person_of, token_name
 from fleet.api.calls import Call
 from fleet.api.describe import describe
 from fleet.api.shapes.requests import WhySerializer
@@ -30,13 +29,10 @@ class Waves(Call):
     )
     def post(self) -> waves.WaveRow | None:
         wave = begin.begin(
-            by=person_of(self.request),
-            via="api",
-            comment=self.wanted["comment"],
+            actor=self.actor.because(self.wanted["comment"]),
             events=self.wanted["events"],
             service=self.wanted["service"],
             overrides=self.wanted["override"],
-            token_name=token_name(self.request),
             now=self.now,
         )
         return waves.detail(wave_id=wave.pk, now=self.now)
@@ -61,12 +57,5 @@ class Wave(Call):
         problems=(404, 409),
     )
     def delete(self, wave_id: int) -> waves.WaveRow | None:
-        end.stop(
-            wave_id=wave_id,
-            by=person_of(self.request),
-            via="api",
-            reason=self.wanted["comment"],
-            token_name=token_name(self.request),
-            now=self.now,
-        )
+        end.stop(wave_id=wave_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)
         return waves.detail(wave_id=wave_id, now=self.now)

@@ -20,9 +20,10 @@ from fleet.models.facts.events import load_facts
 from fleet.operations import wake_up
 from fleet.operations.approvals.override import override, told
 from fleet.operations.events import compute
-from fleet.operations.orders import relay
+from fleet.operations.orders.advance import offer
+from fleet.operations.orders.states import close
 from fleet.operations.people.rights import require
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import tell
 
 MAX_TEXT = 2000
 # The first key of the advisory locks that keep decisions about one service or set apart.
@@ -162,30 +163,30 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approva
         decided_at=now,
         granted_at=now if at_once else None,
     )
-    write(
-        [
-            entry(
-                NEW_KINDS[state],
-                "",
-                at=now,
-                event_id=event_pk,
-                set_id=facts.set_id,
-                approval_id=approval.pk,
-                actor=actor,
-                before={"approval": None},
-                after={"approval": state.value, "when": plan.when.value},
-                due_at=plan.due_at,
-                turn=plan.turn,
-                overrides=overridden,
-                warnings=[guard.code for guard in found],
-                rule=actor.wording,
-            )
-        ]
+    tell(
+        NEW_KINDS[state],
+        actor,
+        at=now,
+        event_id=event_pk,
+        set_id=facts.set_id,
+        approval_id=approval.pk,
+        before={"approval": None},
+        after={"approval": state.value, "when": plan.when.value},
+        due_at=plan.due_at,
+        turn=plan.turn,
+        overrides=overridden,
+        warnings=[guard.code for guard in found],
+        rule=actor.wording,
     )
-    if at_once:
-        relay.offer(approval, facts, who_is_asked(facts)[0], now=now)
-    transaction.on_commit(lambda: wake_up.hint_approval(approval.pk))
+    set_off(approval, facts, now=now)
     return approval
+
+
+def set_off(approval: Approval, facts: EventFacts, *, now: datetime) -> None:
+    """Offer the first order of an approval that has just been granted, and hint at it after the commit."""
+    if approval.state == ApprovalState.GRANTED.value:
+        offer(approval, facts, who_is_asked(facts)[0], now=now)
+    transaction.on_commit(lambda: wake_up.hint_approval(approval.pk))
 
 
 def asked(facts: EventFacts, when: When, *, now: datetime, expected_version: int | None = None) -> list[Guard]:
@@ -202,16 +203,8 @@ def take_over(event_pk: int, facts: EventFacts, actor: Actor, *, now: datetime) 
     if Order.objects.filter(approval=approval).exists():
         return facts
     reason = Reason("beaten-by-person", by=actor.name, rule=facts.decision.by)
-    relay.close(
-        approval,
-        ApprovalState.WITHDRAWN,
-        facts=facts,
-        now=now,
-        reason=reason,
-        actor=actor.name,
-        via=actor.via,
-        token_name=actor.token_name,
-    )
+    # What the person says is about the decision that comes now.
+    close(approval, ApprovalState.WITHDRAWN, actor.because(""), facts=facts, now=now, reason=reason)
     return load_facts([event_pk], now=now)[event_pk]
 
 

@@ -19,7 +19,7 @@ from fleet.models.people import rights_of
 from fleet.operations.approvals import approve
 from fleet.operations.approvals.approve import cleaned, judged, row_id
 from fleet.operations.people.rights import require
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import tell
 
 
 @transaction.atomic
@@ -159,18 +159,6 @@ def _note(
     **data: Any,
 ) -> None:
     what = "claim" if kind in (EntryKind.EVENT_CLAIMED, EntryKind.CLAIM_ENDED) else "hold"
-    write(
-        [
-            entry(
-                kind,
-                "",
-                at=now,
-                event_id=event_pk,
-                set_id=facts.set_id,
-                actor=actor,
-                before={what: before},
-                after={what: after},
-                **data,
-            )
-        ]
+    tell(
+        kind, actor, at=now, event_id=event_pk, set_id=facts.set_id, before={what: before}, after={what: after}, **data
     )

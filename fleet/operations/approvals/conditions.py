@@ -6,20 +6,17 @@ Asked for by reconciling every two seconds, and at once when a report has change
 from collections.abc import Collection
 from datetime import datetime
 
-from django.db import transaction
-
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.approvals.conditions import Wait, Waited, When, next_wait
-from fleet.domain.approvals.guards import EventFacts, who_is_asked
+from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.states import ApprovalState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval
 from fleet.models.facts.events import load_facts
 from fleet.models.facts.waves import whose_turn
-from fleet.operations import wake_up
-from fleet.operations.approvals.approve import alone_with, judged
-from fleet.operations.orders import relay
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.approvals.approve import alone_with, judged, set_off
+from fleet.operations.orders.states import close, move
+from fleet.operations.timeline.entries import tell
 
 WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
 
@@ -67,27 +64,21 @@ def _move_on(approval_id: int, event_pk: int, *, now: datetime) -> bool:
         step = _next(approval, facts, may_go=approval.pk in turns, now=now)
         was = approval.state
         if step.do is Wait.VOID:
-            return relay.close(approval, ApprovalState.VOID, facts=facts, now=now, reason=step.reason)
+            return close(approval, ApprovalState.VOID, DRYDOCK, facts=facts, now=now, reason=step.reason)
         if step.do is Wait.LAPSE:
-            return relay.close(approval, ApprovalState.LAPSED, facts=facts, now=now, reason=step.reason)
-        if step.do is Wait.STAY or not relay.move(approval, ApprovalState.GRANTED, granted_at=now):
+            return close(approval, ApprovalState.LAPSED, DRYDOCK, facts=facts, now=now, reason=step.reason)
+        if step.do is Wait.STAY or not move(approval, ApprovalState.GRANTED, granted_at=now):
             return False
-        write(
-            [
-                entry(
-                    EntryKind.APPROVAL_DUE,
-                    "",
-                    at=now,
-                    event_id=event_pk,
-                    set_id=facts.set_id,
-                    approval_id=approval.pk,
-                    actor=DRYDOCK,
-                    before={"approval": was},
-                    after={"approval": ApprovalState.GRANTED.value},
-                    reason=step.reason,
-                )
-            ]
+        tell(
+            EntryKind.APPROVAL_DUE,
+            DRYDOCK,
+            at=now,
+            event_id=event_pk,
+            set_id=facts.set_id,
+            approval_id=approval.pk,
+            before={"approval": was},
+            after={"approval": ApprovalState.GRANTED.value},
+            reason=step.reason,
         )
-        relay.offer(approval, facts, who_is_asked(facts)[0], now=now)
-        transaction.on_commit(lambda: wake_up.hint_approval(approval.pk))
+        set_off(approval, facts, now=now)
     return True

@@ -3,23 +3,20 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from django.db import transaction
-
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
-from fleet.domain.approvals.guards import Need, who_is_asked
+from fleet.domain.approvals.guards import Need
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refused import Refused
 from fleet.domain.states import ApprovalState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval
-from fleet.operations import wake_up
-from fleet.operations.approvals.approve import alone_with, asked, cleaned, cleaned_reasons, event_of, judged
+from fleet.operations.approvals.approve import alone_with, asked, cleaned, cleaned_reasons, event_of, judged, set_off
 from fleet.operations.approvals.override import kept, override
-from fleet.operations.orders import relay
+from fleet.operations.orders.states import move
 from fleet.operations.people.rights import require
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import tell
 
 
 def consent(*, approval_id: int, actor: Actor, now: datetime, overrides: Mapping[str, str] | None = None) -> Approval:
@@ -48,28 +45,19 @@ def consent(*, approval_id: int, actor: Actor, now: datetime, overrides: Mapping
         at_once = approval.when == When.NOW.value
         target = ApprovalState.GRANTED if at_once else ApprovalState.WAITING
         columns = {"consented_by": actor.person, "consented_at": now, "consent_comment": actor.why}
-        if not relay.move(
-            approval, target, **columns, overrides=overridden, **({"granted_at": now} if at_once else {})
-        ):
+        if not move(approval, target, **columns, overrides=overridden, **({"granted_at": now} if at_once else {})):
             raise Refused("too-late", Reason("consent-too-late"))
-        write(
-            [
-                entry(
-                    EntryKind.APPROVAL_CONSENTED,
-                    "",
-                    at=now,
-                    event_id=event_pk,
-                    set_id=facts.set_id,
-                    approval_id=approval.pk,
-                    actor=actor,
-                    before={"approval": ApprovalState.PROPOSED.value},
-                    after={"approval": target.value},
-                    overrides=overridden,
-                )
-            ]
+        tell(
+            EntryKind.APPROVAL_CONSENTED,
+            actor,
+            at=now,
+            event_id=event_pk,
+            set_id=facts.set_id,
+            approval_id=approval.pk,
+            before={"approval": ApprovalState.PROPOSED.value},
+            after={"approval": target.value},
+            overrides=overridden,
         )
-        if at_once:
-            relay.offer(approval, facts, who_is_asked(facts)[0], now=now)
-        transaction.on_commit(lambda: wake_up.hint_approval(approval.pk))
+        set_off(approval, facts, now=now)
     approval.refresh_from_db()
     return approval

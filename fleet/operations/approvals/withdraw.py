@@ -12,7 +12,7 @@ from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, Order
 from fleet.operations.approvals.approve import cleaned, event_of, judged
 from fleet.operations.approvals.claims import hold_locked
-from fleet.operations.orders import relay
+from fleet.operations.orders.states import close
 from fleet.operations.people.rights import require
 
 
@@ -30,18 +30,8 @@ def withdraw(*, approval_id: int, actor: Actor, now: datetime) -> Approval:
         require(actor, Right.APPROVE, facts.place, doing="withdraw")
         if Order.objects.filter(approval=approval).exists():
             raise Refused("too-late", Reason("withdraw-order-offered", state=approval.state))
-        closed = relay.close(
-            approval,
-            ApprovalState.WITHDRAWN,
-            facts=facts,
-            now=now,
-            reason=Reason("withdrawn", by=actor.name, comment=actor.why),
-            actor=actor.name,
-            via=actor.via,
-            token_name=actor.token_name,
-            why=actor.why,
-        )
-        if not closed:
+        reason = Reason("withdrawn", by=actor.name, comment=actor.why)
+        if not close(approval, ApprovalState.WITHDRAWN, actor, facts=facts, now=now, reason=reason):
             raise Refused("too-late", Reason("withdraw-ended", state=approval.state, why=read_reason(approval.reason)))
         if approval.decided_by_id is None and facts.hold is None and facts.status is EventStatus.SCHEDULED:
             hold_locked(event_pk, facts, actor, now=now, withdrew_rule=True)

@@ -110,10 +110,10 @@ def _entry(report: CoverageReport, cache: Cache, before: Coverage | None, name: 
         kind = EntryKind.CACHE_LOST_UNANNOUNCED
     return entry(
         kind,
+        machine_actor(name),
         at=report.at,
         machine_id=report.machine_id,
         cache_id=cache.pk,
-        actor=machine_actor(name),
         host=cache.host,
         state=state,
         reason=report.data.reason.replace("\x00", "\N{REPLACEMENT CHARACTER}"),

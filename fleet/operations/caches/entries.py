@@ -28,10 +28,10 @@ def heard_entry(row: Notification, cache: Cache) -> Entry:
     kind = TYPES.get(row.type.lower()) if row.type else None
     return entry(
         KINDS[kind] if kind else EntryKind.NOTIFICATION_UNKNOWN,
+        AZURE,
         at=row.first_at,
         cache_id=cache.pk,
         maintenance_id=row.maintenance_id,
-        actor=AZURE,
         host=cache.host,
         type=row.type,
         port=row.ssl_port,
@@ -49,10 +49,10 @@ def overdue_entry(row: Maintenance, cache: Cache, *, at: datetime) -> Entry | No
         return None
     return entry(
         kind,
+        DRYDOCK,
         at=at,
         cache_id=cache.pk,
         maintenance_id=row.pk,
-        actor=DRYDOCK,
         host=cache.host,
         expected_at=row.expected_at,
         port=row.node_port,

@@ -26,10 +26,10 @@ def _entry(report: CacheHookReport, cache: Cache | None, name: str) -> Entry:
     data = report.data
     return entry(
         EntryKind.HOOK_SUCCEEDED if data.outcome == "succeeded" else EntryKind.HOOK_FAILED,
+        machine_actor(name),
         at=report.at,
         machine_id=report.machine_id,
         cache_id=cache.pk if cache else None,
-        actor=machine_actor(name),
         **told(data.hook, data.outcome, data.exit_status, data.seconds, data.output),
         phase="redis",
         cache=data.cache,

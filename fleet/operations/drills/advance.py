@@ -6,6 +6,7 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Greatest
 
+from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.drills import Ending, MachineInDrill, Outcome, ending_of
 from fleet.domain.reason import Reason
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus
@@ -22,8 +23,9 @@ from fleet.models import (
 )
 from fleet.models.facts.events import load_facts
 from fleet.operations.events import compute
-from fleet.operations.orders import instructions, relay
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.orders import advance as orders
+from fleet.operations.orders import instructions, states
+from fleet.operations.timeline.entries import tell
 
 # From the approval to Started on the machines that were not asked.
 START = timedelta(seconds=2)
@@ -50,7 +52,7 @@ def _move_on(drill_id: int, event_pk: int, *, now: datetime) -> bool:
         return False
     ending = _ending(drill, now)
     if ending is not None:
-        return close(drill, ending, now=now)
+        return close(drill, ending, DRYDOCK, now=now)
     instructions.instruct(
         _to_start(drill),
         instructions.START,
@@ -61,16 +63,7 @@ def _move_on(drill_id: int, event_pk: int, *, now: datetime) -> bool:
     return True
 
 
-def close(
-    drill: Drill,
-    ending: Ending,
-    *,
-    now: datetime,
-    actor: str = "Drydock",
-    via: str = "relay",
-    token_name: str = "",
-    why: str = "",
-) -> bool:
+def close(drill: Drill, ending: Ending, actor: Actor, *, now: datetime) -> bool:
     """End a drill whose event is locked: whoever still rehearses is told to stop; False when it had ended already."""
     values = {"closed_at": now, "outcome": ending.outcome.value, "reason": ending.reason.stored}
     if not Drill.objects.filter(pk=drill.pk, closed_at__isnull=True).update(**values):
@@ -96,27 +89,20 @@ def close(
     )
     events = compute.lock([drill.event_id])
     compute.compute_state(events, now=now)
-    relay.advance_events(events, now=now, via="beat")
+    orders.advance_events(events, now=now, via="beat")
     _void(drill, now)
     (event,) = events
-    write(
-        [
-            entry(
-                EntryKind.DRILL_ENDED,
-                at=now,
-                event_id=event.pk,
-                set_id=event.availability_set_id,
-                actor=actor,
-                via=via,
-                token_name=token_name,
-                why=why,
-                before={"drill": "running"},
-                after={"drill": ending.outcome.value},
-                outcome=ending.outcome.value,
-                reason=ending.reason,
-                drill=drill.pk,
-            )
-        ]
+    tell(
+        EntryKind.DRILL_ENDED,
+        actor,
+        at=now,
+        event_id=event.pk,
+        set_id=event.availability_set_id,
+        before={"drill": "running"},
+        after={"drill": ending.outcome.value},
+        outcome=ending.outcome.value,
+        reason=ending.reason,
+        drill=drill.pk,
     )
     return True
 
@@ -129,7 +115,7 @@ def _void(drill: Drill, now: datetime) -> None:
         facts = load_facts([drill.event_id], now=now)[drill.event_id]
         for approval in approvals:
             reason = Reason("drill-over-before-answer")
-            relay.close(approval, ApprovalState.VOID, facts=facts, now=now, reason=reason)
+            states.close(approval, ApprovalState.VOID, DRYDOCK, facts=facts, now=now, reason=reason)
 
 
 def _approved(event_id: int) -> bool:

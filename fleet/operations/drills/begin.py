@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.db import connection, transaction
 from drydock_agent import wire
 
+from fleet.domain.actor import Actor
 from fleet.domain.drills import (
     DEFAULT_DURATION_SECONDS,
     DEFAULT_NOTICE_SECONDS,
@@ -22,6 +22,7 @@ from fleet.domain.drills import (
     Ending,
     Outcome,
 )
+from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refused import Refused
 from fleet.domain.states import EventStatus, Presence
@@ -33,8 +34,8 @@ from fleet.operations.approvals.approve import cleaned
 from fleet.operations.drills import advance
 from fleet.operations.events import compute
 from fleet.operations.orders import instructions
-from fleet.operations.people.rights import require_approve
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import tell
 
 # The first key of the advisory lock that keeps two people from drilling one set at once.
 DRILL_LOCK = 7_001_180
@@ -52,22 +53,20 @@ class Wanted:
 
 
 @transaction.atomic
-def begin(
-    *, set_id: int, by: User, via: str, now: datetime, comment: str, wanted: Wanted | None = None, token_name: str = ""
-) -> Drill:
+def begin(*, set_id: int, actor: Actor, now: datetime, wanted: Wanted | None = None) -> Drill:
     """Begin a drill of a set: an event that every live machine of the set pretends, and nobody tells Azure of.
 
-    `via` is `page` or `api`. Raises Refused: `not-permitted`, `validation`, `unknown-set`, `real-event-open` (details
+    Raises Refused: `not-permitted`, `validation`, `unknown-set`, `real-event-open` (details
     `event`), `drill-open` (details `drill`), `no-live-machine`.
     """
     wanted = wanted or Wanted()
-    require_approve(by, verb="Rehearsing")
-    comment = cleaned(comment)
+    require(actor, Right.APPROVE, doing="drill")
+    actor = actor.because(cleaned(actor.why))
     home = AvailabilitySet.objects.select_related("merged_into").filter(pk=set_id).first()
     if home is None:
         raise Refused("unknown-set", Reason("drill-of-no-set"))
     home = home.merged_into or home
-    require_approve(by, place_of(home), verb="Rehearsing")
+    require(actor, Right.APPROVE, place_of(home), doing="drill")
     _check(wanted)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [DRILL_LOCK, home.pk])
@@ -78,58 +77,48 @@ def begin(
     live = [machine for machine in machines if presences[machine.pk] is Presence.LIVE]
     hit = _hit(wanted, machines, live)
     not_before = (now + timedelta(seconds=wanted.notice_seconds)).replace(microsecond=0)
-    event = _event(home, hit, wanted, comment, not_before, now)
+    event = _event(home, hit, wanted, actor.why, not_before, now)
     drill = Drill.objects.create(
         event=event,
-        started_by=by,
-        via=via,
-        token_name=token_name,
-        comment=comment,
+        started_by=actor.person,
+        via=actor.via,
+        token_name=actor.token_name,
+        comment=actor.why,
         created_at=now,
         ends_by=now + timedelta(seconds=wanted.notice_seconds + wanted.duration_seconds) + GRACE,
     )
     _ask(drill, event, machines, presences, now=now)
     names = [machine.resource_name for machine in hit]
-    write(
-        [
-            entry(
-                EntryKind.DRILL_BEGAN,
-                at=now,
-                event_id=event.pk,
-                set_id=home.pk,
-                actor=by.get_username(),
-                via=via,
-                token_name=token_name,
-                why=comment,
-                before={"drill": None},
-                after={"drill": drill.pk, "type": wanted.event_type, "machines": ", ".join(names)},
-                set=home.name,
-                type=wanted.event_type,
-                machines=names,
-                not_before=not_before,
-                live=len(live),
-            )
-        ]
+    tell(
+        EntryKind.DRILL_BEGAN,
+        actor,
+        at=now,
+        event_id=event.pk,
+        set_id=home.pk,
+        before={"drill": None},
+        after={"drill": drill.pk, "type": wanted.event_type, "machines": ", ".join(names)},
+        set=home.name,
+        type=wanted.event_type,
+        machines=names,
+        not_before=not_before,
+        live=len(live),
     )
     return drill
 
 
 @transaction.atomic
-def stop(*, drill_id: int, by: User, via: str, now: datetime, comment: str = "", token_name: str = "") -> Drill:
+def stop(*, drill_id: int, actor: Actor, now: datetime) -> Drill:
     """End a drill before its time. Raises Refused: `not-permitted`, `validation`, `unknown-drill`, `too-late`."""
-    require_approve(by, verb="Stopping a drill")
-    comment = cleaned(comment)
+    require(actor, Right.APPROVE, doing="stop-drill")
+    actor = actor.because(cleaned(actor.why))
     drill = Drill.objects.select_related("event__availability_set").filter(pk=drill_id).first()
     if drill is None:
         raise Refused("unknown-drill", Reason("unknown-drill"))
-    require_approve(by, place_of(drill.event.availability_set), verb="Stopping a drill")
+    require(actor, Right.APPROVE, place_of(drill.event.availability_set), doing="stop-drill")
     compute.lock([drill.event_id])
     drill.refresh_from_db()
-    ending = Ending(Outcome.STOPPED, Reason("drill-stopped-by", by=by.get_username(), comment=comment))
-    closed = drill.closed_at is None and advance.close(
-        drill, ending, now=now, actor=by.get_username(), via=via, token_name=token_name, why=comment
-    )
-    if not closed:
+    ending = Ending(Outcome.STOPPED, Reason("drill-stopped-by", by=actor.name, comment=actor.why))
+    if drill.closed_at is not None or not advance.close(drill, ending, actor, now=now):
         raise Refused("too-late", Reason("drill-over"))
     drill.refresh_from_db()
     return drill

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from drydock_agent import wire
 
+from fleet.domain.actor import machine as machine_actor
 from fleet.domain.reason import Reason
 from fleet.domain.timeline import EntryKind
 from fleet.models import Drill, Entry, Instruction, Sighting
@@ -38,7 +39,7 @@ def take(reports: Sequence[RehearsalReport], *, now: datetime) -> tuple[dict[int
         if instruction is None:
             reason = Reason("rehearsal-unknown")
             written.append(
-                entry(EntryKind.REPORT_UNKNOWN, at=now, machine_id=one.machine_id, via="agent", reason=reason)
+                entry(EntryKind.REPORT_UNKNOWN, machine_actor(""), at=now, machine_id=one.machine_id, reason=reason)
             )
             continue
         rehearsal = instruction.rehearsal

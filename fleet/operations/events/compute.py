@@ -144,9 +144,8 @@ def _entries(
     status, watched, is_new = was
     found: list[Entry] = []
 
-    def add(kind: EntryKind, at: datetime, **data: object) -> None:
-        about = {"event_id": event.pk, "set_id": event.availability_set_id, "actor": AZURE}
-        found.append(entry(kind, at=at, **about, **data))  # type: ignore[arg-type]
+    def add(kind: EntryKind, at: datetime, **data: Any) -> None:
+        found.append(entry(kind, AZURE, at=at, event_id=event.pk, set_id=event.availability_set_id, **data))
 
     resources = list(state.resources)
     last = max((w.last_listing for w in witnesses if w.last_listing is not None), default=state.first_seen_at)
@@ -188,10 +187,10 @@ def _also_seen(event: ScheduledEvent, witnesses: list[Witness], machine_ids: Seq
     names = [witness.name for witness in seen]
     return entry(
         EntryKind.EVENT_SIGHTED,
+        machine_actor(", ".join(names)),
         at=max((w.listing.first_at for w in seen if w.listing), default=now),
         event_id=event.pk,
         set_id=event.availability_set_id,
         machine_id=seen[0].machine_id if len(seen) == 1 else None,
-        actor=machine_actor(", ".join(names)),
         names=names,
     )

@@ -88,11 +88,11 @@ def _entry(report: HookReport, name: str, event: ScheduledEvent | None) -> Entry
             kind = EntryKind.HOOK_SUCCEEDED if data.outcome == "succeeded" else EntryKind.HOOK_FAILED
     return entry(
         kind,
+        machine_actor(name),
         at=report.at,
         event_id=event.pk if event else None,
         set_id=event.availability_set_id if event else None,
         machine_id=report.machine_id,
-        actor=machine_actor(name),
         **told(data.hook, data.outcome, data.exit_status, data.seconds, data.output),
         phase=data.phase[:20],
     )

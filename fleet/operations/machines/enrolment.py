@@ -9,6 +9,7 @@ from drydock_agent import wire
 
 from fleet.domain.actor import Actor
 from fleet.domain.actor import machine as machine_actor
+from fleet.domain.people import Right
 from fleet.domain.reason import Reason, as_json
 from fleet.domain.refused import Refused
 from fleet.domain.secrets import hash_of, new_secret
@@ -18,10 +19,10 @@ from fleet.models import JoinToken, Machine
 from fleet.operations import wake_up
 from fleet.operations.machines import join_tokens
 from fleet.operations.orders import sign
-from fleet.operations.people.rights import require_administer
+from fleet.operations.people.rights import require
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import bring_events
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import entry, tell, write
 
 MAX_ID = 200
 MOST_WARNINGS = 5
@@ -69,7 +70,7 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
     JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
     placed.link(machine.pk)
     kind = EntryKind.MACHINE_ENROLLED if is_new else EntryKind.MACHINE_ENROLLED_AGAIN
-    enrolled = entry(kind, at=now, machine_id=machine.pk, set_id=placed.home.pk, actor=machine_actor(name))
+    enrolled = entry(kind, machine_actor(name), at=now, machine_id=machine.pk, set_id=placed.home.pk)
     brought = bring_events(known, placed.home, now=now) if known is not None else []
     disputed = known.set_warnings if known is not None else []
     warned = placement.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
@@ -80,24 +81,20 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
 @transaction.atomic
 def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
     """End a machine's credential at once. Raises Refused `not-permitted` or `unknown-machine`."""
-    require_administer(actor)
+    require(actor, Right.ADMINISTER)
     machine = Machine.objects.filter(pk=machine_id).first()
     if machine is None:
         raise Refused("unknown-machine", Reason("machine-unknown"))
     if not Machine.objects.filter(pk=machine_id, revoked_at__isnull=True).update(revoked_at=now, credential_hash=""):
         return
-    write(
-        [
-            entry(
-                EntryKind.MACHINE_REVOKED,
-                at=now,
-                machine_id=machine.pk,
-                set_id=machine.availability_set_id,
-                actor=actor,
-                before={"credential": "valid"},
-                after={"credential": "revoked"},
-                name=machine.resource_name,
-            )
-        ]
+    tell(
+        EntryKind.MACHINE_REVOKED,
+        actor,
+        at=now,
+        machine_id=machine.pk,
+        set_id=machine.availability_set_id,
+        before={"credential": "valid"},
+        after={"credential": "revoked"},
+        name=machine.resource_name,
     )
     transaction.on_commit(lambda: wake_up.forget_credentials([machine_id]))

@@ -48,10 +48,10 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
         written.append(
             entry(
                 EntryKind.MACHINE_MOVED if moved else EntryKind.MACHINE_CHANGED,
+                machine_actor(machine.resource_name),
                 at=now,
                 machine_id=machine_id,
                 set_id=placed.home.pk,
-                actor=machine_actor(machine.resource_name),
                 name=name,
                 changes=changes,
             )
@@ -83,10 +83,10 @@ def place_again(machine_id: int, *, now: datetime) -> list[Entry]:
         written.append(
             entry(
                 EntryKind.MACHINE_MOVED,
+                DRYDOCK,
                 at=now,
                 machine_id=machine_id,
                 set_id=placed.home.pk,
-                actor=DRYDOCK,
                 name=machine.resource_name,
                 set=placed.home.name,
                 because="inventory",

@@ -11,12 +11,13 @@ from django.db.models.functions import Lower
 
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.machines.inventory import Inventory, InventoryItem
+from fleet.domain.people import Right
 from fleet.domain.timeline import EntryKind
 from fleet.models import InventoryMachine, Machine
 from fleet.operations.machines import instance
-from fleet.operations.people.rights import require_administer
+from fleet.operations.people.rights import require
 from fleet.operations.sets import placement
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import tell, write
 
 # Any number will do, as long as nothing else in this database uses it.
 IMPORT_LOCK = 7_001_170
@@ -46,7 +47,7 @@ def import_inventory(
     `complete` says that it lists every machine of the subscriptions and scale sets that occur in it: what it does not
     list is dropped. Raises Refused `not-permitted`.
     """
-    require_administer(actor)
+    require(actor, Right.ADMINISTER)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [IMPORT_LOCK])
     items = sorted(inventory.machines, key=lambda item: item.resource_id)
@@ -71,7 +72,7 @@ def import_inventory(
         dropped=len(dropped),
         scale_sets=len(inventory.upgrade_notices),
     )
-    write([entry(EntryKind.INVENTORY_IMPORTED, at=now, actor=actor, after=asdict(found), complete=complete)])
+    tell(EntryKind.INVENTORY_IMPORTED, actor, at=now, after=asdict(found), complete=complete)
     return found
 
 

@@ -6,14 +6,16 @@ from django.db import transaction
 from django.utils.crypto import constant_time_compare
 
 from fleet.domain.actor import COMMAND_LINE, Actor
+from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refused import Refused
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.sets import read_stated
 from fleet.domain.timeline import EntryKind
+from fleet.domain.times import iso
 from fleet.models import JoinToken
-from fleet.operations.people.rights import require_administer
-from fleet.operations.timeline.entries import entry, iso, write
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import tell
 
 MAX_TIME = timedelta(days=366)
 
@@ -32,7 +34,7 @@ def create_join_token(
     `set_name` is `[kind:]name` for machines that name no set themselves. Raises Refused `validation` or
     `not-permitted`.
     """
-    require_administer(actor)
+    require(actor, Right.ADMINISTER)
     if not timedelta(0) < expires_in <= MAX_TIME:
         raise Refused("validation", Reason("join-token-time", days=MAX_TIME.days))
     read_stated(set_name)
@@ -47,18 +49,8 @@ def create_join_token(
         expires_at=now + expires_in,
     )
     made = {"join_token": token.prefix, "set": token.set_name, "expires_at": iso(token.expires_at)}
-    write(
-        [
-            entry(
-                EntryKind.TOKEN_CREATED,
-                at=now,
-                actor=actor,
-                why=comment,
-                before={"join_token": None},
-                after=made,
-            )
-        ]
-    )
+    why = actor.because(comment or actor.why)
+    tell(EntryKind.TOKEN_CREATED, why, at=now, before={"join_token": None}, after=made)
     return token, plain
 
 

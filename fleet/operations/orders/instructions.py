@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 from drydock_agent import wire
 
+from fleet.domain.actor import machine as machine_actor
 from fleet.domain.reason import Reason
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Instruction, Rehearsal, ScheduledEvent
@@ -112,12 +113,11 @@ def answered(
     event = row.rehearsal.drill.event
     line = entry(
         EntryKind.DRILL_STEP,
+        machine_actor(row.machine.resource_name),
         at=now,
         event_id=event.pk,
         set_id=event.availability_set_id,
         machine_id=machine_id,
-        actor=row.machine.resource_name,
-        via="agent",
         machine=row.machine.resource_name,
         reason=why,
     )

@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 from drydock_agent import wire
 
+from fleet.domain.actor import machine as machine_actor
 from fleet.domain.reason import Reason
 from fleet.domain.states import OPEN_ORDERS, ApprovalState, OrderState, order_sources
 from fleet.domain.timeline import EntryKind
@@ -15,8 +16,8 @@ from fleet.models import Approval, Entry, Order
 from fleet.operations.events import compute
 from fleet.operations.intake.keep import AgentReport
 from fleet.operations.orders import instructions
-from fleet.operations.orders.relay import end_open_order, move
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.orders.states import end_open_order, move, tell_order
+from fleet.operations.timeline.entries import entry
 
 # The paths by which an order reaches its machine, as agents and the wire call them.
 PATHS = ("celery", "beat", "ticker", "look", "report")
@@ -62,24 +63,12 @@ def _delivered(order: Order, *, via: str, now: datetime) -> bool:
     if not moved:
         return False
     move(order.approval, ApprovalState.RELAYING)
-    write([_about(EntryKind.ORDER_DELIVERED, order, now, path=via)])
+    _tell(EntryKind.ORDER_DELIVERED, order, now, path=via)
     return True
 
 
-def _about(kind: EntryKind, order: Order, now: datetime, **data: Any) -> Entry:
-    return entry(
-        kind,
-        at=now,
-        event_id=order.approval.event_id,
-        set_id=order.approval.event.availability_set_id,
-        machine_id=order.machine_id,
-        approval_id=order.approval_id,
-        actor=order.machine.resource_name,
-        via="agent",
-        order=str(order.pk),
-        machine=order.machine.resource_name,
-        **data,
-    )
+def _tell(kind: EntryKind, order: Order, now: datetime, **data: Any) -> None:
+    tell_order(kind, machine_actor(order.machine.resource_name), order, now=now, **data)
 
 
 def take(receipts: Sequence[Receipt], *, now: datetime) -> list[Entry]:
@@ -104,12 +93,13 @@ def take(receipts: Sequence[Receipt], *, now: datetime) -> list[Entry]:
             if drilled:
                 continue
         if order is None:
+            # The machine's name is not looked up for what leads nowhere.
             strange.append(
                 entry(
                     EntryKind.LATE_RECEIPT,
+                    machine_actor(""),
                     at=now,
                     machine_id=receipt.machine_id,
-                    via="agent",
                     order=receipt.data.order_id,
                 )
             )
@@ -121,7 +111,7 @@ def take(receipts: Sequence[Receipt], *, now: datetime) -> list[Entry]:
 def _take_one(order: Order, data: wire.ReceiptData, now: datetime) -> None:
     was_open = order.state in [state.value for state in OPEN_ORDERS]
     if order.state == OrderState.OFFERED.value:
-        # The receipt was faster than the word that the order is there.
+        # The receipt was faster than the news that the order is there.
         _delivered(order, via=data.via if data.via in PATHS else "", now=now)
     answer = {
         "answered_at": now,
@@ -139,7 +129,7 @@ def _take_one(order: Order, data: wire.ReceiptData, now: datetime) -> None:
         Order.objects.filter(pk=order.pk, answered_at__isnull=True).update(**answer)
     kind = EntryKind.ORDER_ANSWERED if was_open else EntryKind.LATE_RECEIPT
     said = {name: answer[name] for name in ("azure_status", "outcome", "reason")}
-    write([_about(kind, order, now, **said)])
+    _tell(kind, order, now, **said)
     if data.outcome == wire.ANSWERED and data.azure_status == 200:
         _accepted(order, now)
 
@@ -151,11 +141,10 @@ def _accepted(order: Order, now: datetime) -> None:
         end_open_order(
             approval,
             OrderState.CANCELLED,
-            set_id=approval.event.availability_set_id,
             now=now,
             reason=Reason("azure-has-accepted", machine=order.machine.resource_name),
         )
-        write([_about(EntryKind.APPROVAL_ACCEPTED, order, now)])
+        _tell(EntryKind.APPROVAL_ACCEPTED, order, now)
     else:
         # It was concluded before that Azure had taken it; now there is proof of it.
         Approval.objects.filter(pk=approval.pk, state=ApprovalState.CONFIRMED.value, accepted_at__isnull=True).update(

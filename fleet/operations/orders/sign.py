@@ -29,7 +29,7 @@ from fleet.domain.refused import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import SigningKey
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import tell
 
 # Two processes may want the first key at once.
 FIRST_KEY_LOCK = 7_001_173
@@ -141,7 +141,7 @@ def _make(introducer: Signer | None, *, now: datetime, actor: Actor) -> SigningK
         introduction=introducer.sign(wire.key_text(word)) if introducer else "",
     )
     after = {"key": key_id}
-    write([entry(EntryKind.SIGNING_KEY_MADE, at=now, actor=actor, after=after, key=key_id, introduced_by=word.by)])
+    tell(EntryKind.SIGNING_KEY_MADE, actor, at=now, after=after, key=key_id, introduced_by=word.by)
     return row
 
 
@@ -169,18 +169,14 @@ def rotate(*, overlap: timedelta, now: datetime, actor: Actor = COMMAND_LINE) ->
         SigningKey.objects.filter(pk=row.pk).update(
             retires_at=ending, retired_by=successor.key_id, retirement=successor.sign(wire.key_text(word))
         )
-        write(
-            [
-                entry(
-                    EntryKind.SIGNING_KEY_RETIRED,
-                    at=now,
-                    actor=actor,
-                    before={"retires_at": None},
-                    after={"retires_at": iso(ending)},
-                    key=row.key_id,
-                    retires_at=ending,
-                )
-            ]
+        tell(
+            EntryKind.SIGNING_KEY_RETIRED,
+            actor,
+            at=now,
+            before={"retires_at": None},
+            after={"retires_at": iso(ending)},
+            key=row.key_id,
+            retires_at=ending,
         )
     return fresh
 

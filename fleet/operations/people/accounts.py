@@ -11,13 +11,13 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 
 from fleet.domain.actor import COMMAND_LINE, Actor
-from fleet.domain.people import ADMIN, GROUPS
+from fleet.domain.people import ADMIN, GROUPS, Right
 from fleet.domain.reason import Reason
 from fleet.domain.refused import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.models import Scope
-from fleet.operations.people.rights import require_administer
-from fleet.operations.timeline import entries
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import tell
 
 SCOPE_KINDS = ("name", "service", "resource_group")
 MAX_NAME = 150
@@ -56,7 +56,7 @@ def make_person(
 
     Raises Refused `not-permitted` or `validation`.
     """
-    require_administer(actor)
+    require(actor, Right.ADMINISTER)
     _lock()
     username = username.strip()
     try:
@@ -128,20 +128,15 @@ def reset_password(*, username: str, now: datetime, actor: Actor = COMMAND_LINE)
 
 
 def note_password(person: User, *, now: datetime, actor: Actor) -> None:
-    """Say that a password is another one now, inside the transaction that made it so."""
-    entries.write(
-        [
-            entries.entry(
-                EntryKind.PERSON_CHANGED,
-                at=now,
-                actor=actor,
-                # That it changed, and nothing of it.
-                before={"password": "old"},
-                after={"password": "new"},
-                person=person.get_username(),
-                did="password",
-            )
-        ]
+    """Say that a password is another one now, and nothing of it, inside the transaction that made it so."""
+    tell(
+        EntryKind.PERSON_CHANGED,
+        actor,
+        at=now,
+        before={"password": "old"},
+        after={"password": "new"},
+        person=person.get_username(),
+        did="password",
     )
 
 
@@ -176,7 +171,7 @@ def _lock() -> None:
 
 
 def _changeable(username: str, actor: Actor) -> User:
-    require_administer(actor)
+    require(actor, Right.ADMINISTER)
     _lock()
     person = User.objects.filter(username=username).first()
     if person is None:
@@ -235,16 +230,12 @@ def _write(did: str, person: User, *, before: dict[str, Any] | None, now: dateti
     # What goes away altogether has changed, too.
     names = [*after, *(name for name in before or {} if name not in after)]
     changed = {name: after.get(name) for name in names if before is None or before.get(name) != after.get(name)}
-    entries.write(
-        [
-            entries.entry(
-                EntryKind.PERSON_CHANGED,
-                at=now,
-                actor=actor,
-                before={name: before.get(name) for name in changed} if before is not None else {"person": None},
-                after=changed,
-                person=person.get_username(),
-                did=did,
-            )
-        ]
+    tell(
+        EntryKind.PERSON_CHANGED,
+        actor,
+        at=now,
+        before={name: before.get(name) for name in changed} if before is not None else {"person": None},
+        after=changed,
+        person=person.get_username(),
+        did=did,
     )

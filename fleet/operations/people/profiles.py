@@ -11,7 +11,7 @@ from fleet.domain.refused import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.models import Profile
 from fleet.operations.people.accounts import note_password
-from fleet.operations.timeline import entries
+from fleet.operations.timeline.entries import tell
 
 # Stands for the time zone of whichever browser the page is read in.
 BROWSER = "browser"
@@ -40,18 +40,14 @@ def choose(
     changed = [name for name in after if after[name] != before[name]]
     if changed:
         row.save(update_fields=changed)
-        entries.write(
-            [
-                entries.entry(
-                    EntryKind.PERSON_CHANGED,
-                    at=now,
-                    actor=actor,
-                    before={name: before[name] for name in changed},
-                    after={name: after[name] for name in changed},
-                    person=actor.name,
-                    did="settings",
-                )
-            ]
+        tell(
+            EntryKind.PERSON_CHANGED,
+            actor,
+            at=now,
+            before={name: before[name] for name in changed},
+            after={name: after[name] for name in changed},
+            person=actor.name,
+            did="settings",
         )
     return row
 

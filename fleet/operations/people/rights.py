@@ -6,18 +6,6 @@ from fleet.domain.refused import Refused
 from fleet.models.people import Person, rights_of
 
 
-def can_read(person: Person) -> bool:
-    return rights_of(person).may(Right.READ)
-
-
-def can_approve(person: Person) -> bool:
-    return rights_of(person).may(Right.APPROVE)
-
-
-def can_administer(person: Person) -> bool:
-    return rights_of(person).may(Right.ADMINISTER)
-
-
 def require(who: Actor | Person, right: Right, place: Place | None = None, *, doing: str = "this") -> None:
     """`doing` is a word of `wording.people.DOING`. Raises Refused `not-permitted`, naming what is missing.
 
@@ -28,18 +16,3 @@ def require(who: Actor | Person, right: Right, place: Place | None = None, *, do
     missing = rights_of(who.person if isinstance(who, Actor) else who).missing(right, place, doing=doing)
     if missing is not None:
         raise Refused("not-permitted", missing)
-
-
-def require_approve(who: Actor | Person, place: Place | None = None, *, verb: str = "approve") -> None:
-    """The right of an operator. Raises Refused `not-permitted`."""
-    require(who, Right.APPROVE, place, doing=verb)
-
-
-def require_override(who: Actor | Person, place: Place | None = None, *, verb: str = "this") -> None:
-    """The right of an approver. Raises Refused `not-permitted`."""
-    require(who, Right.OVERRIDE, place, doing=verb)
-
-
-def require_administer(who: Actor | Person) -> None:
-    """The right of an admin. Raises Refused `not-permitted`."""
-    require(who, Right.ADMINISTER)

@@ -16,8 +16,8 @@ from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken
 from fleet.models.people import rights_of
-from fleet.operations.people.rights import require, require_administer
-from fleet.operations.timeline import entries
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import tell
 
 # What a token may, and the right that its person needs for it.
 SCOPES = {"read": Right.READ, "approve": Right.APPROVE, "admin": Right.ADMINISTER}
@@ -52,22 +52,18 @@ def issue_token(
         created_at=now,
         expires_at=expires_at,
     )
-    entries.write(
-        [
-            entries.entry(
-                EntryKind.TOKEN_CREATED,
-                at=now,
-                actor=actor,
-                before={"token": None},
-                after={
-                    "token": token.prefix,
-                    "scopes": token.scopes,
-                    "expires_at": expires_at,
-                },
-                person=user.get_username(),
-                name=name,
-            )
-        ]
+    tell(
+        EntryKind.TOKEN_CREATED,
+        actor,
+        at=now,
+        before={"token": None},
+        after={
+            "token": token.prefix,
+            "scopes": token.scopes,
+            "expires_at": expires_at,
+        },
+        person=user.get_username(),
+        name=name,
     )
     return token, plain
 
@@ -130,21 +126,17 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> Api
     if token is None:
         raise Refused("validation", Reason("token-unknown"))
     if actor.person != token.user:
-        require_administer(actor)
+        require(actor, Right.ADMINISTER)
     if not ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(revoked_at=now):
         raise Refused("validation", Reason("token-ended"))
-    entries.write(
-        [
-            entries.entry(
-                EntryKind.TOKEN_ENDED,
-                at=now,
-                actor=actor,
-                before={"token": token.prefix},
-                after={"token": None},
-                person=token.user.get_username(),
-                name=token.name,
-            )
-        ]
+    tell(
+        EntryKind.TOKEN_ENDED,
+        actor,
+        at=now,
+        before={"token": token.prefix},
+        after={"token": None},
+        person=token.user.get_username(),
+        name=token.name,
     )
     return token
 

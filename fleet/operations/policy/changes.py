@@ -10,7 +10,7 @@ from fleet.domain.policy.values import plain
 from fleet.domain.reason import Reason
 from fleet.domain.timeline import EntryKind
 from fleet.models import NoApprovalWindow, Rule
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import tell
 
 
 def refuse_unknown(values: Mapping[str, Any], known: Iterable[str]) -> None:
@@ -36,18 +36,4 @@ def note(
 ) -> None:
     """Write the entry of a change."""
     what: dict[str, Any] = {"rule_id" if isinstance(row, Rule) else "window_id": row.pk}
-    write(
-        [
-            entry(
-                kind,
-                "",
-                at=now,
-                actor=actor,
-                before=before,
-                after=after,
-                name=row.name,
-                wording=wording,
-                **what,
-            )
-        ]
-    )
+    tell(kind, actor, at=now, before=before, after=after, name=row.name, wording=wording, **what)

@@ -36,10 +36,10 @@ def settle_sets(
         written += [
             entry(
                 EntryKind.FOREIGN_SIGHTING,
+                DRYDOCK,
                 at=now,
                 event_id=event.pk,
                 machine_id=machine.pk,
-                actor=DRYDOCK,
                 name=machine.resource_name,
             )
             for machine in Machine.objects.filter(pk__in=fresh.values("machine_id")).order_by("pk")
@@ -108,10 +108,10 @@ def join(
     welcome_sightings(target)
     return entry(
         EntryKind.SET_MERGED,
+        actor,
         at=now,
         set_id=target.pk,
         event_id=event_id,
-        actor=actor,
         before={"sets": [source.name, target.name]},
         after={"sets": [target.name]},
         source_set=source.pk,
@@ -145,11 +145,11 @@ def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> l
     return [
         entry(
             EntryKind.MACHINE_MOVED,
+            DRYDOCK,
             at=now,
             event_id=event.pk,
             set_id=home.pk,
             machine_id=machine.pk,
-            actor=DRYDOCK,
             name=machine.resource_name,
             set=home.name,
             because="event",

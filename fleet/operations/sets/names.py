@@ -6,6 +6,7 @@ from typing import Any
 from django.db import transaction
 
 from fleet.domain.actor import Actor
+from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refused import Refused
 from fleet.domain.sets import MAX_NAME, NAMED_KINDS, PROVISIONAL, SetKey
@@ -13,11 +14,11 @@ from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 from fleet.operations.events import compute
-from fleet.operations.orders import relay
-from fleet.operations.people.rights import require_administer
+from fleet.operations.orders import advance
+from fleet.operations.people.rights import require
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import join
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import tell, write
 
 
 def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
@@ -45,7 +46,7 @@ def name_set(
 
     Raises Refused: `not-permitted`, `not-found`, `validation`, `set-exists` (details `set`).
     """
-    require_administer(actor)
+    require(actor, Right.ADMINISTER)
     row = _locked(set_id).get(set_id)
     if row is None or row.merged_into_id is not None:
         raise Refused("not-found", Reason("set-unknown"))
@@ -61,19 +62,15 @@ def name_set(
     row.save(update_fields=["key", "kind", "name", "service", "second_person"])
     after = _shown(row)
     if name is not None or before != after:
-        write(
-            [
-                entry(
-                    EntryKind.SET_CHANGED if name is None else EntryKind.SET_NAMED,
-                    at=now,
-                    set_id=row.pk,
-                    actor=actor,
-                    before={field: value for field, value in before.items() if after[field] != value},
-                    after={field: value for field, value in after.items() if before[field] != value},
-                    was=before["name"],
-                    name=row.name,
-                )
-            ]
+        tell(
+            EntryKind.SET_CHANGED if name is None else EntryKind.SET_NAMED,
+            actor,
+            at=now,
+            set_id=row.pk,
+            before={field: value for field, value in before.items() if after[field] != value},
+            after={field: value for field, value in after.items() if before[field] != value},
+            was=before["name"],
+            name=row.name,
         )
     return row
 
@@ -102,7 +99,7 @@ def merge_sets(*, set_id: int, into: int, actor: Actor, now: datetime) -> Availa
 
     Returns the set that remains. Raises Refused: `not-permitted`, `not-found`, `validation`.
     """
-    require_administer(actor)
+    require(actor, Right.ADMINISTER)
     rows = _locked(set_id, into)
     if set_id == into:
         raise Refused("validation", Reason("merge-into-itself"))
@@ -127,5 +124,5 @@ def merge_sets(*, set_id: int, into: int, actor: Actor, now: datetime) -> Availa
     still_open = ScheduledEvent.objects.filter(availability_set=target).exclude(status=EventStatus.ENDED.value)
     events = compute.lock(still_open.values_list("pk", flat=True))
     compute.compute_state(events, now=now)
-    relay.advance_events(events, now=now, via=actor.via)
+    advance.advance_events(events, now=now, via=actor.via)
     return AvailabilitySet.objects.get(pk=target.pk)

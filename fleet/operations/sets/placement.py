@@ -205,7 +205,7 @@ def note_warnings(
     if before == after:
         return []
     kind = EntryKind.SET_DISPUTED if after else EntryKind.SET_AGREED
-    return [entry(kind, at=now, machine_id=machine_id, set_id=set_id, actor=DRYDOCK, name=name, warnings=after)]
+    return [entry(kind, DRYDOCK, at=now, machine_id=machine_id, set_id=set_id, name=name, warnings=after)]
 
 
 def judge_again(machines: Iterable[Machine], *, now: datetime) -> list[Entry]:

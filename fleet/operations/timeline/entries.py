@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -24,8 +24,6 @@ class Asked:
     address: str = ""
 
 
-# Who acts where a command does: whoever may run commands on the server.
-COMMAND_LINE = "the command line"
 NOBODY = Asked()
 _asked: ContextVar[Asked] = ContextVar("asked", default=NOBODY)
 
@@ -40,14 +38,9 @@ def asked_by(request_id: str, address: str) -> Iterator[None]:
         _asked.reset(token)
 
 
-def iso(at: datetime | None) -> str | None:
-    """A time as `before` and `after` carry it: RFC 3339 in UTC."""
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z") if at else None
-
-
 def entry(
     kind: EntryKind,
-    text: str = "",
+    actor: Actor,
     *,
     at: datetime,
     event_id: int | None = None,
@@ -56,10 +49,6 @@ def entry(
     approval_id: int | None = None,
     cache_id: int | None = None,
     maintenance_id: int | None = None,
-    actor: Actor | str = "",
-    via: str = "",
-    token_name: str = "",
-    why: str = "",
     before: dict[str, Any] | None = None,
     after: dict[str, Any] | None = None,
     **data: Any,
@@ -67,17 +56,11 @@ def entry(
     """An entry not yet written; the ids are row ids. `before` and `after` are what an act changed. They and
     `data` hold JSON values, times and reasons.
 
-    Out of the actor come the name, `via`, the token's name, `why` where nothing else is said, the request and its
-    address.
+    Out of the actor come the name, `via`, the token's name, why, the request and its address.
     """
-    asked = _asked.get()
-    if isinstance(actor, Actor):
-        via, token_name, why = actor.via, actor.token_name, why or actor.why
-        asked = Asked(actor.request_id, actor.address) if actor.request_id else asked
-        actor = actor.name
+    asked = Asked(actor.request_id, actor.address) if actor.request_id else _asked.get()
     return Entry(
         kind=kind.value,
-        text=text,
         at=at,
         event_id=event_id,
         availability_set_id=set_id,
@@ -85,10 +68,10 @@ def entry(
         approval_id=approval_id,
         cache_id=cache_id,
         maintenance_id=maintenance_id,
-        actor=actor,
-        via=via,
-        token_name=token_name,
-        why=why,
+        actor=actor.name,
+        via=actor.via,
+        token_name=actor.token_name,
+        why=actor.why,
         before=as_json(before),
         after=as_json(after),
         request_id=asked.request_id,
@@ -97,8 +80,13 @@ def entry(
     )
 
 
+def tell(kind: EntryKind, actor: Actor, *, at: datetime, **rest: Any) -> None:
+    """Write this one entry, as `entry` takes it."""
+    write([entry(kind, actor, at=at, **rest)])
+
+
 def write(entries: Iterable[Entry]) -> None:
-    """Write entries and ring for the streams once the transaction has committed.
+    """Write entries and wake the streams once the transaction has committed.
 
     Raises RuntimeError outside a transaction: an entry alone would be half of a change.
     """

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
-from fleet.domain import actor
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import EventFacts, Need, guards
+from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refused import Refused
 from fleet.domain.states import LIVE_APPROVALS, EventStatus
@@ -17,24 +16,21 @@ from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.operations.approvals import conditions
-from fleet.operations.approvals.approve import Plan, alone_with, cleaned, decide, judged, take_over
+from fleet.operations.approvals.approve import Plan, alone_with, cleaned, cleaned_reasons, decide, judged, take_over
 from fleet.operations.approvals.override import told
-from fleet.operations.people.rights import require_approve
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import tell
 
 MOST = 100
 
 
 def begin(
     *,
-    by: User,
-    via: str,
-    comment: str,
+    actor: Actor,
     now: datetime,
     events: Sequence[str] = (),
     service: str = "",
     overrides: Mapping[str, str] | None = None,
-    token_name: str = "",
 ) -> Wave:
     """Approve these events (EventIds, in this order), or all open undecided ones of a service (soonest first), in turn.
 
@@ -42,9 +38,9 @@ def begin(
     `not-permitted`, `validation`, `unknown-event`, `wave-running` (details `wave`), `guarded` and the other codes of
     `deciding.grant`, with details `events`: `event_id`, `code`, `sentence` of each one that stands in the way.
     """
-    require_approve(by, verb="Beginning a wave")
-    comment = cleaned(comment)
-    reasons = {code: cleaned(reason, what="reason") for code, reason in (overrides or {}).items()}
+    require(actor, Right.APPROVE, doing="begin-wave")
+    actor = actor.because(cleaned(actor.why))
+    reasons = cleaned_reasons(overrides or {})
     rows = _of_service(service, now) if service else _named(events)
     if len(rows) < 2:
         raise Refused("validation", Reason("wave-of-one"))
@@ -53,10 +49,9 @@ def begin(
     home = {row.availability_set.service or f"set {row.availability_set_id}" for row in rows}
     if len(home) > 1:
         raise Refused("validation", Reason("wave-of-services"))
-    acting = actor.person(by, via, token_name=token_name, why=comment)
     try:
         with alone_with(*[row.pk for row in rows]):
-            wave = _begun(rows, acting, reasons, now=now)
+            wave = _begun(rows, actor, reasons, now=now)
     except IntegrityError as error:
         if "one_live_approval_per_event" not in str(error):
             raise
@@ -93,7 +88,7 @@ def _of_service(service: str, now: datetime) -> list[ScheduledEvent]:
     return sorted(in_time, key=lambda row: (row.not_before is None, row.not_before or now, row.pk))
 
 
-def _begun(rows: Sequence[ScheduledEvent], acting: Actor, reasons: Mapping[str, str], *, now: datetime) -> Wave:
+def _begun(rows: Sequence[ScheduledEvent], actor: Actor, reasons: Mapping[str, str], *, now: datetime) -> Wave:
     home = rows[0].availability_set
     near = Wave.objects.filter(state=WaveState.RUNNING.value)
     near = near.filter(service=home.service) if home.service else near.filter(approvals__event__availability_set=home)
@@ -103,24 +98,24 @@ def _begun(rows: Sequence[ScheduledEvent], acting: Actor, reasons: Mapping[str, 
     wave = Wave.objects.create(
         service=home.service,
         state=WaveState.RUNNING.value,
-        created_by=acting.person,
-        via=acting.via,
-        token_name=acting.token_name,
-        comment=acting.why,
+        created_by=actor.person,
+        via=actor.via,
+        token_name=actor.token_name,
+        comment=actor.why,
         created_at=now,
     )
     against: list[dict[str, object]] = []
     # Locked in the order of their row ids, then decided in turn.
     facts = {pk: judged(pk, now=now) for pk in sorted(row.pk for row in rows)}
     for turn, row in enumerate(rows, 1):
-        require_approve(acting, facts[row.pk].place)
+        require(actor, Right.APPROVE, facts[row.pk].place, doing="approve")
         try:
             # A savepoint: a refusal leaves nothing of this event, and the next one is still judged.
             with transaction.atomic():
-                current = take_over(row.pk, facts[row.pk], acting, now=now)
+                current = take_over(row.pk, facts[row.pk], actor, now=now)
                 _needs_no_second_person(current, now)
                 plan = Plan(when=When.TURN, overrides=reasons, wave=wave, turn=turn)
-                decide(row.pk, acting, plan, now=now)
+                decide(row.pk, actor, plan, now=now)
         except Refused as refusal:
             if refusal.code == "not-permitted":
                 raise
@@ -134,26 +129,22 @@ def _begun(rows: Sequence[ScheduledEvent], acting: Actor, reasons: Mapping[str, 
             "wave-stands-in-the-way", event_id=first["event_id"], reason=first["sentence"], count=len(against)
         )
         raise Refused(code, reason, events=against)
-    _tell(wave, rows, acting, now=now)
+    _tell(wave, rows, actor, now=now)
     return wave
 
 
-def _tell(wave: Wave, rows: Sequence[ScheduledEvent], acting: Actor, *, now: datetime) -> None:
+def _tell(wave: Wave, rows: Sequence[ScheduledEvent], actor: Actor, *, now: datetime) -> None:
     sets = {row.availability_set_id for row in rows}
-    write(
-        [
-            entry(
-                EntryKind.WAVE_BEGAN,
-                at=now,
-                set_id=min(sets) if len(sets) == 1 else None,
-                actor=acting,
-                before={"wave": None},
-                after={"wave": WaveState.RUNNING.value},
-                wave=wave.pk,
-                events=[row.event_id for row in rows],
-                named=[{"type": row.event_type, "resources": row.resources} for row in rows],
-            )
-        ]
+    tell(
+        EntryKind.WAVE_BEGAN,
+        actor,
+        at=now,
+        set_id=min(sets) if len(sets) == 1 else None,
+        before={"wave": None},
+        after={"wave": WaveState.RUNNING.value},
+        wave=wave.pk,
+        events=[row.event_id for row in rows],
+        named=[{"type": row.event_type, "resources": row.resources} for row in rows],
     )
 
 

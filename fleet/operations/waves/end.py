@@ -3,9 +3,10 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from django.contrib.auth.models import User
 from django.db import transaction
 
+from fleet.domain.actor import DRYDOCK, Actor
+from fleet.domain.people import Right
 from fleet.domain.reason import Reason, read_reason
 from fleet.domain.refused import Refused
 from fleet.domain.states import ApprovalState
@@ -16,9 +17,9 @@ from fleet.models.facts.events import load_facts, place_of
 from fleet.models.facts.waves import load_members, return_timeout
 from fleet.operations.approvals.approve import cleaned
 from fleet.operations.events import compute
-from fleet.operations.orders import relay
-from fleet.operations.people.rights import require_approve
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.orders.states import close
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import tell
 
 WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
 
@@ -45,26 +46,26 @@ def _settle(wave_id: int, *, now: datetime) -> bool:
         return False
     found = judge(members, now=now, return_timeout=return_timeout())
     if found.do is Signal.STOP:
-        return _stop(wave, members, found.reason, now=now)
-    return found.do is Signal.FINISH and _close(wave, WaveState.DONE, members, found.reason, now=now)
+        return _stop(wave, members, DRYDOCK, found.reason, now=now)
+    return found.do is Signal.FINISH and _close(wave, WaveState.DONE, members, DRYDOCK, found.reason, now=now)
 
 
-def stop(*, wave_id: int, by: User, via: str, now: datetime, reason: str = "", token_name: str = "") -> Wave:
-    """A person stops a wave: what waits is withdrawn, what is on its way goes on.
+def stop(*, wave_id: int, actor: Actor, now: datetime) -> Wave:
+    """A person stops a wave and says why: what waits is withdrawn, what is on its way goes on.
 
     Raises Refused: `not-permitted`, `validation`, `unknown-wave`, `too-late`.
     """
-    require_approve(by, verb="Stopping a wave")
-    reason = cleaned(reason)
+    require(actor, Right.APPROVE, doing="stop-wave")
+    actor = actor.because(cleaned(actor.why))
     with transaction.atomic():
         wave, members = _locked(wave_id, now=now)
         events = Approval.objects.filter(wave=wave).select_related("event__availability_set")
         for place in {place_of(approval.event.availability_set) for approval in events}:
-            require_approve(by, place, verb="Stopping a wave")
+            require(actor, Right.APPROVE, place, doing="stop-wave")
         if wave.state != WaveState.RUNNING.value:
             raise Refused("too-late", Reason("wave-over", state=wave.state, why=read_reason(wave.reason)))
-        why = Reason("wave-stopped-by", by=by.get_username(), comment=reason)
-        _stop(wave, members, why, now=now, actor=by.get_username(), via=via, token_name=token_name, why=reason)
+        reason = Reason("wave-stopped-by", by=actor.name, comment=actor.why)
+        _stop(wave, members, actor, reason, now=now)
     wave.refresh_from_db()
     return wave
 
@@ -79,47 +80,23 @@ def _locked(wave_id: int, *, now: datetime) -> tuple[Wave, list[Member]]:
     return wave, load_members([wave_id], now=now)[wave_id]
 
 
-def _stop(
-    wave: Wave,
-    members: Collection[Member],
-    reason: Reason,
-    *,
-    now: datetime,
-    actor: str = "Drydock",
-    via: str = "relay",
-    token_name: str = "",
-    why: str = "",
-) -> bool:
+def _stop(wave: Wave, members: Collection[Member], actor: Actor, reason: Reason, *, now: datetime) -> bool:
     waiting = list(Approval.objects.filter(wave=wave, state__in=WAITING).order_by("event_id"))
     facts = load_facts([approval.event_id for approval in waiting], now=now)
     for approval in waiting:
-        relay.close(
-            approval,
-            ApprovalState.WITHDRAWN,
-            facts=facts[approval.event_id],
-            now=now,
-            reason=Reason("wave-stopped", wave=wave.pk, reason=reason),
-            actor=actor,
-            via=via,
-            token_name=token_name,
-            why=why,
-        )
-    return _close(
-        wave, WaveState.STOPPED, members, reason, now=now, actor=actor, via=via, token_name=token_name, why=why
-    )
+        why = Reason("wave-stopped", wave=wave.pk, reason=reason)
+        close(approval, ApprovalState.WITHDRAWN, actor, facts=facts[approval.event_id], now=now, reason=why)
+    return _close(wave, WaveState.STOPPED, members, actor, reason, now=now)
 
 
 def _close(
     wave: Wave,
     state: WaveState,
     members: Collection[Member],
+    actor: Actor,
     reason: Reason,
     *,
     now: datetime,
-    actor: str = "Drydock",
-    via: str = "relay",
-    token_name: str = "",
-    why: str = "",
 ) -> bool:
     moved = Wave.objects.filter(pk=wave.pk, state=WaveState.RUNNING.value).update(
         state=state.value, closed_at=now, reason=reason.stored
@@ -128,21 +105,14 @@ def _close(
         return False
     stopped = state is WaveState.STOPPED
     sets = {member.set_id for member in members}
-    write(
-        [
-            entry(
-                EntryKind.WAVE_STOPPED if stopped else EntryKind.WAVE_ENDED,
-                at=now,
-                set_id=min(sets) if len(sets) == 1 else None,
-                actor=actor,
-                via=via,
-                token_name=token_name,
-                why=why,
-                before={"wave": WaveState.RUNNING.value},
-                after={"wave": state.value},
-                wave=wave.pk,
-                reason=reason,
-            )
-        ]
+    tell(
+        EntryKind.WAVE_STOPPED if stopped else EntryKind.WAVE_ENDED,
+        actor,
+        at=now,
+        set_id=min(sets) if len(sets) == 1 else None,
+        before={"wave": WaveState.RUNNING.value},
+        after={"wave": state.value},
+        wave=wave.pk,
+        reason=reason,
     )
     return True

@@ -1,0 +1,141 @@
+"""An approval's way to Azure, one step at a time. The rows are the queue; tasks and wake-ups only make it fast.
+
+Locks are taken in one order: events, then approvals, then orders.
+"""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from django.db import transaction
+
+from fleet.domain.actor import DRYDOCK
+from fleet.domain.approvals.guards import EventFacts, MachineFacts
+from fleet.domain.orders.next_step import Do, NextStep, OrderFacts, next_step
+from fleet.domain.reason import Reason
+from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, OrderState
+from fleet.domain.timeline import EntryKind
+from fleet.models import Approval, Order, ScheduledEvent
+from fleet.models.facts.events import load_facts, order_timeouts
+from fleet.operations import wake_up
+from fleet.operations.events import compute
+from fleet.operations.orders.states import close, end_open_order, move
+from fleet.operations.timeline.entries import tell
+
+CLOSING = {
+    Do.CONFIRM: ApprovalState.CONFIRMED,
+    Do.VOID: ApprovalState.VOID,
+    Do.LAPSE: ApprovalState.LAPSED,
+    Do.REFUSE: ApprovalState.REFUSED,
+}
+
+
+def _relayed(events: Collection[int]) -> dict[int, Approval]:
+    states = [state.value for state in RELAYED_APPROVALS]
+    return {
+        approval.event_id: approval
+        for approval in Approval.objects.filter(event_id__in=events, state__in=states).order_by("pk")
+    }
+
+
+def _orders_of(approvals: Collection[int]) -> dict[int, list[OrderFacts]]:
+    found: dict[int, list[OrderFacts]] = defaultdict(list)
+    for order in Order.objects.filter(approval_id__in=approvals).order_by("offered_at", "id"):
+        found[order.approval_id].append(
+            OrderFacts(
+                order_id=order.pk,
+                machine_id=order.machine_id,
+                state=OrderState(order.state),
+                offered_at=order.offered_at,
+                delivered_at=order.delivered_at,
+                outcome=order.outcome,
+                azure_status=order.azure_status,
+                reason=order.reason,
+            )
+        )
+    return found
+
+
+def steps(event_pks: Collection[int], now: datetime) -> dict[int, tuple[Approval, EventFacts, NextStep]]:
+    """The next step of the relayed approval of each of these events (row ids) that has one. Up to seven queries."""
+    approvals = _relayed(event_pks)
+    if not approvals:
+        return {}
+    facts = load_facts(list(approvals), now=now)
+    orders = _orders_of([approval.pk for approval in approvals.values()])
+    return {
+        event_pk: (
+            approval,
+            facts[event_pk],
+            next_step(
+                state=ApprovalState(approval.state),
+                facts=facts[event_pk],
+                orders=orders[approval.pk],
+                now=now,
+                timeouts=order_timeouts(),
+            ),
+        )
+        for event_pk, approval in approvals.items()
+    }
+
+
+def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str) -> set[int]:
+    """Carry out the next step of each approval of these locked events; the machines (row ids) to wake after
+    the commit.
+    """
+    woken: set[int] = set()
+    void: set[int] = set()
+    for approval, facts, step in steps([event.pk for event in events], now).values():
+        if approval.state == ApprovalState.GRANTED.value and step.do in (Do.OFFER, Do.WAKE, Do.NOTHING):
+            move(approval, ApprovalState.RELAYING)
+        if step.machine is not None:
+            woken.add(step.machine.machine_id)
+        if step.do is Do.OFFER and step.machine is not None:
+            offer(approval, facts, step.machine, now=now, reason=step.reason)
+        elif step.do in CLOSING:
+            close(approval, CLOSING[step.do], DRYDOCK, facts=facts, now=now, reason=step.reason, inferred=step.inferred)
+            if step.do is Do.VOID:
+                void.add(approval.event_id)
+    # Only now is it sure that an event which has started was approved elsewhere.
+    compute.compute_state([event for event in events if event.pk in void], now=now)
+    if woken:
+        transaction.on_commit(lambda: wake_up.wake_machines(woken, via=via))
+    return woken
+
+
+def offer(
+    approval: Approval, facts: EventFacts, machine: MachineFacts, *, now: datetime, reason: Reason | str = ""
+) -> Order:
+    """Write an order for this machine; an order still open is superseded in the same transaction."""
+    end_open_order(approval, OrderState.SUPERSEDED, now=now, reason=reason)
+    order = Order.objects.create(
+        id=uuid.uuid4(),
+        approval=approval,
+        machine_id=machine.machine_id,
+        state=OrderState.OFFERED.value,
+        spelled=machine.spelled or facts.event_id,
+        offered_at=now,
+        expires_at=facts.not_before,
+    )
+    tell(
+        EntryKind.ORDER_OFFERED,
+        DRYDOCK,
+        at=now,
+        event_id=approval.event_id,
+        set_id=facts.set_id,
+        machine_id=machine.machine_id,
+        approval_id=approval.pk,
+        order=str(order.pk),
+        machine=machine.name,
+    )
+    return order
+
+
+@transaction.atomic
+def advance_approval(*, approval_id: int, now: datetime, via: str) -> set[int]:
+    """Advance one approval now; the machines (row ids) that are woken."""
+    event_pk = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
+    if event_pk is None:
+        return set()
+    return advance_events(compute.lock([event_pk]), now=now, via=via)

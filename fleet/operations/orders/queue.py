@@ -1,0 +1,41 @@
+"""What waits for machines: their open orders, and what drills ask of them. The rows are the queue."""
+
+from collections import defaultdict
+from collections.abc import Collection
+
+from django.utils import timezone
+from drydock_agent import wire
+
+from fleet.domain.states import OPEN_ORDERS
+from fleet.models import Order
+from fleet.operations.orders import instructions, sign
+
+
+def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, list[wire.Order]]:
+    """Open orders by machine (row ids), signed, for these machines or for all, and what drills ask of them.
+
+    `via` is left to who delivers.
+    """
+    rows = Order.objects.filter(state__in=[state.value for state in OPEN_ORDERS])
+    rows = rows.select_related("machine", "approval__event")
+    if machine_ids is not None:
+        rows = rows.filter(machine_id__any=machine_ids)
+    waiting = list(rows.defer("machine__compute").order_by("offered_at", "id"))
+    orders = [
+        wire.Order(
+            id=str(order.pk),
+            machine_id=order.machine.vm_id,
+            event_id=order.spelled,
+            issued_at=order.offered_at,
+            expires_at=order.expires_at,
+            drill={"step": instructions.APPROVE} if order.approval.event.drill else None,
+        )
+        for order in waiting
+    ]
+    drilled = instructions.waiting(machine_ids=machine_ids)
+    whose = [order.machine_id for order in waiting] + [machine_id for machine_id, _ in drilled]
+    orders += [order for _, order in drilled]
+    found: dict[int, list[wire.Order]] = defaultdict(list)
+    for machine_id, signed in zip(whose, sign.signed(orders, now=timezone.now()), strict=True):
+        found[machine_id].append(signed)
+    return found

@@ -1,0 +1,94 @@
+"""The moves of approvals and orders on their way: each a conditional UPDATE with its entry, so that one comes first."""
+
+from datetime import datetime
+from typing import Any
+
+from fleet.domain.actor import DRYDOCK, Actor
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.reason import Reason, stored
+from fleet.domain.states import ApprovalState, OrderState, approval_sources, order_sources
+from fleet.domain.timeline import EntryKind
+from fleet.models import Approval, Order
+from fleet.operations.timeline.entries import tell
+
+CLOSED_KINDS = {
+    ApprovalState.CONFIRMED: EntryKind.APPROVAL_CONFIRMED,
+    ApprovalState.VOID: EntryKind.APPROVAL_VOID,
+    ApprovalState.LAPSED: EntryKind.APPROVAL_LAPSED,
+    ApprovalState.REFUSED: EntryKind.APPROVAL_REFUSED,
+    ApprovalState.WITHDRAWN: EntryKind.APPROVAL_WITHDRAWN,
+}
+
+
+def move(approval: Approval, target: ApprovalState, **columns: object) -> bool:
+    """Enter a state by one conditional UPDATE; False when somebody was first."""
+    sources = approval_sources(target)
+    moved = Approval.objects.filter(pk=approval.pk, state__in=sources).update(state=target.value, **columns)
+    if moved:
+        approval.state = target.value
+    return bool(moved)
+
+
+def close(
+    approval: Approval,
+    target: ApprovalState,
+    actor: Actor,
+    *,
+    facts: EventFacts,
+    now: datetime,
+    reason: Reason | str,
+    inferred: bool = False,
+) -> bool:
+    """End an approval, its open order with it, and say so on the timeline; False when it had ended already."""
+    was = approval.state
+    if not move(approval, target, closed_at=now, reason=stored(reason), inferred=inferred):
+        return False
+    ending = OrderState.EXPIRED if target is ApprovalState.LAPSED else OrderState.CANCELLED
+    end_open_order(approval, ending, now=now, reason=reason)
+    tell(
+        CLOSED_KINDS[target],
+        actor,
+        at=now,
+        event_id=approval.event_id,
+        set_id=facts.set_id,
+        approval_id=approval.pk,
+        before={"approval": was},
+        after={"approval": target.value},
+        inferred=inferred,
+        reason=reason,
+    )
+    return True
+
+
+ENDED_ORDERS = {
+    OrderState.SUPERSEDED: EntryKind.ORDER_SUPERSEDED,
+    OrderState.EXPIRED: EntryKind.ORDER_EXPIRED,
+    OrderState.CANCELLED: EntryKind.ORDER_CANCELLED,
+}
+
+
+def end_open_order(approval: Approval, ending: OrderState, *, now: datetime, reason: Reason | str) -> None:
+    """Move the open order of an approval, if there is one, to SUPERSEDED, EXPIRED or CANCELLED."""
+    rows = Order.objects.filter(approval=approval, state__in=order_sources(ending))
+    for order in rows.select_related("approval__event", "machine").defer("machine__compute"):
+        moved = Order.objects.filter(pk=order.pk, state__in=order_sources(ending)).update(
+            state=ending.value, closed_at=now, reason=stored(reason)
+        )
+        if moved:
+            tell_order(ENDED_ORDERS[ending], DRYDOCK, order, now=now, reason=reason)
+
+
+def tell_order(kind: EntryKind, actor: Actor, order: Order, *, now: datetime, **data: Any) -> None:
+    """Say this of an order, which is loaded with its approval's event and its machine."""
+    tell(
+        kind,
+        actor,
+        at=now,
+        event_id=order.approval.event_id,
+        set_id=order.approval.event.availability_set_id,
+        machine_id=order.machine_id,
+        approval_id=order.approval_id,
+        order=str(order.pk),
+        machine=order.machine.resource_name,
+        **data,
+    )
