@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleet.domain.reason import Reason, from_json, read_reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.models import Entry
 from fleet.projections.timeline.entries import rows_of
 from fleet.wording.reader import API

@@ -17,7 +17,7 @@ from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
 
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.times import plain
 from fleet.operations.people.idempotency import KeyReused
 from fleet.wording import say as wording

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from fleet.api.authentication import person_of
 from fleet.api.problems import CONTENT_TYPE, refusal, wrong
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.operations.people.idempotency import Answer, answer_once, fingerprint
 
 IDEMPOTENCY_KEY = OpenApiParameter(

@@ -4,7 +4,7 @@ from typing import Any
 
 from django import forms
 
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 
 
 def line(most: int = 2000, *, required: bool = False) -> forms.CharField:

@@ -23,7 +23,7 @@ from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
 from fleet.domain.people import Right, Rights
 from fleet.domain.policy import hours
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.operations.people.profiles import BROWSER
 from fleet.projections.desk import queue
 from fleet.projections.pages import BadCursorError, Page

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard.forms import CommentForm, line
 from fleet.dashboard.pages import Asked, acts, known, listed, page, reader, refused, shown
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.operations.waves import begin, end
 from fleet.projections import waves
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from drydock_agent import wire
 
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.gateway import metrics
 from fleet.gateway.clean import clean
 from fleet.gateway.clocks import Clock

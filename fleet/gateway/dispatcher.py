@@ -1,7 +1,7 @@
 """How waiting orders find the calls that are held for them.
 
 One thread asks Postgres: at once for machines that just called or that were woken, and once a second for all machines
-held here, in one query. So a wake-up makes it fast and the question makes it true.
+held here, in one query. So a wake-up (`wake_machines`) makes it fast and the question makes it true.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class Ticker:
 
     def tick(self) -> None:
         advanced = reconcile.advance_if_quiet(now=datetime.now(UTC), quiet_seconds=self.seconds, via="ticker")
-        if advanced.rung:
-            self.dispatcher.wake(advanced.rung, "ticker")
+        if advanced.woken:
+            self.dispatcher.wake(advanced.woken, "ticker")
 
 
 class Sealer:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 
 from fleet.domain.events.sightings import compute_state
@@ -17,53 +17,50 @@ from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, LastRun, ScheduledEvent, Sighting
 from fleet.models.facts.events import load_witnesses
 from fleet.operations.approvals import conditions
-from fleet.operations.caches import notifications
+from fleet.operations.caches import coverage, maintenances
 from fleet.operations.drills import advance as drills
 from fleet.operations.events import compute
+from fleet.operations.locks import Lock, take_if_free
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
 from fleet.operations.waves import end as waves
 
-# Any number will do, as long as nothing else in this database uses it.
-RECONCILE_LOCK = 7_001_169
 RUN = "relay"
 
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What one run did: whether it ran at all, events computed again, steps carried out, machines rung (row ids)."""
+    """What one run did: whether it ran at all, events computed again, steps carried out, machines woken (row ids)."""
 
     ran: bool
     computed: int = 0
     steps: int = 0
-    rung: tuple[int, ...] = ()
+    woken: tuple[int, ...] = ()
 
 
 def advance(*, now: datetime, via: str) -> Advanced:
-    """Advance whatever is due: compute again what time has changed, ring, time out, ask the next machine, lapse.
+    """Advance whatever is due: compute again what time has changed, wake, time out, ask the next machine, lapse.
 
     Looks without locks first and locks only what has a step to take. An advisory lock keeps two runs apart; the
     one that does not get it returns at once.
     """
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [RECONCILE_LOCK])
-            row = cursor.fetchone()
-        if not row or not row[0]:
+        if not take_if_free(Lock.RECONCILE):
             return Advanced(ran=False)
         due = _due(now)
-        rung: set[int] = set()
+        woken: set[int] = set()
         computed = 0
         if due:
             events = compute.lock(due)
             computed = len(compute.compute_state(events, now=now))
-            rung = orders.advance_events(events, now=now, via=via)
+            woken = orders.advance_events(events, now=now, via=via)
         LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
     # In a transaction of its own: approvals do not wait for it.
     with transaction.atomic():
-        notifications.sweep(now=now)
+        coverage.vouch()
+        maintenances.advance(now=now)
     follow(now=now)
-    return Advanced(ran=True, computed=computed, steps=len(due), rung=tuple(sorted(rung)))
+    return Advanced(ran=True, computed=computed, steps=len(due), woken=tuple(sorted(woken)))
 
 
 def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanced:
@@ -103,7 +100,7 @@ def follow(event_pks: Collection[int] | None = None, *, now: datetime) -> None:
 
 
 def take_on(*, approval_id: int, now: datetime, via: str) -> None:
-    """What follows at once from a decision: its condition may be met already, and then its order is rung."""
+    """What follows at once from a decision: its condition may be met already, and then its machine is woken."""
     row = Approval.objects.filter(pk=approval_id).values_list("event_id", "state").first()
     if row is not None and row[1] == ApprovalState.WAITING.value:
         conditions.advance(now=now, event_pks=[row[0]])

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from fleet.domain.reason import Reason, from_json
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import (

@@ -8,7 +8,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.models import Approval, Entry, Order
 from fleet.operations.approvals import withdraw
 from fleet.operations.orders import advance

@@ -8,7 +8,7 @@ from django.test import Client
 
 from fleet.domain import actor
 from fleet.domain.approvals.conditions import When
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.models import Approval, AvailabilitySet, Claim, Hold, Order, ScheduledEvent
 from fleet.operations import reconcile
 from fleet.operations.approvals import approve, claims, consent, withdraw

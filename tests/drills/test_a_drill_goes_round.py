@@ -8,7 +8,7 @@ from drydock_agent import wire
 
 from fleet.domain import drills
 from fleet.domain.intake.documents import EVENT_ID
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.models import Entry, LatestDocument, Rehearsal, ScheduledEvent, Sighting
 from fleet.operations.approvals import consent
 from fleet.operations.drills import begin as drilling

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.models import Entry, NoApprovalWindow, Rule
 from fleet.operations.policy import rules, windows
 from tests.factories import NOW, acting, admin, operator, seconds

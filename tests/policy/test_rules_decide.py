@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from fleet.domain.reason import from_json, read_reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.models import Approval, AvailabilitySet, Entry, Hold, Order, Rule, ScheduledEvent
 from fleet.operations.approvals import claims, withdraw
 from fleet.operations.policy import apply, rules, windows

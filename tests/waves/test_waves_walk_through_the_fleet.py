@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleet.domain.actor import DRYDOCK
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.states import ApprovalState
 from fleet.models import Approval, AvailabilitySet, Entry, Wave
 from fleet.models.facts.waves import whose_turn

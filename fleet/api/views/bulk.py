@@ -15,7 +15,7 @@ from fleet.api.shapes.decisions import MAX_ITEMS, BulkApproveSerializer, BulkCla
 from fleet.api.shapes.derive import Shape
 from fleet.api.views.approvals import granted
 from fleet.api.views.claims import claimed
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.projections.events import rows as event_rows
 from fleet.projections.filters import EventFilter
 

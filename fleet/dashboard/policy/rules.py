@@ -13,7 +13,7 @@ from fleet.dashboard.policy.forms import RuleForm, WindowForm
 from fleet.domain.people import Right
 from fleet.domain.policy.faults import refuse, trying_faults
 from fleet.domain.policy.rules import StandingRule, changed
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.operations.policy import rules as operations
 from fleet.projections.policy import dry_run, rules
 from fleet.projections.policy.rules import RuleRow

@@ -10,7 +10,7 @@ from django.urls import reverse
 from fleet.dashboard.pages import Asked, acts
 from fleet.dashboard.policy.forms import WindowForm
 from fleet.dashboard.policy.rules import list_answer
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.operations.policy import windows
 
 

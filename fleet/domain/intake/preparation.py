@@ -20,7 +20,7 @@ BAD_OUTCOMES = ("failed", "timed-out")
 
 
 def prepared_of(*, prepare_outcome: str, recover_outcome: str) -> Prepared:
-    """The one word for a machine and an event: the recover phase speaks once it has begun."""
+    """The one value for a machine and an event: the recover phase speaks once it has begun."""
     if recover_outcome == "running":
         return Prepared.RECOVERING
     if recover_outcome in BAD_OUTCOMES:

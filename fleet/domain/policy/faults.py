@@ -8,7 +8,7 @@ from fleet.domain.events.types import TYPES
 from fleet.domain.policy.hours import zone_of
 from fleet.domain.policy.rules import APPROVES, Action, StandingRule
 from fleet.domain.reason import Reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 
 SOURCES = ("Platform", "User")
 MAX_NAME, MAX_REASON, MAX_PATTERN, MAX_NUMBER = 200, 2000, 200, 2**31 - 1

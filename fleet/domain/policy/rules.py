@@ -97,8 +97,8 @@ def first_match(rules: Iterable[StandingRule], facts: EventFacts, *, now: dateti
     return next((rule for rule in rules if matching(rule, facts, now=now)), None)
 
 
-def _among(word: str, words: Sequence[str]) -> bool:
-    return not words or word.casefold() in {one.casefold() for one in words}
+def _among(value: str, named: Sequence[str]) -> bool:
+    return not named or value.casefold() in {one.casefold() for one in named}
 
 
 def _takes(rule: StandingRule, seconds: int | None) -> bool:
@@ -117,7 +117,7 @@ def _between(value: float, least: int | None, most: int | None) -> bool:
 def _lies_there(rule: StandingRule, facts: EventFacts) -> bool:
     if not (rule.set_pattern or rule.service or rule.resource_group):
         return True
-    # Where nobody has said yet what a machine belongs to, a rule for certain places has no word.
+    # Where nobody has said yet what a machine belongs to, a rule for certain places says nothing.
     return facts.set_kind != PROVISIONAL and lies_in(
         facts.place, set_pattern=rule.set_pattern, service=rule.service, resource_group=rule.resource_group
     )

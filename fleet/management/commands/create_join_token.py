@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.management.durations import duration
 from fleet.operations.machines import join_tokens
 from fleet.wording.reader import API

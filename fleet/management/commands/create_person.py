@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from fleet.domain.people import GROUPS
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.operations.people.accounts import make_person
 from fleet.wording.reader import API
 from fleet.wording.say import say

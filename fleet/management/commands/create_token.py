@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.management.durations import duration
 from fleet.operations.people import tokens
 from fleet.wording.reader import API

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.operations.people import tokens
 from fleet.wording.reader import API
 from fleet.wording.say import say

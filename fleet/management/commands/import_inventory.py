@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from fleet.domain.machines.inventory import read_inventory, read_json
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.operations.machines.inventory import import_inventory
 from fleet.wording.reader import API
 from fleet.wording.say import say

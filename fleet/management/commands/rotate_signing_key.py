@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from fleet.domain.actor import COMMAND_LINE
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.management.durations import duration
 from fleet.operations.orders import sign
 from fleet.wording.reader import API

@@ -9,7 +9,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from fleet.domain.approvals.guards import DecisionFacts, EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts
 from fleet.domain.events.sightings import MergedListing, Witness
-from fleet.domain.events.stated import NOT_STATED
+from fleet.domain.events.statement import NOT_STATED
 from fleet.domain.intake.preparation import Prepared, prepared_of
 from fleet.domain.intake.presence import Limits, presence_of
 from fleet.domain.orders.timeouts import Timeouts

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import LATER, When
 from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, who_is_asked
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, stored
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.states import ApprovalState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent, Wave
@@ -20,14 +20,13 @@ from fleet.models.facts.events import load_facts
 from fleet.operations import wake_up
 from fleet.operations.approvals.override import override, told
 from fleet.operations.events import compute
+from fleet.operations.locks import Lock, take
 from fleet.operations.orders.advance import offer
 from fleet.operations.orders.states import close
 from fleet.operations.people.rights import require
 from fleet.operations.timeline.entries import tell
 
 MAX_TEXT = 2000
-# The first key of the advisory locks that keep decisions about one service or set apart.
-DECIDING_LOCK = 7_001_170
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +62,8 @@ def alone_with(*event_pks: int) -> Iterator[None]:
         homes = ScheduledEvent.objects.filter(pk__in=event_pks).values_list(
             "availability_set__service", "availability_set_id"
         )
-        with connection.cursor() as cursor:
-            for name in sorted({service or f"set {set_id}" for service, set_id in homes}):
-                cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [DECIDING_LOCK, name])
+        for name in sorted({service or f"set {set_id}" for service, set_id in homes}):
+            take(Lock.DECISIONS, of=name)
         yield
 
 

@@ -9,7 +9,7 @@ from fleet.domain.actor import Actor
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, stored
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso

@@ -8,7 +8,7 @@ from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import Need
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.states import ApprovalState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval

@@ -7,7 +7,7 @@ from fleet.domain.actor import Actor
 from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, Need, without
 from fleet.domain.people import Right
 from fleet.domain.reason import as_json
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.times import iso
 from fleet.operations.people.rights import require
 

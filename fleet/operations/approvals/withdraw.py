@@ -7,7 +7,7 @@ from django.db import transaction
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, read_reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, Order
 from fleet.operations.approvals.approve import cleaned, event_of, judged

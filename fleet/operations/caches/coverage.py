@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import connection
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.caches.maintenances import EARLY, END_NOT_SEEN_AFTER, SLACK
 from fleet.domain.timeline import EntryKind
-from fleet.models import Cache, Coverage, Entry, Maintenance, Observation
+from fleet.models import Cache, Coverage, Entry, Maintenance, Observation, PresenceRow
 from fleet.operations.intake.keep import AgentReport
 from fleet.operations.timeline.entries import entry
 
@@ -129,3 +130,19 @@ def _announced(cache: Cache, at: datetime) -> bool:
         if begins - SLACK <= at <= ends + SLACK:
             return True
     return False
+
+
+def vouch() -> None:
+    """Whoever was heard since still listens: note it, of every stretch that is open. One update."""
+    with connection.cursor() as cursor:
+        # Rows that somebody holds are left to the next time.
+        cursor.execute(
+            f"""
+            UPDATE {Coverage._meta.db_table} AS coverage SET vouched_at = chosen.last_heard_at
+            FROM (SELECT open.id, presence.last_heard_at FROM {Coverage._meta.db_table} AS open
+                  JOIN {PresenceRow._meta.db_table} AS presence ON presence.machine_id = open.machine_id
+                  WHERE open.until IS NULL AND presence.last_heard_at > open.vouched_at + interval '10 seconds'
+                  ORDER BY open.id FOR UPDATE OF open SKIP LOCKED) AS chosen
+            WHERE coverage.id = chosen.id
+            """
+        )

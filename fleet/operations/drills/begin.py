@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from drydock_agent import wire
 
 from fleet.domain.actor import Actor
@@ -24,7 +24,7 @@ from fleet.domain.drills import (
 )
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.states import EventStatus, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
@@ -33,12 +33,11 @@ from fleet.models.facts.events import machine_presence, place_of, presence_limit
 from fleet.operations.approvals.approve import cleaned
 from fleet.operations.drills import advance
 from fleet.operations.events import compute
+from fleet.operations.locks import Lock, take
 from fleet.operations.orders import instructions
 from fleet.operations.people.rights import require
 from fleet.operations.timeline.entries import tell
 
-# The first key of the advisory lock that keeps two people from drilling one set at once.
-DRILL_LOCK = 7_001_180
 SOURCE = "Platform"
 
 
@@ -68,8 +67,8 @@ def begin(*, set_id: int, actor: Actor, now: datetime, wanted: Wanted | None = N
     home = home.merged_into or home
     require(actor, Right.APPROVE, place_of(home), doing="drill")
     _check(wanted)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [DRILL_LOCK, home.pk])
+    # Two people may want to drill one set at once.
+    take(Lock.DRILLS, of=str(home.pk))
     _nothing_else(home)
     limits = presence_limits()
     machines = _machines_of(home.pk)

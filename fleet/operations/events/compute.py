@@ -10,7 +10,7 @@ from fleet.domain.actor import AZURE
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.events import sightings
 from fleet.domain.events.sightings import ComputedState, Witness
-from fleet.domain.events.stated import NOT_STATED
+from fleet.domain.events.statement import NOT_STATED
 from fleet.domain.reason import Reason, as_json
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind

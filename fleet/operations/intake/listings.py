@@ -11,7 +11,7 @@ from datetime import datetime
 
 from django.db import connection
 
-from fleet.domain.events.stated import NOT_STATED
+from fleet.domain.events.statement import NOT_STATED
 from fleet.domain.intake.documents import Document, Listing
 from fleet.models import LatestDocument, ScheduledEvent, Sighting
 from fleet.models.machines import Machine

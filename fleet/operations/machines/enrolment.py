@@ -11,7 +11,7 @@ from fleet.domain.actor import Actor
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, as_json
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.secrets import hash_of, new_secret
 from fleet.domain.sets import read_stated
 from fleet.domain.timeline import EntryKind

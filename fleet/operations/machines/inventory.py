@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Lower
@@ -14,13 +14,12 @@ from fleet.domain.machines.inventory import Inventory, InventoryItem
 from fleet.domain.people import Right
 from fleet.domain.timeline import EntryKind
 from fleet.models import InventoryMachine, Machine
+from fleet.operations.locks import Lock, take
 from fleet.operations.machines import instance
 from fleet.operations.people.rights import require
 from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell, write
 
-# Any number will do, as long as nothing else in this database uses it.
-IMPORT_LOCK = 7_001_170
 COLUMNS = [
     "name", "subscription", "resource_group", "set_kind", "set_name", "set_subscription", "set_resource_group",
     "placement_group", "vm_id", "zone", "region", "size", "os_type", "machine", "availability_set", "imported_at",
@@ -48,8 +47,7 @@ def import_inventory(
     list is dropped. Raises Refused `not-permitted`.
     """
     require(actor, Right.ADMINISTER)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [IMPORT_LOCK])
+    take(Lock.INVENTORY)
     items = sorted(inventory.machines, key=lambda item: item.resource_id)
     known = {
         row.resource_id: row

@@ -8,7 +8,7 @@ from django.utils.crypto import constant_time_compare
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.sets import read_stated
 from fleet.domain.timeline import EntryKind

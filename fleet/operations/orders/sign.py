@@ -19,20 +19,19 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 from drydock_agent import wire
 
 from fleet.domain.actor import COMMAND_LINE, DRYDOCK, Actor
 from fleet.domain.reason import Reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import SigningKey
+from fleet.operations.locks import Lock, take
 from fleet.operations.timeline.entries import tell
 
-# Two processes may want the first key at once.
-FIRST_KEY_LOCK = 7_001_173
 NONCE_BYTES = 12
 
 log = structlog.get_logger(__name__)
@@ -116,8 +115,7 @@ def public_keys(*, now: datetime) -> list[wire.PublicKey]:
 
 @transaction.atomic
 def _first(now: datetime) -> SigningKey:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [FIRST_KEY_LOCK])
+    take(Lock.SIGNING_KEYS)
     return next(iter(_active(now)), None) or _make(None, now=now, actor=DRYDOCK)
 
 
@@ -153,8 +151,7 @@ def rotate(*, overlap: timedelta, now: datetime, actor: Actor = COMMAND_LINE) ->
     """
     if overlap < timedelta(0):
         raise Refused("validation", Reason("overlap-negative"))
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [FIRST_KEY_LOCK])
+    take(Lock.SIGNING_KEYS)
     old = _active(now)
     signers = _signers(old)
     if old and not signers:

@@ -8,14 +8,15 @@ from typing import Any
 from django.contrib.auth.models import Group, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
-from django.db import connection, transaction
+from django.db import transaction
 
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import ADMIN, GROUPS, Right
 from fleet.domain.reason import Reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.models import Scope
+from fleet.operations.locks import Lock, take
 from fleet.operations.people.rights import require
 from fleet.operations.timeline.entries import tell
 
@@ -25,8 +26,6 @@ MAX_SCOPES = 50
 MAX_PATTERN = 200
 # Names that stand for something else where an entry says who.
 TAKEN_NAMES = ("azure", "drydock")
-# Any number will do, as long as nothing else in this database uses it.
-MEMBERS_LOCK = 7_001_174
 
 ScopePair = tuple[str, str]
 
@@ -166,8 +165,7 @@ def note_change(person: User, *, before: dict[str, Any] | None, actor: Actor, no
 
 def _lock() -> None:
     """One change of people at a time: two that each leave an admin could leave none together."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [MEMBERS_LOCK])
+    take(Lock.PEOPLE)
 
 
 def _changeable(username: str, actor: Actor) -> User:

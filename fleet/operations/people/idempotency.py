@@ -12,9 +12,9 @@ from django.db import transaction
 
 from fleet.models import StoredAnswer
 
-# How long an answer is kept, and how many old ones a new key sweeps away.
+# How long an answer is kept, and how many old ones a new key removes.
 KEPT = timedelta(hours=24)
-SWEPT = 100
+REMOVED = 100
 
 
 class KeyReused(Exception):
@@ -43,7 +43,7 @@ def answer_once(*, user: User, key: str, request: str, now: datetime, act: Calla
     raises rolls both back, so that the key stays free. Raises KeyReused.
     """
     with transaction.atomic():
-        _sweep(user=user, now=now)
+        _remove_old(user=user, now=now)
         # The unique index makes a concurrent repeat wait here until the first has committed or failed.
         StoredAnswer.objects.bulk_create(
             [StoredAnswer(user=user, key=key, request_hash=request, created_at=now)], ignore_conflicts=True
@@ -58,6 +58,6 @@ def answer_once(*, user: User, key: str, request: str, now: datetime, act: Calla
         return answer
 
 
-def _sweep(*, user: User, now: datetime) -> None:
+def _remove_old(*, user: User, now: datetime) -> None:
     old = StoredAnswer.objects.select_for_update(skip_locked=True).filter(user=user, created_at__lt=now - KEPT)
-    StoredAnswer.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:SWEPT])).delete()
+    StoredAnswer.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:REMOVED])).delete()

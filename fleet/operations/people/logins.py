@@ -19,8 +19,8 @@ WINDOW = timedelta(minutes=5)
 PER_NAME_AND_ADDRESS = 5
 PER_ADDRESS = 50
 PER_NAME = 100
-# How many old counts a new one sweeps away.
-SWEPT = 100
+# How many old counts a new one removes.
+REMOVED = 100
 
 log = structlog.get_logger(__name__)
 
@@ -79,6 +79,6 @@ def _take(key: str, now: datetime) -> int:
         row = cursor.fetchone()
     count = int(row[0]) if row else 0
     if count == 1:
-        old = LoginAttempts.objects.filter(since__lt=now - 2 * WINDOW).values_list("pk", flat=True)[:SWEPT]
+        old = LoginAttempts.objects.filter(since__lt=now - 2 * WINDOW).values_list("pk", flat=True)[:REMOVED]
         LoginAttempts.objects.filter(pk__in=list(old), since__lt=now - 2 * WINDOW).delete()
     return count

@@ -7,7 +7,7 @@ from django.db import transaction
 from fleet.domain.actor import Actor
 from fleet.domain.policy.hours import zone_of
 from fleet.domain.reason import Reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.models import Profile
 from fleet.operations.people.accounts import note_password

@@ -2,12 +2,12 @@
 
 from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.people import Place, Right
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.models.people import Person, rights_of
 
 
 def require(who: Actor | Person, right: Right, place: Place | None = None, *, doing: str = "this") -> None:
-    """`doing` is a word of `wording.people.DOING`. Raises Refused `not-permitted`, naming what is missing.
+    """`doing` is a code of `wording.people.DOING`. Raises Refused `not-permitted`, naming what is missing.
 
     Whoever runs commands on the server may do everything.
     """

@@ -1,6 +1,6 @@
 """Rules at work: undecided events judged against the standing decisions, all events of a set or service together.
 
-Asked for at once when a report has changed something, and by each sweep. Entries are written only when something is
+Asked for at once when a report has changed something, and by reconciling. Entries are written only when something is
 decided; looking costs one query as long as no rule is in force.
 """
 
@@ -17,7 +17,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from fleet.domain.actor import rule as by_rule
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.policy.rules import APPROVES, Action, Does, StandingRule, Verdict, accepted, verdict, wording
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.states import EventStatus
 from fleet.models import Approval, Hold, Rule, ScheduledEvent
 from fleet.models.facts.events import load_facts
@@ -53,7 +53,7 @@ def decide(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
             due[event.availability_set.service or f"set {event.availability_set_id}"].append(event)
     decided = [pk for together in due.values() for pk in _judge_together(together, rows, rules, now)]
     if decided:
-        # What has nothing left to wait for does not wait for the next sweep.
+        # What has nothing left to wait for does not wait for reconciling.
         conditions.advance(now=now, event_pks=decided)
     return len(decided)
 

@@ -5,22 +5,21 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
 from fleet.domain.policy.faults import faults, refuse
 from fleet.domain.policy.rules import SAID, StandingRule, changed, wording
 from fleet.domain.reason import Reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.models import Rule
 from fleet.models.policy import rule_of
+from fleet.operations.locks import Lock, take
 from fleet.operations.people.rights import require
 from fleet.operations.policy.changes import note, refuse_unknown, values_of
 
-# The first key of the advisory lock under which the order of the rules is changed.
-ORDER_LOCK = 7_001_171
 MOST_RULES = 200
 # What entries tell of a rule.
 TOLD = (*SAID, "enabled", "position")
@@ -127,8 +126,7 @@ def delete(*, rule_id: int, actor: Actor, now: datetime) -> Rule:
 
 def _locked_order() -> list[Rule]:
     """All rules in their order, while nobody else changes one."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [ORDER_LOCK])
+    take(Lock.RULES)
     return list(Rule.objects.filter(deleted_at__isnull=True).select_related("author").order_by("position", "pk"))
 
 

@@ -13,7 +13,7 @@ from fleet.domain.policy.faults import refuse
 from fleet.domain.policy.values import tidied
 from fleet.domain.policy.windows import Window, window_faults, window_wording
 from fleet.domain.reason import Reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.models import NoApprovalWindow
 from fleet.models.policy import window_of

@@ -127,7 +127,7 @@ def welcome_sightings(home: AvailabilitySet) -> None:
 
 
 def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> list[Entry]:
-    """After a machine has moved: open events that nobody who stays behind has a word about go with it; the entries.
+    """After a machine has moved: open events that nobody who stays behind has listed go with it; the entries.
 
     `machine` is its row as it was before; else such an event would stay open for ever, with nobody to end it.
     """

@@ -10,7 +10,7 @@ from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import EventFacts, Need, guards
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.states import LIVE_APPROVALS, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState

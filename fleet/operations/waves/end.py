@@ -8,7 +8,7 @@ from django.db import transaction
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, read_reason
-from fleet.domain.refused import Refused
+from fleet.domain.refusal import Refused
 from fleet.domain.states import ApprovalState
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import Member, Signal, WaveState, judge

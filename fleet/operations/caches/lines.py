@@ -1,0 +1,143 @@
+"""Merging the lines that machines hear on the channels of caches: one notification, however many heard it."""
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from drydock_agent import wire
+
+from fleet.domain.caches.maintenances import shard_of
+from fleet.domain.caches.notifications import NotificationType, read_notification
+from fleet.domain.reason import Reason, as_json
+from fleet.models import Cache, Notification, Reporter
+from fleet.operations.intake.keep import AgentReport
+
+# Copies of one line this close to each other are one notification; after that it is news.
+COPIES = timedelta(seconds=60)
+Shard = tuple[int, int | None]
+
+
+Line = AgentReport[wire.RedisData]
+
+
+def _bytes(data: wire.RedisData) -> bytes:
+    """The line as it was heard. Raises ValueError for a broken base64."""
+    if data.encoding == "base64":
+        return base64.b64decode(data.raw)
+    return data.raw.encode("utf-8", errors="replace")
+
+
+def merge(
+    lines: Sequence[Line], caches: dict[str, Cache], now: datetime
+) -> tuple[list[Notification], dict[Shard, list[datetime]]]:
+    """New notifications, and the shards concerned with the times at which something changed there."""
+    touched: dict[Shard, list[datetime]] = {}
+    if not lines:
+        return [], touched
+    hashed = [(line, sha256(_bytes(line.data)).hexdigest()) for line in sorted(lines, key=lambda line: line.at)]
+    known: dict[tuple[int, str], list[Notification]] = {}
+    for row in Notification.objects.filter(
+        cache__any=[cache.pk for cache in caches.values()],
+        raw_hash__any={key for _, key in hashed},
+        last_at__gte=hashed[0][0].at - COPIES,
+        first_at__lte=hashed[-1][0].at + COPIES,
+    ).order_by("first_at", "pk"):
+        known.setdefault((row.cache_id, row.raw_hash), []).append(row)
+    ids = {row.pk for rows in known.values() for row in rows}
+    reporters = {(row.notification_id, row.machine_id): row for row in Reporter.objects.filter(notification__any=ids)}
+    new: list[Notification] = []
+    fresh: dict[tuple[int, int], Reporter] = {}
+    for line, key in hashed:
+        cache = caches[line.data.cache]
+        rows = known.setdefault((cache.pk, key), [])
+        near = [row for row in rows if row.first_at - COPIES <= line.at <= row.last_at + COPIES]
+        if near:
+            row = near[0]
+            for other in near[1:]:
+                # A late copy shows that two were one.
+                rows.remove(other)
+                touched.setdefault((cache.pk, other.shard), []).append(other.first_at)
+                _join(row, other, new, reporters, fresh)
+        else:
+            row = _notification(line, key, cache, now)
+            rows.append(row)
+            new.append(row)
+            touched.setdefault((cache.pk, row.shard), []).append(row.first_at)
+        if line.at < row.first_at:
+            touched.setdefault((cache.pk, row.shard), []).append(line.at)
+        row.first_at, row.last_at = min(row.first_at, line.at), max(row.last_at, line.at)
+        reporter = reporters.get((row.pk or 0, line.machine_id)) or fresh.get((id(row), line.machine_id))
+        if reporter is None:
+            fresh[id(row), line.machine_id] = Reporter(notification=row, machine_id=line.machine_id, first_at=line.at)
+        else:
+            reporter.copies += 1
+            reporter.first_at = min(reporter.first_at, line.at)
+    Notification.objects.bulk_create(new)
+    kept = [row for rows in known.values() for row in rows if row.pk in ids]
+    Notification.objects.bulk_update(kept, ["first_at", "last_at"])
+    for reporter in fresh.values():
+        reporter.notification_id = reporter.notification.pk
+    Reporter.objects.bulk_create(fresh.values())
+    Reporter.objects.bulk_update(reporters.values(), ["first_at", "copies"])
+    return new, touched
+
+
+def _join(
+    row: Notification,
+    other: Notification,
+    new: list[Notification],
+    reporters: dict[tuple[int, int], Reporter],
+    fresh: dict[tuple[int, int], Reporter],
+) -> None:
+    row.first_at, row.last_at = min(row.first_at, other.first_at), max(row.last_at, other.last_at)
+    theirs = [
+        one
+        for one in [*reporters.values(), *fresh.values()]
+        if one.notification is other or (other.pk is not None and one.notification_id == other.pk)
+    ]
+    for one in theirs:
+        known = reporters.get((row.pk or 0, one.machine_id)) or fresh.get((id(row), one.machine_id))
+        if known is None:
+            fresh[id(row), one.machine_id] = Reporter(
+                notification=row, machine_id=one.machine_id, first_at=one.first_at, copies=one.copies
+            )
+        else:
+            known.copies += one.copies
+            known.first_at = min(known.first_at, one.first_at)
+        fresh.pop((id(other), one.machine_id), None)
+        if other.pk is not None:
+            reporters.pop((other.pk, one.machine_id), None)
+    # One that is not written yet needs no deleting.
+    if any(one is other for one in new):
+        new[:] = [one for one in new if one is not other]
+    else:
+        other.delete()
+
+
+def _notification(line: Line, key: str, cache: Cache, now: datetime) -> Notification:
+    body = _bytes(line.data)
+    read = read_notification(body)
+    text = body.decode("utf-8", errors="replace")
+    is_text = line.data.encoding == "utf-8" or text.encode("utf-8") == body
+    announces = read.kind in (NotificationType.SCHEDULED, NotificationType.STARTING)
+    flags = [*read.flags, Reason("line-cut")] if line.data.cut else read.flags
+    return Notification(
+        cache=cache,
+        source=cache.source,
+        raw=text.replace("\x00", "\N{REPLACEMENT CHARACTER}"),
+        raw_base64="" if is_text and "\x00" not in text else base64.b64encode(body).decode(),
+        raw_hash=key,
+        first_at=line.at,
+        last_at=line.at,
+        received_at=now,
+        type=read.type or "",
+        start_time=read.start_time,
+        is_replica=read.is_replica,
+        ip_address=read.ip_address or "",
+        ssl_port=read.ssl_port,
+        non_ssl_port=read.non_ssl_port,
+        shard=shard_of(ssl_port=read.ssl_port, non_ssl_port=read.non_ssl_port, divisor=cache.divisor),
+        flags=as_json(flags),
+        late=announces and read.start_time is not None and now > read.start_time,
+    )

@@ -1,0 +1,33 @@
+"""Advisory locks of Postgres, held until the transaction ends: they keep two apart where no row is there to lock."""
+
+from enum import IntEnum
+
+from django.db import connection
+
+
+class Lock(IntEnum):
+    """Any numbers will do, as long as nothing else in this database uses them."""
+
+    RECONCILE = 7_001_169
+    # Of each service, or of each set that is in none.
+    DECISIONS = 7_001_170
+    RULES = 7_001_171
+    SEAL = 7_001_172
+    SIGNING_KEYS = 7_001_173
+    PEOPLE = 7_001_174
+    INVENTORY = 7_001_175
+    # Of each set.
+    DRILLS = 7_001_180
+
+
+def take(lock: Lock, of: str = "") -> None:
+    """Wait for this lock, or for the one of it that belongs to this name."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [lock.value, of])
+
+
+def take_if_free(lock: Lock) -> bool:
+    """Whether it was free and is held now."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock.value])
+        return bool(cursor.fetchone() == (True,))
