@@ -40,7 +40,7 @@ def event_answer(request: Asked, event_id: str, *, only: str = "", **context: An
 
     def decision() -> dict[str, Any]:
         sent = {name: context.get(name) for name in ("refusal", "sent")}
-        return {"me": panel_of(request.actor.name, request.rights, found, **sent)}
+        return {"me": panel_of(request.actor.name, request.rights, found, now=request.now, **sent)}
 
     def body() -> dict[str, Any]:
         story = history(entries.for_event(event_id=event_id, size=200), event=event_id)

@@ -14,8 +14,9 @@ from django.utils.safestring import SafeString, mark_safe
 from fleet.domain.reason import Reason
 from fleet.domain.sets import SetSource
 from fleet.domain.states import Presence
+from fleet.projections.approvals import ApprovalRow
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording import events, sets, times
+from fleet.wording import approvals, caches, events, sets, times
 from fleet.wording import say as wording
 from fleet.wording.looks import STEP_LOOKS, Look, look_of
 from fleet.wording.reader import page_reader
@@ -170,6 +171,12 @@ def domain_name(value: int | None) -> str:
 
 
 @register.filter
+def role(is_replica: bool | None) -> str:
+    """A cache node's role; empty where nobody stated it."""
+    return caches.ROLES[is_replica]
+
+
+@register.filter
 def diff_tone(line: str) -> str:
     """The class of a line of a unified difference."""
     return {"+": "diff-new", "-": "diff-old", "@": "diff-place"}.get(line[:1], "diff-same")
@@ -197,6 +204,12 @@ def set_source(source: str) -> str:
 def say(reason: Reason | str | None) -> str:
     """A reason as a sentence for the person who reads the page."""
     return wording.say(reason, page_reader(timezone.now())) if reason else ""
+
+
+@register.filter
+def start(approval: ApprovalRow) -> str:
+    """When an approval starts its event: `start now`."""
+    return approvals.start_at(approval.when, approval.due_at, page_reader(timezone.now()))
 
 
 @register.filter

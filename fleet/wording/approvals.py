@@ -1,6 +1,7 @@
 """Words of the room of approvals: what refuses a decision, and what its entries tell."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from fleet.domain.approvals.conditions import When
@@ -153,7 +154,7 @@ SENTENCES: dict[str, Sentence] = {
     "not-held": "Nobody holds this event.",
     "withdrawn": lambda values, reader: f"{values['by']} withdrew it.{quoted(values['comment'])}",
     "beaten-by-person": "{by} decided: that beats {rule}.",
-    "consent-of-proposer": "The second person has to be somebody else: you proposed it yourself.",
+    "consent-of-proposer": "You proposed it yourself: the second person has to be somebody else, an approver.",
     "consent-too-late": "Somebody was first: it waits for no second person any more.",
     "consent-not-proposed": lambda values, reader: (
         f"It waits for no second person (any more). It stands at: {stands_at(values['state'])}."
@@ -161,15 +162,38 @@ SENTENCES: dict[str, Sentence] = {
 }
 
 
-def approved(row: TimelineRow, reader: Reader) -> str:
-    """`otto approved: start now. “go”`"""
-    after, data = row.after or {}, row.data
-    what = {
+def start_at(when: str, due_at: datetime | None, reader: Reader, turn: int | None = None) -> str:
+    """When an approval starts its event: `start now`."""
+    return {
         When.NOW: "start now",
         When.PREPARED: "start when every machine is prepared",
-        When.TIME: f"start at {at(data['due_at'], reader)}" if data["due_at"] else "start later",
-        When.TURN: f"start in turn {data['turn']} of the wave",
-    }[When(after["when"])]
+        When.TIME: f"start at {at(due_at, reader)}" if due_at else "start later",
+        When.TURN: f"start in turn {turn} of the wave",
+    }[When(when)]
+
+
+def given(state: str, *, agreed: bool = False) -> str:
+    """What a page answers to somebody who has just approved, or `agreed` as the second person."""
+    verb = "Agreed" if agreed else "Approved"
+    if state == ApprovalState.PROPOSED:
+        return "Proposed. A second person, an approver, has to agree."
+    waits = state == ApprovalState.WAITING
+    return f"{verb}. It goes to Azure once its condition is met." if waits else f"{verb}. It is on its way to Azure."
+
+
+# What a page answers to the other acts of the decision panel.
+DONE = {
+    "withdraw": "Withdrawn. The event needs a decision again.",
+    "claim": "Claimed: the others see that you are on it.",
+    "give-back": "Given back: nobody is on it now.",
+    "hold": "Held: no rule approves it. Azure may still start it from NotBefore on.",
+    "lift": "The hold is lifted: people and rules may decide again.",
+}
+
+
+def approved(row: TimelineRow, reader: Reader) -> str:
+    """`otto approved: start now. “go”`"""
+    what = start_at((row.after or {})["when"], row.data["due_at"], reader, row.data["turn"])
     if row.kind is EntryKind.APPROVAL_PROPOSED:
         return f"{who(row)} proposed: {what}. A second person has to agree.{quoted(row.why)}"
     return f"{who(row)} approved: {what}.{quoted(row.why)}"

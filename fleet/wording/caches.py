@@ -116,11 +116,16 @@ SENTENCES: dict[str, Sentence] = {
 }
 
 
+# A node's role, by whether it is a replica; None where nobody stated it.
+ROLES: dict[bool | None, str] = {True: "replica", False: "primary", None: ""}
+
+
 def _node(port: int | None, is_replica: bool | None = None) -> str:
     """`node 15000 (primary)`; what is not stated is left out."""
     if port is None:
         return "a node that is not named"
-    return f"node {port}{ {True: ' (replica)', False: ' (primary)', None: ''}[is_replica] }"
+    role = ROLES[is_replica]
+    return f"node {port} ({role})" if role else f"node {port}"
 
 
 def _heard(row: TimelineRow, reader: Reader) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from fleet.domain.approvals.conditions import LATER, When
@@ -58,6 +59,7 @@ def panel_of(
     rights: Rights,
     detail: EventDetail,
     *,
+    now: datetime,
     refusal: Mapping[str, Any] | None = None,
     sent: Mapping[str, str] | None = None,
 ) -> Panel:
@@ -68,7 +70,7 @@ def panel_of(
     if approval is not None and proposed:
         hidden |= {one.code for one in approval.overrides}
     may_override = rights.may(Right.OVERRIDE, detail.place)
-    words = page_reader()
+    words = page_reader(now)
     found = {guard.code: (say(guard.sentence, words), guard.needs, guard.overridable) for guard in detail.guards}
     # The refusal may name a guard that counts for the time that was said only.
     for one in (refusal or {}).get("guards", ()):
@@ -104,5 +106,5 @@ def panel_of(
 def _no_second(name: str, rights: Rights, detail: EventDetail) -> Reason | str:
     approval = detail.event.approval
     if approval is not None and approval.by == name:
-        return "You proposed it yourself: the second person has to be somebody else, an approver."
+        return Reason("consent-of-proposer")
     return rights.missing(Right.OVERRIDE, detail.place, doing="consent") or ""

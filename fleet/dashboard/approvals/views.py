@@ -13,18 +13,13 @@ from fleet.dashboard.pages import Asked, acts, known
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
-from fleet.domain.states import ApprovalState
 from fleet.operations.approvals import approve as operations
 from fleet.operations.approvals import claims
 from fleet.operations.approvals import consent as second
 from fleet.operations.approvals import withdraw as taking_back
 from fleet.operations.approvals.approve import Plan
 from fleet.projections import approvals
-
-SAID = {
-    ApprovalState.PROPOSED: "Proposed. A second person, an approver, has to agree.",
-    ApprovalState.WAITING: "Approved. It goes to Azure once its condition is met.",
-}
+from fleet.wording.approvals import DONE, given
 
 
 class ApprovalForm(CommentForm):
@@ -96,14 +91,14 @@ def approve(request: Asked, event_id: str) -> HttpResponse:
             expected_version=values["expected_version"],
         ),
     )
-    return decided(request, event_id, SAID.get(ApprovalState(approval.state), "Approved. It is on its way to Azure."))
+    return decided(request, event_id, given(approval.state))
 
 
 @acts(panel_of)
 def withdraw(request: Asked, approval_id: int) -> HttpResponse:
     event_id = event_of(request, approval_id)
     taking_back.withdraw(approval_id=approval_id, actor=commented(request), now=request.now)
-    return decided(request, event_id, "Withdrawn. The event needs a decision again.")
+    return decided(request, event_id, DONE["withdraw"])
 
 
 @acts(panel_of)
@@ -112,8 +107,7 @@ def consent(request: Asked, approval_id: int) -> HttpResponse:
     approval = second.consent(
         approval_id=approval_id, actor=commented(request), overrides=reasons_in(request), now=request.now
     )
-    said = SAID.get(ApprovalState(approval.state), "Agreed. It is on its way to Azure.")
-    return decided(request, event_id, said.replace("Approved", "Agreed"))
+    return decided(request, event_id, given(approval.state, agreed=True))
 
 
 @acts(panel)
@@ -121,23 +115,23 @@ def claim(request: Asked, event_id: str) -> HttpResponse:
     values = ClaimForm(request.POST).values
     actor = request.actor.because(values["comment"])
     claims.claim(event_id=event_id, actor=actor, now=request.now, take_over=values["take_over"])
-    return decided(request, event_id, "Claimed: the others see that you are on it.")
+    return decided(request, event_id, DONE["claim"])
 
 
 @acts(panel)
 def give_back(request: Asked, event_id: str) -> HttpResponse:
     claims.give_back(event_id=event_id, actor=request.actor, now=request.now)
-    return decided(request, event_id, "Given back: nobody is on it now.")
+    return decided(request, event_id, DONE["give-back"])
 
 
 @acts(panel)
 def hold(request: Asked, event_id: str) -> HttpResponse:
     actor = request.actor.because(HoldForm(request.POST).values["reason"])
     claims.hold(event_id=event_id, actor=actor, now=request.now)
-    return decided(request, event_id, "Held: no rule approves it. Azure may still start it from NotBefore on.")
+    return decided(request, event_id, DONE["hold"])
 
 
 @acts(panel)
 def lift(request: Asked, event_id: str) -> HttpResponse:
     claims.lift(event_id=event_id, actor=request.actor, now=request.now)
-    return decided(request, event_id, "The hold is lifted: people and rules may decide again.")
+    return decided(request, event_id, DONE["lift"])

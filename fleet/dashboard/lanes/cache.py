@@ -9,7 +9,7 @@ from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.projections.caches.coverage import Stretch
 from fleet.projections.caches.maintenances import MaintenanceDetail, MaintenanceRow
 from fleet.projections.caches.overview import CacheDetail
-from fleet.wording.caches import NOTIFICATIONS
+from fleet.wording.caches import NOTIFICATIONS, ROLES
 from fleet.wording.looks import look_of
 
 # More machines than this are told by the table alone.
@@ -41,8 +41,7 @@ def draw_cache(detail: CacheDetail) -> Picture:
 def draw_maintenance(detail: MaintenanceDetail) -> Picture:
     """One operation against the clock: the node, its partner, and who listened."""
     row = detail.maintenance
-    role = {True: "replica", False: "primary", None: ""}[row.was_replica]
-    lanes = [Row(f"{row.node_port or 'node'} {role}".strip(), stays(row, now=detail.end), hit=True)]
+    lanes = [Row(f"{row.node_port or 'node'} {ROLES[row.was_replica]}".strip(), stays(row, now=detail.end), hit=True)]
     if row.partner_port is not None and row.failover_at is not None:
         end = max(row.ended_at or detail.end, row.failover_at)
         lanes.append(Row(str(row.partner_port), [Stay(row.failover_at, end, "good", "primary")], hit=True))

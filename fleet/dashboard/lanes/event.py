@@ -20,7 +20,7 @@ def draw_event(detail: EventDetail, *, now: datetime) -> Picture | None:
     span = max(last - first, timedelta(seconds=30))
     named = {hit.machine.id for hit in detail.hit if hit.machine}
     until = detail.event.ended_at or now
-    seen = say(detail.seen_summary, page_reader())
+    seen = say(detail.seen_summary, page_reader(now))
     return draw(
         Scale(first - span * 0.03, last + span * 0.08),
         [
