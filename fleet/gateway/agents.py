@@ -174,8 +174,7 @@ class Agents:
 
 async def _end_when_gone(request: Request, waiter: Waiter) -> None:
     """A client that went away holds nothing: its next call asks for itself."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    await request.gone()
     waiter.end([])
 
 

@@ -1,27 +1,35 @@
-"""Django as one guest of the ASGI application: WSGI in a few threads, with a bound on how many wait."""
+"""Django as one guest of the ASGI application: WSGI in a few threads, with a bound on how many requests wait for one.
+
+A thread is held while Django computes, and never while a client is slow: the whole body is here before a thread is
+taken, and a long answer is asked for piece by piece, the next one when the last has gone out.
+"""
 
 from __future__ import annotations
 
-from typing import Any, cast
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from io import BytesIO
+from typing import Any, TypeVar, cast
 from urllib.parse import quote_from_bytes
 
-from a2wsgi import WSGIMiddleware
+from a2wsgi.wsgi import build_environ
 from django.core.handlers.wsgi import WSGIHandler
 
 from fleet.gateway import metrics
-from fleet.gateway.http import Message, Receive, Scope, Send, answer_problem, busy
+from fleet.gateway.http import Disconnected, Problem, Receive, Request, Scope, Send, answer_problem, busy
+
+T = TypeVar("T")
 
 # What may stand in a query string as it is.
 PLAIN = bytes(range(0x21, 0x7F))
-
-
-def _as_coroutine(receive: Receive) -> Receive:
-    """Granian's `receive` answers with a future, and a2wsgi hands it to asyncio, which wants a coroutine."""
-
-    async def received() -> Message:
-        return await receive()
-
-    return received
+# A form or a call of the API: the longest has a few texts of 2,000 characters.
+BODY_BYTES = 256 * 1024
+# A thread computes about so much of a long answer at once.
+PIECE_BYTES = 64 * 1024
+# So long may one piece take to go out. Whoever reads more slowly asks again.
+PIECE_SECONDS = 30.0
 
 
 class Pages:
@@ -30,20 +38,105 @@ class Pages:
     def __init__(self, handler: WSGIHandler, *, threads: int, queue: int) -> None:
         self.queue = queue
         self.running = 0
-        # Its notion of ASGI's messages is narrower in types than ours, and the same in fact.
-        self._wsgi: Any = WSGIMiddleware(cast(Any, handler), workers=threads)
+        self._handler = handler
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="django")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        if self.running >= self.queue:
-            metrics.SHED.labels("pages").inc()
-            await answer_problem(send, busy("Too many requests are waiting: try again in a moment."))
-            return
-        # Bytes beyond ASCII would raise where the environment is built.
-        scope["query_string"] = quote_from_bytes(scope["query_string"], safe=PLAIN).encode()
-        self.running += 1
+        request = Request(scope, receive)
         try:
-            await self._wsgi(scope, _as_coroutine(receive), send)
+            body = await request.body(BODY_BYTES)
+            if self.running >= self.queue:
+                metrics.SHED.labels("pages").inc()
+                raise busy("Too many requests are waiting: try again in a moment.")
+        except Problem as problem:
+            await answer_problem(send, problem)
+            return
+        except Disconnected:
+            return
+        self.running += 1
+        # The server says nothing when it sends to nobody.
+        gone = asyncio.ensure_future(request.gone())
+        try:
+            await self._answer(_Answer(self._handler, _environ(scope, body)), send, gone)
         finally:
+            gone.cancel()
             self.running -= 1
+
+    async def _answer(self, answer: _Answer, send: Send, gone: asyncio.Future[None]) -> None:
+        # Everything of one request in one context, whichever threads it takes.
+        context = copy_context()
+        loop = asyncio.get_running_loop()
+
+        async def in_a_thread(step: Callable[[], T]) -> T:
+            return await loop.run_in_executor(self._threads, context.run, step)
+
+        piece, more = await in_a_thread(answer.begin)
+        try:
+            await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+            while True:
+                async with asyncio.timeout(PIECE_SECONDS):
+                    await send({"type": "http.response.body", "body": piece, "more_body": more})
+                if not more or gone.done():
+                    return
+                piece, more = await in_a_thread(answer.next_piece)
+        except TimeoutError:
+            metrics.SHED.labels("slow-reader").inc()
+        finally:
+            if more:
+                await in_a_thread(answer.close)
+
+
+class _Answer:
+    """One request on its way through Django, step by step; each step may run in another thread."""
+
+    def __init__(self, handler: WSGIHandler, environ: dict[str, Any]) -> None:
+        self.status = 500
+        self.headers: list[tuple[bytes, bytes]] = []
+        self._handler = handler
+        self._environ = environ
+        self._answer: Any = None
+        self._chunks: Iterator[bytes] = iter(())
+
+    def begin(self) -> tuple[bytes, bool]:
+        """Call Django; the first piece of its answer, and whether there are more."""
+        self._answer = self._handler(self._environ, self._start)
+        self._chunks = iter(self._answer)
+        return self.next_piece()
+
+    def next_piece(self) -> tuple[bytes, bool]:
+        """The next piece, and whether there are more; the last one ends the request for Django."""
+        piece = bytearray()
+        try:
+            for chunk in self._chunks:
+                piece += chunk
+                if len(piece) >= PIECE_BYTES:
+                    return bytes(piece), True
+        except BaseException:
+            self.close()
+            raise
+        self.close()
+        return bytes(piece), False
+
+    def close(self) -> None:
+        self._answer.close()
+
+    def _start(self, status: str, headers: list[tuple[str, str]], _error: Any = None, /) -> Callable[[bytes], object]:
+        self.status = int(status.partition(" ")[0])
+        self.headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        # WSGI's old way to write, which Django does not use.
+        return lambda _: None
+
+
+def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
+    # WSGI knows no difference between `X-Forwarded-For` and `X_Forwarded_For`: a client could add to what a proxy says.
+    named = [(name, value) for name, value in scope["headers"] if b"_" not in name]
+    # Bytes beyond ASCII would raise where the environment is built.
+    query = quote_from_bytes(scope["query_string"], safe=PLAIN).encode()
+    plain: Any = {**scope, "headers": named, "query_string": query}
+    # Its notion of a body is narrower in types than ours, and the same in fact.
+    environ: Any = build_environ(plain, cast(Any, BytesIO(body)))
+    # However the body came, in chunks or whole, its length is known by now.
+    environ["CONTENT_LENGTH"] = str(len(body))
+    return cast(dict[str, Any], environ)

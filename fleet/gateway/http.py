@@ -80,7 +80,7 @@ class Request:
 
     async def body(self, limit: int) -> bytes:
         """The whole body. Raises Problem 413 above `limit` bytes, 408 if it comes too slowly, Disconnected."""
-        too_large = Problem(413, "too-large", f"A request may have up to {limit} bytes: send fewer reports at once.")
+        too_large = Problem(413, "too-large", f"A request may have up to {limit} bytes.")
         stated = self.header(b"content-length")
         if stated.isdigit() and int(stated) > limit:
             raise too_large
@@ -105,6 +105,11 @@ class Request:
         except TimeoutError:
             sentence = f"The request took more than {BODY_SECONDS:.0f} seconds to arrive: send it again."
             raise Problem(408, "too-slow", sentence) from None
+
+    async def gone(self) -> None:
+        """Return once the client has gone away; the body has been read by then."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
 
 async def answer(

@@ -87,7 +87,7 @@ class Streams:
             cursor = position
         self.count += 1
         subscription = self.feed.subscribe()
-        gone = asyncio.ensure_future(_disconnected(request))
+        gone = asyncio.ensure_future(request.gone())
         gone.add_done_callback(lambda _: subscription.end())
         end = asyncio.get_running_loop().call_later(self.limits.stream, subscription.end)
         try:
@@ -160,8 +160,3 @@ class Streams:
                     return
                 cursor = fresh[-1].cursor
                 yield b"".join(entry.frame for entry in fresh)
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
