@@ -1,8 +1,10 @@
 """How an operation refuses."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from fleet.domain.reason import Reason
+
+T = TypeVar("T")
 
 
 class Refused(Exception):
@@ -13,3 +15,10 @@ class Refused(Exception):
         self.code = code
         self.reason = reason
         self.details = details
+
+
+def or_refuse(found: T | None, code: str, reason: Reason) -> T:
+    """What was looked for. Raises Refused where there is none."""
+    if found is None:
+        raise Refused(code, reason)
+    return found

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fleet.embedded.parent_death import bound
 
-LOOK_SECONDS = 0.1
+WATCH_SECONDS = 0.1
 LONGEST_PAUSE = 30.0
 # A process that ran for so long before it ended is started again at once.
 STEADY_SECONDS = 60.0
@@ -68,7 +68,7 @@ class Worker:
     def is_running(self) -> bool:
         return self.child is not None and self.child.poll() is None
 
-    def look(self, say: Callable[[str], None]) -> None:
+    def watch(self, say: Callable[[str], None]) -> None:
         """Starts it again if it ended by itself: at once if it had run for long, else with growing pauses."""
         if self.child is None or not self.wanted or self.is_running():
             return

@@ -8,7 +8,7 @@ from fleet.models.sets import AvailabilitySet
 
 
 class StatedColumns(models.Model):
-    """What Azure states about an event: a column for each field of `fleet.domain.events.statement.Statement`."""
+    """What Azure states about an event: a column for each field of `fleet.domain.events.statement.EventStatement`."""
 
     event_type = models.TextField(blank=True, default="")
     resource_type = models.TextField(blank=True, default="")

@@ -6,17 +6,37 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import AGENTS, files, shown, tree
+from tests.architecture.sources import AGENTS, FLEET, files, shown, tree
 
-# In each of these a class name occurs once.
-HOUSES = {"the agent": [AGENTS / "drydock_agent"], "the simulator": [AGENTS / "azure_simulator"]}
+HOUSES = {
+    "the agent": [AGENTS / "drydock_agent"],
+    "the simulator": [AGENTS / "azure_simulator"],
+    "the backend": [FLEET],
+}
+# In each of these a class name occurs once; the pages and the API may call their form or shape as what they show.
+NAMESPACES = HOUSES | {
+    "the backend": [FLEET / floor for floor in ("domain", "models", "operations", "projections")],
+}
 MOST_LINES = 60
 # They end like participles and are none.
-NOUNS = {"embedded", "feed", "wording"}
+NOUNS = {
+    # What is drawn.
+    "drawing",
+    # The servers that are built in.
+    "embedded",
+    # What is fed to whoever follows.
+    "feed",
+    # How something is worded.
+    "wording",
+}
+# Django writes them.
+WRITTEN = {"migrations"}
+# Too long as yet.
+KNOWN = {"fleet/api/describe.py: describe", "fleet/models/facts/events.py: facts_of"}
 
 
-def sources(house: str) -> list[Path]:
-    return [path for folder in HOUSES[house] for path in files(folder, ".py")]
+def sources(folders: list[Path]) -> list[Path]:
+    return [path for folder in folders for path in files(folder, ".py") if path.parent.name not in WRITTEN]
 
 
 def participle(word: str) -> bool:
@@ -30,14 +50,14 @@ def too_long(module: ast.Module) -> list[str]:
 
 @pytest.mark.parametrize("house", HOUSES)
 def test_no_module_is_a_bare_participle(house: str) -> None:
-    names = {shown(path) for path in sources(house) if participle(path.stem) or participle(path.parent.name)}
+    names = {shown(path) for path in sources(HOUSES[house]) if participle(path.stem) or participle(path.parent.name)}
     assert names == set()
 
 
 @pytest.mark.parametrize("house", HOUSES)
 def test_a_class_name_occurs_once(house: str) -> None:
     found = defaultdict(list)
-    for path in sources(house):
+    for path in sources(NAMESPACES[house]):
         for node in tree(path).body:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(shown(path))
@@ -46,8 +66,8 @@ def test_a_class_name_occurs_once(house: str) -> None:
 
 @pytest.mark.parametrize("house", HOUSES)
 def test_a_function_fits_on_a_page(house: str) -> None:
-    wrong = [f"{shown(path)}: {name}" for path in sources(house) for name in too_long(tree(path))]
-    assert wrong == []
+    wrong = {f"{shown(path)}: {name}" for path in sources(HOUSES[house]) for name in too_long(tree(path))}
+    assert wrong - KNOWN == set()
 
 
 def test_a_long_function_is_seen() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fleet.domain.events.statement import NOT_STATED, Statement
+from fleet.domain.events.statement import NOT_STATED, EventStatement
 from fleet.domain.events.types import DELETING_TYPES
 from fleet.domain.states import Certainty, EndedAs, EventStatus, Presence
 
@@ -17,7 +17,7 @@ MOST_SECONDS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class MergedListing(Statement):
+class MergedListing(EventStatement):
     """One event as one machine listed it, merged from its documents; the columns of a sighting. Times are corrected,
     in UTC.
     """
@@ -63,7 +63,7 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True)
-class ComputedState(Statement):
+class ComputedState(EventStatement):
     """The event as its witnesses have it."""
 
     status: EventStatus

@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
+class EventStatement:
     """Fields that nobody states are `""`, `None` or `()`. `not_before` is in UTC; `duration_seconds` -1 is unknown."""
 
     event_type: str = ""
@@ -19,4 +19,4 @@ class Statement:
 
 
 # Each field with what stands in it while nobody states it.
-NOT_STATED: dict[str, Any] = asdict(Statement())
+NOT_STATED: dict[str, Any] = asdict(EventStatement())

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from fleet.domain.events.statement import Statement
+from fleet.domain.events.statement import EventStatement
 from fleet.domain.reason import Reason
 
 # What can stand in an address and a file name as it is. Azure's are GUIDs; a document that names its events otherwise
@@ -18,7 +18,7 @@ STATUSES = ("Scheduled", "Started")
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(Statement):
+class Listing(EventStatement):
     """One event as one document lists it.
 
     `event_id` is upper case, `spelled` as received. `flags` tell what was odd.

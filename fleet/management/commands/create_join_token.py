@@ -5,17 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from fleet.domain.refusal import Refused
 from fleet.management.durations import duration
+from fleet.management.operation_command import OperationCommand
 from fleet.operations.machines import join_tokens
-from fleet.wording.reader import API
-from fleet.wording.say import say
 
 
-class Command(BaseCommand):
+class Command(OperationCommand):
     help = "Make a join token for new agents and print it. It is shown this once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -36,11 +33,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, comment: str, expires_in: timedelta, set_name: str, **options: Any) -> None:
-        try:
-            token, plain = join_tokens.create_join_token(
-                comment=comment, expires_in=expires_in, set_name=set_name, now=timezone.now()
-            )
-        except Refused as refused:
-            raise CommandError(say(refused.reason, API)) from refused
+        token, plain = join_tokens.create_join_token(
+            comment=comment, expires_in=expires_in, set_name=set_name, now=timezone.now()
+        )
         self.stdout.write(plain)
         self.stderr.write(f"Admits agents until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC. It is shown this once.")

@@ -6,17 +6,15 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils import timezone
 
-from fleet.domain.refusal import Refused
 from fleet.management.durations import duration
+from fleet.management.operation_command import OperationCommand
 from fleet.operations.people import tokens
-from fleet.wording.reader import API
-from fleet.wording.say import say
 
 
-class Command(BaseCommand):
+class Command(OperationCommand):
     help = "Make an API token for a person and print it. It is shown this once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -44,12 +42,9 @@ class Command(BaseCommand):
         if person is None:
             raise CommandError(f"There is no person {username!r}.")
         now = timezone.now()
-        try:
-            token, plain = tokens.issue_token(
-                user=person, name=name, scopes=scopes or ["read"], now=now, expires_at=now + expires_in
-            )
-        except Refused as refused:
-            raise CommandError(say(refused.reason, API)) from refused
+        token, plain = tokens.issue_token(
+            user=person, name=name, scopes=scopes or ["read"], now=now, expires_at=now + expires_in
+        )
         self.stdout.write(plain)
         self.stderr.write(
             f"Scopes {', '.join(token.scopes)}, valid until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC."

@@ -27,12 +27,13 @@ from fleet.embedded.parent_death import bound, end_with_parent
 from fleet.embedded.valkey import binary
 from fleet.management import demo_recipes as recipes
 from fleet.management.private_files import write_private
-from fleet.management.supervisor import LOOK_SECONDS, Recipe, Worker, stop_all
+from fleet.management.supervisor import WATCH_SECONDS, Recipe, Worker, stop_all
 
 FLEET_FILE = settings.BASE_DIR / "agents" / "azure_simulator" / "demo_fleet.json"
 PATIENCE_SECONDS = 90.0
 STOP_SECONDS = 4.0
-# The silent machine of the story: quiet after this time, for this time, then again.
+# The silent machine of the story, the last one of the first set: quiet after this time, for this time, then again.
+SILENT = 5
 QUIET_AFTER, QUIET_FOR, QUIET_EVERY = 240.0, 360.0, 1800.0
 
 
@@ -83,69 +84,62 @@ class Command(BaseCommand):
         url, simulator_url = f"http://127.0.0.1:{settings.PORT}", f"http://127.0.0.1:{settings.SIMULATOR_PORT}"
         os.environ.update(urls.environment)
         os.environ.update(own_settings(folder, url))
-        logs = folder / "logs"
-        logs.mkdir(exist_ok=True)
-
-        def launch(recipe: Recipe) -> Worker:
-            workers.append(Worker(recipe, folder=settings.BASE_DIR, logs=logs))
-            workers[-1].start()
-            return workers[-1]
-
-        def until(question: Callable[[], bool], what: str) -> None:
-            deadline = time.monotonic() + PATIENCE_SECONDS
-            while not question():
-                if time.monotonic() > deadline:
-                    raise CommandError(f"After {PATIENCE_SECONDS:g} seconds {what}; the reason stands in {logs}.")
-                for each in workers:
-                    each.look(self.say)
-                time.sleep(LOOK_SECONDS)
-
+        self.workers, self.logs = workers, folder / "logs"
+        self.logs.mkdir(exist_ok=True)
         self.say(f"Starting Drydock with its data in {folder} ...")
-        launch(recipes.simulator(port=settings.SIMULATOR_PORT, fleet_file=FLEET_FILE, caches=caches))
+        self.launch(recipes.simulator(port=settings.SIMULATOR_PORT, fleet_file=FLEET_FILE, caches=caches))
         credentials_file = folder / "credentials.json"
-        # The web server takes as long to start as a look at the tables; at the very first start there are none yet.
+        # The web server takes as long to start as reading the tables; at the very first start there are none yet.
         has_tables = credentials_file.exists()
         if has_tables:
-            launch(recipes.web(settings.PORT))
+            self.launch(recipes.web(settings.PORT))
         join_token = prepare(credentials_file, url, simulator_url)
         if not has_tables:
-            launch(recipes.web(settings.PORT))
-        until(lambda: answers(f"{simulator_url}/control/log"), "the simulator does not answer")
-        until(lambda: answers(f"{url}/readyz"), "the web server does not answer")
-        fleet = recipes.machines(FLEET_FILE)
-        agents = {
-            machine.id: launch(
-                recipes.agent(
-                    machine,
-                    folder=folder,
-                    fleet_url=url,
-                    simulator_url=simulator_url,
-                    join_token=join_token,
-                    caches=caches,
-                )
-            )
-            for machine in fleet
-        }
-        worker = launch(recipes.worker())
+            self.launch(recipes.web(settings.PORT))
+        self.wait_until(lambda: answers(f"{simulator_url}/control/log"), "the simulator does not answer")
+        self.wait_until(lambda: answers(f"{url}/readyz"), "the web server does not answer")
+        where: dict[str, Any] = {"folder": folder, "fleet_url": url, "simulator_url": simulator_url}
+        agents = [
+            self.launch(recipes.agent(machine, **where, join_token=join_token, caches=caches))
+            for machine in recipes.machines(FLEET_FILE)
+        ]
+        worker = self.launch(recipes.worker())
         credentials = json.loads(credentials_file.read_text())
         token = credentials["viewer"]["token"]
         try:
-            until(lambda: live_machines(url, token) >= len(fleet), "not every machine is live")
+            self.wait_until(lambda: live_machines(url, token) >= len(agents), "not every machine is live")
         except CommandError as problem:
             # One machine less, which somebody may have revoked, is no reason to show nothing.
             self.say(str(problem))
-        until(lambda: "ready." in worker.said(), "the Celery worker is not ready")
+        self.wait_until(lambda: "ready." in worker.said(), "the Celery worker is not ready")
         # Beat only finds again what a lost task would have done; nobody has to wait for it.
-        launch(recipes.beat())
+        self.launch(recipes.beat())
         self.say(welcome(credentials, folder))
         if settings.STORY:
             requests.post(f"{simulator_url}/control/stories", json={"story": "all"}, timeout=5).raise_for_status()
-        quiet = story_of_silence(agents) if settings.STORY else iter(())
+        quiet = story_of_silence(agents[SILENT]) if settings.STORY else iter(())
         while True:
-            for each in workers:
-                each.look(self.say)
+            self.watch()
             next(quiet, None)
-            time.sleep(LOOK_SECONDS)
+
+    def launch(self, recipe: Recipe) -> Worker:
+        self.workers.append(Worker(recipe, folder=settings.BASE_DIR, logs=self.logs))
+        self.workers[-1].start()
+        return self.workers[-1]
+
+    def watch(self) -> None:
+        """Starts again what ended by itself, and waits a moment."""
+        for each in self.workers:
+            each.watch(self.say)
+        time.sleep(WATCH_SECONDS)
+
+    def wait_until(self, question: Callable[[], bool], what: str) -> None:
+        """Raises CommandError, saying `what` is not so, when it takes too long."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not question():
+            if time.monotonic() > deadline:
+                raise CommandError(f"After {PATIENCE_SECONDS:g} seconds {what}; the reason stands in {self.logs}.")
+            self.watch()
 
 
 @contextmanager
@@ -230,10 +224,9 @@ def live_machines(url: str, token: str) -> int:
         return 0
 
 
-def story_of_silence(agents: dict[str, Worker]) -> Iterator[None]:
-    """Takes one look at each step: the last machine of the first set falls silent for a while, again and again."""
+def story_of_silence(worker: Worker) -> Iterator[None]:
+    """At each step, falls silent or speaks again when its time has come: for a while, again and again."""
     started = time.monotonic()
-    worker = list(agents.values())[5]
     while True:
         at = (time.monotonic() - started) % QUIET_EVERY
         quiet = QUIET_AFTER <= at < QUIET_AFTER + QUIET_FOR

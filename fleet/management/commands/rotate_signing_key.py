@@ -4,18 +4,15 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from fleet.domain.actor import COMMAND_LINE
-from fleet.domain.refusal import Refused
 from fleet.management.durations import duration
+from fleet.management.operation_command import OperationCommand
 from fleet.operations.orders import sign
-from fleet.wording.reader import API
-from fleet.wording.say import say
 
 
-class Command(BaseCommand):
+class Command(OperationCommand):
     help = "Make a new key that signs orders. The old one signs beside it until the overlap is over."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -30,8 +27,5 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = timezone.now()
-        try:
-            key = sign.rotate(overlap=options["overlap"], actor=COMMAND_LINE.because(options["why"]), now=now)
-        except Refused as error:
-            raise CommandError(say(error.reason, API)) from error
+        key = sign.rotate(overlap=options["overlap"], actor=COMMAND_LINE.because(options["why"]), now=now)
         self.stdout.write(f"The key {key.key_id} signs orders now. Agents that check signatures hear of it by itself.")

@@ -12,7 +12,7 @@ from fleet.domain.approvals.conditions import LATER, When
 from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, who_is_asked
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, stored
-from fleet.domain.refusal import Refused
+from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.states import ApprovalState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent, Wave
@@ -22,9 +22,8 @@ from fleet.operations.approvals.override import override, told
 from fleet.operations.events import compute
 from fleet.operations.locks import Lock, take
 from fleet.operations.orders.advance import offer
-from fleet.operations.orders.states import close
+from fleet.operations.orders.states import close, tell_approval
 from fleet.operations.people.rights import require
-from fleet.operations.timeline.entries import tell
 
 MAX_TEXT = 2000
 
@@ -70,17 +69,13 @@ def alone_with(*event_pks: int) -> Iterator[None]:
 def row_id(event_id: str) -> int:
     """The row id of an event by its EventId. Raises Refused `unknown-event`."""
     found = ScheduledEvent.objects.filter(event_id=event_id.strip().upper()).values_list("pk", flat=True).first()
-    if found is None:
-        raise Refused("unknown-event", Reason("event-unknown"))
-    return found
+    return or_refuse(found, "unknown-event", Reason("event-unknown"))
 
 
 def event_of(approval_id: int) -> int:
     """The row id of an approval's event. Raises Refused `unknown-approval`."""
-    event_pk = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
-    if event_pk is None:
-        raise Refused("unknown-approval", Reason("approval-unknown"))
-    return event_pk
+    found = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
+    return or_refuse(found, "unknown-approval", Reason("approval-unknown"))
 
 
 def cleaned(text: str, *, what: str = "comment") -> str:
@@ -161,15 +156,14 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approva
         decided_at=now,
         granted_at=now if at_once else None,
     )
-    tell(
+    tell_approval(
         NEW_KINDS[state],
         actor,
-        at=now,
-        event_id=event_pk,
-        set_id=facts.set_id,
-        approval_id=approval.pk,
-        before={"approval": None},
-        after={"approval": state.value, "when": plan.when.value},
+        approval,
+        facts,
+        was=None,
+        now=now,
+        after={"when": plan.when.value},
         due_at=plan.due_at,
         turn=plan.turn,
         overrides=overridden,

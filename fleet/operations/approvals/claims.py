@@ -9,7 +9,7 @@ from fleet.domain.actor import Actor
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, stored
-from fleet.domain.refusal import Refused
+from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
@@ -56,9 +56,8 @@ def give_back(*, event_id: str, actor: Actor, now: datetime) -> Claim:
     Raises Refused: `not-permitted`, `unknown-event`, `not-claimed`.
     """
     event_pk, facts, actor = _locked(event_id, actor, "give-back", now=now)
-    row = Claim.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by").first()
-    if row is None:
-        raise Refused("not-claimed", Reason("not-claimed"))
+    found = Claim.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by").first()
+    row = or_refuse(found, "not-claimed", Reason("not-claimed"))
     if row.by_id != actor.person.pk and not rights_of(actor.person).may(Right.OVERRIDE, facts.place):
         raise Refused("not-permitted", Reason("claim-of-another", by=row.by.get_username()))
     _end(row, now=now)
@@ -114,9 +113,8 @@ def lift(*, event_id: str, actor: Actor, now: datetime) -> Hold:
     """End the hold of an event. Raises Refused: `not-permitted`, `unknown-event`, `not-held`."""
     event_pk, facts, actor = _locked(event_id, actor, "lift", now=now)
     require(actor, Right.APPROVE, facts.place, doing="lift")
-    row = Hold.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by", "rule").first()
-    if row is None:
-        raise Refused("not-held", Reason("not-held"))
+    found = Hold.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by", "rule").first()
+    row = or_refuse(found, "not-held", Reason("not-held"))
     _end(row, now=now)
     _note(EntryKind.HOLD_ENDED, event_pk, facts, actor, before=name_of(row), now=now)
     return row

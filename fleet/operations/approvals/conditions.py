@@ -15,8 +15,7 @@ from fleet.models import Approval
 from fleet.models.facts.events import load_facts
 from fleet.models.facts.waves import whose_turn
 from fleet.operations.approvals.approve import alone_with, judged, set_off
-from fleet.operations.orders.states import close, move
-from fleet.operations.timeline.entries import tell
+from fleet.operations.orders.states import close, move, tell_approval
 
 WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
 
@@ -69,16 +68,6 @@ def _move_on(approval_id: int, event_pk: int, *, now: datetime) -> bool:
             return close(approval, ApprovalState.LAPSED, DRYDOCK, facts=facts, now=now, reason=step.reason)
         if step.do is Wait.STAY or not move(approval, ApprovalState.GRANTED, granted_at=now):
             return False
-        tell(
-            EntryKind.APPROVAL_DUE,
-            DRYDOCK,
-            at=now,
-            event_id=event_pk,
-            set_id=facts.set_id,
-            approval_id=approval.pk,
-            before={"approval": was},
-            after={"approval": ApprovalState.GRANTED.value},
-            reason=step.reason,
-        )
+        tell_approval(EntryKind.APPROVAL_DUE, DRYDOCK, approval, facts, was=was, now=now, reason=step.reason)
         set_off(approval, facts, now=now)
     return True

@@ -14,9 +14,8 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import Approval
 from fleet.operations.approvals.approve import alone_with, asked, cleaned, cleaned_reasons, event_of, judged, set_off
 from fleet.operations.approvals.override import kept, override
-from fleet.operations.orders.states import move
+from fleet.operations.orders.states import move, tell_approval
 from fleet.operations.people.rights import require
-from fleet.operations.timeline.entries import tell
 
 
 def consent(*, approval_id: int, actor: Actor, now: datetime, overrides: Mapping[str, str] | None = None) -> Approval:
@@ -47,17 +46,8 @@ def consent(*, approval_id: int, actor: Actor, now: datetime, overrides: Mapping
         columns = {"consented_by": actor.person, "consented_at": now, "consent_comment": actor.why}
         if not move(approval, target, **columns, overrides=overridden, **({"granted_at": now} if at_once else {})):
             raise Refused("too-late", Reason("consent-too-late"))
-        tell(
-            EntryKind.APPROVAL_CONSENTED,
-            actor,
-            at=now,
-            event_id=event_pk,
-            set_id=facts.set_id,
-            approval_id=approval.pk,
-            before={"approval": ApprovalState.PROPOSED.value},
-            after={"approval": target.value},
-            overrides=overridden,
-        )
+        was = ApprovalState.PROPOSED.value
+        tell_approval(EntryKind.APPROVAL_CONSENTED, actor, approval, facts, was=was, now=now, overrides=overridden)
         set_off(approval, facts, now=now)
     approval.refresh_from_db()
     return approval

@@ -24,7 +24,7 @@ from fleet.domain.drills import (
 )
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.states import EventStatus, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
@@ -61,9 +61,8 @@ def begin(*, set_id: int, actor: Actor, now: datetime, wanted: Wanted | None = N
     wanted = wanted or Wanted()
     require(actor, Right.APPROVE, doing="drill")
     actor = actor.because(cleaned(actor.why))
-    home = AvailabilitySet.objects.select_related("merged_into").filter(pk=set_id).first()
-    if home is None:
-        raise Refused("unknown-set", Reason("drill-of-no-set"))
+    found = AvailabilitySet.objects.select_related("merged_into").filter(pk=set_id).first()
+    home = or_refuse(found, "unknown-set", Reason("drill-of-no-set"))
     home = home.merged_into or home
     require(actor, Right.APPROVE, place_of(home), doing="drill")
     _check(wanted)
@@ -110,9 +109,8 @@ def stop(*, drill_id: int, actor: Actor, now: datetime) -> Drill:
     """End a drill before its time. Raises Refused: `not-permitted`, `validation`, `unknown-drill`, `too-late`."""
     require(actor, Right.APPROVE, doing="stop-drill")
     actor = actor.because(cleaned(actor.why))
-    drill = Drill.objects.select_related("event__availability_set").filter(pk=drill_id).first()
-    if drill is None:
-        raise Refused("unknown-drill", Reason("unknown-drill"))
+    found = Drill.objects.select_related("event__availability_set").filter(pk=drill_id).first()
+    drill = or_refuse(found, "unknown-drill", Reason("unknown-drill"))
     require(actor, Right.APPROVE, place_of(drill.event.availability_set), doing="stop-drill")
     compute.lock([drill.event_id])
     drill.refresh_from_db()

@@ -7,6 +7,7 @@ from datetime import datetime
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
+from fleet.domain.events.statement import NOT_STATED
 from fleet.domain.reason import Reason
 from fleet.domain.timeline import EntryKind
 from fleet.models import Drill, Entry, Instruction, Sighting
@@ -73,10 +74,8 @@ def _see(drill: Drill, one: RehearsalReport, now: datetime) -> bool:
         row.listed_epoch, row.listed_seq = one.position
         row.listed_at, row.listed_incarnation = one.at, 2 if started else 1
         row.spelled, row.status = event.event_id, "Started" if started else "Scheduled"
-        row.event_type, row.resource_type = event.event_type, event.resource_type
-        row.source, row.description = event.source, event.description
-        row.duration_seconds, row.not_before = event.duration_seconds, event.not_before
-        row.resources = event.resources
+        for field in NOT_STATED:
+            setattr(row, field, getattr(event, field))
         if started and row.started_at is None:
             row.started_at = one.at
     row.save()

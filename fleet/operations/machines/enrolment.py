@@ -11,7 +11,7 @@ from fleet.domain.actor import Actor
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, as_json
-from fleet.domain.refusal import Refused
+from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.secrets import hash_of, new_secret
 from fleet.domain.sets import read_stated
 from fleet.domain.timeline import EntryKind
@@ -82,9 +82,7 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
 def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
     """End a machine's credential at once. Raises Refused `not-permitted` or `unknown-machine`."""
     require(actor, Right.ADMINISTER)
-    machine = Machine.objects.filter(pk=machine_id).first()
-    if machine is None:
-        raise Refused("unknown-machine", Reason("machine-unknown"))
+    machine = or_refuse(Machine.objects.filter(pk=machine_id).first(), "unknown-machine", Reason("machine-unknown"))
     if not Machine.objects.filter(pk=machine_id, revoked_at__isnull=True).update(revoked_at=now, credential_hash=""):
         return
     tell(

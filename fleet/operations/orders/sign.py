@@ -123,23 +123,18 @@ def _make(introducer: Signer | None, *, now: datetime, actor: Actor) -> SigningK
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     key_id = hashlib.sha256(public).hexdigest()[:16]
-    word = wire.KeyWord(
-        id=key_id,
-        public_key=_to_text(public),
-        retired=False,
-        by=introducer.key_id if introducer else "",
-        signature="",
-    )
-    row = SigningKey.objects.create(
+    row = SigningKey(
         key_id=key_id,
-        public_key=word.public_key,
+        public_key=_to_text(public),
         private_key=_wrapped(private, key_id),
         made_at=now,
-        introduced_by=word.by,
-        introduction=introducer.sign(wire.key_text(word)) if introducer else "",
+        introduced_by=introducer.key_id if introducer else "",
     )
+    if introducer:
+        row.introduction = introducer.sign(wire.key_text(_word(row, retired=False)))
+    row.save()
     after = {"key": key_id}
-    tell(EntryKind.SIGNING_KEY_MADE, actor, at=now, after=after, key=key_id, introduced_by=word.by)
+    tell(EntryKind.SIGNING_KEY_MADE, actor, at=now, after=after, key=key_id, introduced_by=row.introduced_by)
     return row
 
 
@@ -162,10 +157,9 @@ def rotate(*, overlap: timedelta, now: datetime, actor: Actor = COMMAND_LINE) ->
     for row in old:
         if row.retires_at is not None:
             continue
-        word = wire.KeyWord(id=row.key_id, public_key=row.public_key, retired=True, by=successor.key_id, signature="")
-        SigningKey.objects.filter(pk=row.pk).update(
-            retires_at=ending, retired_by=successor.key_id, retirement=successor.sign(wire.key_text(word))
-        )
+        row.retires_at, row.retired_by = ending, successor.key_id
+        row.retirement = successor.sign(wire.key_text(_word(row, retired=True)))
+        row.save(update_fields=["retires_at", "retired_by", "retirement"])
         tell(
             EntryKind.SIGNING_KEY_RETIRED,
             actor,
@@ -189,29 +183,19 @@ class KnownKey:
 
 def all_keys(*, now: datetime) -> list[KnownKey]:
     """Every key there was, oldest first. One query."""
-    found = []
-    for row in SigningKey.objects.order_by("pk"):
-        over = row.retires_at is not None and row.retires_at <= now
-        found.append(
-            KnownKey(
-                introduction=wire.KeyWord(
-                    id=row.key_id,
-                    public_key=row.public_key,
-                    retired=False,
-                    by=row.introduced_by,
-                    signature=row.introduction,
-                )
-                if row.introduced_by
-                else None,
-                retirement=wire.KeyWord(
-                    id=row.key_id, public_key=row.public_key, retired=True, by=row.retired_by, signature=row.retirement
-                )
-                if over
-                else None,
-                key_id=row.key_id,
-            )
+    return [
+        KnownKey(
+            introduction=_word(row, retired=False) if row.introduced_by else None,
+            retirement=_word(row, retired=True) if row.retires_at is not None and row.retires_at <= now else None,
+            key_id=row.key_id,
         )
-    return found
+        for row in SigningKey.objects.order_by("pk")
+    ]
+
+
+def _word(row: SigningKey, *, retired: bool) -> wire.KeyWord:
+    by, signature = (row.retired_by, row.retirement) if retired else (row.introduced_by, row.introduction)
+    return wire.KeyWord(id=row.key_id, public_key=row.public_key, retired=retired, by=by, signature=signature)
 
 
 def news_for(keys: Iterable[KnownKey], trusted: Collection[str]) -> list[wire.KeyWord]:

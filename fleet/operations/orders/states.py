@@ -45,19 +45,33 @@ def close(
         return False
     ending = OrderState.EXPIRED if target is ApprovalState.LAPSED else OrderState.CANCELLED
     end_open_order(approval, ending, now=now, reason=reason)
+    tell_approval(CLOSED_KINDS[target], actor, approval, facts, was=was, now=now, inferred=inferred, reason=reason)
+    return True
+
+
+def tell_approval(
+    kind: EntryKind,
+    actor: Actor,
+    approval: Approval,
+    facts: EventFacts,
+    *,
+    was: str | None,
+    now: datetime,
+    after: dict[str, Any] | None = None,
+    **data: Any,
+) -> None:
+    """Say what state an approval has come to, and what else stands `after`."""
     tell(
-        CLOSED_KINDS[target],
+        kind,
         actor,
         at=now,
         event_id=approval.event_id,
         set_id=facts.set_id,
         approval_id=approval.pk,
         before={"approval": was},
-        after={"approval": target.value},
-        inferred=inferred,
-        reason=reason,
+        after={"approval": approval.state} | (after or {}),
+        **data,
     )
-    return True
 
 
 ENDED_ORDERS = {

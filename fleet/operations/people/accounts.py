@@ -13,7 +13,7 @@ from django.db import transaction
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import ADMIN, GROUPS, Right
 from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.timeline import EntryKind
 from fleet.models import Scope
 from fleet.operations.locks import Lock, take
@@ -171,9 +171,8 @@ def _lock() -> None:
 def _changeable(username: str, actor: Actor) -> User:
     require(actor, Right.ADMINISTER)
     _lock()
-    person = User.objects.filter(username=username).first()
-    if person is None:
-        raise Refused("unknown-person", Reason("person-unknown", name=username))
+    found = User.objects.filter(username=username).first()
+    person = or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
     if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
         raise Refused("not-permitted", Reason("superusers-only", name=username))
     return person

@@ -11,7 +11,7 @@ from django.utils.crypto import constant_time_compare
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken
@@ -122,9 +122,8 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> Api
 
     Its owner and admins may. Raises Refused `validation` for one that is not known or has ended, `not-permitted`.
     """
-    token = ApiToken.objects.select_related("user").filter(prefix=prefix_of(prefix.strip())).first()
-    if token is None:
-        raise Refused("validation", Reason("token-unknown"))
+    found = ApiToken.objects.select_related("user").filter(prefix=prefix_of(prefix.strip())).first()
+    token = or_refuse(found, "validation", Reason("token-unknown"))
     if actor.person != token.user:
         require(actor, Right.ADMINISTER)
     if not ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(revoked_at=now):

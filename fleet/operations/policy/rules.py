@@ -12,7 +12,7 @@ from fleet.domain.people import Right
 from fleet.domain.policy.faults import faults, refuse
 from fleet.domain.policy.rules import SAID, StandingRule, changed, wording
 from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.timeline import EntryKind
 from fleet.models import Rule
 from fleet.models.policy import rule_of
@@ -131,10 +131,7 @@ def _locked_order() -> list[Rule]:
 
 
 def _of(order: list[Rule], rule_id: int) -> Rule:
-    row = next((row for row in order if row.pk == rule_id), None)
-    if row is None:
-        raise Refused("not-found", Reason("rule-unknown"))
-    return row
+    return or_refuse(next((row for row in order if row.pk == rule_id), None), "not-found", Reason("rule-unknown"))
 
 
 def _place(order: list[Rule], row: Rule, position: int | None) -> None:

@@ -13,7 +13,7 @@ from fleet.domain.policy.faults import refuse
 from fleet.domain.policy.values import tidied
 from fleet.domain.policy.windows import Window, window_faults, window_wording
 from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.refusal import or_refuse
 from fleet.domain.timeline import EntryKind
 from fleet.models import NoApprovalWindow
 from fleet.models.policy import window_of
@@ -44,9 +44,8 @@ def create(*, actor: Actor, now: datetime, values: Mapping[str, Any]) -> NoAppro
 def delete(*, window_id: int, actor: Actor, now: datetime) -> NoApprovalWindow:
     """End a window for good. Raises Refused: `not-permitted`, `not-found`."""
     require(actor, Right.ADMINISTER)
-    row = NoApprovalWindow.objects.select_for_update().filter(pk=window_id, deleted_at__isnull=True).first()
-    if row is None:
-        raise Refused("not-found", Reason("window-unknown"))
+    found = NoApprovalWindow.objects.select_for_update().filter(pk=window_id, deleted_at__isnull=True).first()
+    row = or_refuse(found, "not-found", Reason("window-unknown"))
     row.deleted_at = now
     row.save(update_fields=["deleted_at"])
     wording = window_wording(window_of(row))

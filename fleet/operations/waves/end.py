@@ -8,7 +8,7 @@ from django.db import transaction
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, read_reason
-from fleet.domain.refusal import Refused
+from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.states import ApprovalState
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import Member, Signal, WaveState, judge
@@ -74,9 +74,8 @@ def _locked(wave_id: int, *, now: datetime) -> tuple[Wave, list[Member]]:
     # Events come first among locks; the row of the wave is changed under those of its events only.
     event_pks = Approval.objects.filter(wave_id=wave_id).values_list("event_id", flat=True)
     compute.lock(list(event_pks))
-    wave = Wave.objects.select_for_update().filter(pk=wave_id).first()
-    if wave is None:
-        raise Refused("unknown-wave", Reason("unknown-wave"))
+    found = Wave.objects.select_for_update().filter(pk=wave_id).first()
+    wave = or_refuse(found, "unknown-wave", Reason("unknown-wave"))
     return wave, load_members([wave_id], now=now)[wave_id]
 
 
