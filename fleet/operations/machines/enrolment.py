@@ -1,6 +1,5 @@
 """How a machine gets its credential, and how it loses it."""
 
-from dataclasses import asdict
 from datetime import datetime
 
 from django.db import transaction
@@ -48,9 +47,8 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
         machine=known, vm_id=vm_id, name=name, configured=stated or token.set_name, compute=compute, now=now
     )
     plain = new_secret("agent")
-    values = asdict(placed.location) | {
+    values = placed.where | {
         "resource_name": name,
-        "availability_set": placed.home,
         "stated_set": stated,
         "token_set": token.set_name,
         "set_source": placed.source,

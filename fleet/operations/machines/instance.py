@@ -1,7 +1,7 @@
 """What machines say of themselves after they enrolled."""
 
-from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
 from drydock_agent import wire
 
@@ -27,22 +27,12 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
         compute=data.compute,
         now=now,
     )
-    values = asdict(placed.location) | {"resource_name": name, "availability_set_id": placed.home.pk}
+    values = placed.where | {"resource_name": name}
     changes = [field for field, value in values.items() if getattr(machine, field) != value]
-    Machine.objects.filter(pk=machine_id).update(
-        **values,
-        stated_set=stated,
-        compute=data.compute,
-        agent_version=agent_version[:100] or machine.agent_version,
-        set_source=placed.source,
-        set_warnings=placed.warnings,
+    version = agent_version[:100] or machine.agent_version
+    written = _settle(
+        machine, placed, resource_name=name, stated_set=stated, compute=data.compute, agent_version=version, now=now
     )
-    placed.link(machine_id)
-    written = [
-        *placed.written,
-        *bring_events(machine, placed.home, now=now),
-        *placement.note_warnings(machine_id, name, placed.home.pk, machine.set_warnings, placed.warnings, now=now),
-    ]
     if changes:
         moved = placed.home.pk != machine.availability_set_id
         written.append(
@@ -70,16 +60,9 @@ def place_again(machine_id: int, *, now: datetime) -> list[Entry]:
         compute=machine.compute,
         now=now,
     )
-    Machine.objects.filter(pk=machine_id).update(
-        availability_set=placed.home, set_source=placed.source, set_warnings=placed.warnings
-    )
-    placed.link(machine_id)
-    written = placed.written + placement.note_warnings(
-        machine_id, machine.resource_name, placed.home.pk, machine.set_warnings, placed.warnings, now=now
-    )
+    written = _settle(machine, placed, now=now)
     # A provisional set that was named has moved as a whole, and has said so.
     if placed.home.pk != machine.availability_set_id and not placed.written:
-        written += bring_events(machine, placed.home, now=now)
         written.append(
             entry(
                 EntryKind.MACHINE_MOVED,
@@ -93,3 +76,17 @@ def place_again(machine_id: int, *, now: datetime) -> list[Entry]:
             )
         )
     return written
+
+
+def _settle(machine: Machine, placed: placement.Placed, *, now: datetime, **columns: Any) -> list[Entry]:
+    """Write where a machine is; `machine` is its row as it was before. The entries to write."""
+    Machine.objects.filter(pk=machine.pk).update(
+        **placed.where, set_source=placed.source, set_warnings=placed.warnings, **columns
+    )
+    placed.link(machine.pk)
+    name = columns.get("resource_name", machine.resource_name)
+    return [
+        *placed.written,
+        *bring_events(machine, placed.home, now=now),
+        *placement.note_warnings(machine.pk, name, placed.home.pk, machine.set_warnings, placed.warnings, now=now),
+    ]

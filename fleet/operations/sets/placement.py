@@ -1,7 +1,7 @@
 """Sets: making them, and placing machines by what is stated of them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -42,6 +42,11 @@ class Placed:
     warnings: list[dict[str, Any]]
     written: list[Entry]
     listed: InventoryMachine | None
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """The columns of the machine's row that say where it is."""
+        return asdict(self.location) | {"availability_set_id": self.home.pk}
 
     def link(self, machine_id: int) -> None:
         """Note in the inventory that this machine has an agent now, and where it is."""
