@@ -1,14 +1,14 @@
 """Standing decisions: rules, and hours in which nothing is approved without a reason."""
 
-from dataclasses import fields
 from datetime import datetime
 
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from fleet.domain.policy.rules import SAID, StandingRule
+from fleet.domain.policy.rules import StandingRule
 from fleet.domain.policy.windows import Window
+from fleet.domain.shapes import like
 
 
 class Rule(models.Model):
@@ -90,15 +90,7 @@ class NoApprovalWindow(models.Model):
 
 def rule_of(row: Rule) -> StandingRule:
     """One rule as it stands."""
-    said = {name: getattr(row, name) for name in SAID}
-    lists = {name: tuple(value) for name, value in said.items() if isinstance(value, list)}
-    return StandingRule(
-        **{**said, **lists},
-        enabled=row.enabled,
-        deleted=row.deleted_at is not None,
-        rule_id=row.pk,
-        position=row.position,
-    )
+    return like(StandingRule, row, deleted=row.deleted_at is not None, rule_id=row.pk)
 
 
 def rules_in_force(*, now: datetime) -> dict[int, Rule]:
@@ -110,5 +102,4 @@ def rules_in_force(*, now: datetime) -> dict[int, Rule]:
 
 def window_of(row: NoApprovalWindow) -> Window:
     """One no-approval window as it was said."""
-    said = {field.name: getattr(row, field.name) for field in fields(Window)}
-    return Window(**{**said, "weekdays": tuple(row.weekdays)})
+    return like(Window, row)

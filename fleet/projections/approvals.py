@@ -12,6 +12,7 @@ from django.db.models import Prefetch
 from fleet.domain.approvals.conditions import When, next_wait, waits_for
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.reason import Reason, from_json, read_reason
+from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, OrderState
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts.events import load_facts, name_of, order_timeouts
@@ -139,20 +140,7 @@ def _order_reason(order: Order) -> Reason | str:
 
 
 def _order_row(order: Order) -> OrderRow:
-    return OrderRow(
-        id=order.pk,
-        machine=machine_ref(order.machine),
-        state=OrderState(order.state),
-        offered_at=order.offered_at,
-        expires_at=order.expires_at,
-        delivered_at=order.delivered_at,
-        delivered_by=order.delivered_by,
-        answered_at=order.answered_at,
-        outcome=order.outcome,
-        azure_status=order.azure_status,
-        azure_body=order.azure_body,
-        reason=_order_reason(order),
-    )
+    return like(OrderRow, order, machine=machine_ref(order.machine), reason=_order_reason(order))
 
 
 def _sent(orders: list[Order], *, accepted: Order | None, closed: bool, now: datetime) -> Step:
@@ -293,39 +281,24 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
     orders = list(approval.orders.all())
     steps = steps_of(approval, event, orders, now=now)
     reason = read_reason(approval.reason)
-    return ApprovalRow(
-        id=approval.pk,
+    return like(
+        ApprovalRow,
+        approval,
         event_id=event.event_id,
         event_type=event.event_type,
         event_status=EventStatus(event.status),
         set=set_ref(event.availability_set),
-        state=ApprovalState(approval.state),
         by=name_of(approval),
-        via=approval.via,
-        token_name=approval.token_name,
-        comment=approval.comment,
         rule=rule_ref(approval.rule) if approval.rule else None,
-        rule_wording=read_reason(approval.rule_wording),
-        event_version=approval.event_version,
-        when=When(approval.when),
-        due_at=approval.due_at,
         overrides=tuple(map(_overridden, approval.overrides)),
-        decided_at=approval.decided_at,
         consented_by=approval.consented_by.get_username() if approval.consented_by else "",
-        consented_at=approval.consented_at,
-        consent_comment=approval.consent_comment,
         waits_for=_waits_for(approval),
-        granted_at=approval.granted_at,
-        accepted_at=approval.accepted_at,
         accepted_by=machine_ref(approval.accepted_by) if approval.accepted_by else None,
-        closed_at=approval.closed_at,
-        inferred=approval.inferred,
         reason=_rehearsed(reason) if event.drill else reason,
         orders=tuple(_order_row(order) for order in orders),
         steps=_in_drill(steps) if event.drill else steps,
         server_time=now,
         wave=approval.wave_id,
-        turn=approval.turn,
     )
 
 

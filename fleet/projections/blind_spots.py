@@ -8,6 +8,7 @@ from django.conf import settings
 
 from fleet.domain.blind_spots import AgentFacts, BlindSpot, CacheFacts, Confidence, SetFacts, blind_spots
 from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.models import AvailabilitySet, Cache
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.projections.caches.coverage import ListenerRow, listener, with_machine
@@ -54,17 +55,13 @@ class BlindSpots:
 
 
 def _row(spot: BlindSpot, sets: dict[int, SetRef]) -> BlindSpotRow:
-    return BlindSpotRow(
-        code=spot.code,
-        title=spot.title,
-        certainty=spot.certainty,
-        reason=spot.reason,
-        advice=spot.advice,
+    return like(
+        BlindSpotRow,
+        spot,
         set=sets[spot.set_id] if spot.set_id is not None else None,
         machines=tuple(
             MachineRef(id=pk, resource_name=name) for pk, name in zip(spot.machine_ids, spot.names, strict=False)
         ),
-        names=spot.names,
         cache=CacheRef(id=spot.cache_id, host=spot.names[0]) if spot.cache_id is not None else None,
     )
 
@@ -94,18 +91,15 @@ def overview(*, now: datetime) -> BlindSpots:
         heard_at, polled_at = contact_times(machine)
         row = getattr(machine, "presence", None)
         agents[machine.availability_set_id].append(
-            AgentFacts(
+            like(
+                AgentFacts,
+                machine,
                 machine_id=machine.pk,
                 name=machine.resource_name,
                 presence=machine_presence(machine, now=now, limits=limits),
                 last_heard_at=heard_at,
                 last_poll_at=polled_at,
-                enrolled_at=machine.enrolled_at,
                 clock_offset=row.clock_offset if row else None,
-                agent_version=machine.agent_version,
-                protocol=machine.protocol,
-                zone=machine.zone,
-                size=machine.size,
             )
         )
     missing: dict[int | None, list[tuple[str, str, str]]] = defaultdict(list)
@@ -121,13 +115,7 @@ def overview(*, now: datetime) -> BlindSpots:
     ]
     found = blind_spots(
         [
-            SetFacts(
-                set_id=row.pk,
-                kind=row.kind,
-                upgrade_notices=row.upgrade_notices,
-                agents=tuple(agents[row.pk]),
-                missing=tuple(missing[row.pk]),
-            )
+            like(SetFacts, row, set_id=row.pk, agents=tuple(agents[row.pk]), missing=tuple(missing[row.pk]))
             for row in sets
         ],
         alone=[name for name, _, _ in missing.get(None, [])],

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 
 from fleet.domain.drills import Outcome
 from fleet.domain.reason import Reason, read_reason
+from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, Drill, Instruction, Order, Preparation, Rehearsal, Sighting
 from fleet.projections.pages import Page, Segment, read_page
@@ -97,8 +98,9 @@ def _with_event() -> QuerySet[Drill]:
 def _row(drill: Drill) -> DrillRow:
     event = drill.event
     notice = (event.not_before - drill.created_at).total_seconds() if event.not_before else 0
-    return DrillRow(
-        id=drill.pk,
+    return like(
+        DrillRow,
+        drill,
         event_id=event.event_id,
         event_type=event.event_type,
         event_status=EventStatus(event.status),
@@ -107,15 +109,7 @@ def _row(drill: Drill) -> DrillRow:
         notice_seconds=round(notice),
         duration_seconds=event.duration_seconds or 0,
         started_by=drill.started_by.get_username(),
-        via=drill.via,
-        token_name=drill.token_name,
-        comment=drill.comment,
-        created_at=drill.created_at,
         not_before=event.not_before,
-        ends_by=drill.ends_by,
-        closed_at=drill.closed_at,
-        outcome=Outcome(drill.outcome) if drill.outcome else None,
-        reason=read_reason(drill.reason),
     )
 
 

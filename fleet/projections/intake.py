@@ -8,9 +8,10 @@ from datetime import datetime
 from difflib import unified_diff
 
 from fleet.domain.intake.documents import read_document
-from fleet.domain.reason import Reason, from_json
+from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.models import DocumentBody, Observation, ScheduledEvent, Sighting
-from fleet.projections.refs import MachineRef, plain_name
+from fleet.projections.refs import MachineRef, machine_ref, plain_name
 
 # A set of a hundred machines says the same thing a hundred times; the machines that are hit come first.
 MACHINES = 20
@@ -106,11 +107,10 @@ def for_event(*, event_id: str) -> EventDocuments | None:
         ordered = sorted(by_machine.values(), key=lambda reading: (reading.first_at, reading.machine.id))
         compared = before.get((ordered[0].machine.id, key))
         shaped.append(
-            RawDocument(
-                hash=key,
+            like(
+                RawDocument,
+                bodies[key],
                 body=_text(bodies[key]),
-                readable=bodies[key].readable,
-                flags=tuple(from_json(bodies[key].flags)),
                 lists_event=lists_it[key],
                 readings=tuple(ordered),
                 compared_with=compared,
@@ -125,7 +125,7 @@ def _readings(
     reports: Sequence[Observation], sightings: Sequence[Sighting], lists_it: Mapping[str, bool]
 ) -> tuple[dict[str, dict[int, Reading]], dict[tuple[int, str], str]]:
     """Who read which document (by hash, then machine), and what a machine had read before: (machine, hash) to hash."""
-    refs = {s.machine_id: MachineRef(id=s.machine_id, resource_name=s.machine.resource_name) for s in sightings}
+    refs = {s.machine_id: machine_ref(s.machine) for s in sightings}
     gone = {(s.machine_id, s.gone_epoch, s.gone_seq) for s in sightings}
     readings: dict[str, dict[int, Reading]] = defaultdict(dict)
     before: dict[tuple[int, str], str] = {}

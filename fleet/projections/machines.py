@@ -9,6 +9,7 @@ from django.db.models import Q, QuerySet
 from fleet.domain.intake.presence import Limits
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.secrets import hash_of
+from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import InventoryMachine, Machine, ScheduledEvent
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
@@ -79,25 +80,14 @@ def machine_rows(machines: Iterable[Machine], *, now: datetime, limits: Limits) 
 def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineRow:
     heard_at, polled_at = contact_times(machine)
     row = getattr(machine, "presence", None)
-    return MachineRow(
-        id=machine.pk,
-        vm_id=machine.vm_id,
-        resource_name=machine.resource_name,
+    return like(
+        MachineRow,
+        machine,
         set=set_ref(machine.availability_set),
-        fault_domain=machine.fault_domain,
-        update_domain=machine.update_domain,
-        zone=machine.zone,
-        region=machine.region,
-        size=machine.size,
-        os_type=machine.os_type,
         presence=machine_presence(machine, now=now, limits=limits),
         last_heard_at=heard_at,
         last_poll_at=polled_at,
-        agent_version=machine.agent_version,
         clock_offset_seconds=row.clock_offset if row else None,
-        enrolled_at=machine.enrolled_at,
-        revoked_at=machine.revoked_at,
-        set_source=machine.set_source,
         warnings=tuple(from_json([*machine.set_warnings, *machine.warnings])),
     )
 
@@ -120,14 +110,7 @@ def agentless() -> QuerySet[InventoryMachine]:
 
 
 def event_brief(event: ScheduledEvent) -> OpenEventBrief:
-    return OpenEventBrief(
-        event_id=event.event_id,
-        event_type=event.event_type,
-        status=EventStatus(event.status),
-        not_before=event.not_before,
-        resources=tuple(event.resources),
-        drill=event.drill,
-    )
+    return like(OpenEventBrief, event)
 
 
 def listing(

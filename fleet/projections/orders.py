@@ -8,6 +8,7 @@ from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.orders import by_hand as hand
 from fleet.domain.orders.next_step import OrderFacts, outlook
 from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, Presence
 from fleet.models import Machine, ScheduledEvent
 from fleet.models.facts.events import load_facts, order_timeouts
@@ -39,14 +40,11 @@ class ByHandRow:
 
 def _orders(row: ApprovalRow) -> list[OrderFacts]:
     return [
-        OrderFacts(
+        like(
+            OrderFacts,
+            order,
             order_id=order.id,
             machine_id=order.machine.id,
-            state=order.state,
-            offered_at=order.offered_at,
-            delivered_at=order.delivered_at,
-            outcome=order.outcome,
-            azure_status=order.azure_status,
             reason=order.reason if isinstance(order.reason, str) else "",
         )
         for order in row.orders
@@ -79,16 +77,14 @@ def by_hand(
     if found is None:
         return None
     systems = {machine.pk: machine.os_type.lower() for machine in machines}
-    return ByHandRow(
-        reason=found.reason,
-        event_id=found.event_id,
-        linux=found.linux,
-        windows=found.windows,
+    return like(
+        ByHandRow,
+        found,
         machines=tuple(
-            HandMachine(
+            like(
+                HandMachine,
+                machine,
                 machine=MachineRef(id=machine.machine_id, resource_name=machine.name),
-                presence=machine.presence,
-                lists_it=machine.lists_it,
                 windows=systems.get(machine.machine_id, "") == "windows",
             )
             for machine in found.machines

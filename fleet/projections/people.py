@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Q
 
 from fleet.domain.people import Rights
+from fleet.domain.shapes import like
 from fleet.models import ApiToken, Profile, Scope
 from fleet.models.people import Person, rights_of
 from fleet.projections.pages import Page, Segment, read_page
@@ -94,7 +95,7 @@ class Me:
 def own_settings(*, user_id: int) -> OwnSettings:
     """What this person (row id) has chosen. One query."""
     row = Profile.objects.filter(pk=user_id).first()
-    return OwnSettings(time_zone=row.time_zone, shortcuts=row.shortcuts) if row else OwnSettings()
+    return like(OwnSettings, row) if row else OwnSettings()
 
 
 def listing(*, cursor: str | None = None, size: int | None = None, q: str = "") -> Page[PersonRow]:
@@ -112,7 +113,7 @@ def detail(*, username: str) -> PersonRow | None:
 def me(*, user_id: int, token: ApiToken | None = None) -> Me:
     """The person of this row id, with the token that the call carried. Five queries."""
     person = _rows([User.objects.get(pk=user_id)])[0]
-    carried = CarriedToken(token.name, tuple(token.scopes), token.expires_at) if token else None
+    carried = like(CarriedToken, token) if token else None
     return Me(person=person, settings=own_settings(user_id=user_id), token=carried)
 
 
@@ -121,18 +122,7 @@ def tokens(*, username: str, with_ended: bool = False) -> tuple[TokenRow, ...]:
     rows = ApiToken.objects.filter(user__username=username).order_by("-created_at", "-pk")
     if not with_ended:
         rows = rows.filter(revoked_at__isnull=True)
-    return tuple(
-        TokenRow(
-            prefix=row.prefix,
-            name=row.name,
-            scopes=tuple(row.scopes),
-            created_at=row.created_at,
-            expires_at=row.expires_at,
-            last_used_at=row.last_used_at,
-            ended_at=row.revoked_at,
-        )
-        for row in rows[:500]
-    )
+    return tuple(like(TokenRow, row, ended_at=row.revoked_at) for row in rows[:500])
 
 
 def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:

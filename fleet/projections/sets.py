@@ -8,6 +8,7 @@ from datetime import datetime
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 
 from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import presence_limits
@@ -182,20 +183,15 @@ def _shape(sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *,
         inside = machine_rows(machines[row.pk], now=now, limits=limits)
         counts = count_presence([machine.presence for machine in inside])
         shaped.append(
-            SetRow(
-                id=row.pk,
-                kind=row.kind,
-                name=row.name,
-                service=row.service,
-                subscription=row.subscription,
-                resource_group=row.resource_group,
+            like(
+                SetRow,
+                row,
                 machines=inside,
                 without_agent=tuple(missing[row.pk]),
                 presence=counts,
                 open_events=tuple(open_events[row.pk]),
                 warnings=_warnings(row, inside, counts, missing[row.pk], foreign[row.pk]),
                 grid=_grid(inside, open_events[row.pk]),
-                second_person=row.second_person,
             )
         )
     return tuple(shaped)
@@ -205,16 +201,7 @@ def _without_agent(sets: Sequence[AvailabilitySet]) -> dict[int, list[MissingMac
     found: dict[int, list[MissingMachine]] = defaultdict(list)
     rows = agentless().filter(availability_set__in=[row.pk for row in sets])
     for row in rows.order_by("name", "pk"):
-        found[row.availability_set_id or 0].append(
-            MissingMachine(
-                name=row.name,
-                vm_id=row.vm_id,
-                zone=row.zone,
-                region=row.region,
-                size=row.size,
-                imported_at=row.imported_at,
-            )
-        )
+        found[row.availability_set_id or 0].append(like(MissingMachine, row))
     return found
 
 

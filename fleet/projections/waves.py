@@ -8,6 +8,7 @@ from django.db.models import Exists, OuterRef
 
 from fleet.domain.approvals.guards import guards, without
 from fleet.domain.reason import Reason, read_reason
+from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.domain.waves import Judgement, Member, Phase, WaveState, but, how_far, judge
 from fleet.models import Approval, ScheduledEvent, Wave
@@ -101,29 +102,16 @@ def _row(
 ) -> WaveRow:
     running = wave.state == WaveState.RUNNING.value
     kept = against.get(found.approval_id or 0, "")
-    return WaveRow(
-        id=wave.pk,
-        service=wave.service,
-        state=WaveState(wave.state),
+    return like(
+        WaveRow,
+        wave,
         by=wave.created_by.get_username(),
-        via=wave.via,
-        token_name=wave.token_name,
-        comment=wave.comment,
-        created_at=wave.created_at,
-        closed_at=wave.closed_at,
         reason=but(found.reason, kept) if running else read_reason(wave.reason),
         members=tuple(
-            WaveMember(
-                approval_id=member.approval_id,
-                turn=member.turn,
-                event_id=member.event_id,
-                event_type=member.event_type,
-                event_status=member.event_status,
-                resources=member.resources,
+            like(
+                WaveMember,
+                member,
                 set=SetRef(id=member.set_id, kind=member.set_kind, name=member.set_name),
-                not_before=member.not_before,
-                approval_state=member.approval_state,
-                phase=member.phase,
                 missing=member.missing if member.phase is Phase.RETURNING else (),
                 sentence=how_far(member, members, found, running=running, against=kept),
             )
@@ -157,13 +145,7 @@ def candidates(*, now: datetime, service: str = "", set_id: int | None = None) -
     live = [state.value for state in LIVE_APPROVALS]
     decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=live, decided_by__isnull=False))
     return tuple(
-        Candidate(
-            event_id=row.event_id,
-            event_type=row.event_type,
-            resources=tuple(row.resources),
-            set=set_ref(row.availability_set),
-            not_before=row.not_before,
-        )
+        like(Candidate, row, set=set_ref(row.availability_set))
         for row in rows.exclude(decided).select_related("availability_set").order_by("not_before", "pk")[:100]
         if row.not_before is None or row.not_before > now
     )

@@ -9,13 +9,13 @@ from django.db.models import Exists, OuterRef, Q
 
 from fleet.domain.approvals.guards import DecisionFacts, EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts
 from fleet.domain.events.sightings import MergedListing, Witness
-from fleet.domain.events.statement import NOT_STATED
 from fleet.domain.intake.preparation import Prepared, prepared_of
 from fleet.domain.intake.presence import Limits, presence_of
 from fleet.domain.orders.timeouts import Timeouts
 from fleet.domain.people import Place, lies_in
 from fleet.domain.policy.hours import within
 from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, RELAYED_APPROVALS, EventStatus, Presence
 from fleet.models.approvals import Approval, Hold
 from fleet.models.events import ScheduledEvent, Sighting
@@ -69,19 +69,7 @@ def _machines_of(set_ids: Collection[int]) -> dict[int, list[Machine]]:
 
 def listing_of(sighting: Sighting) -> MergedListing:
     """A sighting's row as computing an event reads it."""
-    stated = {field: getattr(sighting, field) for field in NOT_STATED} | {"resources": tuple(sighting.resources)}
-    return MergedListing(
-        first_at=sighting.first_at,
-        listed_at=sighting.listed_at,
-        started_at=sighting.started_at,
-        listed_incarnation=sighting.listed_incarnation,
-        spelled=sighting.spelled,
-        status=sighting.status,
-        gone_at=sighting.gone_at,
-        gone_incarnation=sighting.gone_incarnation,
-        foreign=sighting.foreign,
-        **stated,
-    )
+    return like(MergedListing, sighting)
 
 
 def load_witnesses(events: Collection[ScheduledEvent], *, now: datetime) -> dict[int, list[Witness]]:
@@ -182,13 +170,9 @@ def facts_of(
         )
 
     return {
-        event.pk: EventFacts(
-            event_id=event.event_id,
-            status=EventStatus(event.status),
-            event_type=event.event_type,
-            version=event.version,
-            not_before=event.not_before,
-            resources=tuple(event.resources),
+        event.pk: like(
+            EventFacts,
+            event,
             set_id=event.availability_set_id,
             set_kind=event.availability_set.kind,
             set_name=event.availability_set.name,
@@ -200,20 +184,15 @@ def facts_of(
             decision=decisions.get(event.pk),
             other_open=tuple(other.event_id for other in others[event.pk] if other.set_id == event.availability_set_id),
             others=tuple(others[event.pk]),
-            source=event.source,
-            duration_seconds=event.duration_seconds,
-            first_seen_at=event.first_seen_at,
-            started_at=event.started_at,
             set_service=event.availability_set.service,
             set_resource_group=event.availability_set.resource_group,
             second_person=event.availability_set.second_person,
             hold=holds.get(event.pk),
             windows=tuple(
-                WindowFacts(name=window.name, reason=window.reason)
+                like(WindowFacts, window)
                 for window in windows
                 if is_open(window, place_of(event.availability_set), now=now)
             ),
-            drill=event.drill,
         )
         for event in events
     }

@@ -8,6 +8,7 @@ from django.conf import settings
 
 from fleet.domain.events.types import DELETING_TYPES
 from fleet.domain.reason import read_reason
+from fleet.domain.shapes import like
 from fleet.domain.states import ApprovalState, EventStatus, Presence
 from fleet.domain.waves import Member, Returner, WaveState, judge
 from fleet.models.approvals import Approval
@@ -59,20 +60,17 @@ def _member(approval: Approval, event: ScheduledEvent, machines: Collection[Mach
         if name in named and (known is None or (heard is not None and (known_heard is None or heard > known_heard))):
             hit[name] = machine
     deleted = event.event_type in DELETING_TYPES
-    return Member(
+    return like(
+        Member,
+        event,
         approval_id=approval.pk,
         turn=approval.turn or 0,
-        event_id=event.event_id,
-        event_type=event.event_type,
-        resources=tuple(event.resources),
         set_id=event.availability_set_id,
         set_kind=event.availability_set.kind,
         set_name=event.availability_set.name,
         approval_state=ApprovalState(approval.state),
         event_status=EventStatus(event.status),
-        not_before=event.not_before,
         started=event.started_at is not None,
-        ended_at=event.ended_at,
         machines=() if deleted else tuple(_returner(machine, event, now=now) for machine in hit.values()),
         last_heard_at=heard_at,
         reason=read_reason(approval.reason),

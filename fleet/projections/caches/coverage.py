@@ -6,10 +6,11 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
+from fleet.domain.shapes import like
 from fleet.domain.states import Presence
 from fleet.models import Coverage, Machine
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
-from fleet.projections.refs import MachineRef
+from fleet.projections.refs import MachineRef, machine_ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,7 @@ def listener(row: Coverage, *, now: datetime) -> ListenerRow:
     state, since = row.state, row.since
     if state == "subscribed" and machine_presence(machine, now=now, limits=presence_limits()) is not Presence.LIVE:
         state, since = "silent", max(row.since, _last_seen(row, machine))
-    ref = MachineRef(id=machine.pk, resource_name=machine.resource_name)
-    return ListenerRow(machine=ref, state=state, reason=row.reason, since=since)
+    return ListenerRow(machine=machine_ref(machine), state=state, reason=row.reason, since=since)
 
 
 def with_machine() -> QuerySet[Coverage]:
@@ -90,8 +90,7 @@ def stretches(*, cache_id: int, begin: datetime, end: datetime, now: datetime) -
             until = now if live or row.state != "subscribed" else max(row.since, _last_seen(row, row.machine))
         first, last = max(row.since, begin), min(until, end)
         if last > first:
-            ref = MachineRef(id=row.machine_id, resource_name=row.machine.resource_name)
-            found.append(Stretch(machine=ref, state=row.state, reason=row.reason, begin=first, end=last))
+            found.append(like(Stretch, row, machine=machine_ref(row.machine), begin=first, end=last))
     return tuple(found)
 
 

@@ -9,11 +9,12 @@ from django.db.models import QuerySet
 
 from fleet.domain.caches.maintenances import ACTIVE, EARLY, NEVER_STARTED_AFTER, MaintenanceStatus
 from fleet.domain.caches.notifications import TYPES, NotificationType
-from fleet.domain.reason import Reason, from_json
+from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.models import Cache, Maintenance, Notification, Reporter
 from fleet.projections.caches.coverage import Span, Stretch, gaps_of, stretches
 from fleet.projections.pages import Page, Segment, read_page
-from fleet.projections.refs import MachineRef
+from fleet.projections.refs import MachineRef, machine_ref
 
 UNHEARD = {
     MaintenanceStatus.NEVER_STARTED: Reason("start-unheard"),
@@ -145,26 +146,12 @@ def cache_ref(row: Cache) -> CacheRef:
 def maintenance_row(row: Maintenance) -> MaintenanceRow:
     """Shape an operation loaded with its cache. No query."""
     early = EARLY if row.approximate else timedelta(0)
-    return MaintenanceRow(
-        id=row.pk,
+    return like(
+        MaintenanceRow,
+        row,
         cache=cache_ref(row.cache),
         tier=row.cache.tier,
-        source=row.source,
-        shard=row.shard,
-        status=MaintenanceStatus(row.status),
-        first_at=row.first_at,
-        last_at=row.last_at,
-        node_port=row.node_port,
-        partner_port=row.partner_port,
-        expected_at=row.expected_at,
         earliest_at=row.expected_at - early if row.expected_at else None,
-        approximate=row.approximate,
-        began_at=row.began_at,
-        failover_at=row.failover_at,
-        ended_at=row.ended_at,
-        was_replica=row.was_replica,
-        is_replica=row.is_replica,
-        swapped=row.swapped,
     )
 
 
@@ -181,28 +168,14 @@ def notification_rows(rows: Sequence[Notification]) -> tuple[NotificationRow, ..
         .defer("machine__compute")
         .order_by("first_at", "pk")
     ):
-        machine = MachineRef(id=one.machine_id, resource_name=one.machine.resource_name)
-        reporters[one.notification_id].append(ReporterRow(machine=machine, first_at=one.first_at, copies=one.copies))
+        reporters[one.notification_id].append(like(ReporterRow, one, machine=machine_ref(one.machine)))
     return tuple(
-        NotificationRow(
-            id=row.pk,
+        like(
+            NotificationRow,
+            row,
             cache=cache_ref(row.cache),
-            source=row.source,
             type=row.type or None,
-            start_time=row.start_time,
-            is_replica=row.is_replica,
             ip_address=row.ip_address or None,
-            ssl_port=row.ssl_port,
-            non_ssl_port=row.non_ssl_port,
-            shard=row.shard,
-            raw=row.raw,
-            raw_base64=row.raw_base64,
-            flags=tuple(from_json(row.flags)),
-            late=row.late,
-            first_at=row.first_at,
-            last_at=row.last_at,
-            received_at=row.received_at,
-            maintenance_id=row.maintenance_id,
             reported_by=tuple(reporters[row.pk]),
             tier=row.cache.tier,
         )

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.models import Cache, Maintenance, Notification
 from fleet.projections.caches.coverage import ListenerRow, Span, Stretch, gaps_of, listener, stretches, with_machine
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row, maintenance_rows
@@ -95,11 +96,10 @@ def _roles(rows: list[Notification]) -> tuple[NodeRow, ...]:
     # A shard has one primary: who was one before that does not count as one any more.
     primary = {row.shard: row.first_at for row in sorted(rows, key=lambda row: row.first_at) if not row.is_replica}
     return tuple(
-        NodeRow(
-            ssl_port=row.ssl_port or 0,
-            non_ssl_port=row.non_ssl_port,
+        like(
+            NodeRow,
+            row,
             ip_address=row.ip_address or None,
-            shard=row.shard,
             is_replica=None if row.is_replica is False and row.first_at < primary[row.shard] else row.is_replica,
             as_of=row.first_at,
         )
@@ -125,13 +125,10 @@ def cache_rows(rows: Iterable[Cache], *, now: datetime) -> tuple[CacheRow, ...]:
     ):
         active.setdefault(one.cache_id, maintenance_row(one))
     return tuple(
-        CacheRow(
-            id=row.pk,
-            host=row.host,
-            tier=row.tier,
-            source=row.source,
+        like(
+            CacheRow,
+            row,
             service=row.service or (services[row.pk].pop() if len(services[row.pk]) == 1 else ""),
-            divisor=row.divisor,
             nodes=nodes.get(row.pk, ()),
             coverage=tuple(coverage[row.pk]),
             maintenance=active.get(row.pk),

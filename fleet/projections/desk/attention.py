@@ -9,6 +9,7 @@ from typing import Any
 from django.db.models import Exists, F, OuterRef, Q, Value
 
 from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, Claim, Hold
 from fleet.models.facts.events import hold_reason, name_of
@@ -101,12 +102,9 @@ class HoldTold:
 
 def claim_told(row: Claim) -> ClaimTold:
     """Shape a claim."""
-    return ClaimTold(
-        event_id=row.event.event_id, by=row.by.get_username(), at=row.at, comment=row.comment, ended_at=row.ended_at
-    )
+    return like(ClaimTold, row, event_id=row.event.event_id, by=row.by.get_username())
 
 
 def hold_told(row: Hold) -> HoldTold:
     """Shape a hold."""
-    reason = hold_reason(row.reason)
-    return HoldTold(event_id=row.event.event_id, by=name_of(row), at=row.at, reason=reason, ended_at=row.ended_at)
+    return like(HoldTold, row, event_id=row.event.event_id, by=name_of(row), reason=hold_reason(row.reason))

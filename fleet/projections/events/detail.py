@@ -11,6 +11,7 @@ from fleet.domain.intake.preparation import Prepared, prepared_of
 from fleet.domain.intake.presence import Limits
 from fleet.domain.people import Place
 from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Drill, Machine, Preparation, ScheduledEvent, Sighting
 from fleet.models.facts.events import facts_of, machine_presence, presence_limits
@@ -112,16 +113,13 @@ def _sighting_row(sighting: Sighting, event: ScheduledEvent, *, now: datetime, l
             differs.append(Reason("differs-in-time", not_before=sighting.not_before))
         if sighting.resources and sighting.resources != event.resources:
             differs.append(Reason("differs-in-resources", resources=sighting.resources))
-    return SightingRow(
+    return like(
+        SightingRow,
+        sighting,
         machine=machine_ref(sighting.machine),
         presence=machine_presence(sighting.machine, now=now, limits=limits),
-        foreign=sighting.foreign,
         says="no longer listed" if sighting.gone_at else sighting.status or "listed",
-        first_at=sighting.first_at,
         delay_seconds=max(0.0, (sighting.first_at - event.first_seen_at).total_seconds()),
-        started_at=sighting.started_at,
-        listed_at=sighting.listed_at,
-        gone_at=sighting.gone_at,
         incarnation=sighting.gone_incarnation if sighting.gone_at else sighting.listed_incarnation,
         differs=tuple(differs),
     )

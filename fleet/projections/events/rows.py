@@ -8,7 +8,8 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce
 
 from fleet.domain.events.consequences import FAR_AHEAD, if_nobody_acts
-from fleet.domain.reason import Reason, from_json
+from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.models import ScheduledEvent
 from fleet.projections import approvals
@@ -105,32 +106,13 @@ def event_row(
     held = seen_to.hold is not None and not seen_to.hold.by_rule
     # As `attention.needs_decision` asks the database.
     undecided = not held if approval is None or not approval.live else approval.state is ApprovalState.PROPOSED
-    return EventRow(
-        id=event.pk,
-        event_id=event.event_id,
-        event_type=event.event_type,
-        resource_type=event.resource_type,
-        status=status,
-        ended_as=EndedAs(event.ended_as) if event.ended_as else None,
-        certainty=Certainty(event.certainty) if event.certainty else None,
-        approved_elsewhere=event.approved_elsewhere,
-        source=event.source,
-        description=event.description,
-        duration_seconds=event.duration_seconds,
-        not_before=event.not_before,
-        resources=tuple(event.resources),
+    return like(
+        EventRow,
+        event,
         set=set_ref(event.availability_set),
-        first_seen_at=event.first_seen_at,
-        notice_seconds=event.notice_seconds,
-        started_at=event.started_at,
-        ended_at=event.ended_at,
-        watched=event.watched,
-        warnings=tuple(from_json(event.warnings)),
-        version=event.version,
         approval=approval,
         claim=seen_to.claim,
         hold=seen_to.hold,
-        drill=event.drill,
         needs_decision=status is EventStatus.SCHEDULED and in_time and undecided,
         if_nobody_acts=if_nobody_acts(
             status=status, not_before=event.not_before, watched=event.watched, now=now, drill=event.drill

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from fleet.domain.policy.rules import Action, Does, StandingRule, Verdict, matching, verdict, wording
 from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.domain.states import ApprovalState, EndedAs, EventStatus
 from fleet.models import ScheduledEvent
 from fleet.models.facts.events import name_of
@@ -151,27 +152,16 @@ def _tried(event: ScheduledEvent, rule: StandingRule, earlier: Sequence[Standing
     # The newest that was not taken back.
     chosen = next((one for one in approvals if one.state != ApprovalState.WITHDRAWN.value), None)
     hold = past.holds.get(event.pk)
-    return PastEvent(
-        event_id=event.event_id,
-        event_type=event.event_type,
-        source=event.source,
-        duration_seconds=event.duration_seconds,
-        resources=tuple(event.resources),
+    return like(
+        PastEvent,
+        event,
         set=set_ref(event.availability_set),
-        first_seen_at=at,
-        not_before=event.not_before,
-        notice_seconds=event.notice_seconds,
         would=would,
         sentence=sentence,
-        status=EventStatus(event.status),
         approved_by=name_of(chosen) if chosen else "",
         approved_at=chosen.decided_at if chosen else None,
         approval_state=ApprovalState(chosen.state) if chosen else None,
         held_by=name_of(hold) if hold else "",
-        started_at=event.started_at,
-        ended_at=event.ended_at,
-        ended_as=EndedAs(event.ended_as) if event.ended_as else None,
-        approved_elsewhere=event.approved_elsewhere,
     )
 
 

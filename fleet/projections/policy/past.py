@@ -7,6 +7,7 @@ from datetime import datetime
 from django.db.models import Prefetch, Q
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, OtherEvent, WindowFacts
+from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
 from fleet.models import Approval, Hold, Machine, NoApprovalWindow, ScheduledEvent
 from fleet.models.facts.events import is_open, place_of
@@ -31,13 +32,10 @@ class Past:
     def facts_at(self, event: ScheduledEvent, at: datetime) -> EventFacts:
         """What guards and rules judge of an event, as it was at its first sighting, as far as that is known."""
         home = event.availability_set
-        return EventFacts(
-            event_id=event.event_id,
+        return like(
+            EventFacts,
+            event,
             status=EventStatus.STARTED if _began_started(event) else EventStatus.SCHEDULED,
-            event_type=event.event_type,
-            version=event.version,
-            not_before=event.not_before,
-            resources=tuple(event.resources),
             set_id=home.pk,
             set_kind=home.kind,
             set_name=home.name,
@@ -53,14 +51,13 @@ class Past:
                 if machine.enrolled_at <= at and (machine.revoked_at is None or machine.revoked_at > at)
             ),
             others=tuple(self._others_at(event, at)),
-            source=event.source,
-            duration_seconds=event.duration_seconds,
-            first_seen_at=event.first_seen_at,
+            started_at=None,
+            drill=False,
             set_service=home.service,
             set_resource_group=home.resource_group,
             second_person=home.second_person,
             windows=tuple(
-                WindowFacts(name=window.name, reason=window.reason)
+                like(WindowFacts, window)
                 for window in self.windows
                 if window.created_at <= at and (window.deleted_at is None or window.deleted_at > at)
                 if is_open(window, place_of(home), now=at)

@@ -9,6 +9,7 @@ from django.db.models.functions import Coalesce, Greatest
 from fleet.domain.policy.rules import Action, StandingRule, is_in_force, wording
 from fleet.domain.policy.windows import window_wording
 from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.models import Approval, Hold, NoApprovalWindow, Rule
 from fleet.models.facts.events import is_open_at
 from fleet.models.policy import rule_of, window_of
@@ -99,35 +100,13 @@ def _rows() -> QuerySet[Rule]:
 
 def _shaped(row: Rule, now: datetime) -> RuleRow:
     rule = rule_of(row)
-    return RuleRow(
-        id=row.pk,
-        position=row.position,
-        name=row.name,
+    return like(
+        RuleRow,
+        row,
         wording=wording(rule),
-        reason=row.reason,
-        enabled=row.enabled,
         in_force=is_in_force(rule, now=now),
         expired=row.expires_at is not None and row.expires_at <= now,
-        action=Action(row.action),
-        event_types=rule.event_types,
-        sources=rule.sources,
-        min_duration_seconds=row.min_duration_seconds,
-        max_duration_seconds=row.max_duration_seconds,
-        unknown_duration=row.unknown_duration,
-        set_pattern=row.set_pattern,
-        service=row.service,
-        resource_group=row.resource_group,
-        weekdays=rule.weekdays,
-        from_time=row.from_time,
-        until_time=row.until_time,
-        time_zone=row.time_zone,
-        min_notice_seconds=row.min_notice_seconds,
-        max_notice_seconds=row.max_notice_seconds,
-        accepts=rule.accepts,
         author=row.author.get_username() if row.author else "",
-        created_at=row.created_at,
-        changed_at=row.changed_at,
-        expires_at=row.expires_at,
         approvals=row.approved,  # type: ignore[attr-defined]
         holds=row.held,  # type: ignore[attr-defined]
         last_decided_at=row.last,  # type: ignore[attr-defined]
@@ -167,23 +146,12 @@ def window(*, window_id: int, now: datetime) -> WindowRow | None:
 
 
 def _window(row: NoApprovalWindow, now: datetime) -> WindowRow:
-    return WindowRow(
-        id=row.pk,
-        name=row.name,
+    return like(
+        WindowRow,
+        row,
         wording=window_wording(window_of(row)),
-        reason=row.reason,
         open=is_open_at(row, now=now),
         over=row.ends_at is not None and row.ends_at <= now,
-        starts_at=row.starts_at,
-        ends_at=row.ends_at,
-        weekdays=tuple(row.weekdays),
-        from_time=row.from_time,
-        until_time=row.until_time,
-        time_zone=row.time_zone,
-        set_pattern=row.set_pattern,
-        service=row.service,
-        resource_group=row.resource_group,
         author=row.author.get_username() if row.author else "",
-        created_at=row.created_at,
         server_time=now,
     )

@@ -8,6 +8,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from fleet.domain.reason import Reason, from_json
+from fleet.domain.shapes import like
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry
 from fleet.models.timeline import ACTING
@@ -89,29 +90,15 @@ def _said(value: Any) -> str:
 
 def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
     return tuple(
-        TimelineRow(
-            id=entry.pk,
-            at=entry.at,
-            recorded_at=entry.recorded_at,
-            kind=EntryKind(entry.kind),
+        like(
+            TimelineRow,
+            entry,
             event_id=entry.event.event_id if entry.event else None,
             event_type=entry.event.event_type if entry.event else None,
             drill=entry.event.drill if entry.event else False,
             set=set_ref(entry.availability_set) if entry.availability_set else None,
             machine=machine_ref(entry.machine) if entry.machine else None,
-            approval_id=entry.approval_id,
             cache=cache_ref(entry.cache) if entry.cache else None,
-            maintenance_id=entry.maintenance_id,
-            actor=entry.actor,
-            via=entry.via,
-            token_name=entry.token_name,
-            text=entry.text,
-            why=entry.why,
-            before=entry.before,
-            after=entry.after,
-            request_id=entry.request_id,
-            address=entry.address,
-            data=entry.data,
         )
         for entry in entries
     )

@@ -1,0 +1,70 @@
+"""Shaping a row: a frozen dataclass out of whatever the row has under the same names."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from enum import Enum
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from fleet.domain.reason import Reason, from_json, read_reason
+
+T = TypeVar("T")
+_NOTHING = object()
+
+
+def like(shape: type[T], row: object, /, **own: Any) -> T:
+    """The dataclass `shape`: the fields in `own` as they are, every other one as `row` has it.
+
+    What the row has becomes what the field says: an enum's value its member, a list a tuple, a stored reason a reason,
+    and an empty text None where an enum may be None. A field with a default keeps it where the row knows no such name.
+
+    Never asks the database: raises TypeError for what a model's row has not loaded (a relation, a deferred column), and
+    for a field that nobody fills.
+    """
+    loaded = getattr(row, "__dict__", None)
+    # A class is hashable, whatever it is of.
+    for name, read in _plan(shape):  # type: ignore[arg-type]
+        if name in own:
+            continue
+        value = getattr(row, name, _NOTHING) if loaded is None else loaded.get(name, _NOTHING)
+        if value is not _NOTHING:
+            own[name] = read(value) if read else value
+        elif hasattr(type(row), name):
+            raise TypeError(f"{shape.__name__}.{name} has to be given: the row has no such value loaded")
+    return shape(**own)
+
+
+@cache
+def _plan(shape: type[Any]) -> tuple[tuple[str, Callable[[Any], Any] | None], ...]:
+    """The names of the fields, each with what reads a row's value of it (None: it is taken as it is)."""
+    types = get_type_hints(shape)
+    return tuple((field.name, _reader(types[field.name])) for field in fields(shape) if field.init)
+
+
+def _reader(kind: Any) -> Callable[[Any], Any] | None:
+    if get_origin(kind) is tuple:
+        return _reasons if _holds_reasons(get_args(kind)[0]) else tuple
+    if _holds_reasons(kind):
+        return _reason
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    for member in members:
+        if isinstance(member, type) and issubclass(member, Enum):
+            return _enum(member, or_none=type(None) in members)
+    return None
+
+
+def _holds_reasons(kind: Any) -> bool:
+    return kind is Reason or Reason in get_args(kind)
+
+
+def _reasons(values: Any) -> tuple[Any, ...]:
+    return tuple(from_json(list(values)))
+
+
+def _reason(value: Any) -> Any:
+    return read_reason(value) if isinstance(value, str) else value
+
+
+def _enum(members: type[Enum], *, or_none: bool) -> Callable[[Any], Any]:
+    return lambda value: None if or_none and not value else members(value)
