@@ -17,8 +17,8 @@ from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
 
+from fleet.domain.reason import as_json
 from fleet.domain.refusal import Refused
-from fleet.domain.times import plain
 from fleet.operations.people.idempotency import KeyReused
 from fleet.wording import say as wording
 from fleet.wording.problems import PROBLEMS
@@ -52,7 +52,7 @@ def document(name: str, *, detail: str = "", more: Mapping[str, Any] | None = No
     known = PROBLEMS[name]
     said = f"{detail} {known.advice}" if detail else known.advice
     taken = {"type": name, "title": known.title, "status": known.status, "detail": said}
-    return taken | {field: value for field, value in plain(more or {}).items() if field not in taken}
+    return taken | {field: value for field, value in as_json(more or {}).items() if field not in taken}
 
 
 def refusal(error: Refused) -> dict[str, Any]:

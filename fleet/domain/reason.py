@@ -30,14 +30,14 @@ class Reason:
 
 
 def as_json(value: Any) -> Any:
-    """The same in JSON values: times in RFC 3339, a reason as its `code` and `values`."""
+    """The same in JSON values: times in RFC 3339, lists for tuples, a reason as its `code` and `values`."""
     match value:
         case Reason():
             return {"code": value.code, "values": as_json(value.values)}
         case datetime():
             return iso(value)
-        case dict():
-            return {name: as_json(item) for name, item in value.items()}
+        case Mapping():
+            return {str(name): as_json(item) for name, item in value.items()}
         case list() | tuple():
             return [as_json(item) for item in value]
     return value

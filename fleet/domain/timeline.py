@@ -1,6 +1,15 @@
-"""Kinds of timeline entries."""
+"""Kinds of timeline entries, and the chain of hashes over them."""
 
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
+
+FORMAT = b"drydock-seal-1"
+NO_HASH = "0" * 64
+
+# (xid, id) of a row.
+Place = tuple[int, int]
 
 
 class EntryKind(StrEnum):
@@ -85,3 +94,50 @@ class EntryKind(StrEnum):
     # A kind of entry, no password.
     TOKEN_CREATED = "token_created"  # noqa: S105
     TOKEN_ENDED = "token_ended"  # noqa: S105
+
+
+@dataclass(frozen=True, slots=True)
+class ChainHead:
+    """The newest link of the chain."""
+
+    number: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.hash}"
+
+
+class Chain:
+    """The hash of one seal, fed piece by piece, in bounded memory.
+
+    What is hashed, exactly: `hash` is the SHA-256, in lower case hex, of these bytes one after the other:
+
+    1. the text `drydock-seal-1`, a line feed, then number, `previous_hash` (64 zeros for the first seal) and
+       `sealed_at` (`2026-11-20T13:00:00.000000+00:00`, in UTC), each ended by a line feed;
+    2. for each row one line, in the text format of Postgres' COPY, in UTF-8: the columns of `COLUMNS` in
+       `fleet.models.timeline` in that order with a tab between them, a line feed at the end, NULL as `\\N`, and
+       backslash, tab, line feed and carriage return (and the other control characters that COPY escapes) inside a
+       value as `\\\\`, `\\t`, `\\n` and `\\r`. Whole numbers are decimal; times are seconds since 1970 UTC with six
+       decimals; `before`, `after` and `data` are jsonb as Postgres writes it; everything else is its own text;
+    3. the text `end`, then rows, `last_xid` and `last_id`, each preceded by a blank, and a line feed.
+
+    None of it depends on Django, so that another program can compute the same.
+    """
+
+    def __init__(self, *, number: int, previous_hash: str, sealed_at: datetime) -> None:
+        self._hash = hashlib.sha256(FORMAT + b"\n")
+        self._hash.update(
+            f"{number}\n{previous_hash}\n{sealed_at.astimezone(UTC).isoformat(timespec='microseconds')}\n".encode()
+        )
+        self.rows = 0
+
+    def feed(self, lines: bytes) -> None:
+        """Whole lines or parts of them; a line feed stands at the end of rows and nowhere else."""
+        self._hash.update(lines)
+        self.rows += lines.count(b"\n")
+
+    def digest(self, last: Place) -> str:
+        """The hash, once everything was fed."""
+        ended = self._hash.copy()
+        ended.update(f"end {self.rows} {last[0]} {last[1]}\n".encode())
+        return ended.hexdigest()

@@ -1,9 +1,13 @@
 """The timeline: entries, and the seals over them."""
 
-from django.db import models
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection, models
 from django.db.models import Func
 from django.db.models.functions import Cast, Now
 
+from fleet.domain.timeline import Place
 from fleet.models.approvals import Approval
 from fleet.models.caches import Cache, Maintenance
 from fleet.models.events import ScheduledEvent
@@ -120,3 +124,43 @@ class Seal(models.Model):
 
     def __str__(self) -> str:
         return f"seal {self.number}"
+
+
+# Every column of an entry, with how its value becomes text.
+COLUMNS: dict[str, str] = {
+    "xid": "{}::text",
+    "id": "{}::text",
+    "at": "extract(epoch from {})::text",
+    "recorded_at": "extract(epoch from {})::text",
+    "kind": "{}",
+    "event_id": "{}::text",
+    "availability_set_id": "{}::text",
+    "machine_id": "{}::text",
+    "approval_id": "{}::text",
+    "cache_id": "{}::text",
+    "maintenance_id": "{}::text",
+    "actor": "{}",
+    "via": "{}",
+    "token_name": "{}",
+    "text": "{}",
+    "why": "{}",
+    "before": "{}::text",
+    "after": "{}::text",
+    "request_id": "{}",
+    "address": "{}",
+    "data": "{}::text",
+}
+SELECTED = ", ".join(how.format(f'entry."{name}"') for name, how in COLUMNS.items())
+
+
+@contextmanager
+def lines_between(after: Place | None, until: Place) -> Iterator[Iterator[bytes]]:
+    """The canonical lines of the rows behind `after` (None: from the first) up to and with `until`, streamed."""
+    behind = "TRUE" if after is None else f"(entry.xid, entry.id) > ({after[0]:d}, {after[1]:d})"
+    statement = (
+        f"COPY (SELECT {SELECTED} FROM {Entry._meta.db_table} AS entry"
+        f" WHERE {behind} AND (entry.xid, entry.id) <= ({until[0]:d}, {until[1]:d})"
+        " ORDER BY entry.xid, entry.id) TO STDOUT"
+    )
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        yield (bytes(block) for block in copy)

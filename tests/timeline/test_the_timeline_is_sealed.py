@@ -21,11 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.domain.actor import Actor, ActorKind
-from fleet.domain.timeline import EntryKind
+from fleet.domain.timeline import NO_HASH, EntryKind
 from fleet.models import Entry, LastRun, Seal
+from fleet.models.timeline import COLUMNS
 from fleet.operations.timeline import seal as sealing
 from fleet.operations.timeline.entries import entry, tell, write
-from fleet.operations.timeline.verify import Finding, verify
+from fleet.projections.timeline.verify import Finding, verify
 from fleet.relay import tasks
 from tests.words import sentence
 
@@ -84,7 +85,7 @@ def test_each_seal_is_over_all_rows_since_the_one_before_it_and_the_chain_can_be
 ) -> None:
     assert [seal.number for seal in sealed] == [1, 2, 3, 4]
     assert [seal.rows for seal in sealed] == [PER_SEAL] * SEALS
-    assert sealed[0].previous_hash == sealing.NO_HASH
+    assert sealed[0].previous_hash == NO_HASH
     assert [seal.previous_hash for seal in sealed[1:]] == [seal.hash for seal in sealed[:-1]]
     assert findings() == []
     assert findings(heads={seal.number: seal.hash for seal in sealed}) == []
@@ -111,8 +112,8 @@ def test_each_seal_is_over_all_rows_since_the_one_before_it_and_the_chain_can_be
 
 
 def test_every_column_is_sealed() -> None:
-    assert list(sealing.COLUMNS) != []
-    assert set(sealing.COLUMNS) == {field.column for field in Entry._meta.concrete_fields}
+    assert list(COLUMNS) != []
+    assert set(COLUMNS) == {field.column for field in Entry._meta.concrete_fields}
 
 
 def test_nothing_new_makes_no_seal_and_much_makes_several(transactional_db: None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from fleet.operations.timeline.verify import Finding, verify
+from fleet.projections.timeline.verify import Finding, verify
 from fleet.wording.reader import API
 from fleet.wording.say import say
 

@@ -12,7 +12,6 @@ from fleet.domain.refusal import Refused
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.sets import read_stated
 from fleet.domain.timeline import EntryKind
-from fleet.domain.times import iso
 from fleet.models import JoinToken
 from fleet.operations.people.rights import require
 from fleet.operations.timeline.entries import tell
@@ -48,7 +47,7 @@ def create_join_token(
         created_at=now,
         expires_at=now + expires_in,
     )
-    made = {"join_token": token.prefix, "set": token.set_name, "expires_at": iso(token.expires_at)}
+    made = {"join_token": token.prefix, "set": token.set_name, "expires_at": token.expires_at}
     why = actor.because(comment or actor.why)
     tell(EntryKind.TOKEN_CREATED, why, at=now, before={"join_token": None}, after=made)
     return token, plain

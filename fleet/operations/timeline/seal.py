@@ -2,84 +2,29 @@
 
 What a seal covers: the rows of `fleet_entry` whose (xid, id) lies behind that of the seal before it, up to and with
 (`last_xid`, `last_id`), in this order. Only rows below the snapshot's horizon are sealed: the transactions below it
-have ended, so nothing can appear among them any more.
+have ended, so nothing can appear among them any more. What exactly is hashed states `fleet.domain.timeline.Chain`.
 
-What is hashed, exactly: `hash` is the SHA-256, in lower case hex, of these bytes one after the other:
-
-1. the text `drydock-seal-1`, a line feed, then number, `previous_hash` (64 zeros for the first seal) and `sealed_at`
-   (`2026-11-20T13:00:00.000000+00:00`, in UTC), each ended by a line feed;
-2. for each row one line, in the text format of Postgres' COPY, in UTF-8: the columns of `COLUMNS` in that order with a
-   tab between them, a line feed at the end, NULL as `\\N`, and backslash, tab, line feed and carriage return (and the
-   other control characters that COPY escapes) inside a value as `\\\\`, `\\t`, `\\n` and `\\r`. Whole numbers are
-   decimal; times are seconds since 1970 UTC with six decimals; `before`, `after` and `data` are jsonb as Postgres
-   writes it; everything else is its own text;
-3. the text `end`, then rows, `last_xid` and `last_id`, each preceded by a blank, and a line feed.
-
-None of it depends on Django, so that another program can compute the same. Whoever owns the database can compute a
-whole new chain, too: that is why each head goes to the log, which is kept elsewhere.
+Whoever owns the database can compute a whole new chain: that is why each head goes to the log, which is kept elsewhere.
 """
 
-import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import structlog
 from django.db import connection, transaction
 
+from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
 from fleet.models import Entry, LastRun, Seal
+from fleet.models.timeline import lines_between
 
 # Any number will do, as long as nothing else in this database uses it.
 SEAL_LOCK = 7_001_172
 RUN = "seal"
-FORMAT = b"drydock-seal-1"
-NO_HASH = "0" * 64
 # Rows in one seal: what came together in a minute, and pieces of this size where much has waited.
 MOST_ROWS = 50_000
 
-# Every column of an entry, with how its value becomes text.
-COLUMNS: dict[str, str] = {
-    "xid": "{}::text",
-    "id": "{}::text",
-    "at": "extract(epoch from {})::text",
-    "recorded_at": "extract(epoch from {})::text",
-    "kind": "{}",
-    "event_id": "{}::text",
-    "availability_set_id": "{}::text",
-    "machine_id": "{}::text",
-    "approval_id": "{}::text",
-    "cache_id": "{}::text",
-    "maintenance_id": "{}::text",
-    "actor": "{}",
-    "via": "{}",
-    "token_name": "{}",
-    "text": "{}",
-    "why": "{}",
-    "before": "{}::text",
-    "after": "{}::text",
-    "request_id": "{}",
-    "address": "{}",
-    "data": "{}::text",
-}
-SELECTED = ", ".join(how.format(f'entry."{name}"') for name, how in COLUMNS.items())
-
 log = structlog.get_logger(__name__)
-
-# (xid, id) of a row.
-Place = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ChainHead:
-    """The newest link of the chain."""
-
-    number: int
-    hash: str
-
-    def __str__(self) -> str:
-        return f"{self.number}:{self.hash}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,41 +34,6 @@ class Sealed:
     ran: bool
     heads: tuple[ChainHead, ...] = ()
     rows: int = 0
-
-
-class Chain:
-    """The hash of one seal, fed piece by piece, in bounded memory."""
-
-    def __init__(self, *, number: int, previous_hash: str, sealed_at: datetime) -> None:
-        self._hash = hashlib.sha256(FORMAT + b"\n")
-        self._hash.update(
-            f"{number}\n{previous_hash}\n{sealed_at.astimezone(UTC).isoformat(timespec='microseconds')}\n".encode()
-        )
-        self.rows = 0
-
-    def feed(self, lines: bytes) -> None:
-        """Whole lines or parts of them; a line feed stands at the end of rows and nowhere else."""
-        self._hash.update(lines)
-        self.rows += lines.count(b"\n")
-
-    def digest(self, last: Place) -> str:
-        """The hash, once everything was fed."""
-        ended = self._hash.copy()
-        ended.update(f"end {self.rows} {last[0]} {last[1]}\n".encode())
-        return ended.hexdigest()
-
-
-@contextmanager
-def lines_between(after: Place | None, until: Place) -> Iterator[Iterator[bytes]]:
-    """The canonical lines of the rows behind `after` (None: from the first) up to and with `until`, streamed."""
-    behind = "TRUE" if after is None else f"(entry.xid, entry.id) > ({after[0]:d}, {after[1]:d})"
-    statement = (
-        f"COPY (SELECT {SELECTED} FROM {Entry._meta.db_table} AS entry"
-        f" WHERE {behind} AND (entry.xid, entry.id) <= ({until[0]:d}, {until[1]:d})"
-        " ORDER BY entry.xid, entry.id) TO STDOUT"
-    )
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        yield (bytes(block) for block in copy)
 
 
 def horizon() -> int:

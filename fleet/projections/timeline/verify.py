@@ -8,8 +8,9 @@ from typing import Any
 from django.db import connection
 
 from fleet.domain.reason import Reason
+from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
 from fleet.models import Entry, Seal
-from fleet.operations.timeline.seal import NO_HASH, Chain, ChainHead, Place, lines_between
+from fleet.models.timeline import lines_between
 
 # A row that is older than this has a seal, or sealing stands still.
 SEALED_WITHIN = timedelta(minutes=5)
