@@ -14,9 +14,9 @@ from django.utils.safestring import SafeString, mark_safe
 from fleet.domain.reason import Reason
 from fleet.domain.sets import SetSource
 from fleet.domain.states import Presence
-from fleet.projections.approvals import ApprovalRow
+from fleet.projections.approvals.rows import ApprovalRow
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording import approvals, caches, events, sets, times
+from fleet.wording import approvals, caches, events, sets, timeline, times
 from fleet.wording import say as wording
 from fleet.wording.looks import STEP_LOOKS, Look, look_of
 from fleet.wording.reader import page_reader
@@ -222,6 +222,12 @@ def says(reasons: Iterable[Reason | str]) -> str:
 def text(row: TimelineRow) -> str:
     """What an entry of the timeline tells."""
     return wording.text_of(row, page_reader(timezone.now()))
+
+
+@register.filter
+def changes(row: TimelineRow) -> tuple[timeline.Change, ...]:
+    """What an act changed, field by field."""
+    return timeline.changes(row, page_reader(timezone.now()))
 
 
 @register.filter

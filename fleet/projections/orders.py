@@ -12,8 +12,8 @@ from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, Presence
 from fleet.models import Machine, ScheduledEvent
 from fleet.models.facts.events import load_facts, order_timeouts
-from fleet.projections import approvals
-from fleet.projections.approvals import ApprovalRow, NextAsked
+from fleet.projections.approvals import rows
+from fleet.projections.approvals.rows import ApprovalRow, NextAsked
 from fleet.projections.refs import MachineRef
 
 
@@ -94,7 +94,7 @@ def by_hand(
 
 def approval(*, approval_id: int, now: datetime) -> ApprovalRow | None:
     """One approval with who is asked next. Two queries; eleven while it is on its way."""
-    row = approvals.detail(approval_id=approval_id, now=now)
+    row = rows.detail(approval_id=approval_id, now=now)
     if row is None or row.state not in RELAYED_APPROVALS:
         return row
     event_pk = ScheduledEvent.objects.values_list("pk", flat=True).get(event_id=row.event_id)

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models import Count, Q
 
 from fleet.domain.people import Rights
+from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.models import ApiToken, Profile, Scope
 from fleet.models.people import Person, rights_of
@@ -28,8 +29,8 @@ class ScopeRow:
     pattern: str
 
     @property
-    def label(self) -> str:
-        return f"{self.kind.replace('_', ' ')} {self.pattern}"
+    def label(self) -> Reason:
+        return Reason("scope", kind=self.kind, pattern=self.pattern)
 
 
 @dataclass(frozen=True, slots=True)

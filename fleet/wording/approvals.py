@@ -38,6 +38,10 @@ def standing(event: EventRow) -> str:
     return "Held" if event.hold and not event.hold.by_rule else "Decision"
 
 
+def rule_named(name: str | None) -> str:
+    return f"the rule “{name}”" if name else "a rule"
+
+
 def asks_for(needs: Need, *, overridable: bool, may_override: bool) -> str:
     """What a guard asks of somebody, beside its sentence."""
     if needs is not Need.BLOCKS or not overridable:
@@ -127,9 +131,33 @@ WAITS: dict[str, Sentence] = {
         f"NotBefore came before {'a second person agreed' if values['proposed'] else 'its condition was met'}."
     ),
 }
+# The way of an approval to Azure: each step, and what is known of it beside its time.
+STEPS: dict[str, Sentence] = {
+    "step-proposed": "Proposed",
+    "step-decided": "Decided",
+    "step-agreed": "Second person agreed",
+    "step-agrees": "Second person agrees",
+    "step-prepared": "Machines prepared",
+    "step-time": "Its time comes",
+    "step-turn": "Its turn comes",
+    "step-sent": "Sent to {machine}",
+    "step-send": lambda values, reader: f"Send to {values['machine'] or 'a machine'}",
+    "step-answered": lambda values, reader: f"Azure answered {values['status'] or ''}".rstrip(),
+    "step-answers": "Azure answers 200",
+    "step-starts": "Starts",
+    "step-started": "Started",
+    "step-gone": "Gone",
+    "step-by": "by {by}",
+    "step-waits-for-agent": "waits for its agent",
+    "step-answer-inferred": "inferred: the receipt never came",
+    "step-others-agree": "other tenants may have to agree",
+    "step-not-seen": "not seen",
+}
 SENTENCES: dict[str, Sentence] = {
     **GUARDS,
     **WAITS,
+    **STEPS,
+    "decided-by-rule": lambda values, reader: rule_named(values["rule"]),
     "event-unknown": "No machine has reported an event of this id.",
     "approval-unknown": "There is no approval of this id.",
     "approved-meanwhile": "Somebody has approved this event already.",
@@ -204,6 +232,12 @@ def who(row: TimelineRow) -> str:
     return f"The rule “{row.actor.removeprefix('rule: ')}”" if row.via == "rule" else row.actor
 
 
+def lifted(row: TimelineRow, reader: Reader) -> str:
+    holder = (row.before or {})["hold"]
+    of_rule = holder.startswith("rule: ")
+    return f"{row.actor} lifted the hold of {rule_named(holder.removeprefix('rule: ')) if of_rule else holder}."
+
+
 def claimed(row: TimelineRow, reader: Reader) -> str:
     before = (row.before or {})["claim"]
     taken = f" It was {before}'s." if before not in (None, row.actor) else ""
@@ -233,5 +267,5 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.EVENT_CLAIMED: claimed,
     EntryKind.CLAIM_ENDED: claim_ended,
     EntryKind.EVENT_HELD: held,
-    EntryKind.HOLD_ENDED: lambda row, reader: f"{row.actor} lifted the hold of {(row.before or {})['hold']}.",
+    EntryKind.HOLD_ENDED: lifted,
 }

@@ -88,6 +88,8 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "blast-radius": _blast,
     "seen-by": _seen_by,
+    "sighting-gone": "no longer listed",
+    "sighting-listed": "listed",
     "differs-in-type": "type {event_type}",
     "differs-in-time": "NotBefore {not_before:time}",
     "differs-in-resources": lambda values, reader: "Resources " + ", ".join(values["resources"]),

@@ -57,8 +57,12 @@ def right_missing(values: Mapping[str, Any], reader: Reader) -> str:
     return f"{doing} needs the right of {role(Right(values['right']))}. Ask an admin of your installation."
 
 
+def scope(values: Mapping[str, Any], reader: Reader) -> str:
+    return f"{values['kind'].replace('_', ' ')} {values['pattern']}"
+
+
 def scope_ends_before(values: Mapping[str, Any], reader: Reader) -> str:
-    where = " or ".join(f"{kind.replace('_', ' ')} {pattern}" for kind, pattern in values["scopes"])
+    where = " or ".join(scope({"kind": kind, "pattern": pattern}, reader) for kind, pattern in values["scopes"])
     return f"Your right ends before the set {values['set']}: it covers {where}."
 
 
@@ -74,6 +78,7 @@ SENTENCES: dict[str, Sentence] = {
     "name-characters": "A name is made of letters, digits and @ . + - _ without blanks.",
     "name-length": "A name has 1 to {longest} characters.",
     "name-taken": "The name {name} is taken.",
+    "scope": scope,
     "group-unknown": "There is no group {name}: choose one of {groups:list}.",
     "password-refused": lambda values, reader: " ".join(values["messages"]),
     "too-many-scopes": "A person has at most {most} scopes: use * and ? in a pattern.",

@@ -1,16 +1,57 @@
 """Words of the timeline and the audit."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fleet.domain.timeline import EntryKind
-from fleet.wording import sentences
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import sentences, times
 from fleet.wording.looks import ENTRY_LOOKS
 from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence
 
 # Through what somebody acted.
 VIAS = {"page": "a page", "api": "the API", "rule": "a rule", "command": "the command line"}
+
+
+# How `before` and `after` carry a time.
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field before and after an act."""
+
+    name: str
+    before: str
+    after: str
+
+
+def changes(row: TimelineRow, reader: Reader) -> tuple[Change, ...]:
+    """What an act changed, field by field."""
+    before, after = row.before or {}, row.after or {}
+    return tuple(
+        Change(name.replace("_", " "), shown(before.get(name), reader), shown(after.get(name), reader))
+        for name in before | after
+    )
+
+
+def shown(value: Any, reader: Reader) -> str:
+    """A value of a field."""
+    match value:
+        case None | "" | []:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(shown(item, reader) for item in value)
+        case dict():
+            return ", ".join(f"{name} {shown(item, reader)}" for name, item in value.items())
+        case str() if TIME.fullmatch(value):
+            return times.at(value, reader)
+    return str(value)
 
 
 def kinds_named(text: str) -> list[EntryKind]:

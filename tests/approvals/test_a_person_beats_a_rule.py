@@ -6,7 +6,7 @@ from fleet.domain.approvals.conditions import When
 from fleet.operations.approvals.approve import Plan
 from tests.approvals.asking import by_rule, entries, refused
 from tests.factories import Fleet, announced, listing, seconds
-from tests.words import text
+from tests.words import sentence, text
 
 pytestmark = pytest.mark.django_db
 
@@ -30,7 +30,7 @@ def test_what_was_sent_already_is_not_and_the_person_is_told_of_the_rule(fleet: 
     event = announced(fleet)
     sent = by_rule(fleet, event, Plan())
     error = refused(fleet.approve)
-    assert (error.code, error.details["by"], error.details["approval"]) == (
+    assert (error.code, sentence(error.details["by"]), error.details["approval"]) == (
         "already-decided",
         "the rule “freezes”",
         sent.pk,

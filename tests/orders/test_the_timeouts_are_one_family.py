@@ -8,7 +8,7 @@ from django.conf import LazySettings
 from fleet.domain.orders.next_step import Do
 from fleet.models import Approval
 from fleet.operations.orders import advance
-from fleet.projections.approvals import detail
+from fleet.projections.approvals.rows import detail
 from fleet.projections.events.detail import event_detail
 from tests.factories import EVENT, Fleet, announced, open_order
 

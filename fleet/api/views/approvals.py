@@ -8,7 +8,7 @@ from fleet.api.shapes.requests import WhySerializer
 from fleet.operations.approvals import approve, consent, withdraw
 from fleet.operations.approvals.approve import Plan
 from fleet.projections import orders
-from fleet.projections.approvals import ApprovalRow
+from fleet.projections.approvals.rows import ApprovalRow
 
 UNKNOWN = ("unknown-approval",)
 

@@ -18,7 +18,7 @@ from fleet.operations.approvals import claims
 from fleet.operations.approvals import consent as second
 from fleet.operations.approvals import withdraw as taking_back
 from fleet.operations.approvals.approve import Plan
-from fleet.projections import approvals
+from fleet.projections.approvals import rows
 from fleet.wording.approvals import DONE, given
 
 
@@ -55,7 +55,7 @@ def panel_of(request: Asked, approval_id: int, **context: Any) -> HttpResponse:
 
 
 def event_of(request: Asked, approval_id: int) -> str:
-    found = known(approvals.detail(approval_id=approval_id, now=request.now), "No approval has this number.")
+    found = known(rows.detail(approval_id=approval_id, now=request.now), "No approval has this number.")
     return found.event_id
 
 

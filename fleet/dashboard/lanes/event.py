@@ -38,7 +38,8 @@ def _moments(detail: EventDetail, now: datetime) -> list[Moment]:
     if event.not_before and (event.open or event.started_at is None or event.not_before <= now):
         found.append(Moment("NotBefore", event.not_before, "due"))
     if event.approval and event.approval.granted_at:
-        found.append(Moment(f"approved by {event.approval.by}", event.approval.granted_at, "calm"))
+        by = say(event.approval.by, page_reader())
+        found.append(Moment(f"approved by {by}", event.approval.granted_at, "calm"))
     if event.open:
         found.append(Moment("now", now, "now"))
     if event.ended_at:

@@ -60,7 +60,7 @@ class DecisionFacts:
 
     approval_id: int
     state: str
-    by: str
+    by: Reason | str
     at: datetime | None
     by_rule: bool = False
 
@@ -79,7 +79,7 @@ class OtherEvent:
 class HoldFacts:
     """Somebody wants this event to run by itself."""
 
-    by: str
+    by: Reason | str
     at: datetime
     reason: Reason | str
 

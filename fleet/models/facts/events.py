@@ -198,12 +198,15 @@ def facts_of(
     }
 
 
-def name_of(decision: Approval | Hold) -> str:
+def name_of(decision: Approval | Hold) -> Reason | str:
     """Who decided: a person's name, or the rule's. Wants `decided_by` or `by`, and `rule`, selected with it."""
     person = decision.decided_by if isinstance(decision, Approval) else decision.by
-    if person is not None:
-        return person.get_username()
-    return f"the rule “{decision.rule.name}”" if decision.rule else "a rule"
+    return decider(person.get_username() if person else None, decision.rule.name if decision.rule else None)
+
+
+def decider(person: str | None, rule: str | None) -> Reason | str:
+    """Who decided, by the name of the person, or else that of the rule."""
+    return person or Reason("decided-by-rule", rule=rule)
 
 
 def hold_reason(written: str) -> Reason | str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import transaction
 
-from fleet.domain.actor import Actor
+from fleet.domain.actor import Actor, rule
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, stored
@@ -14,7 +14,6 @@ from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Claim, Hold
-from fleet.models.facts.events import name_of
 from fleet.models.people import rights_of
 from fleet.operations.approvals import approve
 from fleet.operations.approvals.approve import cleaned, judged, row_id
@@ -116,7 +115,8 @@ def lift(*, event_id: str, actor: Actor, now: datetime) -> Hold:
     found = Hold.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by", "rule").first()
     row = or_refuse(found, "not-held", Reason("not-held"))
     _end(row, now=now)
-    _note(EntryKind.HOLD_ENDED, event_pk, facts, actor, before=name_of(row), now=now)
+    holder = row.by.get_username() if row.by else rule(row.rule, row.rule_wording).name
+    _note(EntryKind.HOLD_ENDED, event_pk, facts, actor, before=holder, now=now)
     return row
 
 

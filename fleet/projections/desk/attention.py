@@ -12,7 +12,7 @@ from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, Claim, Hold
-from fleet.models.facts.events import hold_reason, name_of
+from fleet.models.facts.events import decider, hold_reason, name_of
 
 # A proposal needs somebody still: the second person.
 DECIDED = tuple(state for state in LIVE_APPROVALS if state is not ApprovalState.PROPOSED)
@@ -31,7 +31,7 @@ class ClaimRow:
 class HoldRow:
     """ "Do not approve, let it run." `by_rule`: a rule said so, and people may still decide."""
 
-    by: str
+    by: Reason | str
     at: datetime
     reason: Reason | str
     by_rule: bool
@@ -61,8 +61,8 @@ def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
         if kind == "claim":
             found[event_pk]["claim"] = ClaimRow(by=person, at=at, comment=said)
         else:
-            name = person or f"the rule “{rule}”"
-            found[event_pk]["hold"] = HoldRow(by=name, at=at, reason=hold_reason(said), by_rule=person is None)
+            by, reason = decider(person, rule), hold_reason(said)
+            found[event_pk]["hold"] = HoldRow(by=by, at=at, reason=reason, by_rule=person is None)
     return {event_pk: Attention(**fields) for event_pk, fields in found.items()}
 
 
@@ -94,7 +94,7 @@ class HoldTold:
     """A hold by itself; `ended_at` once it was lifted."""
 
     event_id: str
-    by: str
+    by: Reason | str
     at: datetime
     reason: Reason | str
     ended_at: datetime | None

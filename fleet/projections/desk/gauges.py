@@ -10,7 +10,7 @@ from fleet.domain.gauges import Gauge, Sample
 from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, RELAYED_APPROVALS, EventStatus, Presence
 from fleet.domain.waves import WaveState
 from fleet.models import Approval, Entry, LastRun, Order, ScheduledEvent, Seal, Wave
-from fleet.projections.approvals import steps_of
+from fleet.projections.approvals.steps import steps_of
 from fleet.projections.desk.fleet import presence_counts
 from fleet.projections.events.rows import OPEN
 

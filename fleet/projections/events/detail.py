@@ -15,8 +15,8 @@ from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Drill, Machine, Preparation, ScheduledEvent, Sighting
 from fleet.models.facts.events import facts_of, machine_presence, presence_limits
-from fleet.projections import approvals, orders
-from fleet.projections.approvals import ApprovalRow
+from fleet.projections import orders
+from fleet.projections.approvals.rows import ApprovalRow, by_event, told_by
 from fleet.projections.desk import attention
 from fleet.projections.desk.attention import NOBODY
 from fleet.projections.events.blast import BlastRadius, blast_radius
@@ -27,12 +27,12 @@ from fleet.projections.refs import MachineRef, machine_ref, plain_name
 
 @dataclass(frozen=True, slots=True)
 class SightingRow:
-    """One machine's newest listing. `says`: `Scheduled`, `Started`, `no longer listed` or Azure's own other word."""
+    """One machine's newest listing. `says`: `Scheduled`, `Started`, Azure's own other word, or a reason."""
 
     machine: MachineRef
     presence: Presence
     foreign: bool
-    says: str
+    says: Reason | str
     first_at: datetime
     # After the first machine of all that saw it.
     delay_seconds: float
@@ -118,7 +118,7 @@ def _sighting_row(sighting: Sighting, event: ScheduledEvent, *, now: datetime, l
         sighting,
         machine=machine_ref(sighting.machine),
         presence=machine_presence(sighting.machine, now=now, limits=limits),
-        says="no longer listed" if sighting.gone_at else sighting.status or "listed",
+        says=Reason("sighting-gone") if sighting.gone_at else sighting.status or Reason("sighting-listed"),
         delay_seconds=max(0.0, (sighting.first_at - event.first_seen_at).total_seconds()),
         incarnation=sighting.gone_incarnation if sighting.gone_at else sighting.listed_incarnation,
         differs=tuple(differs),
@@ -159,7 +159,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     if event is None:
         return None
     limits = presence_limits()
-    approval_rows = approvals.by_event([event], now=now).get(event.pk, ())
+    approval_rows = by_event([event], now=now).get(event.pk, ())
     sightings = list(
         event.sightings.select_related("machine__presence", "machine__latest_document")
         .defer("machine__compute")
@@ -181,7 +181,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     witnesses = {sighting.machine_id for sighting in sightings if not sighting.foreign}
     preparations = {row.machine_id: row for row in preparing}
     hit = tuple(_hit(name, machines, preparations, now=now, limits=limits) for name in event.resources)
-    approval_rows = tuple(approvals.told_by(row, facts, now=now) for row in approval_rows)
+    approval_rows = tuple(told_by(row, facts, now=now) for row in approval_rows)
     seen_to = attention.of_events([event.pk]).get(event.pk, NOBODY)
     return EventDetail(
         event=event_row(event, approval_rows, now=now, seen_to=seen_to),

@@ -12,8 +12,7 @@ from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.models import ScheduledEvent
-from fleet.projections import approvals
-from fleet.projections.approvals import ApprovalRow
+from fleet.projections.approvals.rows import ApprovalRow, by_event
 from fleet.projections.desk import attention
 from fleet.projections.desk.attention import NOBODY, Attention, ClaimRow, HoldRow
 from fleet.projections.pages import Page, Segment, read_page
@@ -124,7 +123,7 @@ def event_row(
 
 def event_rows(events: Sequence[ScheduledEvent], *, now: datetime) -> tuple[EventRow, ...]:
     """Shape events loaded with their sets. Three queries, for the approvals, claims and holds."""
-    decided = approvals.by_event(events, now=now)
+    decided = by_event(events, now=now)
     seen_to = attention.of_events([event.pk for event in events])
     return tuple(
         event_row(event, decided.get(event.pk, ()), now=now, seen_to=seen_to.get(event.pk, NOBODY)) for event in events

@@ -54,10 +54,10 @@ class PastEvent:
     would: Would
     sentence: Reason
     status: EventStatus
-    approved_by: str
+    approved_by: Reason | str
     approved_at: datetime | None
     approval_state: ApprovalState | None
-    held_by: str
+    held_by: Reason | str
     started_at: datetime | None
     ended_at: datetime | None
     ended_as: EndedAs | None

@@ -18,15 +18,6 @@ from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One field before and after an act, in words."""
-
-    name: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
 class TimelineRow:
     """One entry: when it happened, when it was written, what, by whom and through what.
 
@@ -66,26 +57,6 @@ class TimelineRow:
         """How the rule that acted was worded then; empty where none did."""
         worded: Reason | str = from_json(self.data.get("rule", ""))
         return worded
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """What was changed, field by field."""
-        before, after = self.before or {}, self.after or {}
-        names = [*before, *(name for name in after if name not in before)]
-        return tuple(Change(name.replace("_", " "), _said(before.get(name)), _said(after.get(name))) for name in names)
-
-
-def _said(value: Any) -> str:
-    match value:
-        case None | "" | []:
-            return "none"
-        case bool():
-            return "yes" if value else "no"
-        case list():
-            return ", ".join(_said(item) for item in value)
-        case dict():
-            return ", ".join(f"{name} {_said(item)}" for name, item in value.items())
-    return str(value)
 
 
 def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:

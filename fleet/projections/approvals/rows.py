@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Prefetch
@@ -15,7 +15,8 @@ from fleet.domain.reason import Reason, from_json, read_reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, OrderState
 from fleet.models import Approval, Order, ScheduledEvent
-from fleet.models.facts.events import load_facts, name_of, order_timeouts
+from fleet.models.facts.events import load_facts, name_of
+from fleet.projections.approvals.steps import Step, reason_of, rehearsed, steps_of
 from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, rule_ref, set_ref
 
 
@@ -57,19 +58,6 @@ class NextAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One step of the way to Azure.
-
-    `state`: `done`, `now` (in progress), `overdue`, `failed`, `ahead`. `at` is when it was reached.
-    """
-
-    label: Reason | str
-    state: Literal["done", "now", "overdue", "failed", "ahead"]
-    at: datetime | None = None
-    detail: Reason | str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Overridden:
     """A guard that stood against it, what it said, and the reason for which it was overridden."""
 
@@ -88,7 +76,7 @@ class ApprovalRow:
     event_status: EventStatus
     set: SetRef
     state: ApprovalState
-    by: str
+    by: Reason | str
     via: str
     token_name: str
     comment: str
@@ -134,76 +122,8 @@ class ApprovalRow:
         return any(step.state == "overdue" for step in self.steps)
 
 
-def _order_reason(order: Order) -> Reason | str:
-    # Beside an outcome it is what the agent said, word for word.
-    return order.reason if order.outcome else read_reason(order.reason)
-
-
 def _order_row(order: Order) -> OrderRow:
-    return like(OrderRow, order, machine=machine_ref(order.machine), reason=_order_reason(order))
-
-
-def _sent(orders: list[Order], *, accepted: Order | None, closed: bool, now: datetime) -> Step:
-    delivered = accepted or next((order for order in reversed(orders) if order.delivered_at), None)
-    if delivered is not None:
-        by = f"by {delivered.delivered_by}" if delivered.delivered_by else ""
-        at = delivered.delivered_at or delivered.answered_at
-        return Step(f"Sent to {delivered.machine.resource_name}", "done", at, by)
-    if not orders:
-        return Step("Send to a machine", "ahead" if not closed else "failed")
-    newest = orders[-1]
-    label = f"Send to {newest.machine.resource_name}"
-    if closed:
-        return Step(label, "failed", None, _order_reason(newest))
-    return Step(
-        label,
-        "overdue" if now - orders[0].offered_at > order_timeouts().sent_overdue else "now",
-        None,
-        "waits for its agent",
-    )
-
-
-def _answered(
-    orders: list[Order], *, accepted: Order | None, state: ApprovalState, closed: bool, now: datetime
-) -> Step:
-    if accepted is not None:
-        return Step(f"Azure answered {accepted.azure_status}", "done", accepted.answered_at)
-    answered = next((order for order in reversed(orders) if order.azure_status), None)
-    if state is ApprovalState.CONFIRMED:
-        return Step("Azure answered", "done", None, "inferred: the receipt never came")
-    if answered is not None and (closed or answered.outcome):
-        return Step(f"Azure answered {answered.azure_status}", "failed", answered.answered_at, answered.reason)
-    delivered = [order.delivered_at for order in orders if order.delivered_at]
-    if closed:
-        return Step("Azure answers 200", "failed")
-    if not delivered:
-        return Step("Azure answers 200", "ahead")
-    return Step("Azure answers 200", "overdue" if now - min(delivered) > order_timeouts().answered_overdue else "now")
-
-
-def _decided(approval: Approval, *, state: ApprovalState, closed: bool) -> list[Step]:
-    """Who decided, the second person where there has to be one, and the condition where it waits for one."""
-    when = When(approval.when)
-    never_went = closed and approval.granted_at is None
-    # What was to go at once and did not can only have waited for a second person.
-    two = state is ApprovalState.PROPOSED or approval.consented_at is not None or (never_went and when is When.NOW)
-    steps = [Step("Proposed" if two else "Decided", "done", approval.decided_at, f"by {name_of(approval)}")]
-    if two and approval.consented_by is not None:
-        name = approval.consented_by.get_username()
-        steps.append(Step("Second person agreed", "done", approval.consented_at, f"by {name}"))
-    elif two:
-        steps.append(Step("Second person agrees", "failed" if closed else "now"))
-    if when is not When.NOW:
-        reached: Literal["done", "failed", "now", "ahead"] = "ahead"
-        if approval.granted_at is not None or closed:
-            reached = "failed" if never_went else "done"
-        elif state is ApprovalState.WAITING:
-            reached = "now"
-        steps.append(Step(CONDITIONS[when], reached, approval.granted_at))
-    return steps
-
-
-CONDITIONS = {When.PREPARED: "Machines prepared", When.TIME: "Its time comes", When.TURN: "Its turn comes"}
+    return like(OrderRow, order, machine=machine_ref(order.machine), reason=reason_of(order))
 
 
 def _waits_for(approval: Approval) -> Reason | str:
@@ -236,50 +156,9 @@ def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRo
     return replace(row, waits_for=step.reason)
 
 
-def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, now: datetime) -> tuple[Step, ...]:
-    """Decided, sent, answered, started, gone. Waiting for other tenants after Azure's 200 is not overdue."""
-    state = ApprovalState(approval.state)
-    closed = state not in LIVE_APPROVALS
-    accepted = next((o for o in orders if o.azure_status is not None and 200 <= o.azure_status < 300), None)
-    ended = event.status == EventStatus.ENDED.value
-    steps = [
-        *_decided(approval, state=state, closed=closed),
-        _sent(orders, accepted=accepted, closed=closed, now=now),
-        _answered(orders, accepted=accepted, state=state, closed=closed, now=now),
-    ]
-    if event.started_at is not None:
-        steps.append(Step("Started", "done", event.started_at))
-    elif ended:
-        steps.append(Step("Started", "done" if accepted else "failed", None, "not seen"))
-    else:
-        waiting = state is ApprovalState.ACCEPTED
-        steps.append(
-            Step("Starts", "now" if waiting else "ahead", None, "other tenants may have to agree" if waiting else "")
-        )
-    if ended:
-        steps.append(Step("Gone", "done", event.ended_at))
-    else:
-        steps.append(Step("Gone", "now" if event.started_at is not None else "ahead"))
-    return tuple(steps)
-
-
-def _by(approval: Approval) -> str:
-    return name_of(approval)
-
-
-def _in_drill(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """The steps of a rehearsal, which answers for Azure."""
-    return tuple(replace(step, label=_rehearsed(step.label), detail=_rehearsed(step.detail)) for step in steps)
-
-
-def _rehearsed(said: Reason | str) -> Reason | str:
-    return Reason("rehearsed", said=said) if said else ""
-
-
 def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) -> ApprovalRow:
     """Shape an approval loaded with its decider, machine and orders (`with_orders`). No query."""
     orders = list(approval.orders.all())
-    steps = steps_of(approval, event, orders, now=now)
     reason = read_reason(approval.reason)
     return like(
         ApprovalRow,
@@ -294,9 +173,9 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         consented_by=approval.consented_by.get_username() if approval.consented_by else "",
         waits_for=_waits_for(approval),
         accepted_by=machine_ref(approval.accepted_by) if approval.accepted_by else None,
-        reason=_rehearsed(reason) if event.drill else reason,
+        reason=rehearsed(reason) if event.drill else reason,
         orders=tuple(_order_row(order) for order in orders),
-        steps=_in_drill(steps) if event.drill else steps,
+        steps=steps_of(approval, event, orders, now=now),
         server_time=now,
         wave=approval.wave_id,
     )
@@ -318,7 +197,7 @@ def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tu
 
 
 def detail(*, approval_id: int, now: datetime) -> ApprovalRow | None:
-    """One approval. Two queries; ten for one that waits. Who is asked next stands in `relaying.approval`."""
+    """One approval. Two queries; ten for one that waits. Who is asked next stands in `orders.approval`."""
     approval = (
         Approval.objects.filter(pk=approval_id)
         .select_related("decided_by", "consented_by", "accepted_by", "rule", "event__availability_set")
