@@ -152,6 +152,8 @@ SESSION_COOKIE_AGE = read.whole("SESSION_SECONDS")
 SESSION_COOKIE_NAME = "drydock_session"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BASE_URL.startswith("https://")
 CSRF_COOKIE_NAME = "drydock_csrf"
+# Only this very host can have set it, where the connection is encrypted.
+DEVICE_COOKIE_NAME = ("__Host-" if SESSION_COOKIE_SECURE else "") + "drydock_device"
 
 # What a browser may do with our pages. Bootstrap's style sheet holds its small images as `data:`.
 

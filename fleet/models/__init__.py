@@ -8,7 +8,7 @@ from fleet.models.intake import DocumentBody, LatestDocument, Observation, Prepa
 from fleet.models.lookups import EqualsAny
 from fleet.models.machines import InventoryMachine, JoinToken, Machine
 from fleet.models.orders import Order, SigningKey
-from fleet.models.people import ApiToken, LoginAttempts, Profile, Scope, StoredAnswer
+from fleet.models.people import ApiToken, KnownDevice, LoginAttempts, Profile, Scope, StoredAnswer
 from fleet.models.policy import NoApprovalWindow, Rule
 from fleet.models.reconcile import LastRun
 from fleet.models.sets import AvailabilitySet
@@ -30,6 +30,7 @@ __all__ = [
     "Instruction",
     "InventoryMachine",
     "JoinToken",
+    "KnownDevice",
     "LastRun",
     "LatestDocument",
     "LoginAttempts",

@@ -65,19 +65,32 @@ class ApiToken(models.Model):
 
 
 class LoginAttempts(models.Model):
-    """Failed logins since a time: of one name, from one address, or of both. `key` is a hash, since people type
-    passwords into the wrong field.
+    """Failed logins since a time, and when the last one was: of one name, from one address, of both, or of one name on
+    a known device. `key` is a hash, since people type passwords into the wrong field.
     """
 
     key = models.TextField(primary_key=True)
     count = models.IntegerField()
     since = models.DateTimeField()
+    # Rows of 0.1.0 have none.
+    at = models.DateTimeField(null=True)
 
     class Meta:
         indexes = [models.Index(fields=["since"], name="login_attempts_by_age")]
 
     def __str__(self) -> str:
         return f"{self.count} since {self.since}"
+
+
+class KnownDevice(models.Model):
+    """A browser in which a person has logged in; it carries a secret, and this is its SHA-256."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    secret_hash = models.TextField(unique=True)
+    made_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"device of {self.user_id}"
 
 
 class StoredAnswer(models.Model):

@@ -130,8 +130,16 @@ def token_created(row: TimelineRow, reader: Reader) -> str:
     return f"An API token “{row.data['name']}” of {row.data['person']} was made."
 
 
+LOGIN_WAITS = "Too many attempts failed. Wait {wait}, then try again."
+LOGIN_REFUSED = (
+    "Too many attempts to log in with this name failed. Log in on a device that you have used before, or ask an admin"
+    " for a new password."
+)
+
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.PERSON_CHANGED: person_changed,
     EntryKind.TOKEN_CREATED: token_created,
     EntryKind.TOKEN_ENDED: "The API token “{name}” of {person} was ended by {actor}.",
+    EntryKind.LOGINS_REFUSED: "{count} attempts to log in as {person} failed in a row. Until {person} logs in on a"
+    " device used before, or an admin sets a new password, the password counts on such devices only.",
 }

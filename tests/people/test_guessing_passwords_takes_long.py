@@ -1,49 +1,150 @@
-"""Failed logins are throttled by name and address, and say how long to wait."""
+"""Failed logins make the guesser wait, longer and longer, and never the rightful person."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.core.management import call_command
+from django.db import connection
 from django.test import Client
 
-from fleet.models import LoginAttempts
-from fleet.operations.people import logins
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry, KnownDevice, LoginAttempts
+from fleet.operations.people import accounts, logins
+from fleet.operations.people.logins import Attempt
 from tests import factories
 from tests.dashboard.conftest import text_of
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+HERE = "192.0.2.1"
 pytestmark = pytest.mark.django_db
 
 
-def attempt(username: str = "otto", address: str = "192.0.2.1", after: float = 0) -> float:
-    return logins.begin(username=username, address=address, now=NOW + timedelta(seconds=after))
+def begin(username: str = "otto", address: str = HERE, after: float = 0, device: str = "") -> Attempt:
+    return logins.begin(username=username, address=address, device=device, now=NOW + timedelta(seconds=after))
 
 
-def test_a_name_waits_where_it_failed_and_nowhere_else() -> None:
+def attempt(username: str = "otto", address: str = HERE, after: float = 0, device: str = "") -> float | None:
+    return begin(username, address, after, device).wait
+
+
+def device_of_otto(after: float = 0) -> str:
+    otto = factories.operator()
+    return logins.succeeded(begin(after=after), user=otto, address=HERE, now=NOW + timedelta(seconds=after))
+
+
+def test_a_name_waits_longer_and_longer_where_it_failed_and_nowhere_else() -> None:
     assert [attempt(after=second) for second in range(5)] == [0.0] * 5
-    assert attempt("OTTO", after=10) == 290
+    assert attempt("OTTO", after=4) == 1
+    assert attempt(after=5) == 0.0
+    assert attempt(after=5.5) == 1.5
+    assert attempt(after=7) == 0.0
+    assert attempt(after=7) == 4
     assert attempt(address="192.0.2.2", after=10) == 0.0
     assert attempt("vera", after=10) == 0.0
-    assert attempt(after=301) == 0.0
+    # An attempt that had to wait was none, and an hour later all is forgotten.
+    assert [attempt(after=3700) for _ in range(5)] == [0.0] * 5
 
 
-def test_an_address_and_a_name_have_wider_limits() -> None:
-    assert [attempt(f"name-{number}") for number in range(50)] == [0.0] * 50
-    assert attempt("vera") > 0
-    assert [attempt("axel", f"198.51.100.{number}") for number in range(100)] == [0.0] * 100
-    assert attempt("axel", "198.51.100.200") > 0
+def test_no_number_of_made_up_names_shuts_an_address_out() -> None:
+    assert [attempt(f"name-{number}", after=number) for number in range(50)] == [0.0] * 50
+    assert attempt("vera", after=49) == 1
+    later, waits = 49.0, []
+    for number in range(100):
+        later += attempt(f"more-{number}", after=later) or 0
+        waits.append(attempt(f"more-{number}", after=later))
+        assert waits[-1] == 0.0
+        assert 0 < (attempt("vera", after=later) or 0) <= 60
 
 
-def test_a_right_password_gives_its_attempt_back() -> None:
-    for _ in range(60):
-        assert attempt() == 0.0
-        logins.succeeded(username="otto", address="192.0.2.1")
+def test_neighbours_of_one_network_are_one_address() -> None:
+    for number in range(50):
+        attempt(f"name-{number}", f"2001:db8::{number:x}")
+    assert (attempt("vera", "2001:db8::ffff") or 0) > 0
+    assert attempt("vera", "2001:db8:0:1::1") == 0.0
 
 
-def test_old_counts_are_swept_away_and_no_name_is_kept() -> None:
+def test_a_name_alone_waits_too_but_not_on_a_known_device() -> None:
+    device = device_of_otto()
+    assert [attempt(address=f"198.51.100.{number}", after=1) for number in range(20)] == [0.0] * 20
+    assert attempt(address="198.51.100.99", after=1) == 30
+    assert attempt(after=1, device=device) == 0.0
+    # The secret is this person's only, and only as long as it is known.
+    assert attempt("vera", after=1, device=device) == 0.0
+    assert (attempt(address="198.51.100.99", after=1, device="device_made_up") or 0) > 0
+    assert attempt(address="198.51.100.98", after=91 * 86400, device=device) == 0.0
+
+
+def test_a_known_device_waits_for_its_own_failures() -> None:
+    device = device_of_otto()
+    assert [attempt(after=1, device=device) for _ in range(10)] == [0.0] * 10
+    assert attempt(after=1, device=device) == 1
+    assert attempt(after=2, device=device) == 0.0
+
+
+def test_after_a_hundred_in_a_row_the_password_counts_on_known_devices_only() -> None:
+    device = device_of_otto()
+    for number in range(100):
+        assert attempt(address=f"198.51.100.{number}", after=number * 3601) == 0.0
+    later = 101 * 3601
+    assert attempt(address="203.0.113.1", after=later) is None
+    told = Entry.objects.get(kind=EntryKind.LOGINS_REFUSED.value)
+    assert told.data == {"person": "otto", "count": 100}
+    known = begin(after=later, device=device)
+    assert known.wait == 0.0
+    logins.succeeded(known, user=factories.operator(), address=HERE, now=NOW)
+    assert attempt(address="203.0.113.1", after=later) == 0.0
+
+
+@pytest.mark.parametrize("release", ["command", "password"])
+def test_an_admin_lets_the_password_count_again(release: str) -> None:
+    factories.operator()
+    for number in range(100):
+        attempt(address=f"198.51.100.{number}", after=number * 3601)
+    assert attempt(address="203.0.113.1", after=10**6) is None
+    if release == "command":
+        call_command("release_login", "otto")
+    else:
+        accounts.reset_password(username="otto", now=NOW)
+    assert attempt(address="203.0.113.1", after=10**6) == 0.0
+
+
+def test_nobody_hears_of_names_that_nobody_has() -> None:
+    for number in range(101):
+        attempt("nobody", f"198.51.100.{number}", after=number * 3601)
+    assert not Entry.objects.filter(kind=EntryKind.LOGINS_REFUSED.value).exists()
+
+
+def test_a_right_password_gives_its_attempt_back_and_forgets_what_failed_here() -> None:
+    otto = factories.operator()
+    for number in range(60):
+        for _ in range(3):
+            attempt(after=number)
+        found = begin(after=number)
+        assert found.wait == 0.0
+        assert logins.succeeded(found, user=otto, address=HERE, now=NOW + timedelta(seconds=number)) != ""
+        # What failed counts for the address and the name; so does nothing that was right.
+        LoginAttempts.objects.filter(count__gt=0).update(count=0)
+    assert KnownDevice.objects.count() == logins.MOST_DEVICES
+
+
+def test_old_counts_are_removed_and_no_name_is_kept() -> None:
     attempt("hunter2")
-    attempt("vera", "192.0.2.9", after=3600)
-    assert LoginAttempts.objects.count() == 3
+    attempt("vera", "192.0.2.9", after=90_000)
+    assert LoginAttempts.objects.count() == 4
     assert all(len(row.key) == 64 for row in LoginAttempts.objects.all())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_guesses_side_by_side_do_not_slip_through() -> None:
+    def guess(_: int) -> float | None:
+        try:
+            return attempt()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(wait == 0.0 for wait in pool.map(guess, range(24))) == 5
 
 
 @pytest.mark.parametrize("door", ["/accounts/login/", "/admin/login/"])
@@ -54,5 +155,22 @@ def test_the_form_says_how_long_to_wait_and_does_not_look_at_the_password(client
         assert "do not belong together" in text_of(answer)
     answer = client.post("/accounts/login/", {"username": "otto", "password": "harbour-otto"})
     assert answer.status_code == 429
-    assert "Too many attempts failed. Wait " in text_of(answer)
+    assert answer.headers["Retry-After"] == "1"
+    assert "Too many attempts failed. Wait 1 s, then try again." in text_of(answer)
     assert client.get(door, follow=True).resolver_match.url_name == "login"
+
+
+def test_a_browser_in_which_somebody_has_logged_in_is_known(client: Client) -> None:
+    factories.operator()
+    right = {"username": "otto", "password": "harbour-otto"}
+    answer = client.post("/accounts/login/", right)
+    cookie = answer.cookies["drydock_device"]
+    assert (cookie["httponly"], cookie["samesite"], cookie["max-age"]) == (True, "Lax", 90 * 86400)
+    client.logout()
+    client.cookies["drydock_device"] = cookie.value
+    for number in range(60):
+        Client(REMOTE_ADDR=f"198.51.100.{number}").post("/accounts/login/", {"username": "otto", "password": "guess"})
+        Client().post("/accounts/login/", {"username": f"made-up-{number}", "password": "guess"})
+    answer = client.post("/accounts/login/", right)
+    assert answer.status_code == 302
+    assert "drydock_device" not in answer.cookies

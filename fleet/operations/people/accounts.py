@@ -17,6 +17,7 @@ from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.timeline import EntryKind
 from fleet.models import Scope
 from fleet.operations.locks import Lock, take
+from fleet.operations.people import logins
 from fleet.operations.people.rights import require
 from fleet.operations.timeline.entries import tell
 
@@ -127,7 +128,10 @@ def reset_password(*, username: str, now: datetime, actor: Actor = COMMAND_LINE)
 
 
 def note_password(person: User, *, now: datetime, actor: Actor) -> None:
-    """Say that a password is another one now, and nothing of it, inside the transaction that made it so."""
+    """Say that a password is another one now, and nothing of it, inside the transaction that made it so; what was
+    guessed at was the old one.
+    """
+    logins.release(username=person.get_username())
     tell(
         EntryKind.PERSON_CHANGED,
         actor,

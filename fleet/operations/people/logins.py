@@ -1,84 +1,174 @@
-"""Failed logins are counted: who guesses passwords waits, by name and by address.
+"""Failed logins are counted: who guesses passwords waits, and no stranger's guesses make the rightful person wait.
 
 A count is taken before the password is looked at, so that guesses side by side do not slip through, and given back when
-it was right. A name alone is limited much later than a name from one address: else anybody could lock out whoever is on
-call by failing in their name.
+it was right. Who has logged in on a device before is counted on that device alone; everybody else by name and address,
+by address, and by name.
 """
 
 import hashlib
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from ipaddress import IPv6Address, ip_address, ip_network
 
 import structlog
-from django.db import connection
+from django.contrib.auth.models import User
+from django.db import transaction
 from django.db.models import F
 
-from fleet.models import LoginAttempts
+from fleet.domain.actor import DRYDOCK
+from fleet.domain.secrets import hash_of, new_secret
+from fleet.domain.timeline import EntryKind
+from fleet.models import KnownDevice, LoginAttempts
+from fleet.operations.timeline.entries import tell
 
-WINDOW = timedelta(minutes=5)
-# Failures within the window after which it is over for the rest of it.
-PER_NAME_AND_ADDRESS = 5
-PER_ADDRESS = 50
-PER_NAME = 100
-# How many old counts a new one removes.
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """So many attempts are free; the next waits `first`, and each one after it twice as long, up to `most`. After
+    `forgotten` without an attempt the count begins anew.
+    """
+
+    free: int
+    first: timedelta
+    most: timedelta
+    forgotten: timedelta
+
+    def wait(self, count: int) -> timedelta:
+        """How long after the last of so many attempts there may be another."""
+        return min(self.first * 2 ** min(count - self.free, 30), self.most) if count >= self.free else timedelta()
+
+
+def _limit(free: int, first: float, most: float, forgotten: float) -> Limit:
+    return Limit(free, timedelta(seconds=first), timedelta(seconds=most), timedelta(seconds=forgotten))
+
+
+# Of a name on a device that it has logged in on.
+DEVICE = _limit(10, 1, 60, 3600)
+# Of everybody else.
+NAME_AND_ADDRESS = _limit(5, 1, 300, 3600)
+ADDRESS = _limit(50, 1, 60, 300)
+NAME = _limit(20, 30, 3600, 3600)
+# So many in a row, and the password counts on known devices only, until it is right on one or set anew.
+MOST_IN_A_ROW = 100
+FOR_GOOD = 100 * 365 * 86400
+IN_A_ROW = _limit(MOST_IN_A_ROW, FOR_GOOD, FOR_GOOD, FOR_GOOD)
+
+DEVICE_DAYS = 90
+MOST_DEVICES = 10
+# How many old counts a new one removes, and how old they are then.
 REMOVED = 100
+OLD = timedelta(days=1)
 
 log = structlog.get_logger(__name__)
 
 
-def begin(*, username: str, address: str, now: datetime) -> float:
-    """Count one attempt; 0.0 when it may be made, else the seconds to wait. Nothing more is counted meanwhile."""
-    limits = _limits(username, address)
-    waits = [
-        (row.since + WINDOW - now).total_seconds()
-        for row in LoginAttempts.objects.filter(key__in=list(limits), since__gt=now - WINDOW)
-        if row.count >= limits[row.key]
-    ]
-    if waits:
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt to log in, counted. `wait` is 0.0 when the password may be looked at, else the seconds until then;
+    None when it counts on known devices only.
+    """
+
+    wait: float | None
+    keys: tuple[str, ...] = ()
+    known_device: bool = False
+
+
+@transaction.atomic
+def begin(*, username: str, address: str, device: str = "", now: datetime) -> Attempt:
+    """Count one attempt, unless it has to wait: `device` is the secret that the browser carries."""
+    known = _known(username, device, now)
+    limits = {known: DEVICE} if known else _limits(username, address)
+    LoginAttempts.objects.bulk_create(
+        [LoginAttempts(key=key, count=0, since=now, at=now) for key in limits], ignore_conflicts=True
+    )
+    # In one order, so that attempts side by side wait for each other and never in a circle.
+    rows = list(LoginAttempts.objects.select_for_update().filter(key__in=list(limits)).order_by("key"))
+    waits = []
+    for row in rows:
+        limit, at = limits[row.key], row.at or row.since
+        if at <= now - limit.forgotten:
+            row.count, row.since = 0, now
+        waits.append((at + limit.wait(row.count) - now).total_seconds())
+        if limit is IN_A_ROW and row.count >= MOST_IN_A_ROW:
+            log.warning("login.known_devices_only", address=address)
+            return Attempt(None)
+    if max(waits) > 0:
         # Neither the name nor the password: either may be the other, typed into the wrong field.
         log.warning("login.throttled", address=address, seconds=round(max(waits)))
-        return max(waits)
-    taken = [_take(key, now) > limit for key, limit in sorted(limits.items())]
-    return WINDOW.total_seconds() if any(taken) else 0.0
+        return Attempt(max(waits))
+    for row in rows:
+        row.count, row.at = row.count + 1, now
+        if limits[row.key] is IN_A_ROW and row.count == MOST_IN_A_ROW:
+            _tell(username, now)
+    LoginAttempts.objects.bulk_update(rows, ["count", "since", "at"])
+    if any(row.count == 1 for row in rows):
+        old = LoginAttempts.objects.filter(since__lt=now - OLD, at__lt=now - OLD, count__lt=MOST_IN_A_ROW)
+        LoginAttempts.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:REMOVED])).delete()
+    return Attempt(0.0, tuple(limits), known_device=bool(known))
 
 
-def succeeded(*, username: str, address: str) -> None:
-    """The password was right: the attempt was none that counts, and the name is known at this address."""
-    keys = _limits(username, address)
-    pair = _key("both", f"{username.casefold()}\n{address}")
-    LoginAttempts.objects.filter(key=pair).delete()
-    LoginAttempts.objects.filter(key__in=[key for key in keys if key != pair], count__gt=0).update(count=F("count") - 1)
+@transaction.atomic
+def succeeded(attempt: Attempt, *, user: User, address: str, now: datetime) -> str:
+    """The password was right: the attempt is given back, and what failed before it in this name here is forgotten.
+
+    Returns the secret of a new device, for its browser to carry; empty on a known one.
+    """
+    own = [key for key, limit in _limits(user.get_username(), address).items() if limit in (NAME_AND_ADDRESS, IN_A_ROW)]
+    if attempt.known_device:
+        own = [*attempt.keys, *own]
+    LoginAttempts.objects.filter(key__in=own).delete()
+    shared = [key for key in attempt.keys if key not in own]
+    LoginAttempts.objects.filter(key__in=shared, count__gt=0).update(count=F("count") - 1)
+    if attempt.known_device:
+        return ""
+    secret = new_secret("device")
+    KnownDevice.objects.create(user=user, secret_hash=hash_of(secret), made_at=now)
+    kept = KnownDevice.objects.filter(user=user).order_by("-made_at", "-pk")
+    KnownDevice.objects.filter(user=user).exclude(
+        pk__in=list(kept.values_list("pk", flat=True)[:MOST_DEVICES])
+    ).delete()
+    return secret
 
 
-def _limits(username: str, address: str) -> dict[str, int]:
-    name = username.casefold()
+def release(*, username: str) -> None:
+    """What failed in this name is forgotten: its password has been set anew, or an admin says so."""
+    LoginAttempts.objects.filter(key__in=[_key("name", username), _key("row", username)]).delete()
+
+
+def _known(username: str, device: str, now: datetime) -> str:
+    """The key of this name on this device; empty where the device is none of its."""
+    if not device:
+        return ""
+    since = now - timedelta(days=DEVICE_DAYS)
+    row = KnownDevice.objects.filter(user__username=username, secret_hash=hash_of(device), made_at__gt=since).first()
+    return _key("device", f"{row.pk}") if row else ""
+
+
+def _limits(username: str, address: str) -> dict[str, Limit]:
+    place = _place(address)
     return {
-        _key("both", f"{name}\n{address}"): PER_NAME_AND_ADDRESS,
-        _key("address", address): PER_ADDRESS,
-        _key("name", name): PER_NAME,
+        _key("both", f"{username}\n{place}"): NAME_AND_ADDRESS,
+        _key("address", place): ADDRESS,
+        _key("name", username): NAME,
+        _key("row", username): IN_A_ROW,
     }
 
 
+def _place(address: str) -> str:
+    """Who has one IPv6 address has all 2**64 beside it."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network(f"{address}/64", strict=False)) if isinstance(parsed, IPv6Address) else address
+
+
 def _key(kind: str, text: str) -> str:
-    return hashlib.sha256(f"{kind}\n{text}".encode()).hexdigest()
+    return hashlib.sha256(f"{kind}\n{text.casefold()}".encode()).hexdigest()
 
 
-def _take(key: str, now: datetime) -> int:
-    """Count one more in one statement; how many there are in this window."""
-    table = LoginAttempts._meta.db_table
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            INSERT INTO {table} AS known (key, count, since) VALUES (%s, 1, %s)
-            ON CONFLICT (key) DO UPDATE SET
-                count = CASE WHEN known.since <= %s THEN 1 ELSE known.count + 1 END,
-                since = CASE WHEN known.since <= %s THEN excluded.since ELSE known.since END
-            RETURNING count
-            """,
-            [key, now, now - WINDOW, now - WINDOW],
-        )
-        row = cursor.fetchone()
-    count = int(row[0]) if row else 0
-    if count == 1:
-        old = LoginAttempts.objects.filter(since__lt=now - 2 * WINDOW).values_list("pk", flat=True)[:REMOVED]
-        LoginAttempts.objects.filter(pk__in=list(old), since__lt=now - 2 * WINDOW).delete()
-    return count
+def _tell(username: str, now: datetime) -> None:
+    # Made-up names are nobody's news.
+    person = User.objects.filter(username=username).first()
+    if person is not None:
+        tell(EntryKind.LOGINS_REFUSED, DRYDOCK, at=now, person=person.get_username(), count=MOST_IN_A_ROW)
