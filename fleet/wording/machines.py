@@ -5,7 +5,6 @@ from typing import Any
 
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording import times
 from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence
 
@@ -61,11 +60,6 @@ def _imported(row: TimelineRow, reader: Reader) -> str:
         f"An inventory was imported by {row.actor}: {found['machines']} machines, {found['new']} of them new,"
         f" {found['without_agent']} without an agent{dropped}."
     )
-
-
-def join_token_made(row: TimelineRow, reader: Reader) -> str:
-    """Tokens of people are made under the same kind of entry."""
-    return f"A join token was made by {row.actor}, valid until {times.at((row.after or {})['expires_at'], reader)}."
 
 
 ENTRIES: dict[EntryKind, EntryText] = {

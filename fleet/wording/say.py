@@ -1,47 +1,20 @@
 """What edges call: a reason or an entry of the timeline as a sentence for a reader."""
 
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.refusal import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording import (
-    approvals,
-    blind_spots,
-    caches,
-    drills,
-    events,
-    intake,
-    machines,
-    orders,
-    people,
-    policy,
-    sentences,
-    sets,
-    timeline,
-    waves,
-)
+from fleet.wording import sentences
 from fleet.wording.drills import in_drill
 from fleet.wording.reader import API, Reader
 from fleet.wording.sentences import EntryText, Sentence
 
-ROOMS = (
-    approvals,
-    blind_spots,
-    caches,
-    drills,
-    events,
-    intake,
-    machines,
-    orders,
-    people,
-    policy,
-    sets,
-    timeline,
-    waves,
-)
+NAMES = "approvals blind_spots caches drills events intake machines orders people policy sets timeline waves"
+ROOMS = [import_module(f"fleet.wording.{name}") for name in NAMES.split()]
 # Each room words its own codes and kinds; none is worded twice.
 SENTENCES: dict[str, Sentence] = {code: sentence for room in ROOMS for code, sentence in room.SENTENCES.items()}
 ENTRIES: dict[EntryKind, EntryText] = {kind: text for room in ROOMS for kind, text in room.ENTRIES.items()}

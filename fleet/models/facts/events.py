@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
@@ -137,65 +138,73 @@ def facts_of(
     """The same for rows loaded already: events with their set, machines by set, sightings, preparations. Four
     queries.
     """
-    event_ids = [event.pk for event in events]
-    limits = presence_limits()
-    listed: dict[int, dict[int, str]] = defaultdict(dict)
-    for sighting in sightings:
-        if sighting.gone_at is None and not sighting.foreign:
-            listed[sighting.event_id][sighting.machine_id] = sighting.spelled
-    prepared = {(row.event_id, row.machine_id): row for row in preparations}
-    decisions = _decisions(event_ids)
-    others = _others(events)
-    holds = {
-        hold.event_id: HoldFacts(by=name_of(hold), at=hold.at, reason=hold_reason(hold.reason))
-        for hold in Hold.objects.filter(event_id__in=event_ids, ended_at__isnull=True).select_related("by", "rule")
+    event_ids, limits = [event.pk for event in events], presence_limits()
+    spelled = {
+        (sighting.event_id, sighting.machine_id): sighting.spelled
+        for sighting in sightings
+        if sighting.gone_at is None and not sighting.foreign
     }
+    prepared = {(row.event_id, row.machine_id): row for row in preparations}
+    decisions, holds, others = _decisions(event_ids), _holds(event_ids), _others(events)
     windows = list(NoApprovalWindow.objects.filter(deleted_at__isnull=True).order_by("pk")) if events else []
-
-    def machine_facts(event: ScheduledEvent, machine: Machine) -> MachineFacts:
-        word = prepared.get((event.pk, machine.pk))
-        return MachineFacts(
-            machine_id=machine.pk,
-            name=machine.resource_name,
-            presence=machine_presence(machine, now=now, limits=limits),
-            lists_it=machine.pk in listed[event.pk],
-            spelled=listed[event.pk].get(machine.pk, ""),
-            last_heard_at=contact_times(machine)[0],
-            told_until=contact_times(machine)[1],
-            prepared=prepared_of(prepare_outcome=word.prepare_outcome, recover_outcome=word.recover_outcome)
-            if word
-            else Prepared.UNKNOWN,
-            failed_hook=word.prepare_failed_hook if word else "",
-            fault_domain=machine.fault_domain,
-        )
-
-    return {
-        event.pk: like(
+    found = {}
+    for event in events:
+        home = event.availability_set
+        keys = {(event.pk, machine.pk): machine for machine in machines[home.pk] if machine.revoked_at is None}
+        found[event.pk] = like(
             EventFacts,
             event,
-            set_id=event.availability_set_id,
-            set_kind=event.availability_set.kind,
-            set_name=event.availability_set.name,
+            **set_facts(home),
             machines=tuple(
-                machine_facts(event, machine)
-                for machine in machines[event.availability_set_id]
-                if machine.revoked_at is None
+                _machine_facts(machine, spelled.get(key), prepared.get(key), now=now, limits=limits)
+                for key, machine in keys.items()
             ),
             decision=decisions.get(event.pk),
-            other_open=tuple(other.event_id for other in others[event.pk] if other.set_id == event.availability_set_id),
+            other_open=tuple(other.event_id for other in others[event.pk] if other.set_id == home.pk),
             others=tuple(others[event.pk]),
-            set_service=event.availability_set.service,
-            set_resource_group=event.availability_set.resource_group,
-            second_person=event.availability_set.second_person,
             hold=holds.get(event.pk),
-            windows=tuple(
-                like(WindowFacts, window)
-                for window in windows
-                if is_open(window, place_of(event.availability_set), now=now)
-            ),
+            windows=tuple(like(WindowFacts, one) for one in windows if is_open(one, place_of(home), now=now)),
         )
-        for event in events
+    return found
+
+
+def _machine_facts(
+    machine: Machine, spelled: str | None, word: Preparation | None, *, now: datetime, limits: Limits
+) -> MachineFacts:
+    """`spelled` is None for a machine that does not list the event, `word` for one that said nothing of its hooks."""
+    heard_at, polled_at = contact_times(machine)
+    return MachineFacts(
+        machine_id=machine.pk,
+        name=machine.resource_name,
+        presence=machine_presence(machine, now=now, limits=limits),
+        lists_it=spelled is not None,
+        spelled=spelled or "",
+        last_heard_at=heard_at,
+        told_until=polled_at,
+        prepared=prepared_of(prepare_outcome=word.prepare_outcome, recover_outcome=word.recover_outcome)
+        if word
+        else Prepared.UNKNOWN,
+        failed_hook=word.prepare_failed_hook if word else "",
+        fault_domain=machine.fault_domain,
+    )
+
+
+def set_facts(row: AvailabilitySet) -> dict[str, Any]:
+    """What the facts of an event say of its set, by field."""
+    return {
+        "set_id": row.pk,
+        "set_kind": row.kind,
+        "set_name": row.name,
+        "set_service": row.service,
+        "set_resource_group": row.resource_group,
+        "second_person": row.second_person,
     }
+
+
+def are_near(one: ScheduledEvent, other: ScheduledEvent) -> bool:
+    """Whether two events hit one set, or two of a service."""
+    home, mine = other.availability_set, one.availability_set
+    return home.pk == mine.pk or (bool(mine.service) and home.service == mine.service)
 
 
 def name_of(decision: Approval | Hold) -> Reason | str:
@@ -255,6 +264,11 @@ def _decisions(event_ids: Collection[int]) -> dict[int, DecisionFacts]:
     }
 
 
+def _holds(event_ids: Collection[int]) -> dict[int, HoldFacts]:
+    rows = Hold.objects.filter(event_id__in=event_ids, ended_at__isnull=True).select_related("by", "rule")
+    return {row.event_id: HoldFacts(by=name_of(row), at=row.at, reason=hold_reason(row.reason)) for row in rows}
+
+
 def _others(events: Collection[ScheduledEvent]) -> dict[int, list[OtherEvent]]:
     """The other open events of the set or service of each, by its row id. One query."""
     sets = {event.availability_set_id for event in events}
@@ -271,9 +285,7 @@ def _others(events: Collection[ScheduledEvent]) -> dict[int, list[OtherEvent]]:
     for row in rows if events else ():
         home = row.availability_set
         for event in events:
-            mine = event.availability_set
-            near = home.pk == mine.pk or (bool(mine.service) and home.service == mine.service)
-            if row.pk != event.pk and near and row.drill == event.drill:
+            if row.pk != event.pk and are_near(event, row) and row.drill == event.drill:
                 found[event.pk].append(
                     OtherEvent(
                         event_id=row.event_id,

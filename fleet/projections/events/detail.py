@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.domain.approvals.conditions import not_ready
-from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, who_is_asked
+from fleet.domain.approvals.guards import EventFacts, Guard, guards, who_is_asked
 from fleet.domain.events.consequences import advice
 from fleet.domain.intake.preparation import Prepared, prepared_of
 from fleet.domain.intake.presence import Limits
@@ -83,19 +83,6 @@ class EventDetail:
     # Of the drill that it belongs to; None for real events.
     drill_id: int | None
     server_time: datetime
-
-    @property
-    def blocked(self) -> bool:
-        return any(guard.blocks for guard in self.guards)
-
-    @property
-    def blocked_for_all(self) -> bool:
-        """Nobody may go past it, whatever the reason."""
-        return any(guard.blocks and not guard.overridable for guard in self.guards)
-
-    @property
-    def needs_second(self) -> bool:
-        return any(guard.needs is Need.SECOND for guard in self.guards)
 
     @property
     def seen_summary(self) -> Reason:

@@ -10,7 +10,7 @@ from fleet.domain.approvals.guards import EventFacts, MachineFacts, OtherEvent, 
 from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
 from fleet.models import Approval, Hold, Machine, NoApprovalWindow, ScheduledEvent
-from fleet.models.facts.events import is_open, place_of
+from fleet.models.facts.events import are_near, is_open, place_of, set_facts
 
 
 class Past:
@@ -36,9 +36,7 @@ class Past:
             EventFacts,
             event,
             status=EventStatus.STARTED if _began_started(event) else EventStatus.SCHEDULED,
-            set_id=home.pk,
-            set_kind=home.kind,
-            set_name=home.name,
+            **set_facts(home),
             machines=tuple(
                 MachineFacts(
                     machine_id=machine.pk,
@@ -53,9 +51,6 @@ class Past:
             others=tuple(self._others_at(event, at)),
             started_at=None,
             drill=False,
-            set_service=home.service,
-            set_resource_group=home.resource_group,
-            second_person=home.second_person,
             windows=tuple(
                 like(WindowFacts, window)
                 for window in self.windows
@@ -65,13 +60,10 @@ class Past:
         )
 
     def _others_at(self, event: ScheduledEvent, at: datetime) -> Iterable[OtherEvent]:
-        mine = event.availability_set
         for other in self.beside:
-            home = other.availability_set
-            near = home.pk == mine.pk or (bool(mine.service) and home.service == mine.service)
-            if other.pk == event.pk or not near or not self._in_flight(other, at):
-                continue
-            yield OtherEvent(event_id=other.event_id, set_id=home.pk, set_name=home.name, in_flight=True)
+            if other.pk != event.pk and are_near(event, other) and self._in_flight(other, at):
+                home = other.availability_set
+                yield OtherEvent(event_id=other.event_id, set_id=home.pk, set_name=home.name, in_flight=True)
 
     def _in_flight(self, event: ScheduledEvent, at: datetime) -> bool:
         if event.ended_at is not None and event.ended_at <= at:
