@@ -41,7 +41,7 @@ SETTINGS: tuple[Setting, ...] = (
         "REDIS_URL",
         "",
         SERVERS,
-        "Redis or Valkey, as `redis://`, `rediss://` or `unix://`. Bells and ids only. Required.",
+        "Redis or Valkey, as `redis://`, `rediss://` or `unix://`. Wake-ups and ids only. Required.",
     ),
     Setting(
         "SECRET_KEY",

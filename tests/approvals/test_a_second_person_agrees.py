@@ -120,7 +120,7 @@ def test_a_proposal_for_later_waits_after_the_second_person(fleet: Fleet) -> Non
     fleet.heard()
     fleet.advance()
     approval.refresh_from_db()
-    # The sweep after that rings the order's machine, which takes it on its way.
+    # Reconciling wakes the order's machine after that, which takes it on its way.
     assert approval.state == "GRANTED"
     assert orders(approval) == 1
 

@@ -46,9 +46,9 @@ def test_it_is_announced_approved_started_and_ended() -> None:
     walk.all_say("gone", "over")
     walk.event.refresh_from_db()
     assert (walk.event.status, walk.event.ended_as, walk.event.certainty) == ("ENDED", "completed", "seen")
-    assert walk.swept(5).closed_at is None, "its recover hooks have not ended"
+    assert walk.reconciled(5).closed_at is None, "its recover hooks have not ended"
     hooks(fleet, "vm1", walk.event.event_id, "recover")
-    assert walk.swept(5).outcome == "completed"
+    assert walk.reconciled(5).outcome == "completed"
     assert not waiting(fleet, "vm1")
 
 
@@ -56,7 +56,7 @@ def test_every_line_of_its_timeline_says_that_it_is_a_drill_and_claims_nothing_o
     walk = Walk(Fleet(), comment="as Azure does it").announced()
     walk.approved()
     walk.all_say("started").all_say("gone", "over")
-    walk.swept(30)
+    walk.reconciled(30)
     lines = texts(walk)
     assert len(lines) > 8
     assert all(line.startswith("Drill: ") for line in lines)
@@ -76,7 +76,7 @@ def test_nobody_approves_it_and_it_starts_by_itself() -> None:
     walk = Walk(Fleet(), notice_seconds=30).announced()
     walk.fleet.later(30)
     walk.all_say("started").all_say("gone", "over")
-    assert walk.swept(30).outcome == "not_approved"
+    assert walk.reconciled(30).outcome == "not_approved"
 
 
 def test_a_machine_whose_agent_knows_no_drills_is_named_with_the_reason() -> None:
@@ -108,7 +108,7 @@ def test_when_no_machine_takes_part_it_is_over_at_once() -> None:
     walk = Walk(fleet)
     for name in fleet.agents:
         answer(fleet, name, the_order(fleet, name, "rehearse"), outcome=wire.REFUSED, reason="not-listed")
-    drill = walk.swept()
+    drill = walk.reconciled()
     assert (drill.outcome, walk.event.status) == ("nobody", "ENDED")
 
 
@@ -254,7 +254,7 @@ class TestRealEvents:
         fleet = Fleet()
         walk = Walk(fleet).announced("vm1")
         walk.all_say("gone", "real-event")
-        assert walk.swept(1).outcome == "overtaken"
+        assert walk.reconciled(1).outcome == "overtaken"
 
 
 def test_a_machine_speaks_for_its_own_rehearsal_only() -> None:

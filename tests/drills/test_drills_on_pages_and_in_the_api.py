@@ -88,7 +88,7 @@ def test_the_report_has_the_times_of_every_step_and_says_who_was_left_out(fleet:
     walk.approved()
     walk.all_say("started").all_say("gone", "over")
     hooks(fleet, "vm1", event_id, "recover")
-    walk.swept(10)
+    walk.reconciled(10)
     found = drills.report(drill_id=walk.drill.pk, now=fleet.now)
     assert found is not None
     labels = [sentence(step.label) for step in found.steps]

@@ -112,8 +112,8 @@ class Walk:
         approval.refresh_from_db()
         return approval
 
-    def swept(self, seconds: float = 0) -> Drill:
-        """Time passes, and the sweep comes."""
+    def reconciled(self, seconds: float = 0) -> Drill:
+        """Time passes, and whatever is due is reconciled."""
         self.fleet.later(seconds)
         self.fleet.heard()
         self.fleet.advance()

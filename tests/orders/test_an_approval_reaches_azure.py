@@ -318,7 +318,7 @@ def test_a_foreign_machine_gets_no_order_and_has_no_vote() -> None:
     assert the_event(EVENT).status == "ENDED"
 
 
-def test_only_one_sweep_runs_and_the_ticker_stays_away_while_beat_is_alive() -> None:
+def test_only_one_reconciles_and_the_ticker_stays_away_while_beat_is_alive() -> None:
     fleet = Fleet()
     announced(fleet)
     assert fleet.advance().ran
