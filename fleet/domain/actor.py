@@ -58,20 +58,9 @@ def machine(name: str) -> Actor:
     return Actor(ActorKind.MACHINE, name, "agent")
 
 
-def person(
-    account: Any, via: str, *, token_name: str = "", why: str = "", request_id: str = "", address: str = ""
-) -> Actor:
-    """A person, by the account behind the page, the call or the command."""
-    return Actor(
-        ActorKind.PERSON,
-        account.get_username(),
-        via,
-        person=account,
-        token_name=token_name,
-        why=why,
-        request_id=request_id,
-        address=address,
-    )
+def person(account: Any, via: str, **known: str) -> Actor:
+    """A person, by the account behind the page, the call or the command; `known` are the other texts of an actor."""
+    return Actor(ActorKind.PERSON, account.get_username(), via, person=account, **known)
 
 
 def rule(row: Any, wording: Reason | str) -> Actor:

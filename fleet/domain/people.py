@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fleet.domain.reason import Reason
-
-PROVISIONAL = "provisional"
+from fleet.domain.sets import PROVISIONAL
 
 
 class Right(StrEnum):

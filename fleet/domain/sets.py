@@ -1,7 +1,7 @@
 """Which availability set a machine belongs to, from what is stated about it."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -12,6 +12,8 @@ NAMED_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")
 PROVISIONAL = "provisional"
 KINDS = (*NAMED_KINDS, PROVISIONAL)
 MAX_NAME = 200
+# What a statement of a set may leave out.
+WHERE = ("subscription", "resource_group", "placement_group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +87,7 @@ class Statements:
         key = self.stated[0].key
         for other in self.stated[1:]:
             if agree(key, other.key):
-                key = SetKey(
-                    key.kind,
-                    key.name,
-                    key.subscription or other.key.subscription,
-                    key.resource_group or other.key.resource_group,
-                    key.placement_group or other.key.placement_group,
-                )
+                key = replace(key, **{part: getattr(key, part) or getattr(other.key, part) for part in WHERE})
         return key
 
     @property
@@ -101,17 +97,10 @@ class Statements:
 
 def agree(one: SetKey, other: SetKey) -> bool:
     """Whether both can mean the same set: what only one of them states is no contradiction."""
-
-    def same(left: str, right: str) -> bool:
-        return not left or not right or left.lower() == right.lower()
-
-    return (
-        one.kind == other.kind
-        and one.name.lower() == other.name.lower()
-        and same(one.subscription, other.subscription)
-        and same(one.resource_group, other.resource_group)
-        and same(one.placement_group, other.placement_group)
-    )
+    if (one.kind, one.name.lower()) != (other.kind, other.name.lower()):
+        return False
+    stated = [(getattr(one, part).lower(), getattr(other, part).lower()) for part in WHERE]
+    return all(left == right for left, right in stated if left and right)
 
 
 def read_tags(compute: dict[str, Any]) -> dict[str, str]:

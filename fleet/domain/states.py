@@ -124,15 +124,9 @@ ORDER_MOVES: dict[OrderState, tuple[OrderState, ...]] = {
 }
 
 # One live approval per event, one open order per approval: the partial unique indexes name these.
-LIVE_APPROVALS = (
-    ApprovalState.PROPOSED,
-    ApprovalState.WAITING,
-    ApprovalState.GRANTED,
-    ApprovalState.RELAYING,
-    ApprovalState.ACCEPTED,
-)
+LIVE_APPROVALS = tuple(state for state, targets in APPROVAL_MOVES.items() if targets)
 RELAYED_APPROVALS = (ApprovalState.GRANTED, ApprovalState.RELAYING, ApprovalState.ACCEPTED)
-OPEN_ORDERS = (OrderState.OFFERED, OrderState.DELIVERED)
+OPEN_ORDERS = tuple(state for state, targets in ORDER_MOVES.items() if targets)
 
 
 def approval_sources(target: ApprovalState) -> list[str]:

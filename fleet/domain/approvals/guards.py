@@ -11,8 +11,9 @@ from typing import Any
 
 from fleet.domain.events.types import LOSING_TYPES
 from fleet.domain.intake.preparation import Prepared
-from fleet.domain.people import PROVISIONAL, Place
+from fleet.domain.people import Place
 from fleet.domain.reason import Reason
+from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import EventStatus, Presence
 
 

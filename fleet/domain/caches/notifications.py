@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from fleet.domain.reason import Reason
+from fleet.domain.texts import readable
 
 LONGEST = 16_000
 # Of a name or a value inside a flag, and flags of one line.
@@ -58,7 +59,7 @@ class ParsedNotification:
 
 def _type(text: str) -> str:
     known = TYPES.get(text.lower())
-    return known.value if known else text[:200].replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return known.value if known else readable(text[:200])
 
 
 TIME = re.compile(

@@ -9,6 +9,7 @@ from typing import Any
 
 from fleet.domain.events.statement import EventStatement
 from fleet.domain.reason import Reason
+from fleet.domain.texts import readable
 
 # What can stand in an address and a file name as it is. Azure's are GUIDs; a document that names its events otherwise
 # must not make the pages that link to them fail.
@@ -85,9 +86,9 @@ def read_integer(value: Any) -> int | None:
 def _text(value: Any, limit: int) -> str:
     if not isinstance(value, str):
         return ""
-    # Postgres keeps no NUL in text, and UTF-8 no half of a surrogate pair.
+    # UTF-8 has no half of a surrogate pair.
     whole = value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return whole.replace("\x00", "\N{REPLACEMENT CHARACTER}").strip()[:limit]
+    return readable(whole).strip()[:limit]
 
 
 def _clean_name(name: str) -> str:

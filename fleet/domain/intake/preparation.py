@@ -21,18 +21,8 @@ BAD_OUTCOMES = ("failed", "timed-out")
 
 def prepared_of(*, prepare_outcome: str, recover_outcome: str) -> Prepared:
     """The one value for a machine and an event: the recover phase speaks once it has begun."""
-    if recover_outcome == "running":
-        return Prepared.RECOVERING
-    if recover_outcome in BAD_OUTCOMES:
-        return Prepared.RECOVER_FAILED
-    if recover_outcome == "succeeded":
-        return Prepared.RECOVERED
-    if prepare_outcome == "running":
-        return Prepared.PREPARING
-    if prepare_outcome in BAD_OUTCOMES:
-        return Prepared.FAILED
-    if prepare_outcome == "succeeded":
-        return Prepared.PREPARED
-    if prepare_outcome == "nothing":
-        return Prepared.NOTHING
-    return Prepared.UNKNOWN
+    recovered = {"running": Prepared.RECOVERING, "succeeded": Prepared.RECOVERED}
+    prepared = {"running": Prepared.PREPARING, "succeeded": Prepared.PREPARED, "nothing": Prepared.NOTHING}
+    recovered |= dict.fromkeys(BAD_OUTCOMES, Prepared.RECOVER_FAILED)
+    prepared |= dict.fromkeys(BAD_OUTCOMES, Prepared.FAILED)
+    return recovered.get(recover_outcome) or prepared.get(prepare_outcome, Prepared.UNKNOWN)

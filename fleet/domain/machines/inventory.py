@@ -12,6 +12,7 @@ from typing import Any
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
 from fleet.domain.sets import SetKey
+from fleet.domain.texts import tidy
 
 # Azure spells the parts of one id in different cases in different answers.
 _ID = re.compile(
@@ -201,5 +202,4 @@ def _part(item: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _text(item: dict[str, Any], name: str) -> str:
     value = item.get(name)
-    # Postgres keeps no NUL in text.
-    return value.replace("\x00", "").strip()[:500] if isinstance(value, str) else ""
+    return tidy(value)[:500] if isinstance(value, str) else ""

@@ -8,10 +8,11 @@ from typing import Any
 
 from fleet.domain.approvals.conditions import LATER, When
 from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, guards, without
-from fleet.domain.people import PROVISIONAL, lies_in
+from fleet.domain.people import lies_in
 from fleet.domain.policy.hours import within
 from fleet.domain.policy.values import LABELS, stated, tidied
 from fleet.domain.reason import Reason
+from fleet.domain.sets import PROVISIONAL
 
 
 class Action(StrEnum):

@@ -5,6 +5,7 @@ from datetime import time
 from typing import Any
 
 from fleet.domain.reason import as_json
+from fleet.domain.texts import tidy
 
 # What says nothing of the events that are meant.
 LABELS = ("name", "reason", "enabled", "deleted", "rule_id", "position")
@@ -13,7 +14,7 @@ LABELS = ("name", "reason", "enabled", "deleted", "rule_id", "position")
 def tidied(value: Any) -> Any:
     """A value as it is kept: texts stripped, lists in one order, each item once."""
     if isinstance(value, str):
-        return value.replace("\x00", "").strip()
+        return tidy(value)
     if isinstance(value, list | tuple | set):
         return tuple(sorted(set(value)))
     return value

@@ -14,6 +14,7 @@ from fleet.domain.people import Right
 from fleet.domain.reason import Reason, stored
 from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.states import ApprovalState
+from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent, Wave
 from fleet.models.facts.events import load_facts
@@ -23,9 +24,7 @@ from fleet.operations.events import compute
 from fleet.operations.locks import Lock, take
 from fleet.operations.orders.advance import offer
 from fleet.operations.orders.states import close, tell_approval
-from fleet.operations.people.rights import require
-
-MAX_TEXT = 2000
+from fleet.operations.people.rights import acting, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,7 @@ class Plan:
 
 
 AT_ONCE = Plan()
+MEANWHILE = Reason("approved-meanwhile")
 NEW_KINDS = {
     ApprovalState.PROPOSED: EntryKind.APPROVAL_PROPOSED,
     ApprovalState.WAITING: EntryKind.APPROVAL_PLANNED,
@@ -51,19 +51,25 @@ NEW_KINDS = {
 
 
 @contextmanager
-def alone_with(*event_pks: int) -> Iterator[None]:
+def alone_with(*event_pks: int, meanwhile: Reason = MEANWHILE) -> Iterator[None]:
     """A transaction in which nobody else decides about the service (or the set, where there is none) of these events.
 
     Two people who approve two events of one set at once would else each see nothing in flight. Taken before any row is
-    locked.
+    locked. Raises Refused `already-decided` with `meanwhile` where somebody was first.
     """
-    with transaction.atomic():
-        homes = ScheduledEvent.objects.filter(pk__in=event_pks).values_list(
-            "availability_set__service", "availability_set_id"
-        )
-        for name in sorted({service or f"set {set_id}" for service, set_id in homes}):
-            take(Lock.DECISIONS, of=name)
-        yield
+    try:
+        with transaction.atomic():
+            homes = ScheduledEvent.objects.filter(pk__in=event_pks).values_list(
+                "availability_set__service", "availability_set_id"
+            )
+            for name in sorted({service or f"set {set_id}" for service, set_id in homes}):
+                take(Lock.DECISIONS, of=name)
+            yield
+    except IntegrityError as error:
+        # The database holds one live approval per event, whatever this code believes.
+        if "one_live_approval_per_event" not in str(error):
+            raise
+        raise Refused("already-decided", meanwhile) from error
 
 
 def row_id(event_id: str) -> int:
@@ -78,19 +84,6 @@ def event_of(approval_id: int) -> int:
     return or_refuse(found, "unknown-approval", Reason("approval-unknown"))
 
 
-def cleaned(text: str, *, what: str = "comment") -> str:
-    """A text by a person, fit to be kept. Raises Refused `validation` when it is too long."""
-    text = text.replace("\x00", "").strip()
-    if len(text) > MAX_TEXT:
-        raise Refused("validation", Reason("text-too-long", what=what, most=MAX_TEXT))
-    return text
-
-
-def cleaned_reasons(reasons: Mapping[str, str]) -> dict[str, str]:
-    """Reasons by guard code, fit to be kept. Raises Refused `validation`."""
-    return {code: cleaned(reason, what="reason") for code, reason in reasons.items()}
-
-
 def grant(*, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE) -> Approval:
     """A person decides that this event is started: now, once it is prepared, or at a time before NotBefore.
 
@@ -99,19 +92,12 @@ def grant(*, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE) -
     `not-permitted`, `validation`, `unknown-event`, `already-decided` (details `by`, `at`, `approval`), `too-late`,
     `version-changed` (details `version`), `guarded` (details `guards`).
     """
-    require(actor, Right.APPROVE, doing="approve")
-    actor = actor.because(cleaned(actor.why))
+    actor = acting(actor, Right.APPROVE, doing="approve")
     due_at = plan.due_at if plan.when is When.TIME else None
     plan = replace(plan, due_at=due_at, overrides=cleaned_reasons(plan.overrides))
     event_pk = row_id(event_id)
-    try:
-        with alone_with(event_pk):
-            return decide(event_pk, actor, plan, now=now)
-    except IntegrityError as error:
-        # The database holds one live approval per event, whatever this code believes.
-        if "one_live_approval_per_event" not in str(error):
-            raise
-        raise Refused("already-decided", Reason("approved-meanwhile")) from error
+    with alone_with(event_pk):
+        return decide(event_pk, actor, plan, now=now)
 
 
 def judged(event_pk: int, *, now: datetime) -> EventFacts:

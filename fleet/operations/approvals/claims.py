@@ -16,8 +16,8 @@ from fleet.domain.times import iso
 from fleet.models import Claim, Hold
 from fleet.models.people import rights_of
 from fleet.operations.approvals import approve
-from fleet.operations.approvals.approve import cleaned, judged, row_id
-from fleet.operations.people.rights import require
+from fleet.operations.approvals.approve import judged, row_id
+from fleet.operations.people.rights import acting, require
 from fleet.operations.timeline.entries import tell
 
 
@@ -122,8 +122,7 @@ def lift(*, event_id: str, actor: Actor, now: datetime) -> Hold:
 
 def _locked(event_id: str, actor: Actor, doing: str, *, now: datetime) -> tuple[int, EventFacts, Actor]:
     """The event's row id with what stands there, locked, for somebody who may do this anywhere at all."""
-    require(actor, Right.APPROVE, doing=doing)
-    actor = actor.because(cleaned(actor.why))
+    actor = acting(actor, Right.APPROVE, doing=doing)
     event_pk = row_id(event_id)
     return event_pk, judged(event_pk, now=now), actor
 

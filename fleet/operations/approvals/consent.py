@@ -10,12 +10,13 @@ from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
 from fleet.domain.states import ApprovalState
+from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval
-from fleet.operations.approvals.approve import alone_with, asked, cleaned, cleaned_reasons, event_of, judged, set_off
+from fleet.operations.approvals.approve import alone_with, asked, event_of, judged, set_off
 from fleet.operations.approvals.override import kept, override
 from fleet.operations.orders.states import move, tell_approval
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import acting, require
 
 
 def consent(*, approval_id: int, actor: Actor, now: datetime, overrides: Mapping[str, str] | None = None) -> Approval:
@@ -24,9 +25,8 @@ def consent(*, approval_id: int, actor: Actor, now: datetime, overrides: Mapping
     The guards are asked again: those that the proposer overrode stay so, a new one takes a reason in `overrides`.
     Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`, `guarded` (details `guards`).
     """
-    require(actor, Right.OVERRIDE, doing="consent")
-    actor = actor.because(cleaned(actor.why))
-    reasons = cleaned_reasons(overrides or {})
+    actor = acting(actor, Right.OVERRIDE, doing="consent")
+    reasons = cleaned_reasons(overrides)
     event_pk = event_of(approval_id)
     with alone_with(event_pk):
         facts = judged(event_pk, now=now)

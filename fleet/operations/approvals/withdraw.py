@@ -10,10 +10,10 @@ from fleet.domain.reason import Reason, read_reason
 from fleet.domain.refusal import Refused
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, Order
-from fleet.operations.approvals.approve import cleaned, event_of, judged
+from fleet.operations.approvals.approve import event_of, judged
 from fleet.operations.approvals.claims import hold_locked
 from fleet.operations.orders.states import close
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import acting, require
 
 
 def withdraw(*, approval_id: int, actor: Actor, now: datetime) -> Approval:
@@ -21,8 +21,7 @@ def withdraw(*, approval_id: int, actor: Actor, now: datetime) -> Approval:
 
     Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`.
     """
-    require(actor, Right.APPROVE, doing="withdraw")
-    actor = actor.because(cleaned(actor.why))
+    actor = acting(actor, Right.APPROVE, doing="withdraw")
     event_pk = event_of(approval_id)
     with transaction.atomic():
         facts = judged(event_pk, now=now)

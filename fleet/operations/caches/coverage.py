@@ -9,6 +9,7 @@ from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.caches.maintenances import EARLY, END_NOT_SEEN_AFTER, SLACK
+from fleet.domain.texts import readable
 from fleet.domain.timeline import EntryKind
 from fleet.models import Cache, Coverage, Entry, Maintenance, Observation, PresenceRow
 from fleet.operations.intake.keep import AgentReport
@@ -117,7 +118,7 @@ def _entry(report: CoverageReport, cache: Cache, before: Coverage | None, name: 
         cache_id=cache.pk,
         host=cache.host,
         state=state,
-        reason=report.data.reason.replace("\x00", "\N{REPLACEMENT CHARACTER}"),
+        reason=readable(report.data.reason),
         **told,
     )
 

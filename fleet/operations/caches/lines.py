@@ -10,6 +10,7 @@ from drydock_agent import wire
 from fleet.domain.caches.maintenances import shard_of
 from fleet.domain.caches.notifications import NotificationType, read_notification
 from fleet.domain.reason import Reason, as_json
+from fleet.domain.texts import readable
 from fleet.models import Cache, Notification, Reporter
 from fleet.operations.intake.keep import AgentReport
 
@@ -125,7 +126,7 @@ def _notification(line: Line, key: str, cache: Cache, now: datetime) -> Notifica
     return Notification(
         cache=cache,
         source=cache.source,
-        raw=text.replace("\x00", "\N{REPLACEMENT CHARACTER}"),
+        raw=readable(text),
         raw_base64="" if is_text and "\x00" not in text else base64.b64encode(body).decode(),
         raw_hash=key,
         first_at=line.at,

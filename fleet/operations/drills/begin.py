@@ -30,12 +30,11 @@ from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import AvailabilitySet, Drill, Machine, Rehearsal, ScheduledEvent
 from fleet.models.facts.events import machine_presence, place_of, presence_limits
-from fleet.operations.approvals.approve import cleaned
 from fleet.operations.drills import advance
 from fleet.operations.events import compute
 from fleet.operations.locks import Lock, take
 from fleet.operations.orders import instructions
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import acting, require
 from fleet.operations.timeline.entries import tell
 
 SOURCE = "Platform"
@@ -59,8 +58,7 @@ def begin(*, set_id: int, actor: Actor, now: datetime, wanted: Wanted | None = N
     `event`), `drill-open` (details `drill`), `no-live-machine`.
     """
     wanted = wanted or Wanted()
-    require(actor, Right.APPROVE, doing="drill")
-    actor = actor.because(cleaned(actor.why))
+    actor = acting(actor, Right.APPROVE, doing="drill")
     found = AvailabilitySet.objects.select_related("merged_into").filter(pk=set_id).first()
     home = or_refuse(found, "unknown-set", Reason("drill-of-no-set"))
     home = home.merged_into or home
@@ -107,8 +105,7 @@ def begin(*, set_id: int, actor: Actor, now: datetime, wanted: Wanted | None = N
 @transaction.atomic
 def stop(*, drill_id: int, actor: Actor, now: datetime) -> Drill:
     """End a drill before its time. Raises Refused: `not-permitted`, `validation`, `unknown-drill`, `too-late`."""
-    require(actor, Right.APPROVE, doing="stop-drill")
-    actor = actor.because(cleaned(actor.why))
+    actor = acting(actor, Right.APPROVE, doing="stop-drill")
     found = Drill.objects.select_related("event__availability_set").filter(pk=drill_id).first()
     drill = or_refuse(found, "unknown-drill", Reason("unknown-drill"))
     require(actor, Right.APPROVE, place_of(drill.event.availability_set), doing="stop-drill")

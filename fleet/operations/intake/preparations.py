@@ -7,6 +7,7 @@ from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.intake.preparation import BAD_OUTCOMES
+from fleet.domain.texts import readable
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Machine, Preparation, ScheduledEvent
 from fleet.operations.intake.keep import AgentReport
@@ -99,11 +100,11 @@ def _entry(report: HookReport, name: str, event: ScheduledEvent | None) -> Entry
 
 
 def told(hook: str, outcome: str, exit_status: int | None, seconds: float | None, output: str) -> dict[str, Any]:
-    """What an entry keeps of a hook. Postgres keeps no NUL in text."""
+    """What an entry keeps of a hook."""
     return {
-        "hook": hook.replace("\x00", "\N{REPLACEMENT CHARACTER}")[:200],
+        "hook": readable(hook)[:200],
         "outcome": outcome[:50],
         "exit_status": exit_status,
         "seconds": seconds,
-        "output": output.replace("\x00", "\N{REPLACEMENT CHARACTER}")[-MAX_OUTPUT:],
+        "output": readable(output)[-MAX_OUTPUT:],
     }

@@ -31,12 +31,11 @@ CLOSING = {
 }
 
 
-def _relayed(events: Collection[int]) -> dict[int, Approval]:
-    states = [state.value for state in RELAYED_APPROVALS]
-    return {
-        approval.event_id: approval
-        for approval in Approval.objects.filter(event_id__in=events, state__in=states).order_by("pk")
-    }
+def _relayed(event_pks: Collection[int] | None) -> dict[int, Approval]:
+    rows = Approval.objects.filter(state__in=[state.value for state in RELAYED_APPROVALS])
+    if event_pks is not None:
+        rows = rows.filter(event_id__in=event_pks)
+    return {approval.event_id: approval for approval in rows.order_by("pk")}
 
 
 def _orders_of(approvals: Collection[int]) -> dict[int, list[OrderFacts]]:
@@ -57,8 +56,8 @@ def _orders_of(approvals: Collection[int]) -> dict[int, list[OrderFacts]]:
     return found
 
 
-def steps(event_pks: Collection[int], now: datetime) -> dict[int, tuple[Approval, EventFacts, NextStep]]:
-    """The next step of the relayed approval of each of these events (row ids) that has one. Up to seven queries."""
+def steps(event_pks: Collection[int] | None, now: datetime) -> dict[int, tuple[Approval, EventFacts, NextStep]]:
+    """The next step of each approval that is being relayed, of these events (row ids) or all. Up to seven queries."""
     approvals = _relayed(event_pks)
     if not approvals:
         return {}

@@ -14,6 +14,7 @@ from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import ADMIN, GROUPS, Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import Scope
 from fleet.operations.locks import Lock, take
@@ -67,14 +68,14 @@ def make_person(
         raise Refused("validation", Reason("name-length", longest=MAX_NAME))
     if username.lower() in TAKEN_NAMES or User.objects.filter(username__iexact=username).exists():
         raise Refused("validation", Reason("name-taken", name=username))
-    _check_group(group)
+    chosen = _group(group)
     pairs = _cleaned(scopes)
     password = password or new_password()
     person = User(username=username)
     _check_password(password, person)
     person.set_password(password)
     person.save()
-    person.groups.set([_group(group)])
+    person.groups.set([chosen])
     _set_scopes(person, pairs)
     _write("made", person, before=None, now=now, actor=actor)
     return person, password
@@ -98,7 +99,6 @@ def change_person(
     person = _changeable(username, actor)
     before, had_admins = shown(person), _admins()
     if group is not None:
-        _check_group(group)
         others = person.groups.exclude(name__in=GROUPS)
         person.groups.set([*others, _group(group)])
     if scopes is not None:
@@ -182,11 +182,6 @@ def _changeable(username: str, actor: Actor) -> User:
     return person
 
 
-def _check_group(group: str) -> None:
-    if group not in GROUPS:
-        raise Refused("validation", Reason("group-unknown", name=group, groups=GROUPS))
-
-
 def _check_password(password: str, person: User) -> None:
     try:
         validate_password(password, person)
@@ -195,6 +190,8 @@ def _check_password(password: str, person: User) -> None:
 
 
 def _group(name: str) -> Group:
+    if name not in GROUPS:
+        raise Refused("validation", Reason("group-unknown", name=name, groups=GROUPS))
     return Group.objects.get_or_create(name=name)[0]
 
 
@@ -208,7 +205,7 @@ def _scopes(person: User) -> list[ScopePair]:
 
 
 def _cleaned(scopes: Sequence[ScopePair]) -> list[ScopePair]:
-    found = sorted({(kind, pattern.replace("\x00", "").strip()) for kind, pattern in scopes})
+    found = sorted({(kind, tidy(pattern)) for kind, pattern in scopes})
     if len(found) > MAX_SCOPES:
         raise Refused("validation", Reason("too-many-scopes", most=MAX_SCOPES))
     for kind, pattern in found:

@@ -3,6 +3,7 @@
 from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.people import Place, Right
 from fleet.domain.refusal import Refused
+from fleet.domain.texts import cleaned
 from fleet.models.people import Person, rights_of
 
 
@@ -16,3 +17,11 @@ def require(who: Actor | Person, right: Right, place: Place | None = None, *, do
     missing = rights_of(who.person if isinstance(who, Actor) else who).missing(right, place, doing=doing)
     if missing is not None:
         raise Refused("not-permitted", missing)
+
+
+def acting(actor: Actor, right: Right, *, doing: str) -> Actor:
+    """Somebody who may do this anywhere at all, with a reason fit to be kept. Raises Refused: `not-permitted`,
+    `validation`.
+    """
+    require(actor, right, doing=doing)
+    return actor.because(cleaned(actor.why))

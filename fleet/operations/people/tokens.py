@@ -13,6 +13,7 @@ from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
+from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken
 from fleet.models.people import rights_of
@@ -83,7 +84,7 @@ def make_own_token(
     that a token in wrong hands cannot outlive itself. Raises Refused `not-permitted` or `validation`.
     """
     require(actor, Right.READ, doing="make-token")
-    name = name.replace("\x00", "").strip()
+    name = tidy(name)
     if not name or len(name) > MAX_TOKEN_NAME:
         raise Refused("validation", Reason("token-name-length", longest=MAX_TOKEN_NAME))
     if not timedelta(0) < expires_in <= MAX_TOKEN_TIME:

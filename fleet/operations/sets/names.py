@@ -11,6 +11,7 @@ from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
 from fleet.domain.sets import MAX_NAME, NAMED_KINDS, PROVISIONAL, SetKey
 from fleet.domain.states import EventStatus
+from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 from fleet.operations.events import compute
@@ -24,10 +25,6 @@ from fleet.operations.timeline.entries import tell, write
 def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
     rows = AvailabilitySet.objects.select_for_update(of=("self",)).filter(pk__in=set_ids).order_by("pk")
     return {row.pk: row for row in rows}
-
-
-def _clean(text: str) -> str:
-    return text.replace("\x00", "").strip()
 
 
 @transaction.atomic
@@ -52,11 +49,11 @@ def name_set(
         raise Refused("not-found", Reason("set-unknown"))
     before = _shown(row)
     if name is not None:
-        _rename(row, _clean(name), kind or "availability_set")
+        _rename(row, tidy(name), kind or "availability_set")
     elif kind is not None:
         raise Refused("validation", Reason("set-kind-alone"))
     if service is not None:
-        row.service = _clean(service)[:MAX_NAME]
+        row.service = tidy(service)[:MAX_NAME]
     if second_person is not None:
         row.second_person = second_person
     row.save(update_fields=["key", "kind", "name", "service", "second_person"])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
@@ -12,13 +12,14 @@ from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
 from fleet.domain.states import LIVE_APPROVALS, EventStatus
+from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.operations.approvals import conditions
-from fleet.operations.approvals.approve import Plan, alone_with, cleaned, cleaned_reasons, decide, judged, take_over
+from fleet.operations.approvals.approve import Plan, alone_with, decide, judged, take_over
 from fleet.operations.approvals.override import told
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import acting, require
 from fleet.operations.timeline.entries import tell
 
 MOST = 100
@@ -38,9 +39,8 @@ def begin(
     `not-permitted`, `validation`, `unknown-event`, `wave-running` (details `wave`), `guarded` and the other codes of
     `deciding.grant`, with details `events`: `event_id`, `code`, `sentence` of each one that stands in the way.
     """
-    require(actor, Right.APPROVE, doing="begin-wave")
-    actor = actor.because(cleaned(actor.why))
-    reasons = cleaned_reasons(overrides or {})
+    actor = acting(actor, Right.APPROVE, doing="begin-wave")
+    reasons = cleaned_reasons(overrides)
     rows = _of_service(service, now) if service else _named(events)
     if len(rows) < 2:
         raise Refused("validation", Reason("wave-of-one"))
@@ -49,13 +49,8 @@ def begin(
     home = {row.availability_set.service or f"set {row.availability_set_id}" for row in rows}
     if len(home) > 1:
         raise Refused("validation", Reason("wave-of-services"))
-    try:
-        with alone_with(*[row.pk for row in rows]):
-            wave = _begun(rows, actor, reasons, now=now)
-    except IntegrityError as error:
-        if "one_live_approval_per_event" not in str(error):
-            raise
-        raise Refused("already-decided", Reason("wave-already-decided")) from error
+    with alone_with(*[row.pk for row in rows], meanwhile=Reason("wave-already-decided")):
+        wave = _begun(rows, actor, reasons, now=now)
     # The first one goes at once, not when time comes round to it.
     conditions.advance(now=now, event_pks=[row.pk for row in rows])
     wave.refresh_from_db()

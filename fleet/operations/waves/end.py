@@ -15,10 +15,9 @@ from fleet.domain.waves import Member, Signal, WaveState, judge
 from fleet.models import Approval, Wave
 from fleet.models.facts.events import load_facts, place_of
 from fleet.models.facts.waves import load_members, return_timeout
-from fleet.operations.approvals.approve import cleaned
 from fleet.operations.events import compute
 from fleet.operations.orders.states import close
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import acting, require
 from fleet.operations.timeline.entries import tell
 
 WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
@@ -55,8 +54,7 @@ def stop(*, wave_id: int, actor: Actor, now: datetime) -> Wave:
 
     Raises Refused: `not-permitted`, `validation`, `unknown-wave`, `too-late`.
     """
-    require(actor, Right.APPROVE, doing="stop-wave")
-    actor = actor.because(cleaned(actor.why))
+    actor = acting(actor, Right.APPROVE, doing="stop-wave")
     with transaction.atomic():
         wave, members = _locked(wave_id, now=now)
         events = Approval.objects.filter(wave=wave).select_related("event__availability_set")
