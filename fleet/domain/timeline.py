@@ -1,9 +1,11 @@
-"""Kinds of timeline entries, and the chain of hashes over them."""
+"""Kinds of timeline entries, what one says of a change, and the chain of hashes over them."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 FORMAT = b"drydock-seal-1"
 NO_HASH = "0" * 64
@@ -95,6 +97,13 @@ class EntryKind(StrEnum):
     TOKEN_CREATED = "token_created"  # noqa: S105
     TOKEN_ENDED = "token_ended"  # noqa: S105
     LOGINS_REFUSED = "logins_refused"
+
+
+def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of what stood before and stands after, what is not the same; None for what is only in the other."""
+    names = [*after, *(name for name in before if name not in after)]
+    changed = [name for name in names if before.get(name) != after.get(name)]
+    return {name: before.get(name) for name in changed}, {name: after.get(name) for name in changed}
 
 
 @dataclass(frozen=True, slots=True)

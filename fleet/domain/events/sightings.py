@@ -14,6 +14,7 @@ from fleet.domain.states import Certainty, EndedAs, EventStatus, Presence
 
 # What the database's integers hold: 68 years. A NotBefore in the year 9999 is odd, but no reason to keep nothing.
 MOST_SECONDS = 2**31 - 1
+VERSIONED = ("not_before", "resources", "event_type", "source", "duration_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,6 @@ class ComputedState(EventStatement):
     ended_at: datetime | None
 
     @property
-    def versioned(self) -> tuple[object, ...]:
-        """What `version` counts the changes of."""
-        return (self.status, self.not_before, self.resources, self.event_type, self.source, self.duration_seconds)
-
-    @property
     def notice_seconds(self) -> int | None:
         """Seconds from the first sighting to NotBefore; None when it was never announced ahead."""
         if self.not_before is None:
@@ -97,6 +93,11 @@ class _Ending:
     certainty: Certainty
     ended_at: datetime | None
     watched: bool
+
+
+def versioned(event: Any) -> dict[str, Any]:
+    """What `version` counts the changes of beside the status, in a computed state or in the row that keeps it."""
+    return {name: getattr(event, name) for name in VERSIONED} | {"resources": list(event.resources)}
 
 
 Listings = list[tuple[int, MergedListing]]

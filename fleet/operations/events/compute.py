@@ -9,7 +9,7 @@ from django.db.models import Q
 from fleet.domain.actor import AZURE
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.events import sightings
-from fleet.domain.events.sightings import ComputedState, Witness
+from fleet.domain.events.sightings import ComputedState, Witness, versioned
 from fleet.domain.events.statement import NOT_STATED
 from fleet.domain.reason import Reason, as_json
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, EventStatus
@@ -56,7 +56,7 @@ def compute_state(
         if state is None:
             # Only machines of other sets list it: nothing that counts is known yet.
             continue
-        before = _versioned(event)
+        before = versioned(event)
         was = (event.status, event.watched, event.version == 0)
         if _apply(event, state, of_event, approved_by_us=event.pk in approved):
             changed.append(event)
@@ -82,17 +82,6 @@ COMPUTED = (*NOT_STATED, "first_seen_at", "notice_seconds", "started_at", "ended
 FIELDS = [*COMPUTED, "status", "version", "ended_as", "certainty", "approved_elsewhere", "warnings"]
 
 
-def _versioned(event: ScheduledEvent) -> tuple[object, ...]:
-    return (
-        EventStatus(event.status),
-        event.not_before,
-        tuple(event.resources),
-        event.event_type,
-        event.source,
-        event.duration_seconds,
-    )
-
-
 def _apply(event: ScheduledEvent, state: ComputedState, witnesses: list[Witness], *, approved_by_us: bool) -> bool:
     elsewhere = (
         state.started_at is not None
@@ -109,7 +98,7 @@ def _apply(event: ScheduledEvent, state: ComputedState, witnesses: list[Witness]
         # Of a drill only those bear witness who have begun, and a person chose whom it hits.
         "warnings": [] if event.drill else _warnings(state, witnesses),
     }
-    moved = event.version == 0 or state.versioned != _versioned(event)
+    moved = event.version == 0 or state.status != event.status or versioned(state) != versioned(event)
     different = moved or any(getattr(event, name) != value for name, value in values.items())
     for name, value in values.items():
         setattr(event, name, value)
@@ -138,7 +127,7 @@ def _entries(
     event: ScheduledEvent,
     state: ComputedState,
     was: tuple[str, bool, bool],
-    before: tuple[object, ...],
+    before: dict[str, Any],
     witnesses: list[Witness],
 ) -> list[Entry]:
     status, watched, is_new = was
@@ -161,8 +150,9 @@ def _entries(
         )
     elif status == EventStatus.ENDED.value and state.status is not EventStatus.ENDED:
         add(EntryKind.EVENT_REOPENED, last)
-    elif state.versioned[1:] != before[1:]:
-        add(EntryKind.EVENT_CHANGED, last, changes=_changes(state, before))
+    elif before != (after := versioned(state)):
+        changes = {name: [before[name], after[name]] for name in after if before[name] != after[name]}
+        add(EntryKind.EVENT_CHANGED, last, changes=changes)
     if state.started_at is not None and (is_new or status == EventStatus.SCHEDULED.value):
         elsewhere = event.approved_elsewhere
         add(EntryKind.EVENT_STARTED, state.started_at, resources=resources, approved_elsewhere=elsewhere)
@@ -171,14 +161,6 @@ def _entries(
     elif not is_new and watched != state.watched and state.status is not EventStatus.ENDED:
         add(EntryKind.EVENT_WATCHED if state.watched else EntryKind.EVENT_UNWATCHED, last)
     return found
-
-
-def _changes(state: ComputedState, before: tuple[object, ...]) -> dict[str, list[object]]:
-    """What Azure changed: the field, with its value before and after."""
-    fields = ("not_before", "resources", "event_type", "source", "duration_seconds")
-    return {
-        field: [old, new] for field, old, new in zip(fields, before[1:], state.versioned[1:], strict=True) if old != new
-    }
 
 
 def _also_seen(event: ScheduledEvent, witnesses: list[Witness], machine_ids: Sequence[int], now: datetime) -> Entry:

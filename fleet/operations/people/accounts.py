@@ -15,7 +15,7 @@ from fleet.domain.people import ADMIN, GROUPS, Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.texts import tidy
-from fleet.domain.timeline import EntryKind
+from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Scope
 from fleet.operations.locks import Lock, take
 from fleet.operations.people import logins
@@ -225,15 +225,6 @@ def _set_scopes(person: User, pairs: list[ScopePair]) -> None:
 
 def _write(did: str, person: User, *, before: dict[str, Any] | None, now: datetime, actor: Actor) -> None:
     after = shown(person)
-    # What goes away altogether has changed, too.
-    names = [*after, *(name for name in before or {} if name not in after)]
-    changed = {name: after.get(name) for name in names if before is None or before.get(name) != after.get(name)}
-    tell(
-        EntryKind.PERSON_CHANGED,
-        actor,
-        at=now,
-        before={name: before.get(name) for name in changed} if before is not None else {"person": None},
-        after=changed,
-        person=person.get_username(),
-        did=did,
-    )
+    was, became = ({"person": None}, after) if before is None else differing(before, after)
+    name = person.get_username()
+    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=was, after=became, person=name, did=did)

@@ -8,7 +8,7 @@ from fleet.domain.actor import Actor
 from fleet.domain.policy.hours import zone_of
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
-from fleet.domain.timeline import EntryKind
+from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Profile
 from fleet.operations.people.accounts import note_password
 from fleet.operations.timeline.entries import tell
@@ -36,19 +36,11 @@ def choose(
         row.time_zone = _zone(time_zone)
     if shortcuts is not None:
         row.shortcuts = shortcuts
-    after = {"time_zone": row.time_zone or "UTC", "shortcuts": row.shortcuts}
-    changed = [name for name in after if after[name] != before[name]]
-    if changed:
-        row.save(update_fields=changed)
-        tell(
-            EntryKind.PERSON_CHANGED,
-            actor,
-            at=now,
-            before={name: before[name] for name in changed},
-            after={name: after[name] for name in changed},
-            person=actor.name,
-            did="settings",
-        )
+    before, after = differing(before, {"time_zone": row.time_zone or "UTC", "shortcuts": row.shortcuts})
+    if after:
+        row.save(update_fields=list(after))
+        person = actor.name
+        tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, person=person, did="settings")
     return row
 
 

@@ -13,7 +13,7 @@ from fleet.domain.policy.faults import faults, refuse
 from fleet.domain.policy.rules import SAID, StandingRule, changed, wording
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
-from fleet.domain.timeline import EntryKind
+from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Rule
 from fleet.models.policy import rule_of
 from fleet.operations.locks import Lock, take
@@ -80,22 +80,13 @@ def change(
             setattr(row, name, value)
         row.enabled = rule.enabled
         _place(order, row, position)
-        after = values_of(row, TOLD)
-        moved = [name for name in after if after[name] != before[name]]
-        if not moved:
+        before, after = differing(before, values_of(row, TOLD))
+        if not after:
             return row
         row.author = row.author or actor.person
         row.changed_at = now
         row.save()
-        note(
-            EntryKind.RULE_CHANGED,
-            row,
-            actor,
-            wording(rule),
-            now=now,
-            before={name: before[name] for name in moved},
-            after={name: after[name] for name in moved},
-        )
+        note(EntryKind.RULE_CHANGED, row, actor, wording(rule), now=now, before=before, after=after)
     return row
 
 

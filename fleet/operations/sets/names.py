@@ -12,7 +12,7 @@ from fleet.domain.refusal import Refused
 from fleet.domain.sets import MAX_NAME, NAMED_KINDS, PROVISIONAL, SetKey
 from fleet.domain.states import EventStatus
 from fleet.domain.texts import tidy
-from fleet.domain.timeline import EntryKind
+from fleet.domain.timeline import EntryKind, differing
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 from fleet.operations.events import compute
 from fleet.operations.orders import advance
@@ -57,18 +57,11 @@ def name_set(
     if second_person is not None:
         row.second_person = second_person
     row.save(update_fields=["key", "kind", "name", "service", "second_person"])
-    after = _shown(row)
-    if name is not None or before != after:
-        tell(
-            EntryKind.SET_CHANGED if name is None else EntryKind.SET_NAMED,
-            actor,
-            at=now,
-            set_id=row.pk,
-            before={field: value for field, value in before.items() if after[field] != value},
-            after={field: value for field, value in after.items() if before[field] != value},
-            was=before["name"],
-            name=row.name,
-        )
+    was = before["name"]
+    before, after = differing(before, _shown(row))
+    if name is not None or after:
+        kind = EntryKind.SET_CHANGED if name is None else EntryKind.SET_NAMED
+        tell(kind, actor, at=now, set_id=row.pk, before=before, after=after, was=was, name=row.name)
     return row
 
 
