@@ -35,7 +35,7 @@ OVERDUE_STEPS = Gauge("drydock_steps_overdue", "The same by step: `sent` or `ans
 MACHINES = Gauge("drydock_machines", "Machines by presence.", ("presence",))
 OPEN_ORDERS = Gauge("drydock_open_orders", "Orders that wait for a machine's answer.")
 OLDEST_ORDER = Gauge("drydock_oldest_open_order_seconds", "Age of the oldest of these; 0 without one.")
-SWEEP_AGE = Gauge(
+RECONCILE_AGE = Gauge(
     "drydock_sweep_age_seconds", "Since somebody last looked for what is due: Celery's beat, else a gateway."
 )
 UNSEALED = Gauge("drydock_unsealed_seconds", "Age of the oldest timeline entry that is not sealed yet; 0 without one.")
@@ -53,7 +53,7 @@ GAUGES = (
     MACHINES,
     OPEN_ORDERS,
     OLDEST_ORDER,
-    SWEEP_AGE,
+    RECONCILE_AGE,
     UNSEALED,
     WAVES,
     WAVES_STOPPED,

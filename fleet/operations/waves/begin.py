@@ -37,7 +37,7 @@ def begin(
 
     `overrides` are reasons by guard code, for every event that needs one. All or nothing. Raises Refused:
     `not-permitted`, `validation`, `unknown-event`, `wave-running` (details `wave`), `guarded` and the other codes of
-    `deciding.grant`, with details `events`: `event_id`, `code`, `sentence` of each one that stands in the way.
+    `approve.grant`, with details `events`: `event_id`, `code`, `sentence` of each one that stands in the way.
     """
     actor = acting(actor, Right.APPROVE, doing="begin-wave")
     reasons = cleaned_reasons(overrides)

@@ -107,7 +107,7 @@ def _own(now: datetime) -> tuple[Sample, ...]:
     behind = Q(xid__gt=seal.last_xid) | Q(xid=seal.last_xid, id__gt=seal.last_id) if seal else Q()
     entry = Entry.objects.filter(behind).order_by("xid", "id").values_list("recorded_at", flat=True).first()
     return (
-        _one(gauges.SWEEP_AGE, _seconds(now, ran_at)),
+        _one(gauges.RECONCILE_AGE, _seconds(now, ran_at)),
         _one(gauges.UNSEALED, _seconds(now, entry) or 0.0),
     )
 
