@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from fleet.domain.caches.maintenances import ACTIVE, Heard, MaintenanceStatus, Operation, operations_of, status_of
+from fleet.domain.shapes import like
 from fleet.models import Cache, Entry, Maintenance, Notification
 from fleet.operations.caches.entries import overdue_entry
 from fleet.operations.timeline.entries import write
@@ -19,14 +20,8 @@ COMPUTED = (
 
 
 def _heard(row: Notification) -> Heard:
-    return Heard(
-        key=f"{row.raw_hash}.{row.pk}",
-        type=row.type or None,
-        at=row.first_at,
-        start_time=row.start_time,
-        is_replica=row.is_replica,
-        port=row.ssl_port,
-    )
+    key = f"{row.raw_hash}.{row.pk}"
+    return like(Heard, row, key=key, type=row.type or None, at=row.first_at, port=row.ssl_port)
 
 
 def compute_operations(cache: Cache, shard: int | None, times: Iterable[datetime], *, now: datetime) -> list[Entry]:

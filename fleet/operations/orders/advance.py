@@ -14,6 +14,7 @@ from fleet.domain.actor import DRYDOCK
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
 from fleet.domain.orders.next_step import Do, NextStep, OrderFacts, next_step
 from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent
@@ -41,18 +42,7 @@ def _relayed(event_pks: Collection[int] | None) -> dict[int, Approval]:
 def _orders_of(approvals: Collection[int]) -> dict[int, list[OrderFacts]]:
     found: dict[int, list[OrderFacts]] = defaultdict(list)
     for order in Order.objects.filter(approval_id__in=approvals).order_by("offered_at", "id"):
-        found[order.approval_id].append(
-            OrderFacts(
-                order_id=order.pk,
-                machine_id=order.machine_id,
-                state=OrderState(order.state),
-                offered_at=order.offered_at,
-                delivered_at=order.delivered_at,
-                outcome=order.outcome,
-                azure_status=order.azure_status,
-                reason=order.reason,
-            )
-        )
+        found[order.approval_id].append(like(OrderFacts, order, order_id=order.pk))
     return found
 
 
