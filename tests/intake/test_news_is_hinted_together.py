@@ -42,6 +42,9 @@ def test_a_storm_of_news_is_a_few_tasks_that_name_every_event(redis_client: redi
     assert len(found) <= took / wake_up.FOLLOW_PAUSE_SECONDS + 2
     # Nobody follows old news for hours once a worker is back: the tick has done it.
     assert all(headers["expires"] for _, _, headers in found)
+    # What is still on its way would be news to the next test.
+    wait_for(wake_up._hints.empty, seconds=20, what="all of it is taken")
+    time.sleep(3 * wake_up.FOLLOW_PAUSE_SECONDS)
 
 
 def test_a_click_is_not_behind_the_news(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.timeline import NO_HASH, EntryKind
 from fleet.models import Entry, LastRun, Seal
 from fleet.models.timeline import COLUMNS
+from fleet.operations.locks import Lock
 from fleet.operations.timeline import seal as sealing
 from fleet.operations.timeline.entries import entry, tell, write
 from fleet.projections.timeline.verify import Finding, verify
@@ -161,7 +162,7 @@ def test_two_never_seal_at_once(transactional_db: None) -> None:
     def other() -> None:
         try:
             with transaction.atomic(), connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [sealing.SEAL_LOCK])
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [Lock.SEAL.value])
                 held.set()
                 go.wait(20)
         finally:

@@ -17,9 +17,8 @@ from django.db import connection, transaction
 from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
 from fleet.models import Entry, LastRun, Seal
 from fleet.models.timeline import lines_between
+from fleet.operations.locks import Lock, take_if_free
 
-# Any number will do, as long as nothing else in this database uses it.
-SEAL_LOCK = 7_001_172
 RUN = "seal"
 # Rows in one seal: what came together in a minute, and pieces of this size where much has waited.
 MOST_ROWS = 50_000
@@ -51,7 +50,7 @@ def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int
     rows = 0
     while len(heads) < most_seals:
         with transaction.atomic():
-            if not _one("SELECT pg_try_advisory_xact_lock(%s)", [SEAL_LOCK])[0]:
+            if not take_if_free(Lock.SEAL):
                 return Sealed(ran=bool(heads), heads=tuple(heads), rows=rows)
             made = _next_seal(now, most_rows)
             if made is None:
