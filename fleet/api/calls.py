@@ -182,7 +182,7 @@ def filtered(request: Request, found: Any) -> Any:
         if found.form.cleaned_data.get(name) is None and name not in found.errors
     ]
     if wrong:
-        raise Problem("validation", "A filter makes no sense.", errors=wrong)
+        raise Problem("validation", "A filter's value cannot be read.", errors=wrong)
     return found.qs
 
 

@@ -33,7 +33,7 @@ def may_read(*, token: str, session_key: str, now: datetime) -> bool:
             return False
         person, row = found
         if "read" not in row.scopes:
-            raise Problem(403, "not-permitted", "The token has not got the scope `read`.")
+            raise Problem(403, "not-permitted", "The token does not have the scope `read`.")
     else:
         session = tokens.person_of_session(session_key=session_key) if session_key else None
         if session is None:
@@ -77,7 +77,7 @@ class Streams:
             raise Problem(401, "not-authenticated", "Log in, or send a valid token as `Authorization: Bearer …`.")
         if self.count >= self.limits.streams or self.stopping:
             metrics.SHED.labels("streams").inc()
-            raise busy("This process has as many streams as it takes: try again in a moment.")
+            raise busy("This process holds as many streams as it can: try again in a moment.")
         position = self.feed.position
         if position is None:
             raise busy("The timelines cannot be read yet: try again in a moment.")

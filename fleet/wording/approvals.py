@@ -121,7 +121,7 @@ WAITS: dict[str, Sentence] = {
     "waits-for-time": "It waits until {due_at:time}.",
     "waits-for-turn": "It waits for its turn in the wave.",
     "kept-by-guard": "{reason} But: {guard}",
-    "met-now": "Nothing has to be waited for.",
+    "met-now": "There is nothing to wait for.",
     "met-prepared": "Every machine that it hits is prepared.",
     "met-time": "It was due {due_at:time}.",
     "met-turn": "It is its turn in the wave.",
@@ -158,14 +158,14 @@ SENTENCES: dict[str, Sentence] = {
     **WAITS,
     **STEPS,
     "decided-by-rule": lambda values, reader: rule_named(values["rule"]),
-    "event-unknown": "No machine has reported an event of this id.",
-    "approval-unknown": "There is no approval of this id.",
+    "event-unknown": "No machine has reported an event with this id.",
+    "approval-unknown": "There is no approval with this id.",
     "approved-meanwhile": "Somebody has approved this event already.",
     "needs-two-people": "It needs two people.",
-    "due-time-past": "Say a time that is still to come, or approve now.",
-    "due-time-too-late": "Say a time before NotBefore: from then on Azure may start it by itself.",
+    "due-time-past": "Choose a time in the future, or approve now.",
+    "due-time-too-late": "Choose a time before NotBefore: from then on Azure may start it by itself.",
     "withdraw-order-offered": lambda values, reader: (
-        f"It cannot be withdrawn: an order was offered to a machine. It stands at: {stands_at(values['state'])}."
+        f"It cannot be withdrawn: an order was offered to a machine. Its state: {stands_at(values['state'])}."
     ),
     "withdraw-ended": lambda values, reader: (
         f"It cannot be withdrawn, since it has ended: {stands_at(values['state'])}. {values['why']}".strip()
@@ -176,16 +176,16 @@ SENTENCES: dict[str, Sentence] = {
     "claim-of-another": "It is {by}'s claim: only {by} or an approver may give it back.",
     "hold-without-reason": "Say why it is held: others will ask.",
     "hold-event-not-waiting": "The event is no longer waiting: there is nothing left to hold.",
-    "hold-decided-already": "{by} has approved it already: withdraw that first, if it is not on its way.",
+    "hold-decided-already": "{by} has approved it already: withdraw that first, unless it is already on its way.",
     "held-already": "{by} holds it already.",
     "hold-after-withdrawal": "What the rule decided was withdrawn.",
     "not-held": "Nobody holds this event.",
     "withdrawn": lambda values, reader: f"{values['by']} withdrew it.{quoted(values['comment'])}",
-    "beaten-by-person": "{by} decided: that beats {rule}.",
+    "beaten-by-person": "{by} decided: that goes before {rule}.",
     "consent-of-proposer": "You proposed it yourself: the second person has to be somebody else, an approver.",
-    "consent-too-late": "Somebody was first: it waits for no second person any more.",
+    "consent-too-late": "Somebody was first: it no longer waits for a second person.",
     "consent-not-proposed": lambda values, reader: (
-        f"It waits for no second person (any more). It stands at: {stands_at(values['state'])}."
+        f"It is not waiting for a second person. Its state: {stands_at(values['state'])}."
     ),
 }
 

@@ -52,9 +52,9 @@ def _unheard(values: Mapping[str, Any], reader: Reader) -> str:
 def _listen(values: Mapping[str, Any], reader: Reader) -> str:
     if not values["supported"]:
         return (
-            "Let the programs that use it find lost connections by themselves, and take it out of the agents' caches."
+            "Make the programs that use it notice lost connections themselves, and take it out of the agents' caches."
         )
-    return "Look at the cache's page; let agents on at least two machines listen."
+    return "See the cache's page; have agents on at least two machines listen."
 
 
 def _unnamed(values: Mapping[str, Any], reader: Reader) -> str:
@@ -82,35 +82,35 @@ SPOTS: dict[str, SpotWords] = {
     ),
     "agent-silent": SpotWords(
         "Silent agents",
-        "No word, or no good answer of the metadata service, from {names:some} for some time.",
-        "Look whether the machine runs, whether its agent does, and what “drydock-agent check” says on it.",
+        "Not heard, or without a good answer from the metadata service, for some time: {names:some}.",
+        "Check that the machine and its agent are running, and what “drydock-agent check” says there.",
     ),
     "agent-gone": SpotWords(
         "Agents that are gone",
-        "Nothing from {names:some} for more than a day.",
-        "Revoke it if the machine is no more; else bring its agent back.",
+        "Not heard for more than a day: {names:some}.",
+        "Revoke it if the machine no longer exists; otherwise bring its agent back.",
     ),
     "agent-late": SpotWords(
         "Late agents",
-        "No fresh word from {names:some}: their votes and orders wait until they are heard again.",
-        "Wait a few minutes; if it stays so, look at the network between the machine and Drydock.",
+        "Not heard recently: {names:some}. Their votes and orders wait until they are heard again.",
+        "Wait a few minutes; if nothing changes, check the network between the machine and Drydock.",
     ),
     "agent-never-heard": SpotWords(
         "Agents never heard",
-        "Enrolled, and never heard afterwards: {names:some}.",
-        "Look at the agent's log: it enrolled, so it can reach Drydock.",
+        "Enrolled but never heard: {names:some}.",
+        "Check the agent's log: it enrolled, so it can reach Drydock.",
     ),
     "no-agent": SpotWords(
         "Machines without an agent",
         _no_agent,
-        "Install the agent there, or import a newer inventory with --complete if the machine is no more.",
+        "Install the agent there, or import a newer inventory with --complete if the machine no longer exists.",
     ),
     "cache-unheard": SpotWords("Caches nobody listens to", _unheard, _listen),
-    "wrong-clock": SpotWords("Wrong clocks", _wrong_clock, "Repair the time synchronisation of the machine."),
+    "wrong-clock": SpotWords("Wrong clocks", _wrong_clock, "Fix the machine's time synchronisation."),
     "agent-too-old": SpotWords(
         "Agents too old",
         _too_old,
-        "Bring the agents to the version of the backend; each may be restarted at any time.",
+        "Upgrade the agents to the backend's version; each may be restarted at any time.",
     ),
     "upgrades-unannounced": SpotWords(
         "Upgrades that are not announced",

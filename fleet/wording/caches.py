@@ -52,7 +52,7 @@ NOTIFICATIONS: dict[NotificationType, NotificationWords] = {
         "is the primary now",
     ),
     NotificationType.ENDED: NotificationWords(
-        "Ended", "quiet", "All nodes are there. Readers of the replica may return.", "maintenance ended"
+        "Ended", "quiet", "All nodes are back. Readers of the replica may return.", "maintenance ended"
     ),
     NotificationType.SCALE_COMPLETE: NotificationWords(
         "Scale complete", "calm", "Nodes were added or removed. Refresh the topology.", "nodes were added or removed"
@@ -90,7 +90,7 @@ def _meaning(values: Mapping[str, Any], reader: Reader) -> str:
 
 def _effect(values: Mapping[str, Any], reader: Reader) -> str:
     if values["tier"] != "basic" and values["was_replica"]:
-        return "A replica is concerned: nothing fails over, and its readers belong on the primary meanwhile."
+        return "A replica is affected: nothing fails over, and its readers should use the primary meanwhile."
     return TIERS.get(values["tier"], "The tier is not known: Basic is down, Standard and Premium fail over.")
 
 
@@ -99,8 +99,8 @@ SENTENCES: dict[str, Sentence] = {
     "notification-meaning": _meaning,
     "maintenance-effect": _effect,
     "tier-effect": lambda values, reader: TIERS.get(values["tier"], ""),
-    "start-unheard": "Nobody listened all the time: it may have run unheard.",
-    "end-unheard": "Nobody listened all the time: its end may have been announced unheard.",
+    "start-unheard": "Nobody listened throughout: it may have happened unheard.",
+    "end-unheard": "Nobody listened throughout: its end may have been announced unheard.",
     "no-text": "not UTF-8",
     "line-too-long": f"longer than {LONGEST} characters",
     "line-empty": "empty",
@@ -123,7 +123,7 @@ ROLES: dict[bool | None, str] = {True: "replica", False: "primary", None: ""}
 def _node(port: int | None, is_replica: bool | None = None) -> str:
     """`node 15000 (primary)`; what is not stated is left out."""
     if port is None:
-        return "a node that is not named"
+        return "an unnamed node"
     role = ROLES[is_replica]
     return f"node {port} ({role})" if role else f"node {port}"
 
@@ -132,7 +132,7 @@ def _heard(row: TimelineRow, reader: Reader) -> str:
     data, kind = row.data, _kind(row.data["type"])
     late = " It arrived after its start." if data["late"] else ""
     if kind is None:
-        what = f"a notification of the type “{data['type']}”" if data["type"] else "a line that states no type"
+        what = f"a notification of the type “{data['type']}”" if data["type"] else "a line without a type"
         return f"{data['host']}: {what}; it is kept as it was heard.{late}"
     failed_over = kind is NotificationType.FAILOVER_COMPLETE
     text = f"{data['host']}, {_node(data['port'], None if failed_over else data['is_replica'])}"

@@ -49,7 +49,9 @@ def without_azure(text: str) -> str:
 
 
 def went_round(values: Mapping[str, Any], reader: Reader) -> str:
-    unheard = f" Of the recover hooks on {listed(values['unheard'])} no end was heard." if values["unheard"] else ""
+    unheard = (
+        f" The end of the recover hooks on {listed(values['unheard'])} was never heard." if values["unheard"] else ""
+    )
     if values["approved"]:
         return f"It was approved, started and ended.{unheard}"
     return f"Nobody approved it in time: it started by itself at NotBefore.{unheard}"
@@ -92,8 +94,8 @@ SENTENCES: dict[str, Sentence] = {
     "drill-next-watch": "It is approved: watch it start.",
     "drill-next-decide": "Decide now, as you would about a real event: on the event's page, or through the API.",
     "drill-of-no-set": "There is no such set.",
-    "drill-of-no-type": "The type has to be one of {types:list}.",
-    "drill-out-of-bounds": "The {what} of a drill has to be {least} to {most:,} seconds.",
+    "drill-of-no-type": "The type must be one of {types:list}.",
+    "drill-out-of-bounds": "The {what} of a drill must be {least} to {most:,} seconds.",
     "drill-of-no-machine": "The set has no machine {machines:list}.",
     "drill-of-silent-machines": "{machines:list} cannot rehearse: only live machines can.",
     "drill-no-live-machine": "No machine of this set is live, so none could take part in a drill.",

@@ -67,11 +67,11 @@ def _seen_by(values: Mapping[str, Any], reader: Reader) -> str:
 
 SENTENCES: dict[str, Sentence] = {
     "advice-own-event": (
-        "Somebody of your own organisation asked for this: like every event it waits until it is approved or "
-        "NotBefore comes. Microsoft advises to approve such events at once."
+        "Somebody in your own organisation asked for this: like every event it waits until it is approved or "
+        "NotBefore comes. Microsoft advises approving such events at once."
     ),
     "advice-hardware-fails": (
-        "Announced days ahead: the host's hardware is predicted to fail. Microsoft advises to redeploy the machine "
+        "Announced days ahead: the host's hardware is predicted to fail. Microsoft advises redeploying the machine "
         "yourself as soon as possible, before it fails."
     ),
     "event-over": "Nothing: the event is over.",
@@ -132,7 +132,7 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
 
 
 def _started(row: TimelineRow, reader: Reader) -> str:
-    early = " before NotBefore, without an approval from here" if row.data["approved_elsewhere"] else ""
+    early = " before NotBefore, without an approval by Drydock" if row.data["approved_elsewhere"] else ""
     return f"Started for {_names(row)}{early}."
 
 

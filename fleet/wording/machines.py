@@ -19,14 +19,14 @@ def _strange(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 SENTENCES: dict[str, Sentence] = {
-    "machine-unknown": "There is no machine of this id.",
+    "machine-unknown": "There is no machine with this id.",
     "machine-id-unusable": "machine_id is empty or longer than {most} characters.",
-    "enrolled-again": "Enrolled again at {at:time}: the credential before it was revoked.",
-    "join-token-time": "A join token lives for more than no time and for at most {days} days.",
+    "enrolled-again": "Enrolled again at {at:time}: the previous credential was revoked.",
+    "join-token-time": "A join token must be valid for some time, and for at most {days} days.",
     "join-token-unknown": "This join token is not known here. Make one and configure it.",
     "join-token-over": "This join token has expired or was revoked. Make a new one.",
     "inventory-no-json": "This is not JSON: print it with `az … --output json`.",
-    "inventory-no-object": "Item {number} is no object: this is not what `az` prints with `--output json`.",
+    "inventory-no-object": "Item {number} is not an object: this is not what `az` prints with `--output json`.",
     "inventory-strange": _strange,
 }
 
@@ -47,7 +47,7 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
     name = row.data["name"]
     match row.data.get("because"):
         case "inventory":
-            return f"{name} is in “{row.data['set']}” by the imported inventory."
+            return f"{name} is in “{row.data['set']}” according to the imported inventory."
         case "event":
             return f"{name} is in “{row.data['set']}” now, and the event with it."
     return f"{name} says that its {', '.join(LABELS[field] for field in row.data['changes'])} changed."

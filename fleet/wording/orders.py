@@ -16,7 +16,7 @@ REFUSALS = {
     "already-started": "its newest document lists the event as Started",
     "unreadable": "it could not read the order",
     "unsigned": "the order was not signed",
-    "bad-signature": "the order's signature is not good",
+    "bad-signature": "the order's signature is not valid",
     "not-a-drill": "the event is a real one, and the order said that it was a drill",
     "real-event": "Azure has announced something real there",
     "another-drill": "it is still in another drill",
@@ -56,7 +56,7 @@ def nobody_would(values: Mapping[str, Any], reader: Reader) -> str:
 def nobody_answers(values: Mapping[str, Any], reader: Reader) -> str:
     machines = listed(values["machines"]) or "The machine asked"
     have = "have" if len(values["machines"]) > 1 else "has"
-    return f"{machines} {have} been asked, and no agent has brought an answer of Azure yet."
+    return f"{machines} {have} been asked, and no agent has brought Azure's answer yet."
 
 
 def next_asked(values: Mapping[str, Any], reader: Reader) -> str:
@@ -68,9 +68,9 @@ SENTENCES: dict[str, Sentence] = {
     "ended-before-azure-was-asked": "The event ended before the approval reached Azure.",
     "not-before-came-first": "NotBefore came before any machine's order was accepted by Azure.",
     "started-late-without-receipt": (
-        "The event started at NotBefore or later, and no machine told that Azure had accepted its order."
+        "The event started at NotBefore or later, and no machine reported that Azure had accepted its order."
     ),
-    "started-while-order-was-out": "Started was seen while an order was out whose receipt never came.",
+    "started-while-order-was-out": "Started was seen while an order was out; its receipt never came.",
     "started-after-azure-was-asked": "Started was seen after a machine had asked Azure and got no answer.",
     "started-without-approval": "The event started without this approval.",
     "started-after-azure-accepted": "Started was seen after Azure had answered 200.",
@@ -87,7 +87,7 @@ SENTENCES: dict[str, Sentence] = {
     "by-hand-nobody-answers": nobody_answers,
     "overlap-negative": "The overlap cannot be negative.",
     "signing-keys-unreadable": (
-        "No key that signs now can be read: they were encrypted with another SECRET_KEY. Put that one into "
+        "None of the current signing keys can be read: they were encrypted with another SECRET_KEY. Put that one into "
         "SECRET_KEY_FALLBACKS, or let every machine enrol again."
     ),
 }

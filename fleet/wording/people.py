@@ -20,7 +20,7 @@ DOING = {
     "lift": "Lifting a hold",
     "withdraw": "Withdrawing",
     "consent": "Being the second person",
-    "override": "Going past what a guard blocks",
+    "override": "Overriding a guard that blocks",
     "make-token": "Making a token",
     "make-rule": "Making a rule",
     "begin-wave": "Beginning a wave",
@@ -63,7 +63,7 @@ def scope(values: Mapping[str, Any], reader: Reader) -> str:
 
 def scope_ends_before(values: Mapping[str, Any], reader: Reader) -> str:
     where = " or ".join(scope({"kind": kind, "pattern": pattern}, reader) for kind, pattern in values["scopes"])
-    return f"Your right ends before the set {values['set']}: it covers {where}."
+    return f"Your right does not cover the set {values['set']}: it covers {where}."
 
 
 SENTENCES: dict[str, Sentence] = {
@@ -74,8 +74,8 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "person-unknown": "There is no person {name}.",
     "superusers-only": "{name} is a superuser: only a superuser may change that.",
-    "last-admin": "Somebody has to stay an admin: make another one first.",
-    "name-characters": "A name is made of letters, digits and @ . + - _ without blanks.",
+    "last-admin": "This is the last admin: make somebody else an admin first.",
+    "name-characters": "A name is made of letters, digits and @ . + - _ without spaces.",
     "name-length": "A name has 1 to {longest} characters.",
     "name-taken": "The name {name} is taken.",
     "scope": scope,
@@ -84,15 +84,15 @@ SENTENCES: dict[str, Sentence] = {
     "too-many-scopes": "A person has at most {most} scopes: use * and ? in a pattern.",
     "scope-kind": "A scope is one of {kinds:list}, not {kind}.",
     "scope-pattern-length": "The pattern of a scope has 1 to {longest} characters.",
-    "no-time-zone": "There is no time zone {name}: say one such as Europe/Berlin.",
+    "no-time-zone": "There is no time zone {name}: use one such as Europe/Berlin.",
     "token-scopes": "Scopes are {scopes:list}; name at least one.",
     "token-name-length": "Give the token a name of up to {longest} characters: what is it for?",
-    "token-time": "A token lives for more than no time and at most {days} days.",
+    "token-time": "A token must be valid for some time, and for at most {days} days.",
     "token-needs-right": lambda values, reader: (
         f"A token with the scope `{values['scope']}` needs the right of {role(Right(values['right']))}."
     ),
     "beyond-carried-token": "The token that asks does not have the scope `{scope}` itself.",
-    "token-unknown": "No token begins like this.",
+    "token-unknown": "No token has this prefix.",
     "token-ended": "This token has ended already.",
 }
 
@@ -116,7 +116,7 @@ def told(changed: Mapping[str, Any]) -> str:
     if "scopes" in changed:
         said.append("in " + " or ".join(changed["scopes"]) if changed["scopes"] else "everywhere")
     if "superuser" in changed:
-        said.append("a superuser" if changed["superuser"] else "no superuser any more")
+        said.append("a superuser" if changed["superuser"] else "no longer a superuser")
     if "active" in changed:
         said.append("may log in" if changed["active"] else "may no longer log in")
     return ", ".join(said)

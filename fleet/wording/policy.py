@@ -155,10 +155,10 @@ def would_approve(values: Values, reader: Reader) -> str:
 SENTENCES: dict[str, Sentence] = {
     "rule": rule,
     "window": window,
-    "rule-unknown": "There is no rule of this id.",
-    "window-unknown": "There is no no-approval window of this id.",
+    "rule-unknown": "There is no rule with this id.",
+    "window-unknown": "There is no no-approval window with this id.",
     "rules-too-many": "There are {most} rules already: delete one that is no longer needed.",
-    "rule-name-taken": "There is a rule of this name already.",
+    "rule-name-taken": "There is already a rule with this name.",
     "position-unknown": "The position is a number from 1 to {most}.",
     "field-unknown": "There is no such field.",
     "rule-name-missing": "Give it a name.",
@@ -175,13 +175,13 @@ SENTENCES: dict[str, Sentence] = {
     "limit-negative": limit_negative,
     "limit-too-high": "A {what} of more than {most:,} seconds makes no sense.",
     "limits-reversed": "The limits are reversed: the {what} cannot be {least} s or more and {most} s or less.",
-    "expiry-past": "The expiry is past: say a time that is still to come, or none.",
+    "expiry-past": "The expiry is past: choose a time in the future, or none.",
     "weekday-unknown": "Weekdays are numbers from 0 (Monday) to 6 (Sunday).",
     "time-zone-unknown": "There is no time zone “{name}”: use an IANA name such as Europe/Berlin, or UTC.",
     "window-once-and-weekly": "Say either a beginning and an end, or hours of the week, not both.",
     "window-without-time": "Say when: a beginning and an end, or weekdays and hours.",
-    "window-end-past": "The end is past: say a time that is still to come.",
-    "window-reversed": "The end has to come after the beginning.",
+    "window-end-past": "The end is past: choose a time in the future.",
+    "window-reversed": "The end must come after the beginning.",
     "dry-run": dry_run,
     "would-approve": would_approve,
     "would-approve-later": "It would have approved it later. {guard}",
@@ -190,10 +190,10 @@ SENTENCES: dict[str, Sentence] = {
     "would-be-guarded": "A guard stood against it: {guard}",
     "would-be-earlier": "The rule “{rule}” stands before it and would have been asked first.",
     "past-presence": (
-        "How present each machine was then is not kept: all machines of the set that had enrolled count as live."
+        "How present each machine was at that time is not kept: all machines enrolled in the set count as live."
     ),
     "past-preparation": (
-        "How prepared each machine was in that moment is not kept: hooks count as neither running nor failed."
+        "How prepared each machine was at that time is not kept: hooks count as neither running nor failed."
     ),
     "past-fields": (
         "Type, source, duration, NotBefore and Resources are the last that Azure stated; they may have changed on the "

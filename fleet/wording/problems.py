@@ -37,7 +37,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "method-not-allowed": ProblemType(405, "This address has no such method", "Use one of the methods in `Allow`."),
     "too-slow": ProblemType(408, "The request took too long to arrive", "Send it again, all at once."),
     "already-decided": ProblemType(
-        409, "Somebody was first", "Look at the approval that is there; `by` and `at` say who decided and when."
+        409, "Somebody was first", "See the approval that exists; `by` and `at` say who decided and when."
     ),
     "guarded": ProblemType(
         409, "A guard speaks against it", "Read `guards`: what `needs` a reason takes one in `override`."
@@ -74,7 +74,7 @@ PROBLEMS: dict[str, ProblemType] = {
     ),
     "too-large": ProblemType(413, "The body is too large", "Send less at once."),
     "unsupported-media-type": ProblemType(
-        415, "The body is of a kind that is not understood", "Send `Content-Type: application/json`."
+        415, "The body is of a media type that is not supported", "Send `Content-Type: application/json`."
     ),
     "validation": ProblemType(422, "Something in the request is wrong", "Correct what `errors` names."),
     "key-reused": ProblemType(
@@ -82,7 +82,7 @@ PROBLEMS: dict[str, ProblemType] = {
     ),
     "throttled": ProblemType(429, "Too many requests", "Wait for as many seconds as `Retry-After` says."),
     "failed": ProblemType(500, "Drydock failed", "Try again; if it happens again, tell the people who run Drydock."),
-    "busy": ProblemType(503, "Drydock has too much to do", "Wait for as many seconds as `Retry-After` says."),
+    "busy": ProblemType(503, "Drydock is too busy", "Wait for as many seconds as `Retry-After` says."),
 }
 
 

@@ -86,12 +86,12 @@ SENTENCES: dict[str, Sentence] = {
     "names-no-set": _names_no_set,
     "stated-unreadably": _stated_unreadably,
     "sets-disagree": _disagree,
-    "set-unknown": "There is no set of this id.",
+    "set-unknown": "There is no set with this id.",
     "set-named-already": "This set has a name: “{name}”. Only a provisional set can be named.",
     "set-name-unusable": f"A name has 1 to {MAX_NAME} characters, and no “|” among them.",
     "set-kind-unknown": f"A kind is one of {', '.join(NAMED_KINDS)}.",
-    "set-kind-alone": "A kind comes together with a name.",
-    "set-exists": "There is a set of this kind and name: “{name}”.",
+    "set-kind-alone": "Give a kind together with a name.",
+    "set-exists": "There is already a set of this kind and name: “{name}”.",
     "merge-into-itself": "A set cannot be merged into itself.",
     "merged-already": "“{name}” was merged into another set already.",
     "merge-into-provisional": ("A set with a name is not merged into a provisional one: do it the other way round."),
@@ -100,17 +100,17 @@ SENTENCES: dict[str, Sentence] = {
         "Nobody has stated this set's name yet, so it is provisional. State it in the agents' configuration, in a"
         " tag or by an inventory, or let an admin name it."
     ),
-    "set-silent": "No word from {names:some}.",
+    "set-silent": "Not heard: {names:some}.",
     "set-expected": "Enrolled but never heard: {names:some}.",
     "set-without-agents": lambda values, reader: (
-        f"By the imported inventory {counted(len(values['names']), 'machine has', 'machines have')} no agent:"
-        f" {some(values['names'])}."
+        f"According to the imported inventory, {counted(len(values['names']), 'machine has', 'machines have')} no"
+        f" agent: {some(values['names'])}."
     ),
     "set-unwatched": "No live agent: nothing that Azure announces here would be seen.",
-    "set-name-twice": "Two machines have one resource name.",
+    "set-name-twice": "Two machines have the same resource name.",
     "set-foreign": (
         "{machine} of “{set}” lists an open event of this set, and only machines of one set see the same events."
-        " Correct where the machine belongs, or merge the two sets."
+        " Correct which set the machine is in, or merge the two sets."
     ),
     "unnamed-set-label": "unnamed set",
     "first-machine": lambda values, reader: some(values["names"], 1),
@@ -148,5 +148,5 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.SET_NAMED: _changed,
     EntryKind.SET_CHANGED: _changed,
     EntryKind.SET_DISPUTED: lambda row, reader: f"{row.data['name']}: {' '.join(row.data['warnings'])}",
-    EntryKind.SET_AGREED: "{name}: all sources say the same of its set again.",
+    EntryKind.SET_AGREED: "{name}: all sources agree on its set again.",
 }

@@ -87,10 +87,10 @@ SENTENCES: dict[str, Sentence] = {
     "seal-hash-edited": "The hash of seal {seal} of {at:time} was edited; its {rows} rows are whole.",
     "seal-broken": "Seal {seal} of {at:time} is broken: one of its {rows} rows, or the seal, was edited.",
     "seal-cut": "Seal {seal}, which the log names, is not there: the tail was cut.",
-    "seal-other": "Seal {seal} is another one than the log names: the chain was made anew.",
-    "rows-unsealed": "{rows} rows since {since:time} have no seal: sealing stands still, or seals were cut.",
-    "rows-unborn": "{rows} rows name a transaction that there has not been yet: they were inserted by hand.",
-    "rows-ahead": "{rows} rows say that they were written at a time that is still to come.",
+    "seal-other": "Seal {seal} is not the one that the log names: the chain was made again.",
+    "rows-unsealed": "{rows} rows since {since:time} have no seal: sealing has stopped, or seals were cut.",
+    "rows-unborn": "{rows} rows name a transaction that has not happened yet: they were inserted by hand.",
+    "rows-ahead": "{rows} rows say that they were written in the future.",
 }
 
 ENTRIES: dict[EntryKind, EntryText] = {}

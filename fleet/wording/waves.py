@@ -86,15 +86,15 @@ SENTENCES: dict[str, Sentence] = {
     "wave-of-many": "A wave takes at most {most} events.",
     "wave-of-services": "The events of a wave belong to one service, or to one set.",
     "wave-already-decided": "Somebody has approved one of these events already.",
-    "wave-unknown-event": "No machine has reported an event of the id {event_id}.",
-    "wave-takes-no-drill": "A drill goes by itself: a wave takes real events only.",
+    "wave-unknown-event": "No machine has reported an event with the id {event_id}.",
+    "wave-takes-no-drill": "A drill runs by itself: a wave takes real events only.",
     "wave-running": "Wave {wave} is under way here. Wait for it, or stop it.",
     "wave-stands-in-the-way": in_the_way,
-    "wave-waits-for-no-second": "{guard} A wave waits for no second person: propose this event by itself.",
+    "wave-waits-for-no-second": "{guard} A wave does not wait for a second person: propose this event by itself.",
     "wave-over": lambda values, reader: (
         f"The wave is over: {WAVE_LOOKS[WaveState(values['state'])].label.lower()}. {values['why']}"
     ),
-    "unknown-wave": "There is no wave of this id.",
+    "unknown-wave": "There is no wave with this id.",
 }
 
 

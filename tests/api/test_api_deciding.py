@@ -74,7 +74,7 @@ def test_a_time_behind_not_before_is_refused(fleet: factories.Fleet, operator: C
     event = factories.announced(fleet)
     assert event.not_before is not None
     refused = problem(approve(operator, event.event_id, when=event.not_before.isoformat()), 422, "validation")
-    assert refused["detail"].startswith("Say a time before NotBefore")
+    assert refused["detail"].startswith("Choose a time before NotBefore")
 
 
 class TestTheSecondPerson:

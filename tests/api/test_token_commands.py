@@ -90,5 +90,5 @@ def test_an_ended_token_is_refused_from_then_on_and_the_timeline_tells_it(db: No
     assert Entry.objects.filter(kind="token_ended").count() == 1
     with pytest.raises(CommandError, match="has ended already"):
         run("end_token", plain)
-    with pytest.raises(CommandError, match="No token begins like this"):
+    with pytest.raises(CommandError, match="No token has this prefix"):
         run("end_token", "dd_nothing")

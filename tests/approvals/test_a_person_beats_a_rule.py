@@ -23,7 +23,7 @@ def test_a_rules_waiting_approval_is_withdrawn_for_the_persons(fleet: Fleet) -> 
     mine = fleet.approve()
     planned.refresh_from_db()
     assert (planned.state, mine.state) == ("WITHDRAWN", "GRANTED")
-    assert text(entries("approval_withdrawn")[0]) == "otto decided: that beats the rule “freezes”."
+    assert text(entries("approval_withdrawn")[0]) == "otto decided: that goes before the rule “freezes”."
 
 
 def test_what_was_sent_already_is_not_and_the_person_is_told_of_the_rule(fleet: Fleet) -> None:

@@ -91,7 +91,7 @@ def test_it_beats_what_a_rule_has_decided_and_not_sent(fleet: Fleet) -> None:
     approval.refresh_from_db()
     assert (approval.state, sentence(approval.reason)) == (
         "WITHDRAWN",
-        "olga decided: that beats the rule “freezes”.",
+        "olga decided: that goes before the rule “freezes”.",
     )
 
 

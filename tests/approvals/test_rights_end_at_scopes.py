@@ -50,7 +50,7 @@ def test_a_scope_goes_by_name_service_or_resource_group(fleet: Fleet, scope: tup
     where = f"{scope[0].replace('_', ' ')} {scope[1]}"
     assert (error.code, sentence(error)) == (
         "not-permitted",
-        f"Your right ends before the set web: it covers {where}.",
+        f"Your right does not cover the set web: it covers {where}.",
     )
 
 
@@ -70,7 +70,7 @@ def test_every_act_ends_there(fleet: Fleet) -> None:
         error = refused(act)
         assert (error.code, sentence(error)) == (
             "not-permitted",
-            "Your right ends before the set web: it covers name db*.",
+            "Your right does not cover the set web: it covers name db*.",
         )
 
 

@@ -44,7 +44,7 @@ def test_a_name_that_is_taken_leads_to_the_other_set(fleet: factories.Fleet, adm
     set_id = provisional(fleet)
     answer = admin.post(f"/sets/{set_id}/name/", {"name": "web", "kind": "availability_set"})
     assert answer.status_code == 409
-    assert "There is a set of this kind and name: “web”." in text_of(answer)
+    assert "There is already a set of this kind and name: “web”." in text_of(answer)
     assert f'<a href="/sets/{factories.the_set().pk}/">Show that set</a>' in answer.content.decode()
     assert 'value="web"' in answer.content.decode()
 
@@ -98,7 +98,7 @@ def test_machines_without_an_agent_and_disagreements_stand_on_the_pages(
     machine = fleet.enrol("web1", availability_set="shop", vm_id=IDS["web1"]).machine
     import_inventory(inventory=read_inventory(sample("vm_list")), now=fleet.now)
     seen = text_of(operator.get(f"/sets/{factories.the_set('WEB').pk}/"))
-    assert "By the imported inventory 2 machines have no agent: web2, web3." in seen
+    assert "According to the imported inventory, 2 machines have no agent: web2, web3." in seen
     assert "Without an agent" in seen
     assert "2 without agent" in text_of(operator.get("/sets/"))
     for address in (f"/machines/{machine.pk}/", f"/sets/{machine.availability_set_id}/"):
@@ -114,6 +114,6 @@ def test_the_blind_spots_have_a_page(fleet: factories.Fleet, viewer: Client) -> 
     answer = viewer.get("/blind-spots/")
     seen = text_of(answer)
     assert "Agents never heard" in seen
-    assert "Enrolled, and never heard afterwards: quiet." in seen
+    assert "Enrolled but never heard: quiet." in seen
     assert "Sets without a name" in seen
     assert "possible" in seen

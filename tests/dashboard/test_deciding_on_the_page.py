@@ -94,7 +94,7 @@ class TestLater:
         assert Approval.objects.get().due_at == due
 
     @pytest.mark.parametrize(
-        ("at", "sentence"), [("", "Say a time that is still to come"), ("soon", "Enter a date and a time of day.")]
+        ("at", "sentence"), [("", "Choose a time in the future"), ("soon", "Enter a date and a time of day.")]
     )
     def test_a_time_that_makes_no_sense_is_told(
         self, fleet: factories.Fleet, operator: Client, at: str, sentence: str
@@ -218,4 +218,4 @@ def test_somebody_whose_right_ends_elsewhere_reads_where(fleet: factories.Fleet,
     Scope.objects.create(user=User.objects.get(username="otto"), kind="name", pattern="db*")
     answer = operator.get(f"/events/{event.event_id}/?part=decision", headers=HTMX)
     assert "<form" not in answer.content.decode()
-    assert "Your right ends before the set web: it covers name db*." in text_of(answer)
+    assert "Your right does not cover the set web: it covers name db*." in text_of(answer)

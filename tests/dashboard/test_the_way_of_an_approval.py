@@ -45,7 +45,7 @@ def test_an_agents_refusal_is_told_in_words(fleet: factories.Fleet, operator: Cl
     approval = fleet.approve()
     fleet.receipt(factories.open_order(approval), outcome="refused", status=None, reason="bad-signature")
     shown = text_of(operator.get(f"/events/{factories.EVENT}/"))
-    assert "Refused by the agent: the order's signature is not good." in shown
+    assert "Refused by the agent: the order's signature is not valid." in shown
 
 
 def test_without_a_live_agent_the_page_has_commands_to_copy(fleet: factories.Fleet, operator: Client) -> None:

@@ -46,7 +46,9 @@ def test_machines_without_an_agent_are_shown_at_their_set() -> None:
     assert detail is not None
     assert [machine.resource_name for machine in detail.set.machines] == ["web1"]
     assert [machine.name for machine in detail.set.without_agent] == ["web2", "web3"]
-    assert "By the imported inventory 2 machines have no agent: web2, web3." in sentences(detail.set.warnings)
+    assert "According to the imported inventory, 2 machines have no agent: web2, web3." in sentences(
+        detail.set.warnings
+    )
     # A machine that stands alone needs no set before it has an agent.
     assert not AvailabilitySet.objects.filter(name="jump").exists()
 

@@ -127,7 +127,7 @@ def test_orders_that_nobody_answers_for_a_while_are_told_with_names() -> None:
     found = told(fleet)
     assert found is not None
     assert sentence(found.reason).startswith("vm1, vm2, vm3, vm4, vm5")
-    assert sentence(found.reason).endswith("have been asked, and no agent has brought an answer of Azure yet.")
+    assert sentence(found.reason).endswith("have been asked, and no agent has brought Azure's answer yet.")
 
 
 @pytest.mark.django_db

@@ -179,7 +179,7 @@ def test_a_window_is_made_and_deleted_with_its_words() -> None:
     assert (newest("window_deleted").before or {})["name"] == "sales"
     with pytest.raises(Refused) as caught:
         windows.delete(window_id=row.pk, actor=acting(admin()), now=NOW)
-    assert sentence(caught.value) == "There is no no-approval window of this id."
+    assert sentence(caught.value) == "There is no no-approval window with this id."
 
 
 @pytest.mark.parametrize(

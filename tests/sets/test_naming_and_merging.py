@@ -71,7 +71,7 @@ def test_a_shared_event_brings_others_into_the_named_set() -> None:
         ({"name": "a|b"}, "no “|” among them"),
         ({"name": "x" * 201}, "A name has 1 to 200 characters"),
         ({"name": "x", "kind": "provisional"}, "A kind is one of availability_set"),
-        ({"kind": "scale_set"}, "A kind comes together with a name"),
+        ({"kind": "scale_set"}, "Give a kind together with a name"),
     ],
 )
 def test_a_name_that_is_none_is_refused(fields: dict[str, str], sentence: str) -> None:
@@ -196,9 +196,9 @@ def test_what_cannot_be_one_is_not_merged() -> None:
     merge(fleet, row, web)
     with refused("was merged into another set already"):
         merge(fleet, row, web)
-    with refused("There is no set of this id"):
+    with refused("There is no set with this id"):
         names.merge_sets(set_id=web.pk, into=10**9, actor=acting(admin()), now=fleet.now)
-    with refused("There is no set of this id"):
+    with refused("There is no set with this id"):
         name(fleet, row, name="x")
 
 

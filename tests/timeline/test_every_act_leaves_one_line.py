@@ -217,7 +217,7 @@ def test_somebody_scoped_to_other_sets_is_told_where_the_right_ends(fleet: Fleet
     admin("PATCH", "people/otto/", {"scopes": [{"kind": "name", "pattern": "work*"}]})
     for address, body in (("approvals/", {"comment": ""}), ("claims/", {}), ("holds/", {"reason": "x"})):
         said = problem(otto.post(f"events/{EVENT}/{address}", body), 403, "not-permitted")["detail"]
-        assert "Your right ends before the set web: it covers name work*." in said
+        assert "Your right does not cover the set web: it covers name work*." in said
     admin("PATCH", "people/otto/", {"scopes": [{"kind": "name", "pattern": "WEB"}]})
     assert otto.post(f"events/{EVENT}/claims/", {}).status_code == 201
     said = problem(otto.post(f"events/{OTHER}/claims/", {}), 403, "not-permitted")["detail"]

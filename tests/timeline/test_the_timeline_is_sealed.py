@@ -254,7 +254,7 @@ def test_a_chain_that_was_made_anew_is_found_by_a_head_out_of_the_log(sealed: li
         assert findings() == []
         found = findings(heads={1: sealed[0].hash})
     assert [(each.seal, sentence(each.reason)) for each in found] == [
-        (1, "Seal 1 is another one than the log names: the chain was made anew.")
+        (1, "Seal 1 is not the one that the log names: the chain was made again.")
     ]
 
 
@@ -265,8 +265,8 @@ def test_rows_out_of_time_are_found(sealed: list[Seal]) -> None:
             " VALUES (9000000000000000000, now(), now() + interval '1 day', 'set_named', 'x', 'page', 'x', '{}')"
         )
         found = " ".join(sentence(finding.reason) for finding in findings())
-    assert "1 rows name a transaction that there has not been yet" in found
-    assert "1 rows say that they were written at a time that is still to come" in found
+    assert "1 rows name a transaction that has not happened yet" in found
+    assert "1 rows say that they were written in the future" in found
 
 
 # A value of each column's kind that differs from what stands there.

@@ -19,8 +19,8 @@ from fleet.operations.policy import rules as changing
 from fleet.operations.policy import windows as closing
 from fleet.projections.policy import dry_run, rules
 
-UNKNOWN = ("not-found", "There is no rule of this id.")
-UNKNOWN_WINDOW = ("not-found", "There is no no-approval window of this id.")
+UNKNOWN = ("not-found", "There is no rule with this id.")
+UNKNOWN_WINDOW = ("not-found", "There is no no-approval window with this id.")
 
 
 def said(wanted: dict[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def form_answer(request: Asked, found: RuleRow | None) -> HttpResponse:
             messages.success(request, "Saved. Earlier decisions keep the wording that they were made by.")
         else:
             row = operations.create(fields=form.values(), **acting)
-            messages.success(request, f"Made: “{row.name}”. It is off: try it, then switch it on.")
+            messages.success(request, f"“{row.name}” has been created. It is off: try it, then switch it on.")
     except Refused as error:
         context = refused(error)
         refusal = context.pop("refusal")

@@ -28,7 +28,7 @@ def window_new(request: Asked) -> HttpResponse:
     if not form.is_valid():
         raise Refused("validation", "Something in the window is wrong.")
     row = windows.create(actor=request.actor, now=request.now, values=form.values())
-    messages.success(request, f"Made: “{row.name}”.")
+    messages.success(request, f"“{row.name}” has been created.")
     return redirect(f"{reverse('rules')}#windows")
 
 
