@@ -1,11 +1,12 @@
 """Caches. These pages only read: the notifications are made for programs, and there is nothing to decide."""
 
+from functools import partial
 from typing import Any
 
 from django.http import HttpResponse
 
 from fleet.dashboard.lanes.cache import draw_cache, draw_maintenance
-from fleet.dashboard.pages import HISTORY_SIZE, PAGE_SIZE, Asked, history, known, listed, page, shown
+from fleet.dashboard.pages import HISTORY_SIZE, Asked, history, known, listed, page, shown
 from fleet.projections.caches import maintenances, overview
 from fleet.projections.filters import CacheFilter
 from fleet.projections.timeline import entries
@@ -18,15 +19,8 @@ SPANS = {str(hours): duration(hours * 3600) for hours in (1, 6, 24, 168)}
 
 @shown
 def cache_list(request: Asked) -> HttpResponse:
-    found = CacheFilter(request.GET).qs
-    return listed(
-        request,
-        "caches/list.html",
-        "caches/cache_rows.html",
-        lambda cursor: overview.listing(now=request.now, caches=found, cursor=cursor, size=PAGE_SIZE),
-        tiers=TIERS,
-        no_approval=NO_APPROVAL,
-    )
+    read = partial(overview.listing, now=request.now, caches=CacheFilter(request.GET).qs)
+    return listed(request, "caches/list.html", "caches/cache_rows.html", read, tiers=TIERS, no_approval=NO_APPROVAL)
 
 
 @shown

@@ -3,12 +3,10 @@
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import redirect
 
 from fleet.dashboard.forms import CommentForm
-from fleet.dashboard.pages import PAGE_SIZE, Asked, acts, known, listed, page, shown
+from fleet.dashboard.pages import Asked, acts, done, known, listed, page, shown
 from fleet.dashboard.sets import set_answer
 from fleet.domain.drills import DURATION_SECONDS, KINDS, NOTICE_SECONDS
 from fleet.operations.drills import begin as operations
@@ -27,23 +25,16 @@ class DrillForm(CommentForm):
 
 @shown
 def drill_list(request: Asked) -> HttpResponse:
-    return listed(
-        request,
-        "drills/list.html",
-        "drills/drill_rows.html",
-        lambda cursor: drills.listing(cursor=cursor, size=PAGE_SIZE),
-    )
+    return listed(request, "drills/list.html", "drills/drill_rows.html", drills.listing)
 
 
-@shown
-def drill_page(request: Asked, drill_id: int) -> HttpResponse:
-    return drill_answer(request, drill_id)
-
-
-def drill_answer(request: Asked, drill_id: int, **context: Any) -> HttpResponse:
+def drill_answer(request: Asked, /, drill_id: int, **context: Any) -> HttpResponse:
     """The report; also the answer to a form that was refused, which explains itself on it."""
     found = known(drills.report(drill_id=drill_id, now=request.now), "No drill has this number.")
     return page(request, "drills/page.html", {"drills/drill_body.html": dict}, report=found, **context)
+
+
+drill_page = shown(drill_answer)
 
 
 @acts(set_answer)
@@ -60,13 +51,12 @@ def begin(request: Asked, set_id: int) -> HttpResponse:
             duration_seconds=values["duration_seconds"],
         ),
     )
-    messages.success(request, "The drill has begun. Decide its event as you would decide a real one.")
-    return redirect("drill", drill_id=drill.pk)
+    said = "The drill has begun. Decide about its event as you would about a real one."
+    return done(request, said, "drill", drill_id=drill.pk)
 
 
 @acts(drill_answer)
 def stop(request: Asked, drill_id: int) -> HttpResponse:
     actor = request.actor.because(CommentForm(request.POST).values["comment"])
     operations.stop(drill_id=drill_id, actor=actor, now=request.now)
-    messages.success(request, "Stopped. The machines are told.")
-    return redirect("drill", drill_id=drill_id)
+    return done(request, "Stopped. The machines are told.", "drill", drill_id=drill_id)

@@ -1,5 +1,6 @@
 """Events: their list, and the page of one, which can be handed to a post-mortem."""
 
+from functools import partial
 from typing import Any
 
 from django.http import HttpResponse, JsonResponse
@@ -7,7 +8,7 @@ from django.http import HttpResponse, JsonResponse
 from fleet.dashboard.approvals.panel import panel_of
 from fleet.dashboard.export import exported
 from fleet.dashboard.lanes.event import draw_event
-from fleet.dashboard.pages import PAGE_SIZE, Asked, history, known, listed, page, shown
+from fleet.dashboard.pages import Asked, history, known, listed, page, shown
 from fleet.projections import intake
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import event_detail
@@ -21,20 +22,11 @@ UNKNOWN = "No such event is known: check its EventId."
 @shown
 def event_list(request: Asked) -> HttpResponse:
     found = EventFilter(request.GET, now=request.now).qs
-    return listed(
-        request,
-        "events/list.html",
-        "events/event_rows.html",
-        lambda cursor: event_rows.listing(now=request.now, events=found, cursor=cursor, size=PAGE_SIZE),
-    )
+    read = partial(event_rows.listing, now=request.now, events=found)
+    return listed(request, "events/list.html", "events/event_rows.html", read)
 
 
-@shown
-def event_page(request: Asked, event_id: str) -> HttpResponse:
-    return event_answer(request, event_id)
-
-
-def event_answer(request: Asked, event_id: str, *, only: str = "", **context: Any) -> HttpResponse:
+def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context: Any) -> HttpResponse:
     """The event's page; also the answer to a form that was refused, which explains itself on it."""
     found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
 
@@ -63,6 +55,9 @@ def event_answer(request: Asked, event_id: str, *, only: str = "", **context: An
         detail=found,
         **context,
     )
+
+
+event_page = shown(event_answer)
 
 
 @shown

@@ -1,8 +1,10 @@
 """Machines: their list, and the page of one."""
 
+from functools import partial
+
 from django.http import HttpResponse
 
-from fleet.dashboard.pages import HISTORY_SIZE, PAGE_SIZE, Asked, history, known, listed, page, shown
+from fleet.dashboard.pages import HISTORY_SIZE, Asked, history, known, listed, page, shown
 from fleet.projections import machines
 from fleet.projections.filters import MachineFilter
 from fleet.projections.timeline import entries
@@ -10,13 +12,8 @@ from fleet.projections.timeline import entries
 
 @shown
 def machine_list(request: Asked) -> HttpResponse:
-    found = MachineFilter(request.GET).qs
-    return listed(
-        request,
-        "machines/list.html",
-        "machines/machine_rows.html",
-        lambda cursor: machines.listing(now=request.now, machines=found, cursor=cursor, size=PAGE_SIZE),
-    )
+    read = partial(machines.listing, now=request.now, machines=MachineFilter(request.GET).qs)
+    return listed(request, "machines/list.html", "machines/machine_rows.html", read)
 
 
 @shown

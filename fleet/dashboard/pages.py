@@ -7,6 +7,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from urllib.parse import urlencode, urlsplit
 
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -33,7 +34,6 @@ from fleet.wording import say, times
 from fleet.wording.problems import PROBLEMS
 from fleet.wording.reader import page_reader
 
-PAGE_SIZE = 50
 HISTORY_SIZE = 25
 
 
@@ -109,6 +109,13 @@ def refused(error: Refused) -> dict[str, Any]:
     return {"status": problem.status, "refusal": refusal | {"title": title}}
 
 
+def done(request: Asked, said: str, to: str, **of: Any) -> HttpResponse:
+    """The answer to a form that did something: back to a page, which says so."""
+    messages.success(request, said)
+    back: HttpResponse = redirect(to, **of)
+    return back
+
+
 def known(found: T | None, sentence: str) -> T:
     """What was found; else the answer is 404 with this sentence."""
     if found is None:
@@ -169,13 +176,11 @@ def page(
     return answer
 
 
-def listed(
-    request: Asked, template: str, part: str, read: Callable[[str | None], Page[Any]], **context: Any
-) -> HttpResponse:
-    """A list with its `part` of rows; `read` takes a cursor. An unreadable cursor leads to the list's beginning."""
+def listed(request: Asked, template: str, part: str, read: Callable[..., Page[Any]], **context: Any) -> HttpResponse:
+    """A list with its `part` of rows; `read` takes a `cursor`. An unreadable cursor leads to the list's beginning."""
 
     def rows() -> dict[str, Any]:
-        found = read(request.GET.get("cursor"))
+        found = read(cursor=request.GET.get("cursor"))
         older, newer = (f"?{_query(request, cursor=to)}" if to else "" for to in (found.next, found.previous))
         return {"rows": found.results, "older": older, "newer": newer}
 

@@ -1,14 +1,13 @@
 """Availability sets: their list, the page of one, and the forms that name it, merge it and ask for a second person."""
 
+from functools import partial
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import redirect
 
 from fleet.dashboard.forms import Sent, line
-from fleet.dashboard.pages import HISTORY_SIZE, PAGE_SIZE, Asked, acts, history, known, listed, page, shown
+from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
 from fleet.domain import drills
 from fleet.domain.people import Right
 from fleet.domain.sets import NAMED_KINDS
@@ -48,21 +47,11 @@ class SecondPersonForm(Sent):
 @shown
 def set_list(request: Asked) -> HttpResponse:
     filters = SetFilter(request.GET)
-    return listed(
-        request,
-        "sets/list.html",
-        "sets/set_rows.html",
-        lambda cursor: sets.listing(now=request.now, sets=filters.qs, cursor=cursor, size=PAGE_SIZE),
-        filters=filters,
-    )
+    read = partial(sets.listing, now=request.now, sets=filters.qs)
+    return listed(request, "sets/list.html", "sets/set_rows.html", read, filters=filters)
 
 
-@shown
-def set_page(request: Asked, set_id: int) -> HttpResponse:
-    return set_answer(request, set_id)
-
-
-def set_answer(request: Asked, set_id: int, **context: Any) -> HttpResponse:
+def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponse:
     """The set's page; also the answer to a form that was refused, which explains itself on it."""
     found = known(sets.detail(set_id=set_id, now=request.now), "No availability set has this number.")
     home = found.set.id
@@ -84,6 +73,9 @@ def set_answer(request: Asked, set_id: int, **context: Any) -> HttpResponse:
     )
 
 
+set_page = shown(set_answer)
+
+
 @acts(set_answer)
 def name_set(request: Asked, set_id: int) -> HttpResponse:
     values = SetNameForm(request.POST).values
@@ -95,21 +87,19 @@ def name_set(request: Asked, set_id: int) -> HttpResponse:
         kind=values["kind"],
         service=values["service"] or None,
     )
-    messages.success(request, f"This set is now called “{row.name}”.")
-    return redirect("set", set_id=set_id)
+    return done(request, f"This set is now called “{row.name}”.", "set", set_id=set_id)
 
 
 @acts(set_answer)
 def merge_set(request: Asked, set_id: int) -> HttpResponse:
     into = MergeForm(request.POST).values["into"]
     row = names.merge_sets(set_id=set_id, into=into, actor=request.actor, now=request.now)
-    messages.success(request, f"Merged: “{row.name}” remains.")
-    return redirect("set", set_id=row.pk)
+    return done(request, f"Merged: “{row.name}” remains.", "set", set_id=row.pk)
 
 
 @acts(set_answer)
 def ask_for_second(request: Asked, set_id: int) -> HttpResponse:
     wanted = SecondPersonForm(request.POST).values["second_person"]
     names.name_set(set_id=set_id, actor=request.actor, now=request.now, second_person=wanted)
-    messages.success(request, f"Approving here now takes {'always a second person' if wanted else 'one person'}.")
-    return redirect("set", set_id=set_id)
+    said = f"Approving here now {'always takes a second person' if wanted else 'takes one person'}."
+    return done(request, said, "set", set_id=set_id)

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.http import HttpResponse, StreamingHttpResponse
 
-from fleet.dashboard.pages import PAGE_SIZE, Asked, listed, shown
+from fleet.dashboard.pages import Asked, listed, shown
 from fleet.projections.filters import EntryFilter
 from fleet.projections.timeline import audit, entries
 from fleet.wording.looks import ENTRY_LOOKS
@@ -17,12 +17,8 @@ from fleet.wording.timeline import VIAS, kinds_named
 @shown
 def fleet_timeline(request: Asked) -> HttpResponse:
     found = EntryFilter(request.GET).qs
-    return listed(
-        request,
-        "timeline/page.html",
-        "timeline/entry_rows.html",
-        lambda cursor: entries.fleet(entries=found, cursor=cursor, size=PAGE_SIZE),
-    )
+    read = partial(entries.fleet, entries=found)
+    return listed(request, "timeline/page.html", "timeline/entry_rows.html", read)
 
 
 @shown
@@ -35,7 +31,7 @@ def audit_page(request: Asked) -> HttpResponse:
         request,
         "timeline/audit.html",
         "timeline/audit_rows.html",
-        lambda cursor: audit.listing(entries=filters.qs, cursor=cursor, size=PAGE_SIZE),
+        partial(audit.listing, entries=filters.qs),
         wrong=[str(filters.filters[name].label) for name in (filters.errors or {})],
         kinds=sorted(((kind.value, look.label) for kind, look in ENTRY_LOOKS.items()), key=lambda pair: pair[1]),
         vias=VIAS,

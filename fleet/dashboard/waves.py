@@ -1,15 +1,14 @@
 """Waves: their list, the page of one, beginning and stopping it."""
 
+from functools import partial
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard.forms import CommentForm, line
-from fleet.dashboard.pages import Asked, acts, known, listed, page, reader, refused, shown
+from fleet.dashboard.pages import Asked, acts, done, known, listed, page, reader, refused, shown
 from fleet.domain.refusal import Refused
 from fleet.operations.waves import begin, end
 from fleet.projections import waves
@@ -26,23 +25,17 @@ class BeginWaveForm(CommentForm):
 
 @shown
 def wave_list(request: Asked) -> HttpResponse:
-    return listed(
-        request,
-        "waves/list.html",
-        "waves/wave_rows.html",
-        lambda cursor: waves.listing(now=request.now, cursor=cursor, size=25),
-    )
+    read = partial(waves.listing, now=request.now, size=25)
+    return listed(request, "waves/list.html", "waves/wave_rows.html", read)
 
 
-@shown
-def wave_page(request: Asked, wave_id: int) -> HttpResponse:
-    return wave_answer(request, wave_id)
-
-
-def wave_answer(request: Asked, wave_id: int, **context: Any) -> HttpResponse:
+def wave_answer(request: Asked, /, wave_id: int, **context: Any) -> HttpResponse:
     """The wave's page; also the answer to a stop that was refused."""
     found = known(waves.detail(wave_id=wave_id, now=request.now), "No wave has this number.")
     return page(request, "waves/page.html", {"waves/wave_body.html": dict}, wave=found, **context)
+
+
+wave_page = shown(wave_answer)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -64,8 +57,7 @@ def begin_wave(request: Asked) -> HttpResponse:
         except Refused as error:
             context |= refused(error) | {"takes_reason": _takes_reason(error)}
         else:
-            messages.success(request, "The wave has begun.")
-            return redirect("wave", wave_id=wave.pk)
+            return done(request, "The wave has begun.", "wave", wave_id=wave.pk)
     place = form.cleaned_data if form.is_valid() else {}
     service, set_id = str(place.get("service", "")), place.get("set")
     found = waves.candidates(now=request.now, service=service, set_id=set_id)
@@ -87,5 +79,4 @@ def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
 def stop_wave(request: Asked, wave_id: int) -> HttpResponse:
     actor = request.actor.because(CommentForm(request.POST).values["comment"])
     end.stop(wave_id=wave_id, actor=actor, now=request.now)
-    messages.success(request, "Stopped. What waited is withdrawn; what is on its way goes on.")
-    return redirect("wave", wave_id=wave_id)
+    return done(request, "Stopped. What waited is withdrawn; what is on its way goes on.", "wave", wave_id=wave_id)

@@ -156,7 +156,7 @@ def test_never_started_where_nobody_listened_is_no_proof(listeners: Listeners, v
     listeners.now = datetime.now(UTC)
     listeners.advance()
     assert the_maintenance().status == "NEVER_STARTED"
-    assert "it may have run unheard" in text_of(viewer.get(f"/maintenances/{the_maintenance().pk}/"))
+    assert "it may have happened unheard" in text_of(viewer.get(f"/maintenances/{the_maintenance().pk}/"))
 
 
 def test_the_front_page_tells_of_a_maintenance_while_it_lasts(listeners: Listeners, viewer: Client) -> None:

@@ -154,7 +154,7 @@ class TestTheSecondPerson:
         assert "Always ask for two" not in text_of(operator.get(address))
         assert operator.post(f"{address}second-person/", {"second_person": "1"}).status_code == 403
         seen = text_of(admin.post(f"{address}second-person/", {"second_person": "1"}, follow=True))
-        assert "Approving here now takes always a second person." in seen
+        assert "Approving here now always takes a second person." in seen
         assert "two people approve" in seen
         assert AvailabilitySet.objects.get().second_person
         assert "Propose: start now" in panel(operator, event.event_id)

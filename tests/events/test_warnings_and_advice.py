@@ -53,12 +53,12 @@ def test_a_warning_goes_away_with_its_reason() -> None:
 def test_a_users_event_says_why_it_waits() -> None:
     text = sentence(advice(status=EventStatus.SCHEDULED, source="User", not_before=SOON, now=NOW))
     assert "waits until it is approved" in text
-    assert "approve such events at once" in text
+    assert "approving such events at once" in text
 
 
 def test_an_event_days_ahead_carries_the_advice_to_redeploy() -> None:
     text = sentence(advice(status=EventStatus.SCHEDULED, source="Platform", not_before=DAYS_AHEAD, now=NOW))
-    assert "redeploy the machine yourself" in text
+    assert "redeploying the machine yourself" in text
 
 
 @pytest.mark.parametrize(

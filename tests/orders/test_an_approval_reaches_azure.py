@@ -286,7 +286,7 @@ def test_started_from_not_before_on_without_a_receipt_is_not_claimed_as_ours() -
     fleet.later(901)
     fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
     assert (after(approval).state, approval.inferred) == ("LAPSED", True)
-    assert "no machine told that Azure had accepted" in sentence(approval.reason)
+    assert "no machine reported that Azure had accepted" in sentence(approval.reason)
     assert not the_event().approved_elsewhere
 
 

@@ -3,13 +3,11 @@
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import redirect
 
 from fleet.dashboard.events import event_answer
 from fleet.dashboard.forms import CommentForm, Sent, line
-from fleet.dashboard.pages import Asked, acts, known
+from fleet.dashboard.pages import Asked, acts, done, known
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
@@ -63,8 +61,7 @@ def decided(request: Asked, event_id: str, said: str) -> HttpResponse:
     """The decision panel as it is now, alone or on the event's page."""
     if request.htmx:
         return panel(request, event_id, said=said)
-    messages.success(request, said)
-    return redirect("event", event_id=event_id)
+    return done(request, said, "event", event_id=event_id)
 
 
 def reasons_in(request: Asked) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from fleet.dashboard.lanes.drawing import Moment, Picture, Row, Scale, Stay, draw
+from fleet.dashboard.lanes.picture import Moment, Picture, Row, Scale, Stay, draw
 from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.projections.caches.coverage import Stretch
 from fleet.projections.caches.maintenances import MaintenanceDetail, MaintenanceRow

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from fleet.dashboard.lanes.drawing import Moment, Picture, Row, Scale, Stay, draw
+from fleet.dashboard.lanes.picture import Moment, Picture, Row, Scale, Stay, draw
 from fleet.projections.events.detail import EventDetail, SightingRow
 from fleet.wording.reader import page_reader
 from fleet.wording.say import say

@@ -1,15 +1,15 @@
 """Everybody, for admins: who is here, what they may, what they did."""
 
+from functools import partial
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.forms import Sent, line
-from fleet.dashboard.pages import Asked, acts, known, listed, page, shown
+from fleet.dashboard.pages import Asked, acts, done, known, listed, page, shown
 from fleet.domain.people import GROUPS, Right
 from fleet.operations.people import accounts
 from fleet.projections import people
@@ -47,12 +47,7 @@ def admins_only(request: Asked) -> HttpResponse:
     return render(request, "403.html", {"reason": "Managing people needs the right of an admin."}, status=403)
 
 
-@shown
-def people_page(request: Asked) -> HttpResponse:
-    return people_answer(request)
-
-
-def people_answer(request: Asked, **context: Any) -> HttpResponse:
+def people_answer(request: Asked, /, **context: Any) -> HttpResponse:
     if not request.rights.may(Right.ADMINISTER):
         return admins_only(request)
     wanted = request.GET.get("q", "").replace("\x00", "")
@@ -60,19 +55,17 @@ def people_answer(request: Asked, **context: Any) -> HttpResponse:
         request,
         "people/list.html",
         "people/person_rows.html",
-        lambda cursor: people.listing(cursor=cursor, q=wanted),
+        partial(people.listing, q=wanted),
         groups=GROUPS,
         roles=all_roles(),
         **context,
     )
 
 
-@shown
-def person_page(request: Asked, username: str) -> HttpResponse:
-    return person_answer(request, username)
+people_page = shown(people_answer)
 
 
-def person_answer(request: Asked, username: str, **context: Any) -> HttpResponse:
+def person_answer(request: Asked, /, username: str, **context: Any) -> HttpResponse:
     if not request.rights.may(Right.ADMINISTER):
         return admins_only(request)
     found = known(people.detail(username=username), NOBODY)
@@ -88,6 +81,9 @@ def person_answer(request: Asked, username: str, **context: Any) -> HttpResponse
         about=audit.about(username=username),
         **context,
     )
+
+
+person_page = shown(person_answer)
 
 
 @sensitive_post_parameters()
@@ -108,8 +104,7 @@ def make_person(request: Asked) -> HttpResponse:
 def change_person(request: Asked, username: str) -> HttpResponse:
     values = PersonForm({**request.POST.dict(), "username": username}).values
     accounts.change_person(**values, actor=request.actor, now=request.now)
-    messages.success(request, "Saved. It counts from the next request on.")
-    return redirect("person", username=username)
+    return done(request, "Saved. It counts from the next request on.", "person", username=username)
 
 
 @sensitive_post_parameters()

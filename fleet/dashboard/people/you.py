@@ -6,15 +6,13 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from django import forms
-from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import PasswordChangeForm
 from django.http import HttpResponse
-from django.shortcuts import redirect
 from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.forms import Sent, line
-from fleet.dashboard.pages import Asked, acts, page, reader, shown
+from fleet.dashboard.pages import Asked, acts, done, page, reader, shown
 from fleet.operations.people import profiles, tokens
 from fleet.projections import people
 
@@ -41,12 +39,7 @@ def zones() -> tuple[str, ...]:
     return tuple(sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/")))
 
 
-@shown
-def you(request: Asked) -> HttpResponse:
-    return you_answer(request)
-
-
-def you_answer(request: Asked, **context: Any) -> HttpResponse:
+def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """One's own page; also the answer to a form on it that was refused, or made a token."""
     context.pop("prefix", None)
     return page(
@@ -61,11 +54,13 @@ def you_answer(request: Asked, **context: Any) -> HttpResponse:
     )
 
 
+you = shown(you_answer)
+
+
 @acts(you_answer)
 def choose(request: Asked) -> HttpResponse:
     profiles.choose(actor=request.actor, now=request.now, **ChoicesForm(request.POST).values)
-    messages.success(request, "Saved.")
-    return redirect("you")
+    return done(request, "Saved.", "you")
 
 
 @sensitive_post_parameters()
@@ -85,10 +80,10 @@ def make_token(request: Asked) -> HttpResponse:
 @acts(you_answer)
 def end_token(request: Asked, prefix: str) -> HttpResponse:
     token = tokens.end_token(prefix=prefix, actor=request.actor, now=request.now)
-    messages.success(request, f"The token “{token.name}” has ended.")
+    said = f"The token “{token.name}” has ended."
     if token.user_id != request.user.pk:
-        return redirect("person", username=token.user.get_username())
-    return redirect("you")
+        return done(request, said, "person", username=token.user.get_username())
+    return done(request, said, "you")
 
 
 @sensitive_post_parameters()
@@ -101,6 +96,5 @@ def password(request: Asked) -> HttpResponse:
         profiles.set_own_password(actor=request.actor, password=form.cleaned_data["new_password1"], now=request.now)
         # This session stays; every other one of theirs ends.
         update_session_auth_hash(request, who)
-        messages.success(request, "Your password has been changed. Your other sessions have ended.")
-        return redirect("you")
+        return done(request, "Your password has been changed. Your other sessions have ended.", "you")
     return page(request, "people/password.html", status=422 if sent else 200, form=form)

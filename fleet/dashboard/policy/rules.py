@@ -8,7 +8,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from fleet.dashboard.pages import Asked, acts, known, page, reader, refused, shown
+from fleet.dashboard.pages import Asked, acts, done, known, page, reader, refused, shown
 from fleet.dashboard.policy.forms import RuleForm, WindowForm
 from fleet.domain.people import Right
 from fleet.domain.policy.faults import refuse, trying_faults
@@ -19,20 +19,20 @@ from fleet.projections.policy import dry_run, rules
 from fleet.projections.policy.rules import RuleRow
 
 
-@shown
-def rule_list(request: Asked) -> HttpResponse:
-    """The rules in their order, and the hours without approvals."""
-    return list_answer(request)
+def list_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """The rules in their order, and the hours without approvals; also the answer to a form that was refused.
 
-
-def list_answer(request: Asked, **context: Any) -> HttpResponse:
-    """The list; also the answer to a form that was refused. Addresses of one rule or window lead here, too."""
+    Addresses of one rule or window lead here, too.
+    """
     if not request.rights.may(Right.ADMINISTER):
         context["window_form"] = None
     elif "window_form" not in context:
         context["window_form"] = WindowForm()
     context |= {"rules": rules.listing(now=request.now), "windows": rules.windows(now=request.now)}
     return page(request, "policy/rules.html", **context)
+
+
+rule_list = shown(list_answer)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -120,5 +120,4 @@ def rule_delete(request: Asked, rule_id: int) -> HttpResponse:
 
 def _back(request: Asked, said: str, rule_id: int | None = None) -> HttpResponse:
     """Back to the list, at the rule that it was about."""
-    messages.success(request, said)
-    return redirect(reverse("rules") + (f"#rule-{rule_id}" if rule_id else ""))
+    return done(request, said, reverse("rules") + (f"#rule-{rule_id}" if rule_id else ""))

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import redirect
 from django.urls import reverse
 
-from fleet.dashboard.pages import Asked, acts
+from fleet.dashboard.pages import Asked, acts, done
 from fleet.dashboard.policy.forms import WindowForm
 from fleet.dashboard.policy.rules import list_answer
 from fleet.domain.refusal import Refused
@@ -28,12 +26,10 @@ def window_new(request: Asked) -> HttpResponse:
     if not form.is_valid():
         raise Refused("validation", "Something in the window is wrong.")
     row = windows.create(actor=request.actor, now=request.now, values=form.values())
-    messages.success(request, f"“{row.name}” has been created.")
-    return redirect(f"{reverse('rules')}#windows")
+    return done(request, f"“{row.name}” has been created.", f"{reverse('rules')}#windows")
 
 
 @acts(list_answer)
 def window_delete(request: Asked, window_id: int) -> HttpResponse:
     row = windows.delete(window_id=window_id, actor=request.actor, now=request.now)
-    messages.success(request, f"“{row.name}” is deleted.")
-    return redirect("rules")
+    return done(request, f"“{row.name}” is deleted.", "rules")
