@@ -114,7 +114,7 @@ def test_a_complete_inventory_forgets_what_it_does_not_list(fleet: factories.Fle
     [
         (b"Name  ResourceGroup", "This is not JSON: print it with `az"),
         (b'[{"id": "x", "type": "Microsoft.Compute/disks"}]', "Item 1 is of type Microsoft.Compute/disks"),
-        (b"7", "Item 1 is no object"),
+        (b"7", "Item 1 is not an object"),
     ],
 )
 def test_an_inventory_that_is_none_is_one_sentence(admin: Caller, body: bytes, sentence: str) -> None:

@@ -106,7 +106,7 @@ class TestAtATime:
         due = None if after is None else fleet.now + seconds(after)
         error = refused(lambda: fleet.approve(when=When.TIME, due_at=due))
         assert error.code == "validation"
-        assert sentence(error).startswith("Say a time ")
+        assert sentence(error).startswith("Choose a time ")
 
     def test_a_time_means_nothing_to_the_other_ways(self, fleet: Fleet) -> None:
         announced(fleet)

@@ -112,8 +112,8 @@ def test_what_is_no_json_is_one_sentence(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("printed", "sentence"),
     [
-        (["web1"], "Item 1 is no object"),
-        ("web1", "Item 1 is no object"),
+        (["web1"], "Item 1 is not an object"),
+        ("web1", "Item 1 is not an object"),
         ([{}], "Item 1 is none of the things"),
         ([{"id": "/subscriptions/x/resourceGroups/y/disks/z", "type": "Microsoft.Compute/disks"}],
          "Item 1 is of type Microsoft.Compute/disks: print it with `az vm list`"),
