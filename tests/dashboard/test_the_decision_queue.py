@@ -56,7 +56,7 @@ def test_an_event_of_a_degraded_host_stands_in_a_strip_of_its_own(fleet: factori
     shown = part(operator, "queue")
     assert "Nothing needs a decision" in shown
     assert "Days ahead" in shown
-    assert "redeploy the machine yourself" in shown
+    assert "redeploying the machine yourself" in shown
     for address in ("/pulse/", "/"):
         assert 'data-waiting="0"' in operator.get(address).content.decode()
 

@@ -47,7 +47,7 @@ def test_a_login_leads_to_the_queue_and_a_logout_ends_it(fleet: factories.Fleet,
 def test_a_wrong_password_is_refused_in_one_sentence(client: Client) -> None:
     factories.operator()
     answer = client.post("/accounts/login/", {"username": "otto", "password": "guess"})
-    assert "do not belong together" in text_of(answer)
+    assert "password is wrong" in text_of(answer)
 
 
 def test_a_viewer_sees_the_event_but_no_button(fleet: factories.Fleet, viewer: Client, operator: Client) -> None:

@@ -31,7 +31,7 @@ def one_gateway(migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 
 @contextmanager
 def shared(urls: Urls, blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Django's connections and bells of this process go to these servers, for the length of a block."""
+    """Django's connections and wake-ups of this process go to these servers, for the length of a block."""
     redis_url, settings.REDIS_URL = settings.REDIS_URL, urls.redis
     wake_up._local.line = None
     try:

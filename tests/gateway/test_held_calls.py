@@ -45,7 +45,7 @@ def held(gateway: Gateway, count: int) -> None:
     wait_for(lambda: gateway.metric("drydock_held_calls") == count, seconds=20, what=f"{count} calls are held")
 
 
-def test_a_bell_wakes_the_held_call_at_once(gateway: Gateway) -> None:
+def test_a_wake_up_ends_the_held_call_at_once(gateway: Gateway) -> None:
     rung: list[float] = []
     with ThreadPoolExecutor(1) as pool:
         for _ in range(30):
@@ -58,7 +58,7 @@ def test_a_bell_wakes_the_held_call_at_once(gateway: Gateway) -> None:
             orders = call.result(10).json()["orders"]
             assert [one["id"] for one in orders] == [str(order.pk)]
             assert orders[0]["machine_id"] == agent.vm_id
-            # The look of each second may be faster than the bell now and then.
+            # Asking once a second may be faster than the wake-up now and then.
             assert orders[0]["via"] in ("celery", "look")
             if orders[0]["via"] == "celery":
                 rung.append(time.monotonic() - began)
@@ -70,7 +70,7 @@ def test_a_bell_wakes_the_held_call_at_once(gateway: Gateway) -> None:
     assert statistics.median(rung) < 0.4
 
 
-def test_without_a_bell_the_look_finds_it_within_about_a_second(gateway: Gateway) -> None:
+def test_without_a_wake_up_the_dispatcher_finds_it_within_about_a_second(gateway: Gateway) -> None:
     agent = gateway.agent()
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(agent.orders, wait=20)
@@ -156,16 +156,16 @@ def test_without_redis_an_order_arrives_within_about_a_second(servers: Urls, fol
         assert time.monotonic() - began < 8
 
 
-def test_bells_are_heard_again_when_redis_comes_back(servers: Urls, folder: Path) -> None:
+def test_wake_ups_are_heard_again_when_redis_comes_back(servers: Urls, folder: Path) -> None:
     with ExitStack() as stack:
         # A path short enough for a socket: a longer one would be reached by a link, which is another one each time.
-        bells = Path(stack.enter_context(TemporaryDirectory(prefix="bells-")))
-        with valkey(bells) as address:
+        folder_of_redis = Path(stack.enter_context(TemporaryDirectory(prefix="redis-")))
+        with valkey(folder_of_redis) as address:
             gateway = stack.enter_context(running_gateway(Urls(servers.database, address), folder))
             wait_for(lambda: redis_of(gateway) == "ok", seconds=20, what="redis is there")
         wait_for(lambda: redis_of(gateway) == "away", seconds=20, what="redis is gone")
         # The same socket path, so that the gateway finds the new server under the old address.
-        with valkey(bells) as again:
+        with valkey(folder_of_redis) as again:
             assert again == address
             wait_for(lambda: redis_of(gateway) == "ok", seconds=12, what="redis is back")
             agent = gateway.agent()
@@ -181,7 +181,7 @@ def redis_of(gateway: Gateway) -> str:
 
 
 def test_nothing_due_waits_for_celery(servers: Urls, folder: Path) -> None:
-    """Nobody sweeps but the ticker: an order without an answer goes to the next machine all the same."""
+    """Nobody reconciles but the ticker: an order without an answer goes to the next machine all the same."""
     with running_gateway(servers, folder, environment={"TICKER_SECONDS": "1"}) as gateway:
         agents = [gateway.agent(availability_set="availability_set:ticking") for _ in range(2)]
         names = [f"vm-{agent.vm_id[:8]}" for agent in agents]

@@ -139,7 +139,7 @@ def test_enrolment_gives_a_credential_that_works_and_ends_the_one_before(gateway
     assert first.post().status_code == 200
     second = gateway.agent(machine_id=first.vm_id)
     assert second.post().status_code == 200
-    # The bell clears the cache at once, long before its 30 seconds are over.
+    # The wake-up clears the cache at once, long before its 30 seconds are over.
     wait_for(lambda: first.post().status_code == 401, seconds=20, what="the first credential is refused")
     assert Machine.objects.get(vm_id=first.vm_id).warnings
 

@@ -113,7 +113,7 @@ def test_a_new_entry_comes_at_once_with_what_it_is_about(gateway: Gateway, token
     assert (data["kind"], data["machine"], data["set"]) == ("machine_enrolled", row.machine_id, row.availability_set_id)
 
 
-def test_a_bell_brings_an_entry_faster_than_the_look(gateway: Gateway, token: str, servers: Urls) -> None:
+def test_a_wake_up_brings_an_entry_faster_than_asking(gateway: Gateway, token: str, servers: Urls) -> None:
     times = []
     with closing(listen(gateway, token)) as answer, psycopg.connect(servers.database, autocommit=True) as writer:
         stream = events(answer)

@@ -109,7 +109,7 @@ def order(event_id: str, **more: Any) -> dict[str, Any]:
 
 
 def owns_redis(it: Ring, event_id: str) -> None:
-    """Everything that Redis carries here: bells for machines, streams and approvals, and Celery's tasks."""
+    """Everything that Redis carries here: wake-ups for machines, streams and approvals, and Celery's tasks."""
     client = redis.Redis.from_url(it.urls.redis)
     for message in (
         {"orders": [1, 2, 3], "via": "celery"},
