@@ -123,9 +123,13 @@ def since(context: Any, at: datetime | None) -> SafeString:
     """How long ago; the browser keeps it going."""
     if at is None:
         return mark_safe('<span class="text-quiet">never</span>')
-    seconds = (_now(context) - at).total_seconds()
+    now = _now(context)
     return format_html(
-        '<time datetime="{0}" title="{0}" data-since="{0}">{1}</time>', times.iso(at), times.ago(seconds)
+        '<time datetime="{0}" title="{1} {2}" data-since="{0}">{3}</time>',
+        times.iso(at),
+        times.clock(at, now),
+        times.zone_name(at),
+        times.ago((now - at).total_seconds()),
     )
 
 
