@@ -196,7 +196,13 @@ class Fleet:
             self.record(*deliveries)
 
     def receipt(
-        self, order: Order, *, outcome: str = wire.ANSWERED, status: int | None = 200, reason: str = ""
+        self,
+        order: Order,
+        *,
+        outcome: str = wire.ANSWERED,
+        status: int | None = 200,
+        reason: str = "",
+        posts: int | None = None,
     ) -> None:
         """The order's machine answers it."""
         agent = next(agent for agent in self.agents.values() if agent.machine.pk == order.machine_id)
@@ -207,6 +213,7 @@ class Fleet:
             azure_status=status,
             reason=reason,
             attempted_at=self.now,
+            posts=posts,
             via="celery",
         )
         self.record(agent.delivery(agent.report(data, kind=wire.RECEIPT, at=self.now)))
@@ -273,6 +280,12 @@ def announced(fleet: Fleet, **fields: Any) -> ScheduledEvent:
     fleet.later(1)
     fleet.all_say(listing(**fields))
     return the_event(fields.get("event_id", EVENT))
+
+
+def lost_a_document(fleet: Fleet) -> None:
+    """Between the last document that each machine read and the next there is another one."""
+    for agent in fleet.agents.values():
+        agent.incarnation += 1
 
 
 def accepted(fleet: Fleet, **fields: Any) -> Approval:

@@ -165,8 +165,9 @@ class ReceiptData:
 
     `outcome` is `answered` (Azure answered with `azure_status` and `azure_body`, cut at 2,000 characters), `refused`
     (the agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `already-started`,
-    `unreadable`, `unsigned`, `bad-signature`) or `failed` (asked, no answer: `reason` in words). `via` repeats the
-    order's.
+    `unreadable`, `unsigned`, `bad-signature`) or `failed` (asked, no answer: `reason` in words). `posts` counts how
+    often Azure was asked for this order (None from agents of 0.1.0), `retry_after` is what Azure's last answer said,
+    in seconds. `via` repeats the order's.
 
     To an order of a drill the machine's own rehearsal answers, and Azure is never asked: `answered`, or `refused` with
     one of the reasons above or `not-a-drill`, `real-event`, `another-drill`, `not-running`.
@@ -179,6 +180,8 @@ class ReceiptData:
     azure_body: str = ""
     reason: str = ""
     attempted_at: datetime | None = None
+    posts: int | None = None
+    retry_after: float | None = None
     via: str = ""
 
 

@@ -100,12 +100,14 @@ APPROVAL_MOVES: dict[ApprovalState, tuple[ApprovalState, ...]] = {
         ApprovalState.LAPSED,
         ApprovalState.VOID,
     ),
-    ApprovalState.ACCEPTED: (ApprovalState.CONFIRMED,),
+    # Azure may cancel an event that it has agreed to start.
+    ApprovalState.ACCEPTED: (ApprovalState.CONFIRMED, ApprovalState.VOID),
     ApprovalState.CONFIRMED: (),
     ApprovalState.WITHDRAWN: (),
     ApprovalState.REFUSED: (),
     ApprovalState.LAPSED: (),
-    ApprovalState.VOID: (),
+    # Only where Azure had accepted it: a document that came late shows that it did start.
+    ApprovalState.VOID: (ApprovalState.CONFIRMED,),
 }
 
 ORDER_MOVES: dict[OrderState, tuple[OrderState, ...]] = {

@@ -20,6 +20,8 @@ ENCODINGS = ("utf-8", "base64")
 LONGEST = 2_000
 LONGEST_LINE = 16_000
 BIGGEST = 2**63
+# Longer than any notice that Azure gives.
+MOST_RETRY_SECONDS = 3600.0
 
 
 class Unreadable(ValueError):
@@ -57,6 +59,9 @@ def _read_receipt(data: Any, limits: GatewayLimits) -> wire.ReceiptData:
     receipt.order_id = _uuid("order_id", receipt.order_id)
     _check_one_of("outcome", receipt.outcome, (wire.ANSWERED, wire.REFUSED, wire.FAILED))
     _check_range("azure_status", receipt.azure_status, 2**31)
+    _check_range("posts", receipt.posts, 1000)
+    if receipt.retry_after is not None:
+        receipt.retry_after = min(max(receipt.retry_after, 0.0), MOST_RETRY_SECONDS)
     if receipt.attempted_at is not None:
         receipt.attempted_at = utc(receipt.attempted_at)
     receipt.event_id = receipt.event_id[:200]

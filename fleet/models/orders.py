@@ -29,6 +29,9 @@ class Order(models.Model):
     outcome = models.TextField(blank=True, default="")
     azure_status = models.IntegerField(null=True, blank=True)
     azure_body = models.TextField(blank=True, default="")
+    # How often its machine asked Azure, and what Azure's Retry-After said; None where an agent does not tell.
+    posts = models.IntegerField(null=True, blank=True)
+    retry_after_seconds = models.FloatField(null=True, blank=True)
     reason = models.TextField(blank=True, default="")
     closed_at = models.DateTimeField(null=True, blank=True)
 

@@ -23,7 +23,11 @@ class Lock(IntEnum):
 def take(lock: Lock, of: str = "") -> None:
     """Wait for this lock, or for the one of it that belongs to this name."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [lock.value, of])
+        if of:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [lock.value, of])
+        else:
+            # As 0.1.0 takes it, which may run beside this one for a while.
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [lock.value])
 
 
 def take_if_free(lock: Lock) -> bool:

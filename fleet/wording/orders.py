@@ -37,6 +37,7 @@ TIMEOUTS = {
     "sent_overdue": "No machine has the order since the first was offered: pages and metrics call the step overdue.",
     "answered_overdue": "Azure's answer is missing since a machine got the order: that step is overdue.",
     "by_hand": "Nobody has answered since the first order was offered: the page shows commands for asking by hand.",
+    "doubted": "The event has not started since Azure's 200: another machine asks as well.",
 }
 
 
@@ -74,6 +75,12 @@ SENTENCES: dict[str, Sentence] = {
     "started-after-azure-was-asked": "Started was seen after a machine had asked Azure and got no answer.",
     "started-without-approval": "The event started without this approval.",
     "started-after-azure-accepted": "Started was seen after Azure had answered 200.",
+    "started-and-nobody-knows": (
+        "Azure had answered {status}, which is neither yes nor no, and then the event started: nobody can tell whether"
+        " this approval did that."
+    ),
+    "cancelled-after-200": "Azure had answered 200, and then cancelled the event: it was gone without having started.",
+    "accepted-and-not-started": "Azure answered 200 and the event has not started: another machine asks as well.",
     "gone-after-azure-accepted": "The event was gone after Azure had answered 200.",
     "asked-before": lambda values, reader: (
         f"The machine asked before {'has not answered' if values['live'] else 'is no longer live'}."

@@ -23,8 +23,9 @@ from drydock_agent.spool.store import SpoolError
 
 # After a start the newest document may be an old one: how long an order waits for the first poll of this run.
 FIRST_POLL_SECONDS = 10.0
-# What the metadata service means by these is "later".
-LATER = (404, 410, 429, 500, 503)
+# This machine's metadata service may be behind, and know the event in a moment. Where Azure is busy (429, 5xx), the
+# backend decides when it is asked again, and by whom.
+BEHIND = (404, 410)
 RETRY_SECONDS = (0.2, 1.0)
 BODY_CHARACTERS = 2000
 
@@ -171,11 +172,29 @@ class Orders:
             return _receipt(order, wire.REFUSED, reason=reason)
         attempted_at = self._clock.now()
         self._spool.attempt(order.id, order_to_text(order), attempted_at)
-        try:
-            started = self._start(order, event_id)
-        except NoAnswer as error:
-            return _receipt(order, wire.FAILED, reason=str(error), attempted_at=attempted_at)
-        return _receipt(order, wire.ANSWERED, started=started, attempted_at=attempted_at)
+        posts = 0
+        started: StartAnswer | None = None
+        failure = ""
+        for pause in (*RETRY_SECONDS, None):
+            posts += 1
+            try:
+                started, failure = self._imds.start(event_id), ""
+            except NoAnswer as error:
+                started, failure = None, str(error)
+                again = not error.timed_out
+            else:
+                again = started.status in BEHIND
+            # Azure starts an event once, however often it is asked.
+            if not again or pause is None or self._over(pause, order):
+                break
+        return _receipt(
+            order,
+            wire.ANSWERED if started else wire.FAILED,
+            reason=failure,
+            started=started,
+            attempted_at=attempted_at,
+            posts=posts,
+        )
 
     def _judge(self, order: wire.Order) -> tuple[str, str]:
         """Why this order is not for Azure, or no reason and the event's id as the newest document spells it."""
@@ -190,19 +209,6 @@ class Orders:
             return "expired", ""
         event_id = self._scheduled_events.listed(order.event_id)
         return ("", event_id) if event_id is not None else ("not-listed", "")
-
-    def _start(self, order: wire.Order, event_id: str) -> StartAnswer:
-        """Ask Azure; again where it was cut off or said "later". Azure starts an event once, however often asked."""
-        for pause in RETRY_SECONDS:
-            try:
-                started = self._imds.start(event_id)
-            except NoAnswer as error:
-                if error.timed_out or self._over(pause, order):
-                    raise
-            else:
-                if started.status not in LATER or self._over(pause, order):
-                    return started
-        return self._imds.start(event_id)
 
     def _over(self, pause: float, order: wire.Order) -> bool:
         # After a stop the next call raises; that is for the caller's caller.
@@ -222,6 +228,7 @@ def _receipt(
     reason: str = "",
     attempted_at: datetime | None = None,
     started: StartAnswer | None = None,
+    posts: int = 0,
 ) -> dict[str, Any]:
     receipt = wire.ReceiptData(
         order_id=order.id,
@@ -230,6 +237,8 @@ def _receipt(
         azure_status=started.status if started else None,
         azure_body=started.body[:BODY_CHARACTERS] if started else "",
         reason=reason,
+        posts=posts,
+        retry_after=started.retry_after if started else None,
         via=order.via,
     )
     return {**asdict(receipt), "attempted_at": to_text(attempted_at) if attempted_at else None}

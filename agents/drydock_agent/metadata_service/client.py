@@ -38,10 +38,13 @@ class NotNow(Exception):
 
 @dataclass(slots=True, frozen=True)
 class StartAnswer:
-    """What the service answered to a StartRequests: the status and the text as received."""
+    """What the service answered to a StartRequests: the status, the text as received, and after how many seconds it
+    wants to be asked again, where it says so.
+    """
 
     status: int
     body: str
+    retry_after: float | None = None
 
 
 class Imds:
@@ -102,7 +105,13 @@ class Imds:
             # A 400 may as well be about the id: only one that names the version is asked again with another.
             about_version = answer.status == 400 and b"api-version" in answer.body
             if not (about_version and self.versions.refused(version, answer.body)):
-                return StartAnswer(answer.status, answer.body.decode("utf-8", "replace"))
+                seconds = answer.headers.get("Retry-After", "")
+                return StartAnswer(
+                    answer.status,
+                    answer.body.decode("utf-8", "replace"),
+                    # The form with a date is not used here.
+                    retry_after=float(seconds) if seconds.isdecimal() else None,
+                )
 
     def cut_if_overdue(self) -> None:
         """End a call that takes longer than any may; from another thread, now and then."""

@@ -14,7 +14,7 @@ from fleet.domain.intake.preparation import Prepared
 from fleet.domain.people import Place
 from fleet.domain.reason import Reason
 from fleet.domain.sets import PROVISIONAL
-from fleet.domain.states import EventStatus, Presence
+from fleet.domain.states import EndedAs, EventStatus, Presence
 
 
 class Need(StrEnum):
@@ -118,6 +118,7 @@ class EventFacts:
     duration_seconds: int | None = None
     first_seen_at: datetime | None = None
     started_at: datetime | None = None
+    ended_as: EndedAs | None = None
     set_service: str = ""
     set_resource_group: str = ""
     second_person: bool = False

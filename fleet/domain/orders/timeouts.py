@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
 
-MULTIPLES = {"answer": 1, "receipt": 2, "sent_overdue": 2, "answered_overdue": 3, "by_hand": 5}
+MULTIPLES = {"answer": 1, "receipt": 2, "sent_overdue": 2, "answered_overdue": 3, "by_hand": 5, "doubted": 20}
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """`answer`: a machine that has said nothing for so long is passed over. `receipt`: so long after a machine may
     have asked Azure its receipt is waited for when the event moves. `sent_overdue`, `answered_overdue`: the step is
-    marked for people. `by_hand`: people are told how to do without agents.
+    marked for people. `by_hand`: people are told how to do without agents. `doubted`: so long after Azure's 200 without
+    a start another machine asks as well.
     """
 
     answer: timedelta
@@ -21,6 +22,7 @@ class Timeouts:
     sent_overdue: timedelta
     answered_overdue: timedelta
     by_hand: timedelta
+    doubted: timedelta
 
     @classmethod
     def of(cls, answer: timedelta) -> Self:

@@ -45,6 +45,8 @@ def compute_state(
     witnesses = load_witnesses(events, now=now)
     # As long as an order of ours may have started it, it was not approved elsewhere.
     ours = Q(accepted_at__isnull=False) | Q(state__in=[state.value for state in OURS])
+    # Nor where nobody can tell whether one did.
+    ours |= Q(state=ApprovalState.VOID.value, inferred=True)
     approved = set(
         Approval.objects.filter(ours, event__in=[event.pk for event in events]).values_list("event_id", flat=True)
     )

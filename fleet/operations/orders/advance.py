@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Q
 
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
@@ -32,10 +33,16 @@ CLOSING = {
 }
 
 
+RELAYED = Q(state__in=[state.value for state in RELAYED_APPROVALS])
+# Azure had accepted it, and a late document may show that the event did start.
+CORRECTABLE = Q(state=ApprovalState.VOID.value, accepted_at__isnull=False)
+
+
 def _relayed(event_pks: Collection[int] | None) -> dict[int, Approval]:
-    rows = Approval.objects.filter(state__in=[state.value for state in RELAYED_APPROVALS])
+    rows = Approval.objects.filter(RELAYED)
     if event_pks is not None:
-        rows = rows.filter(event_id__in=event_pks)
+        rows = Approval.objects.filter(RELAYED | CORRECTABLE, event_id__in=event_pks)
+    # One that is under way comes after those that are over.
     return {approval.event_id: approval for approval in rows.order_by("pk")}
 
 

@@ -118,6 +118,8 @@ def _take_one(order: Order, data: wire.ReceiptData, now: datetime) -> None:
         "outcome": data.outcome,
         "azure_status": data.azure_status,
         "azure_body": data.azure_body[:2000].replace("\x00", ""),
+        "posts": data.posts,
+        "retry_after_seconds": data.retry_after,
         "reason": data.reason[:500].replace("\x00", ""),
     }
     if was_open:

@@ -263,15 +263,31 @@ def test_after_a_start_an_order_waits_for_the_first_poll(parts: PartsFactory, si
     assert made.waiting(wire.RECEIPT)[0]["outcome"] == "answered"
 
 
-def test_azure_that_says_later_is_asked_again(parts: PartsFactory, simulator: RunningSimulator) -> None:
+@pytest.mark.parametrize("fault", ["status-503", "status-500", "status-429"])
+def test_whether_a_busy_azure_is_asked_again_is_for_the_backend_to_say(
+    parts: PartsFactory, simulator: RunningSimulator, fault: str
+) -> None:
     event_id = announced(simulator)
     made = parts()
     made.poller.step()
-    simulator.fault("web-vm1", "status-503", method="POST")
+    simulator.fault("web-vm1", fault, method="POST")
     made.orders.take([order(made, event_id)])
     made.carry_out()
     [receipt] = made.waiting(wire.RECEIPT)
-    assert receipt["azure_status"] == 200
+    assert receipt["azure_status"] == int(fault.removeprefix("status-"))
+    assert receipt["posts"] == 1
+    assert receipt["retry_after"] == (None if fault == "status-500" else 1.0)
+
+
+def test_a_metadata_service_that_is_behind_is_asked_again(parts: PartsFactory, simulator: RunningSimulator) -> None:
+    event_id = announced(simulator)
+    made = parts()
+    made.poller.step()
+    simulator.fault("web-vm1", "status-404", method="POST")
+    made.orders.take([order(made, event_id)])
+    made.carry_out()
+    [receipt] = made.waiting(wire.RECEIPT)
+    assert (receipt["azure_status"], receipt["posts"]) == (200, 2)
 
 
 def test_no_answer_from_azure_is_a_failure_in_words(parts: PartsFactory, simulator: RunningSimulator) -> None:
@@ -283,6 +299,7 @@ def test_no_answer_from_azure_is_a_failure_in_words(parts: PartsFactory, simulat
     made.carry_out()
     [receipt] = made.waiting(wire.RECEIPT)
     assert receipt["outcome"] == "failed" and receipt["reason"] and receipt["attempted_at"]
+    assert receipt["posts"] == 3
 
 
 def test_orders_keep_their_receipts_when_the_spool_is_numbered_anew(

@@ -1,0 +1,134 @@
+"""Azure's 200 is a promise that it may break, told by one machine: what is seen afterwards decides, and nothing is
+claimed that nobody knows.
+"""
+
+import pytest
+
+from fleet.models import Approval, Entry
+from fleet.operations.orders import advance
+from tests.factories import Fleet, accepted, announced, listing, lost_a_document, open_order, seconds, the_event
+from tests.words import sentence, text
+
+pytestmark = pytest.mark.django_db
+
+
+def after(approval: Approval) -> Approval:
+    approval.refresh_from_db()
+    return approval
+
+
+def test_gone_with_no_document_left_out_is_a_cancellation_and_no_confirmation() -> None:
+    fleet = Fleet()
+    approval = accepted(fleet)
+    fleet.later(5)
+    fleet.all_say()
+    assert (after(approval).state, approval.inferred) == ("VOID", False)
+    assert sentence(approval.reason) == (
+        "Azure had answered 200, and then cancelled the event: it was gone without having started."
+    )
+    assert the_event().ended_as == "cancelled"
+
+
+def test_gone_with_a_document_left_out_confirms_by_inference() -> None:
+    fleet = Fleet()
+    approval = accepted(fleet)
+    fleet.later(5)
+    lost_a_document(fleet)
+    fleet.all_say()
+    assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
+
+
+def test_a_late_document_that_shows_the_start_corrects_it() -> None:
+    fleet = Fleet()
+    approval = accepted(fleet)
+    fleet.later(5)
+    fleet.all_say(names=["vm2", "vm3", "vm4", "vm5", "vm6"])
+    fleet.later(601)
+    fleet.all_say(names=["vm2", "vm3", "vm4", "vm5", "vm6"])
+    fleet.advance()
+    assert after(approval).state == "VOID"
+    # The machine itself comes back and delivers what it had read.
+    fleet.say("vm1", listing(status="Started", resources=["vm1", "vm2"]), at=fleet.now - seconds(600))
+    fleet.heard()
+    fleet.say("vm1")
+    assert (after(approval).state, approval.inferred) == ("CONFIRMED", False)
+    kinds = list(Entry.objects.filter(approval=approval).order_by("id").values_list("kind", flat=True))
+    assert kinds[-2:] == ["approval_void", "approval_confirmed"]
+
+
+def test_without_a_start_one_other_machine_asks_after_a_minute_and_once_more_at_the_end() -> None:
+    fleet = Fleet()
+    approval = accepted(fleet, not_before=fleet.now + seconds(600))
+    first = approval.orders.get().machine
+    fleet.later(59)
+    fleet.heard()
+    fleet.advance()
+    assert approval.orders.count() == 1
+    fleet.later(2)
+    fleet.advance()
+    second = open_order(approval)
+    assert second.machine != first
+    fleet.receipt(second)
+    assert after(approval).state == "ACCEPTED"
+    fleet.later(470)
+    fleet.heard()
+    fleet.advance()
+    assert approval.orders.count() == 2
+    fleet.later(20)
+    fleet.heard()
+    fleet.advance()
+    third = open_order(approval)
+    assert third.machine not in (first, second.machine)
+    for _ in range(3):
+        fleet.later(40)
+        fleet.heard()
+        fleet.advance()
+    # Other tenants may have to agree: that it does not start is no failure.
+    assert (approval.orders.count(), after(approval).state) == (3, "ACCEPTED")
+
+
+def test_a_machine_that_answers_200_for_azure_is_not_the_only_one_believed() -> None:
+    fleet = Fleet()
+    approval = accepted(fleet)
+    fleet.later(61)
+    fleet.heard()
+    fleet.advance()
+    honest = open_order(approval)
+    fleet.receipt(honest)
+    fleet.later(1)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert after(approval).state == "CONFIRMED"
+
+
+def test_in_a_set_of_one_nobody_else_can_be_asked() -> None:
+    fleet = Fleet()
+    fleet.enrol("lone", availability_set="standalone:lone")
+    announced(fleet, names=["lone"], resources=["lone"])
+    approval = fleet.approve()
+    advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    fleet.receipt(open_order(approval))
+    fleet.later(100)
+    fleet.heard()
+    fleet.advance()
+    assert approval.orders.count() == 1
+
+
+@pytest.mark.parametrize("status", [202, 429, 500, 503])
+def test_neither_yes_nor_no_and_then_started_is_known_by_nobody(status: int) -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    fleet.receipt(open_order(approval), status=status)
+    fleet.later(1)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    fleet.later(7)
+    fleet.heard()
+    fleet.advance()
+    assert (after(approval).state, approval.inferred) == ("VOID", True)
+    assert sentence(approval.reason) == (
+        f"Azure had answered {status}, which is neither yes nor no, and then the event started: nobody can tell whether"
+        " this approval did that."
+    )
+    assert not the_event().approved_elsewhere
+    assert "without an approval" not in text(Entry.objects.get(kind="event_started"))
