@@ -89,18 +89,24 @@ def describe(
                 return answered(once(request, lambda: self.values(answer, act(), missing), now=self.now))
             if page is not None:
                 return Response(self.paged(page, act))
-            found = act()
-            if isinstance(found, HttpResponseBase):
-                return found
-            if all_of is not None:
-                return Response({"next": None, "previous": None, "results": self.many(all_of, found)})
-            return Response(self.values(answer, found, missing) if answer else None, status=status)
+            return _plain(self, act(), answer=answer, all_of=all_of, missing=missing, status=status)
 
         call.needs = needs  # type: ignore[attr-defined]
         call.knows = {each.name for each in taken if each.location == OpenApiParameter.QUERY}  # type: ignore[attr-defined]
         return told(call)
 
     return described
+
+
+def _plain(
+    call: Call, found: Any, *, answer: Any, all_of: Shape | None, missing: Missing | None, status: int
+) -> HttpResponseBase:
+    """What a method returned, as an answer."""
+    if isinstance(found, HttpResponseBase):
+        return found
+    if all_of is not None:
+        return Response({"next": None, "previous": None, "results": call.many(all_of, found)})
+    return Response(call.values(answer, found, missing) if answer else None, status=status)
 
 
 def filters_of(

@@ -30,6 +30,7 @@ from fleet.domain.states import (
 )
 from fleet.domain.timeline import EntryKind
 from fleet.gateway import metrics as gateway_metrics
+from fleet.management.code_map import code_map
 from fleet.wording.looks import look_of
 from fleet.wording.orders import TIMEOUTS
 from fleet.wording.people import MAY
@@ -135,6 +136,7 @@ PARTS: tuple[Part, ...] = (
     Part("fields", "api.md", fields_tables),
     Part("settings", "settings.md", configuration.markdown),
     Part("timeouts", "settings.md", timeouts_table),
+    Part("code map", "code-map.md", code_map),
 )
 
 

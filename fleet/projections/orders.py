@@ -6,7 +6,8 @@ from datetime import datetime
 
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.orders import by_hand as hand
-from fleet.domain.orders.next_step import OrderFacts, outlook
+from fleet.domain.orders.facts import OrderFacts
+from fleet.domain.orders.next_step import outlook
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, Presence

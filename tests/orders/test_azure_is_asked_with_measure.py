@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
-from fleet.domain.orders.next_step import Do, OrderFacts, next_step, outlook
+from fleet.domain.orders.facts import OrderFacts
+from fleet.domain.orders.next_step import Do, next_step, outlook
 from fleet.domain.orders.timeouts import Timeouts
 from fleet.domain.states import ApprovalState, EventStatus, OrderState, Presence
 

@@ -1,4 +1,4 @@
-"""Guards: each one reason why an event should not be approved right now.
+"""Guards: each one reason why an event should not be approved right now; and which machines are asked, in order.
 
 One list for every door: the preview shows it, the form and the API enforce it.
 """

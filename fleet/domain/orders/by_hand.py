@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, hit_machines, who_is_asked
-from fleet.domain.orders.next_step import OrderFacts
+from fleet.domain.orders.facts import OrderFacts
 from fleet.domain.orders.timeouts import Timeouts
 from fleet.domain.reason import Reason
 from fleet.domain.states import ApprovalState, EventStatus

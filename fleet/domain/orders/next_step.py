@@ -1,15 +1,15 @@
 """What the relay does next for one approval. Pure: the caller carries the step out."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
-from typing import Any
-from zlib import crc32
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, who_is_asked
+from fleet.domain.orders.facts import OrderFacts, answered_at
+from fleet.domain.orders.posts import asked_again_at, is_spent, last_minute
 from fleet.domain.orders.timeouts import Timeouts
 from fleet.domain.reason import Reason
-from fleet.domain.states import OPEN_ORDERS, ApprovalState, EndedAs, EventStatus, OrderState, Presence
+from fleet.domain.states import ApprovalState, EndedAs, EventStatus, Presence
 
 
 class Do(StrEnum):
@@ -23,59 +23,6 @@ class Do(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OrderFacts:
-    """One order of the approval; `refused` means that asking this machine again is no use."""
-
-    order_id: Any
-    machine_id: int
-    state: OrderState
-    offered_at: datetime
-    delivered_at: datetime | None = None
-    answered_at: datetime | None = None
-    outcome: str = ""
-    azure_status: int | None = None
-    # How often its machine has asked Azure, and after how many seconds Azure wants to be asked again, where known.
-    posts: int | None = None
-    retry_after_seconds: float | None = None
-    reason: str = ""
-
-    @property
-    def open(self) -> bool:
-        return self.state in OPEN_ORDERS
-
-    @property
-    def last_seen_at(self) -> datetime:
-        """When it reached its machine; as long as that is not known, when it was offered."""
-        return self.delivered_at or self.offered_at
-
-    @property
-    def refused(self) -> bool:
-        if self.outcome == "refused":
-            return True
-        # 404, 410, 429 and 5xx mean "later" at the metadata service.
-        return self.outcome == "answered" and self.azure_status in (400, 401, 403, 405, 422)
-
-    @property
-    def accepted(self) -> bool:
-        return self.outcome == "answered" and self.azure_status == 200
-
-    @property
-    def busy(self) -> bool:
-        """Azure answered neither yes nor no: it wants to be asked later, and what it has done nobody knows."""
-        status = self.azure_status or 0
-        return self.outcome == "answered" and (status in (202, 429) or status >= 500)
-
-    @property
-    def asked(self) -> int:
-        """How often Azure was asked for it, or may have been."""
-        if self.outcome == "refused":
-            return 0
-        # An agent of 0.1.0 does not tell: it asked up to three times where Azure was busy.
-        unknown = 3 if self.busy else int(self.delivered_at is not None)
-        return unknown if self.posts is None else self.posts
-
-
-@dataclass(frozen=True, slots=True)
 class NextStep:
     """`machine` is whom to offer to, or to wake; `inferred` for a conclusion instead of an answer."""
 
@@ -86,16 +33,6 @@ class NextStep:
 
 
 NOTHING = NextStep(Do.NOTHING)
-EVER = datetime.min.replace(tzinfo=UTC)
-NEVER = datetime.max.replace(tzinfo=UTC)
-# Of one approval. Azure counts what it is asked, and so many are enough; the last ones are kept for the last minute
-# before NotBefore.
-MOST_POSTS = 20
-KEPT_POSTS = 3
-LAST_MINUTE = timedelta(seconds=60)
-# While Azure is busy: after 1, 2, 4 ... seconds, up to this.
-MOST_PAUSE = timedelta(seconds=30)
-LAST_PAUSE = timedelta(seconds=15)
 
 
 def next_step(
@@ -176,23 +113,19 @@ def _after_acceptance(facts: EventFacts, orders: list[OrderFacts], now: datetime
         return NextStep(Do.CONFIRM, Reason("gone-after-azure-accepted"), inferred=True)
     # Other tenants on the host must agree too: that may last beyond NotBefore and is not overdue. But the answer is one
     # machine's word: another one asks as well, and once more when time runs out. Azure starts an event once.
-    accepted = min((order for order in orders if order.accepted), key=_answered, default=None)
+    accepted = min((order for order in orders if order.accepted), key=answered_at, default=None)
     if facts.drill or accepted is None:
         return NOTHING
-    since = [order for order in orders if order.offered_at > _answered(accepted)]
-    last_minute = _last_minute(facts)
-    doubted = not since and now - _answered(accepted) >= timeouts.doubted
-    last_call = last_minute <= now and all(order.offered_at < last_minute for order in since)
+    since = [order for order in orders if order.offered_at > answered_at(accepted)]
+    at_last = last_minute(facts)
+    doubted = not since and now - answered_at(accepted) >= timeouts.doubted
+    last_call = at_last <= now and all(order.offered_at < at_last for order in since)
     if not (doubted or last_call) or (facts.not_before is not None and facts.not_before <= now):
         return NOTHING
     asked = {order.machine_id: order.offered_at for order in orders}
     others = [m for m in who_is_asked(facts) if m.machine_id != accepted.machine_id]
     others.sort(key=lambda m: (m.machine_id in asked, asked.get(m.machine_id, now)))
     return NextStep(Do.OFFER, Reason("accepted-and-not-started"), machine=others[0]) if others else NOTHING
-
-
-def _answered(order: OrderFacts) -> datetime:
-    return order.answered_at or order.offered_at
 
 
 def _whom_to_ask(facts: EventFacts, orders: list[OrderFacts], now: datetime, timeouts: Timeouts) -> NextStep:
@@ -211,11 +144,11 @@ def _whom_to_ask(facts: EventFacts, orders: list[OrderFacts], now: datetime, tim
             return NextStep(Do.WAKE, machine=machine) if machine and open_order.delivered_at is None else NOTHING
         reason = Reason("asked-before", live=machine is not None)
     else:
-        if _start_is_on_its_way(orders, now, timeouts) or now < _asked_again_at(facts, orders):
+        if _start_is_on_its_way(orders, now, timeouts) or now < asked_again_at(facts, orders):
             return NOTHING
         if askable and not candidates:
             return NextStep(Do.REFUSE, _nobody_would(askable, orders))
-    if _spent(facts, orders, now):
+    if is_spent(facts, orders, now):
         return NOTHING
     last_asked = {order.machine_id: order.offered_at for order in sorted(orders, key=lambda o: o.offered_at)}
     new = [m for m in candidates if m.machine_id not in last_asked]
@@ -226,38 +159,6 @@ def _whom_to_ask(facts: EventFacts, orders: list[OrderFacts], now: datetime, tim
     if again and now - last_asked[again[0].machine_id] >= timeouts.answer:
         return NextStep(Do.OFFER, reason, machine=again[0])
     return NOTHING
-
-
-def _spent(facts: EventFacts, orders: list[OrderFacts], now: datetime) -> bool:
-    """Whether Azure has been asked as often as it may be by now."""
-    kept = 0 if _last_minute(facts) <= now else KEPT_POSTS
-    return sum(order.asked for order in orders) >= MOST_POSTS - kept
-
-
-def _last_minute(facts: EventFacts) -> datetime:
-    """When the last minute before NotBefore begins; never where none is stated."""
-    if facts.not_before is None:
-        return NEVER
-    # Whatever somebody may have stated: the first day of the calendar has no day before it.
-    return facts.not_before - LAST_MINUTE if facts.not_before.year > 1 else facts.not_before
-
-
-def _asked_again_at(facts: EventFacts, orders: list[OrderFacts]) -> datetime:
-    """When Azure, if it was busy the last times, is asked again: later each time, with jitter, and not before it says
-    itself; save that the last minute is for trying.
-    """
-    answered = sorted((order for order in orders if order.outcome), key=_answered)
-    times = next((number for number, order in enumerate(reversed(answered)) if not order.busy), len(answered))
-    if not times:
-        return EVER
-    last = answered[-1]
-    since, last_minute = _answered(last), _last_minute(facts)
-    jitter = 0.75 + crc32(str(last.order_id).encode()) % 512 / 1024
-    pause = min(timedelta(seconds=2 ** min(times - 1, 10)), MOST_PAUSE) * jitter
-    if since >= last_minute:
-        return since + min(pause, LAST_PAUSE)
-    asked_for = max(pause, timedelta(seconds=last.retry_after_seconds or 0))
-    return min(since + asked_for, max(since + min(pause, LAST_PAUSE), last_minute))
 
 
 def _nobody_would(askable: list[MachineFacts], orders: list[OrderFacts]) -> Reason:
@@ -294,8 +195,8 @@ def outlook(
     """
     ends = {at for order in orders for at in (order.offered_at + timeouts.answer, order.offered_at + timeouts.receipt)}
     ends |= {order.last_seen_at + timeouts.answer for order in orders}
-    ends |= {_answered(order) + timeouts.doubted for order in orders}
-    ends |= {_asked_again_at(facts, orders), _last_minute(facts)}
+    ends |= {answered_at(order) + timeouts.doubted for order in orders}
+    ends |= {asked_again_at(facts, orders), last_minute(facts)}
     for moment in [now, *sorted(end for end in ends if end > now)]:
         step = next_step(state=state, facts=facts, orders=orders, now=moment, timeouts=timeouts)
         if step.do is Do.OFFER and step.machine is not None:

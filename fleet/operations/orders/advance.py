@@ -13,7 +13,8 @@ from django.db.models import Q
 
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
-from fleet.domain.orders.next_step import Do, NextStep, OrderFacts, next_step
+from fleet.domain.orders.facts import OrderFacts
+from fleet.domain.orders.next_step import Do, NextStep, next_step
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, OrderState
