@@ -7,24 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = tuple(
-    [
-        "intake",
-        "machines",
-        "sets",
-        "events",
-        "approvals",
-        "orders",
-        "policy",
-        "waves",
-        "drills",
-        "caches",
-        "blind_spots",
-        "timeline",
-        "people",
-        "desk",
-    ]
-)
+ROOMS: tuple[str, ...] = ("intake", "machines", "sets", "events", "approvals", "orders", "policy", "waves", "drills")
+ROOMS += ("caches", "blind_spots", "timeline", "people", "desk")
 # Within a room in this order: what judges first, what shows last.
 FLOORS = ("domain", "models", "operations", "projections", "wording", "api", "dashboard")
 # What an edge calls a room's part, where it is not the room's own name.
