@@ -29,6 +29,7 @@ from fleet.operations.people.profiles import BROWSER
 from fleet.projections.desk import queue
 from fleet.projections.pages import BadCursorError, Page
 from fleet.projections.people import OwnSettings, own_settings, rights
+from fleet.projections.policy import stops
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import say, times
 from fleet.wording.problems import PROBLEMS
@@ -153,6 +154,7 @@ def common(request: HttpRequest) -> dict[str, Any]:
         "may_approve": asked.rights.may(Right.APPROVE),
         "may_override": asked.rights.may(Right.OVERRIDE),
         "may_administer": asked.rights.may(Right.ADMINISTER),
+        "stop": SimpleLazyObject(stops.banner),
         "pulse": SimpleLazyObject(lambda: queue.pulse(now=asked.now)),
     }
 

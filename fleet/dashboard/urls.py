@@ -7,7 +7,7 @@ from django.urls.converters import StringConverter
 from fleet.dashboard import blind_spots, caches, desk, drills, events, login, machines, sets, timeline, waves
 from fleet.dashboard.approvals import views as approvals
 from fleet.dashboard.people import members, you
-from fleet.dashboard.policy import rules, windows
+from fleet.dashboard.policy import rules, stop, windows
 from fleet.domain.intake.documents import EVENT_ID
 
 
@@ -52,6 +52,10 @@ urlpatterns = [
     path("caches/", caches.cache_list, name="caches"),
     path("caches/<int:cache_id>/", caches.cache_page, name="cache"),
     path("maintenances/<int:maintenance_id>/", caches.maintenance_page, name="maintenance"),
+    path("stop/", stop.stop_page, name="stop"),
+    path("stop/banner/", stop.banner, name="stop-banner"),
+    path("stop/all/", stop.stop_all, name="stop-all"),
+    path("stop/lift/", stop.lift, name="stop-lift"),
     path("rules/", rules.rule_list, name="rules"),
     path("rules/new/", rules.rule_new, name="rule-new"),
     path("rules/<int:rule_id>/", rules.rule_page, name="rule"),

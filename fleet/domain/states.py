@@ -126,7 +126,10 @@ ORDER_MOVES: dict[OrderState, tuple[OrderState, ...]] = {
 }
 
 # One live approval per event, one open order per approval: the partial unique indexes name these.
-LIVE_APPROVALS = tuple(state for state, targets in APPROVAL_MOVES.items() if targets)
+# A void one leads on to CONFIRMED only as a correction: it is over, and its event may be approved again.
+LIVE_APPROVALS = tuple(
+    state for state, targets in APPROVAL_MOVES.items() if targets and state is not ApprovalState.VOID
+)
 RELAYED_APPROVALS = (ApprovalState.GRANTED, ApprovalState.RELAYING, ApprovalState.ACCEPTED)
 OPEN_ORDERS = tuple(state for state, targets in ORDER_MOVES.items() if targets)
 

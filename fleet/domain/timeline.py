@@ -90,6 +90,8 @@ class EntryKind(StrEnum):
     RULE_DELETED = "rule_deleted"
     WINDOW_CREATED = "window_created"
     WINDOW_DELETED = "window_deleted"
+    APPROVALS_STOPPED = "approvals_stopped"
+    STOP_LIFTED = "stop_lifted"
     PERSON_CHANGED = "person_changed"
     SIGNING_KEY_MADE = "signing_key_made"
     SIGNING_KEY_RETIRED = "signing_key_retired"

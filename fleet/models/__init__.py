@@ -9,7 +9,7 @@ from fleet.models.lookups import EqualsAny
 from fleet.models.machines import InventoryMachine, JoinToken, Machine
 from fleet.models.orders import Order, SigningKey
 from fleet.models.people import ApiToken, KnownDevice, LoginAttempts, Profile, Scope, StoredAnswer
-from fleet.models.policy import NoApprovalWindow, Rule
+from fleet.models.policy import NoApprovalWindow, Rule, Stop
 from fleet.models.reconcile import LastRun
 from fleet.models.sets import AvailabilitySet
 from fleet.models.timeline import Entry, Seal
@@ -52,6 +52,7 @@ __all__ = [
     "Sighting",
     "SigningKey",
     "Spool",
+    "Stop",
     "StoredAnswer",
     "Wave",
 ]

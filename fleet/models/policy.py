@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from fleet.domain.approvals.guards import StopFacts
 from fleet.domain.policy.rules import StandingRule
 from fleet.domain.policy.windows import Window
 from fleet.domain.shapes import like
@@ -86,6 +87,35 @@ class NoApprovalWindow(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Stop(models.Model):
+    """From `stopped_at` on nothing is approved and no order goes to Azure, until an admin has lifted it.
+
+    `stopped_by` and `lifted_by` are names as the timeline has them; `lifted_at` is NULL as long as it holds, which one
+    row at most does.
+    """
+
+    stopped_at = models.DateTimeField()
+    stopped_by = models.TextField()
+    why = models.TextField()
+    lifted_at = models.DateTimeField(null=True, blank=True)
+    lifted_by = models.TextField(blank=True, default="")
+    lifted_why = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["lifted_at"], nulls_distinct=False, name="one_stop_at_a_time"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.stopped_by}: {self.why}"
+
+
+def stop_in_force() -> StopFacts | None:
+    """Who has stopped all approvals, while that holds. Asked of Postgres wherever something would be set off."""
+    found = Stop.objects.filter(lifted_at__isnull=True).first()
+    return None if found is None else StopFacts(by=found.stopped_by, at=found.stopped_at, why=found.why)
 
 
 def rule_of(row: Rule) -> StandingRule:

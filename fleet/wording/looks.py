@@ -220,6 +220,8 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.RULE_DELETED: Look("Rule deleted", "calm", "scale"),
     EntryKind.WINDOW_CREATED: Look("No-approval window made", "calm", "calendar-off"),
     EntryKind.WINDOW_DELETED: Look("No-approval window deleted", "calm", "calendar-off"),
+    EntryKind.APPROVALS_STOPPED: Look("All approvals stopped", "bad", "octagon-x"),
+    EntryKind.STOP_LIFTED: Look("Stop lifted", "due", "circle-play"),
     EntryKind.PERSON_CHANGED: Look("Person changed", "calm", "user-cog"),
     EntryKind.SIGNING_KEY_MADE: Look("Signing key made", "calm", "file-key"),
     EntryKind.SIGNING_KEY_RETIRED: Look("Signing key retired", "calm", "file-key"),

@@ -27,6 +27,8 @@ DOING = {
     "stop-wave": "Stopping a wave",
     "drill": "Rehearsing",
     "stop-drill": "Stopping a drill",
+    "stop-all": "Stopping all approvals",
+    "lift-stop": "Lifting the stop",
 }
 # What each role may, beside what those before it may.
 MAY = {

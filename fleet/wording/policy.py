@@ -8,7 +8,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence
+from fleet.wording.sentences import EntryText, Sentence, quoted
 
 Values = Mapping[str, Any]
 
@@ -157,6 +157,9 @@ SENTENCES: dict[str, Sentence] = {
     "window": window,
     "rule-unknown": "There is no rule with this id.",
     "window-unknown": "There is no no-approval window with this id.",
+    "stop-without-why": "Say why: everybody who cannot approve reads it.",
+    "stopped-already": "{by} stopped all approvals at {at:time} already.",
+    "not-stopped": "Nobody has stopped the approvals: there is nothing to lift.",
     "rules-too-many": "There are {most} rules already: delete one that is no longer needed.",
     "rule-name-taken": "There is already a rule with this name.",
     "position-unknown": "The position is a number from 1 to {most}.",
@@ -230,10 +233,20 @@ def window_created(row: TimelineRow, reader: Reader) -> str:
     return f"{row.actor} made the no-approval window “{row.data['name']}”: {row.data['wording']}. “{row.why}”"
 
 
+def approvals_stopped(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} stopped all approvals: nothing more is asked of Azure.{quoted(row.why)}"
+
+
+def stop_lifted(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} lifted the stop of all approvals, which {row.data['by']} had made.{quoted(row.why)}"
+
+
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.RULE_CREATED: rule_created,
     EntryKind.RULE_CHANGED: rule_changed,
     EntryKind.RULE_DELETED: "{actor} deleted the rule “{name}”: {wording}",
     EntryKind.WINDOW_CREATED: window_created,
     EntryKind.WINDOW_DELETED: "{actor} deleted the no-approval window “{name}”: {wording}.",
+    EntryKind.APPROVALS_STOPPED: approvals_stopped,
+    EntryKind.STOP_LIFTED: stop_lifted,
 }

@@ -48,6 +48,10 @@ PROBLEMS: dict[str, ProblemType] = {
     "version-changed": ProblemType(
         409, "The event has changed since you looked", "Send the `version` that you decide on as `expected_version`."
     ),
+    "stopped": ProblemType(
+        409, "All approvals are stopped", "Ask the person who stopped them; an admin lifts the stop when it is safe."
+    ),
+    "not-stopped": ProblemType(409, "Approvals are not stopped", "Do nothing: there is no stop to lift."),
     "count-changed": ProblemType(
         409, "The list has changed since you looked", "Look at the list again, then send the number that you see."
     ),

@@ -17,6 +17,7 @@ from fleet.domain.approvals.guards import (
     MachineFacts,
     Need,
     OtherEvent,
+    StopFacts,
     WindowFacts,
     guards,
 )
@@ -67,6 +68,12 @@ CASES: list[tuple[dict[str, Any], str, Need, str]] = [
         "already-decided",
         BLOCKS,
         "olga has approved it already at 2022-04-11 22:12:00 UTC.",
+    ),
+    (
+        {"stop": StopFacts(by="anna", at=NOW, why="it runs wild")},
+        "all-stopped",
+        BLOCKS,
+        "anna stopped all approvals at 2022-04-11 22:12:00 UTC: “it runs wild” An admin can lift the stop.",
     ),
     (
         {"decision": DecisionFacts(1, "PROPOSED", "olga", NOW)},

@@ -97,7 +97,7 @@ EXPECTED = {
     "machine": 2,
     "events": 5,
     # One more where somebody approved: its orders. Beside what is shown: holds and no-approval windows.
-    "event": 10,
+    "event": 11,
     "documents": 4,
     "timeline": 1,
     "blind spots": 5,

@@ -94,6 +94,15 @@ class WindowFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class StopFacts:
+    """Somebody has stopped all approvals."""
+
+    by: str
+    at: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class EventFacts:
     """Everything that guards, rules and the relay judge about one event.
 
@@ -124,6 +133,7 @@ class EventFacts:
     second_person: bool = False
     hold: HoldFacts | None = None
     windows: tuple[WindowFacts, ...] = ()
+    stop: StopFacts | None = None
     drill: bool = False
 
     @property
@@ -213,6 +223,8 @@ def _impossible(facts: EventFacts, now: datetime, expected_version: int | None) 
         yield Guard("too-late", Need.BLOCKS)
     if expected_version is not None and expected_version != facts.version:
         yield Guard("version-changed", Need.BLOCKS)
+    if facts.stop is not None and facts.status is EventStatus.SCHEDULED:
+        yield Guard("all-stopped", Need.BLOCKS, {"by": facts.stop.by, "at": facts.stop.at, "why": facts.stop.why})
     if facts.status is EventStatus.SCHEDULED and not who_is_asked(facts):
         yield Guard("no-live-machine", Need.BLOCKS)
 

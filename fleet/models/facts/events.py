@@ -22,7 +22,7 @@ from fleet.models.approvals import Approval, Hold
 from fleet.models.events import ScheduledEvent, Sighting
 from fleet.models.intake import Preparation
 from fleet.models.machines import Machine
-from fleet.models.policy import NoApprovalWindow
+from fleet.models.policy import NoApprovalWindow, stop_in_force
 from fleet.models.sets import AvailabilitySet
 
 
@@ -119,7 +119,7 @@ def _rehearsing(
 
 
 def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventFacts]:
-    """What guards, rules and the relay judge, by the event's row id. Eight queries, however many events."""
+    """What guards, rules and the relay judge, by the event's row id. Nine queries, however many events."""
     events = list(ScheduledEvent.objects.filter(pk__in=event_ids).select_related("availability_set"))
     machines = _machines_of({event.availability_set_id for event in events})
     standing = Sighting.objects.filter(event_id__in=event_ids, gone_at__isnull=True, foreign=False)
@@ -135,7 +135,7 @@ def facts_of(
     *,
     now: datetime,
 ) -> dict[int, EventFacts]:
-    """The same for rows loaded already: events with their set, machines by set, sightings, preparations. Four
+    """The same for rows loaded already: events with their set, machines by set, sightings, preparations. Five
     queries.
     """
     event_ids, limits = [event.pk for event in events], presence_limits()
@@ -146,6 +146,7 @@ def facts_of(
     }
     prepared = {(row.event_id, row.machine_id): row for row in preparations}
     decisions, holds, others = _decisions(event_ids), _holds(event_ids), _others(events)
+    stop = stop_in_force() if events else None
     windows = list(NoApprovalWindow.objects.filter(deleted_at__isnull=True).order_by("pk")) if events else []
     found = {}
     for event in events:
@@ -163,6 +164,7 @@ def facts_of(
             other_open=tuple(other.event_id for other in others[event.pk] if other.set_id == home.pk),
             others=tuple(others[event.pk]),
             hold=holds.get(event.pk),
+            stop=stop,
             windows=tuple(like(WindowFacts, one) for one in windows if is_open(one, place_of(home), now=now)),
         )
     return found

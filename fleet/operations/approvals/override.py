@@ -17,6 +17,7 @@ OWN_TYPES = {
     "too-late": "too-late",
     "event-not-open": "too-late",
     "version-changed": "version-changed",
+    "all-stopped": "stopped",
 }
 
 

@@ -14,7 +14,7 @@ from django.db.models import Q
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
 from fleet.domain.orders.facts import OrderFacts
-from fleet.domain.orders.next_step import Do, NextStep, next_step
+from fleet.domain.orders.next_step import NOTHING, Do, NextStep, next_step
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, OrderState
@@ -62,19 +62,16 @@ def steps(event_pks: Collection[int] | None, now: datetime) -> dict[int, tuple[A
     facts = load_facts(list(approvals), now=now)
     orders = _orders_of([approval.pk for approval in approvals.values()])
     return {
-        event_pk: (
-            approval,
-            facts[event_pk],
-            next_step(
-                state=ApprovalState(approval.state),
-                facts=facts[event_pk],
-                orders=orders[approval.pk],
-                now=now,
-                timeouts=order_timeouts(),
-            ),
-        )
+        event_pk: (approval, facts[event_pk], _step(approval, facts[event_pk], orders[approval.pk], now))
         for event_pk, approval in approvals.items()
     }
+
+
+def _step(approval: Approval, facts: EventFacts, orders: list[OrderFacts], now: datetime) -> NextStep:
+    state, timeouts = ApprovalState(approval.state), order_timeouts()
+    found = next_step(state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
+    # While all is stopped nobody is asked; what has happened is still concluded.
+    return NOTHING if facts.stop is not None and found.do in (Do.OFFER, Do.WAKE) else found
 
 
 def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str) -> set[int]:

@@ -46,6 +46,8 @@ def decide(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
     if not events:
         return 0
     facts = load_facts([event.pk for event in events], now=now)
+    if any(each.stop is not None for each in facts.values()):
+        return 0
     due: dict[str, list[ScheduledEvent]] = defaultdict(list)
     for event in events:
         found = _apart(event, partial(verdict, rules, facts[event.pk], now=now))

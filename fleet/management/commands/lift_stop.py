@@ -1,0 +1,21 @@
+"""`manage.py lift_stop`: approvals go on."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.utils import timezone
+
+from fleet.domain.actor import COMMAND_LINE
+from fleet.management.operation_command import OperationCommand
+from fleet.operations.policy import stop
+
+
+class Command(OperationCommand):
+    help = "Lift the stop of all approvals: what was decided before it goes on, unless NotBefore is past."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--why", default="", help="for those who read the timeline later")
+
+    def handle(self, *args: Any, why: str, **options: Any) -> None:
+        stop.lift(actor=COMMAND_LINE.because(why), now=timezone.now())
+        self.stdout.write("The stop is lifted: approvals go on.")

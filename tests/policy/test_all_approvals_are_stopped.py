@@ -1,0 +1,196 @@
+"""The switch for the worst hour: on page, API and command line, seen at once by whatever would set something off."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from fleet.models import Approval, Entry, Order, Rule, Stop
+from fleet.operations import reconcile
+from fleet.operations.approvals import consent
+from fleet.operations.approvals.approve import Plan, grant
+from fleet.operations.orders import queue
+from fleet.operations.policy import apply, stop
+from fleet.operations.waves import begin
+from tests import factories
+from tests.api.conftest import caller, problem
+from tests.approvals.asking import OTHER, codes, refused, two_events
+from tests.dashboard.conftest import text_of
+from tests.factories import EVENT, Fleet, acting, admin, announced, approver, open_order, operator, seconds
+from tests.policy.conftest import made
+from tests.words import sentence
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    Rule.objects.all().delete()
+    return Fleet()
+
+
+def stopped(fleet: Fleet, why: str = "a rule approves everything") -> Stop:
+    return stop.stop_all(actor=acting(approver(), why=why), now=fleet.now)
+
+
+def lifted(fleet: Fleet) -> Stop:
+    return stop.lift(actor=acting(admin(), why="mended"), now=fleet.now)
+
+
+def test_nobody_can_approve_and_the_refusal_says_who_stopped_and_why(fleet: Fleet) -> None:
+    announced(fleet)
+    stopped(fleet)
+    error = refused(fleet.approve)
+    assert (error.code, codes(error)) == ("stopped", ["all-stopped"])
+    assert "anna stopped all approvals at" in sentence(error)
+    assert "a rule approves everything" in sentence(error)
+    # Not even an approver who gives a reason.
+    plan = Plan(overrides={"all-stopped": "I know better"})
+    actor = acting(approver("bea"))
+    assert refused(lambda: grant(event_id=EVENT, actor=actor, now=fleet.now, plan=plan)).code == "stopped"
+    assert not Approval.objects.exists()
+
+
+def test_no_rule_decides_until_it_is_lifted(fleet: Fleet) -> None:
+    made(event_types=["Freeze"])
+    announced(fleet)
+    stopped(fleet)
+    assert apply.decide(now=fleet.now) == 0
+    reconcile.advance(now=fleet.now, via="beat")
+    assert not Approval.objects.exists()
+    lifted(fleet)
+    assert apply.decide(now=fleet.now) == 1
+
+
+def test_an_order_that_no_agent_holds_is_handed_to_none(fleet: Fleet) -> None:
+    announced(fleet)
+    order = open_order(fleet.approve())
+    assert queue.waiting_orders()
+    stopped(fleet)
+    assert queue.waiting_orders() == {}
+    assert queue.waiting_orders(machine_ids=[order.machine_id]) == {}
+    # Nor does silence make the relay ask the next machine.
+    for _ in range(5):
+        fleet.later(20)
+        fleet.heard()
+        assert not fleet.advance().woken
+    assert Order.objects.count() == 1
+    lifted(fleet)
+    fleet.advance()
+    assert queue.waiting_orders()
+
+
+def test_what_waits_for_a_condition_or_a_second_person_stays(fleet: Fleet) -> None:
+    announced(fleet)
+    later = fleet.approve(when=factories.deciding.When.TIME, due_at=fleet.now + seconds(30))
+    stopped(fleet)
+    fleet.later(40)
+    fleet.heard()
+    fleet.advance()
+    later.refresh_from_db()
+    assert (later.state, Order.objects.count()) == ("WAITING", 0)
+    lifted(fleet)
+    fleet.advance()
+    later.refresh_from_db()
+    assert later.state == "RELAYING" or later.state == "GRANTED"
+
+
+def test_a_second_person_cannot_agree(fleet: Fleet) -> None:
+    announced(fleet, event_type="Reboot", resources=[f"vm{number}" for number in range(1, 7)])
+    proposal = fleet.approve()
+    stopped(fleet)
+    actor = acting(approver("bea"))
+    error = refused(lambda: consent.consent(approval_id=proposal.pk, actor=actor, now=fleet.now))
+    assert error.code == "stopped"
+
+
+def test_no_wave_begins_or_goes_on(fleet: Fleet) -> None:
+    two_events(fleet)
+    actor = acting(operator(), why="in turn")
+    begun = begin.begin(actor=actor, events=[EVENT, OTHER], service="", overrides={}, now=fleet.now)
+    stopped(fleet)
+    states = list(Approval.objects.order_by("turn").values_list("state", flat=True))
+    for _ in range(4):
+        fleet.later(5)
+        fleet.heard()
+        fleet.advance()
+    assert list(Approval.objects.order_by("turn").values_list("state", flat=True))[1] == states[1] == "WAITING"
+    assert queue.waiting_orders() == {}
+    begun.refresh_from_db()
+    assert begun.state == "RUNNING"
+
+
+def test_what_azure_was_asked_already_is_still_followed_to_its_end(fleet: Fleet) -> None:
+    approval = factories.accepted(fleet)
+    stopped(fleet)
+    fleet.later(10)
+    fleet.all_say(factories.listing(status="Started", resources=("vm1", "vm2")))
+    fleet.advance()
+    approval.refresh_from_db()
+    assert approval.state == "CONFIRMED"
+
+
+def test_approvers_stop_admins_lift_and_nobody_does_it_twice(fleet: Fleet) -> None:
+    assert refused(lambda: stop.stop_all(actor=acting(operator(), why="x"), now=fleet.now)).code == "not-permitted"
+    assert refused(lambda: stop.stop_all(actor=acting(approver()), now=fleet.now)).code == "validation"
+    assert refused(lambda: lifted(fleet)).code == "not-stopped"
+    stopped(fleet)
+    error = refused(lambda: stopped(fleet))
+    assert (error.code, "anna stopped all approvals" in sentence(error)) == ("stopped", True)
+    assert refused(lambda: stop.lift(actor=acting(approver()), now=fleet.now)).code == "not-permitted"
+    fleet.later(60)
+    row = lifted(fleet)
+    assert (row.stopped_by, row.lifted_by, row.lifted_at) == ("anna", "ada", fleet.now)
+    kinds = ("approvals_stopped", "stop_lifted")
+    told = list(Entry.objects.filter(kind__in=kinds).order_by("id").values_list("kind", "actor", "why"))
+    assert told == [("approvals_stopped", "anna", "a rule approves everything"), ("stop_lifted", "ada", "mended")]
+    stopped(fleet)
+
+
+def test_every_page_says_so_until_it_is_lifted() -> None:
+    fleet = Fleet(now=datetime.now(UTC))
+    announced(fleet)
+    anna, ada = Client(), Client()
+    anna.force_login(approver())
+    ada.force_login(admin())
+    assert "All approvals are stopped" not in text_of(anna.get("/sets/"))
+    assert anna.post("/stop/all/", {"comment": ""}).status_code == 422
+    assert anna.post("/stop/all/", {"comment": "it runs wild"}).status_code == 302
+    for address in ("/", "/sets/", "/machines/", "/rules/", "/stop/", "/you/", f"/events/{EVENT}/", "/stop/banner/"):
+        said = text_of(ada.get(address))
+        assert "All approvals are stopped" in said, address
+        assert "it runs wild" in said, address
+    assert "disabled" in ada.get(f"/events/{EVENT}/").content.decode()
+    assert anna.post("/stop/lift/").status_code == 403
+    assert ada.post("/stop/lift/", {"comment": "over"}).status_code == 302
+    assert "All approvals are stopped" not in text_of(anna.get("/sets/"))
+    assert "“it runs wild”" in text_of(anna.get("/stop/"))
+
+
+def test_the_api_stops_and_lifts() -> None:
+    fleet = Fleet(now=datetime.now(UTC))
+    announced(fleet)
+    anna, ada, otto = caller(approver()), caller(admin()), caller(operator())
+    assert otto.post("stop/", {"comment": "x"}).status_code == 403
+    body = anna.post("stop/", {"comment": "it runs wild"}).json()
+    assert (body["stopped"], body["current"]["stopped_by"], body["pending"]) == (True, "anna", 0)
+    problem(otto.post(f"events/{EVENT}/approvals/", {"comment": ""}), 409, "stopped")
+    problem(anna.post("stop/", {"comment": "again"}), 409, "stopped")
+    assert anna.post("stop/lift/", {}).status_code == 403
+    assert ada.post("stop/lift/", {}).json()["stopped"] is False
+    assert otto.get("stop/").json()["past"][0]["lifted_by"] == "ada"
+    assert otto.post(f"events/{EVENT}/approvals/", {"comment": ""}).status_code == 201
+
+
+def test_the_command_line_stops_and_lifts(capsys: Any) -> None:
+    call_command("stop_all_approvals", why="it runs wild")
+    assert Stop.objects.get().stopped_by == "the command line"
+    with pytest.raises(CommandError, match="already"):
+        call_command("stop_all_approvals", why="again")
+    call_command("lift_stop")
+    with pytest.raises(CommandError, match="nothing to lift"):
+        call_command("lift_stop")
