@@ -127,8 +127,15 @@ def key_made(row: TimelineRow, reader: Reader) -> str:
 
 
 ENDED = "Order to {machine} ended: {reason}"
+
+
+def offered(row: TimelineRow, reader: Reader) -> str:
+    why = " {reason}" if row.data.get("reason") else ""
+    return fill("{machine} is asked to start the event at Azure." + why, row.data, reader)
+
+
 ENTRIES: dict[EntryKind, EntryText] = {
-    EntryKind.ORDER_OFFERED: "{machine} is asked to start the event at Azure.",
+    EntryKind.ORDER_OFFERED: offered,
     EntryKind.ORDER_DELIVERED: delivered,
     EntryKind.ORDER_ANSWERED: answered,
     EntryKind.ORDER_SUPERSEDED: ENDED,

@@ -122,6 +122,7 @@ def offer(
         approval_id=approval.pk,
         order=str(order.pk),
         machine=machine.name,
+        reason=reason,
     )
     return order
 
