@@ -125,6 +125,8 @@ ORDER_MOVES: dict[OrderState, tuple[OrderState, ...]] = {
     OrderState.CANCELLED: (),
 }
 
+# As the partial index names them: Postgres does not see that what is not ENDED is one of these.
+OPEN_EVENTS = (EventStatus.SCHEDULED, EventStatus.STARTED)
 # One live approval per event, one open order per approval: the partial unique indexes name these.
 # A void one leads on to CONFIRMED only as a correction: it is over, and its event may be approved again.
 LIVE_APPROVALS = tuple(

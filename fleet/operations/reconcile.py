@@ -13,7 +13,7 @@ from django.db.models import Q
 
 from fleet.domain.events.sightings import compute_state
 from fleet.domain.orders.next_step import Do
-from fleet.domain.states import ApprovalState, EventStatus
+from fleet.domain.states import OPEN_EVENTS, ApprovalState, EventStatus
 from fleet.models import Approval, LastRun, ScheduledEvent, Sighting
 from fleet.models.facts.events import load_witnesses
 from fleet.operations.approvals import conditions
@@ -73,7 +73,7 @@ def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanc
 
 def _due(now: datetime) -> list[int]:
     due = {pk for pk, (_, _, step) in orders.steps(None, now).items() if step.do is not Do.NOTHING}
-    is_open = ~Q(status=EventStatus.ENDED.value)
+    is_open = Q(status__in=[state.value for state in OPEN_EVENTS])
     # Over, as it seemed while a machine was silent that is back and still lists it.
     back = Sighting.objects.filter(
         gone_at__isnull=True,

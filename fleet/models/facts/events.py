@@ -1,7 +1,7 @@
 """Loading the facts that computing states, the guards and the relay judge, each in a fixed number of queries."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from fleet.domain.people import Place, lies_in
 from fleet.domain.policy.hours import within
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
-from fleet.domain.states import LIVE_APPROVALS, RELAYED_APPROVALS, EventStatus, Presence
+from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, RELAYED_APPROVALS, EventStatus, Presence
 from fleet.models.approvals import Approval, Hold
 from fleet.models.events import ScheduledEvent, Sighting
 from fleet.models.intake import Preparation
@@ -271,29 +271,31 @@ def _holds(event_ids: Collection[int]) -> dict[int, HoldFacts]:
     return {row.event_id: HoldFacts(by=name_of(row), at=row.at, reason=hold_reason(row.reason)) for row in rows}
 
 
-def _others(events: Collection[ScheduledEvent]) -> dict[int, list[OtherEvent]]:
-    """The other open events of the set or service of each, by its row id. One query."""
+def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent]]:
+    """The other open events of the set or service of each, by its row id. One query, each row read once."""
     sets = {event.availability_set_id for event in events}
     services = {event.availability_set.service for event in events} - {""}
     relayed = Approval.objects.filter(event=OuterRef("pk"), state__in=[state.value for state in RELAYED_APPROVALS])
     rows = (
         ScheduledEvent.objects.filter(Q(availability_set_id__in=sets) | Q(availability_set__service__in=services))
-        .exclude(status=EventStatus.ENDED.value)
+        .filter(status__in=[state.value for state in OPEN_EVENTS])
         .annotate(relayed=Exists(relayed))
-        .select_related("availability_set")
         .order_by("pk")
-    )
-    found: dict[int, list[OtherEvent]] = defaultdict(list)
-    for row in rows if events else ():
-        home = row.availability_set
-        for event in events:
-            if row.pk != event.pk and are_near(event, row) and row.drill == event.drill:
-                found[event.pk].append(
-                    OtherEvent(
-                        event_id=row.event_id,
-                        set_id=home.pk,
-                        set_name=home.name,
-                        in_flight=row.status == EventStatus.STARTED.value or row.relayed,
-                    )
-                )
+        .values_list(
+            "pk", "event_id", "status", "drill", "availability_set_id", "availability_set__name",
+            "availability_set__service", "relayed",
+        )
+    )  # fmt: skip
+    near: dict[tuple[str | int, bool], list[OtherEvent]] = defaultdict(list)
+    places: dict[int, int] = {}
+    for pk, event_id, status, drill, set_id, name, service, is_relayed in rows if events else ():
+        beside = near[service or set_id, drill]
+        places[pk] = len(beside)
+        in_flight = status == EventStatus.STARTED.value or is_relayed
+        beside.append(OtherEvent(event_id=event_id, set_id=set_id, set_name=name, in_flight=in_flight))
+    found: dict[int, Sequence[OtherEvent]] = {}
+    for event in events:
+        beside = near[event.availability_set.service or event.availability_set_id, event.drill]
+        place = places.get(event.pk)
+        found[event.pk] = beside if place is None else [*beside[:place], *beside[place + 1 :]]
     return found

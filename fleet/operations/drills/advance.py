@@ -9,7 +9,7 @@ from django.db.models.functions import Greatest
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.drills import Ending, MachineInDrill, Outcome, ending_of
 from fleet.domain.reason import Reason
-from fleet.domain.states import LIVE_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus
+from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import (
@@ -128,7 +128,7 @@ def _ending(drill: Drill, now: datetime) -> Ending | None:
     event = drill.event
     real = (
         ScheduledEvent.objects.filter(availability_set=event.availability_set_id, drill=False)
-        .exclude(status=EventStatus.ENDED.value)
+        .filter(status__in=[state.value for state in OPEN_EVENTS])
         .order_by("pk")
         .first()
     )

@@ -25,7 +25,7 @@ from fleet.domain.drills import (
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
-from fleet.domain.states import EventStatus, Presence
+from fleet.domain.states import OPEN_EVENTS, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import AvailabilitySet, Drill, Machine, Rehearsal, ScheduledEvent
@@ -155,7 +155,9 @@ def _check(wanted: Wanted) -> None:
 
 
 def _nothing_else(home: AvailabilitySet) -> None:
-    open_events = ScheduledEvent.objects.filter(availability_set=home).exclude(status=EventStatus.ENDED.value)
+    open_events = ScheduledEvent.objects.filter(
+        availability_set=home, status__in=[state.value for state in OPEN_EVENTS]
+    )
     real = open_events.filter(drill=False).order_by("pk").first()
     if real is not None:
         raise Refused(

@@ -7,7 +7,7 @@ from django.db.models import Exists, OuterRef
 
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.sets import PROVISIONAL
-from fleet.domain.states import EventStatus
+from fleet.domain.states import OPEN_EVENTS
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine, ScheduledEvent, Sighting
 from fleet.operations.events import compute
@@ -136,8 +136,8 @@ def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> l
         return []
     staying = Sighting.objects.filter(event=OuterRef("pk"), machine__availability_set=source)
     listed = Sighting.objects.filter(event=OuterRef("pk"), machine=machine)
-    still_open = ScheduledEvent.objects.filter(~Exists(staying), Exists(listed), availability_set=source).exclude(
-        status=EventStatus.ENDED.value
+    still_open = ScheduledEvent.objects.filter(~Exists(staying), Exists(listed), availability_set=source).filter(
+        status__in=[state.value for state in OPEN_EVENTS]
     )
     events = list(still_open.select_for_update(of=("self",)).order_by("pk"))
     ScheduledEvent.objects.filter(pk__in=[event.pk for event in events]).update(availability_set=home)

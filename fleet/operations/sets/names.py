@@ -10,7 +10,7 @@ from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
 from fleet.domain.sets import MAX_NAME, NAMED_KINDS, PROVISIONAL, SetKey
-from fleet.domain.states import EventStatus
+from fleet.domain.states import OPEN_EVENTS
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent
@@ -111,7 +111,9 @@ def merge_sets(*, set_id: int, into: int, actor: Actor, now: datetime) -> Availa
         ]
     )
     # More machines bear witness now, and more of them may be asked.
-    still_open = ScheduledEvent.objects.filter(availability_set=target).exclude(status=EventStatus.ENDED.value)
+    still_open = ScheduledEvent.objects.filter(
+        availability_set=target, status__in=[state.value for state in OPEN_EVENTS]
+    )
     events = compute.lock(still_open.values_list("pk", flat=True))
     compute.compute_state(events, now=now)
     advance.advance_events(events, now=now, via=actor.via)
