@@ -17,6 +17,7 @@ from fleet.api.problems import CONTENT_TYPE
 from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once
 from fleet.api.shapes.base import ProblemSerializer
 from fleet.api.shapes.derive import Shape, page_of
+from fleet.projections.filters import TimeFilter
 from fleet.projections.pages import MAX_PAGE_SIZE
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ PAGE_PARAMETERS = [
 FILTER_TYPES: dict[Any, Any] = {
     django_filters.NumberFilter: int,
     django_filters.BooleanFilter: bool,
-    django_filters.IsoDateTimeFilter: datetime,
+    TimeFilter: datetime,
 }
 # A problem's name, and a sentence about this very case if its title does not say enough.
 Missing = tuple[str] | tuple[str, str]

@@ -1,15 +1,31 @@
 """What people send: what the forms of all rooms share."""
 
+from datetime import datetime
 from typing import Any
 
 from django import forms
 
 from fleet.domain.refusal import Refused
+from fleet.domain.times import in_bounds
 
 
 def line(most: int = 2000, *, required: bool = False) -> forms.CharField:
     """A line of text."""
     return forms.CharField(required=required, max_length=most, strip=True)
+
+
+class MomentField(forms.DateTimeField):
+    """A date and a time of day, in the active time zone."""
+
+    def to_python(self, value: Any) -> datetime | None:
+        try:
+            moment: datetime | None = super().to_python(value)
+            fits = moment is None or in_bounds(moment) is not None
+        except OverflowError:
+            fits = False
+        if not fits:
+            raise forms.ValidationError("Enter a time between the years 2000 and 2100.")
+        return moment
 
 
 class Sent(forms.Form):

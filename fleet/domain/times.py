@@ -1,8 +1,28 @@
-"""The one way to write a time for programs: RFC 3339 in UTC with `Z`."""
+"""The one way to write a time for programs, RFC 3339 in UTC with `Z`; and the years in which a time counts."""
 
 from datetime import UTC, datetime
+
+# What lies outside of these is no time of a fleet. Inside of them every time can be shown in every time zone.
+EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+LATEST = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def iso(at: datetime, timespec: str = "auto") -> str:
     """`2026-03-02T14:32:10.123456Z`; `timespec` as `datetime.isoformat` takes it."""
     return at.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def in_bounds(moment: datetime) -> datetime | None:
+    """The moment in UTC, one without a zone taken as UTC; None before the year 2000 and from 2100 on."""
+    try:
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (OverflowError, ValueError):
+        return None
+    return moment if EARLIEST <= moment < LATEST else None
+
+
+def clamped(moment: datetime) -> datetime:
+    """The moment in UTC, or the bound that is nearer."""
+    if (found := in_bounds(moment)) is not None:
+        return found
+    return EARLIEST if moment.year <= EARLIEST.year else LATEST

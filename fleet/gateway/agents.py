@@ -14,7 +14,7 @@ from drydock_agent import wire
 from fleet.domain.refusal import Refused
 from fleet.gateway import metrics
 from fleet.gateway.clean import clean
-from fleet.gateway.clocks import Clock
+from fleet.gateway.clocks import Clock, utc
 from fleet.gateway.committer import Committer
 from fleet.gateway.credentials import UNKNOWN, Credentials
 from fleet.gateway.decoder import read_batch
@@ -205,6 +205,6 @@ def _moment(name: str, text: str) -> datetime | None:
         return None
     try:
         # A plus sign that was not escaped arrives as a space.
-        return msgspec.convert(text.replace(" ", "+"), datetime)
-    except msgspec.ValidationError:
+        return utc(msgspec.convert(text.replace(" ", "+"), datetime))
+    except ValueError:
         raise Problem(422, "validation", f"{name} must be a time in RFC 3339 form.") from None

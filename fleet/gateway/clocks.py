@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from fleet.domain.times import in_bounds
+
 
 def utc(moment: datetime) -> datetime:
     """The moment in UTC; one without a zone is taken as UTC. Raises ValueError when it has no UTC form."""
@@ -37,11 +39,21 @@ class Clock:
         except OverflowError:
             raise ValueError("the time is out of range") from None
 
+    def judged(self, moment: datetime, now: datetime) -> tuple[datetime, bool]:
+        """The corrected time, at most `now`; and whether it could be right. One that lies ahead of `now`, or before the
+        year 2000, could not: then it is `now`.
+        """
+        try:
+            corrected = self.corrected(moment)
+        except ValueError:
+            return now, False
+        if in_bounds(corrected) is None or corrected > now + timedelta(seconds=self.tolerance):
+            return now, False
+        return min(corrected, now), True
+
     def not_after(self, moment: datetime | None, now: datetime) -> datetime | None:
-        """The corrected time, at most `now`; None for none, or for one out of range."""
+        """The corrected time, at most `now`; None for none, or for one that cannot be right."""
         if moment is None:
             return None
-        try:
-            return min(self.corrected(moment), now)
-        except ValueError:
-            return None
+        at, right = self.judged(moment, now)
+        return at if right else None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from drydock_agent import wire
 
+from fleet.domain.times import clamped
 from fleet.gateway.clean import clean, cleaned
-from fleet.gateway.clocks import Clock, utc
+from fleet.gateway.clocks import Clock
 from fleet.gateway.http import Problem
 from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.readers import BIGGEST, LONGEST, READERS, Unreadable, check_depth
@@ -47,7 +48,7 @@ def read_batch(raw: bytes, *, received_at: datetime, limits: GatewayLimits) -> B
         last = seq
         try:
             report = cleaned(raw_report) if dirty else raw_report
-            batch.reports.append(_read_report(report, seq, request.protocol, clock, limits))
+            batch.reports.append(_read_report(report, seq, request.protocol, clock, received_at, limits))
         except ValueError as error:
             batch.refused.append((seq, _sentence(error)))
     return batch
@@ -88,32 +89,32 @@ def _number(report: Any, last: int) -> int:
     return seq
 
 
-def _read_report(raw: dict[str, Any], seq: int, protocol: int, clock: Clock, limits: GatewayLimits) -> ParsedReport:
+def _read_report(
+    raw: dict[str, Any], seq: int, protocol: int, clock: Clock, now: datetime, limits: GatewayLimits
+) -> ParsedReport:
     kind, data = raw.get("kind"), raw.get("data")
     if not isinstance(kind, str) or not 0 < len(kind) <= 50:
         raise Unreadable("kind must be text of 1 to 50 characters")
     if not isinstance(data, dict):
         raise Unreadable("data must be an object")
-    machine_at = utc(msgspec.convert(raw.get("at"), datetime))
-    at = clock.corrected(machine_at)
+    sent = msgspec.convert(raw.get("at"), datetime)
+    at, right = clock.judged(sent, now)
+    found = ParsedReport(seq=seq, kind=kind, at=at, machine_at=clamped(sent), data=data, wrong_clock=not right)
     reader = READERS.get(kind)
     if reader is None:
-        return _stored_raw(seq, kind, at, machine_at, data, limits, f"unknown kind {kind!r}")
+        return _stored_raw(found, limits, f"unknown kind {kind!r}")
     try:
-        parsed = reader(data, limits)
+        return replace(found, data=reader(data, limits))
     except ValueError as error:
         # Another protocol may mean something else by this kind: keep it as it is.
         if protocol == wire.PROTOCOL:
             raise
-        return _stored_raw(seq, kind, at, machine_at, data, limits, f"protocol {protocol}: {_sentence(error)}")
-    return ParsedReport(seq=seq, kind=kind, at=at, machine_at=machine_at, data=parsed)
+        return _stored_raw(found, limits, f"protocol {protocol}: {_sentence(error)}")
 
 
-def _stored_raw(
-    seq: int, kind: str, at: datetime, machine_at: datetime, data: dict[str, Any], limits: GatewayLimits, flag: str
-) -> ParsedReport:
-    check_depth(data, limits.depth)
-    return ParsedReport(seq=seq, kind=kind, at=at, machine_at=machine_at, data=data, flag=flag)
+def _stored_raw(report: ParsedReport, limits: GatewayLimits, flag: str) -> ParsedReport:
+    check_depth(report.data, limits.depth)
+    return replace(report, flag=flag)
 
 
 def _sentence(error: ValueError) -> str:

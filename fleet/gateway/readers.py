@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from drydock_agent import wire
 
-from fleet.gateway.clocks import utc
+from fleet.domain.times import in_bounds
 from fleet.gateway.limits import GatewayLimits
 
 HASH = re.compile(r"[0-9a-f]{64}")
@@ -63,7 +63,8 @@ def _read_receipt(data: Any, limits: GatewayLimits) -> wire.ReceiptData:
     if receipt.retry_after is not None:
         receipt.retry_after = min(max(receipt.retry_after, 0.0), MOST_RETRY_SECONDS)
     if receipt.attempted_at is not None:
-        receipt.attempted_at = utc(receipt.attempted_at)
+        # An odd clock is no reason to lose what Azure answered.
+        receipt.attempted_at = in_bounds(receipt.attempted_at)
     receipt.event_id = receipt.event_id[:200]
     receipt.azure_body = receipt.azure_body[:LONGEST]
     receipt.reason = receipt.reason[:LONGEST]

@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 
 import django_filters
+import django_filters.fields
+from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast, Upper
 
@@ -15,6 +17,7 @@ from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.domain.sets import KINDS
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
+from fleet.domain.times import clamped
 from fleet.models import (
     AvailabilitySet,
     Cache,
@@ -36,6 +39,21 @@ def _naming(rows: QuerySet[ScheduledEvent], machine: Machine) -> QuerySet[Schedu
     return rows.alias(named=Upper(Cast("resources", TextField()))).filter(named__contains=name)
 
 
+class BoundedTime(django_filters.fields.IsoDateTimeField):  # type: ignore[misc]
+    """A time; one that no row of ours can have becomes the bound that is nearer."""
+
+    def to_python(self, value: Any) -> datetime | None:
+        try:
+            moment = super().to_python(value)
+        except OverflowError:
+            raise ValidationError(self.error_messages["invalid"], code="invalid") from None
+        return clamped(moment) if moment is not None else None
+
+
+class TimeFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
+    field_class = BoundedTime
+
+
 class EventFilter(django_filters.FilterSet):  # type: ignore[misc]
     """`machine` (an id) leaves the events that name it in Resources; `since` and `until` go by the first sighting.
 
@@ -49,8 +67,8 @@ class EventFilter(django_filters.FilterSet):  # type: ignore[misc]
     machine = django_filters.NumberFilter(method="filter_machine", label="Machine")
     needs_decision = django_filters.BooleanFilter(method="filter_needs_decision", label="Needs a decision")
     drill = django_filters.BooleanFilter(field_name="drill", label="Drill")
-    since = django_filters.IsoDateTimeFilter(field_name="first_seen_at", lookup_expr="gte", label="Since")
-    until = django_filters.IsoDateTimeFilter(field_name="first_seen_at", lookup_expr="lt", label="Until")
+    since = TimeFilter(field_name="first_seen_at", lookup_expr="gte", label="Since")
+    until = TimeFilter(field_name="first_seen_at", lookup_expr="lt", label="Until")
 
     class Meta:
         model = ScheduledEvent
@@ -120,8 +138,8 @@ class EntryFilter(django_filters.FilterSet):  # type: ignore[misc]
     cache = django_filters.NumberFilter(field_name="cache", label="Cache")
     event = django_filters.CharFilter(field_name="event__event_id", lookup_expr="iexact", label="Event")
     kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
-    since = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="gte", label="Since")
-    until = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="lt", label="Until")
+    since = TimeFilter(field_name="at", lookup_expr="gte", label="Since")
+    until = TimeFilter(field_name="at", lookup_expr="lt", label="Until")
 
     class Meta:
         model = Entry
@@ -161,8 +179,8 @@ class MaintenanceFilter(django_filters.FilterSet):  # type: ignore[misc]
 
     cache = django_filters.NumberFilter(field_name="cache", label="Cache")
     status = django_filters.MultipleChoiceFilter(choices=[(status.value, status.value) for status in MaintenanceStatus])
-    since = django_filters.IsoDateTimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
-    until = django_filters.IsoDateTimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
+    since = TimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
+    until = TimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
 
     class Meta:
         model = Maintenance
@@ -178,8 +196,8 @@ class NotificationFilter(django_filters.FilterSet):  # type: ignore[misc]
     cache = django_filters.NumberFilter(field_name="cache", label="Cache")
     maintenance = django_filters.NumberFilter(field_name="maintenance", label="Maintenance")
     type = django_filters.CharFilter(field_name="type", lookup_expr="iexact", label="Type")
-    since = django_filters.IsoDateTimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
-    until = django_filters.IsoDateTimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
+    since = TimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
+    until = TimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
 
     class Meta:
         model = Notification

@@ -9,7 +9,7 @@ import binascii
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from django.db.models import Model, Q, QuerySet
@@ -67,12 +67,16 @@ def _decode(text: str, segments: int) -> _Cursor:
         raw = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         segment, backwards, value, key = raw
         if isinstance(value, dict):
-            value = datetime.fromisoformat(value["t"])
-        if not (0 <= segment < segments and isinstance(key, int) and isinstance(value, (str, datetime))):
+            value = datetime.fromisoformat(value["t"]).astimezone(UTC)
+        if not (0 <= segment < segments and type(key) is int and abs(key) < 2**63 and _fits(value)):
             raise BadCursorError("The cursor cannot be read.")
-    except (ValueError, TypeError, KeyError, binascii.Error) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, binascii.Error) as error:
         raise BadCursorError("The cursor cannot be read.") from error
     return _Cursor(segment=segment, backwards=bool(backwards), value=value, id=key)
+
+
+def _fits(value: Any) -> bool:
+    return isinstance(value, datetime) or (isinstance(value, str) and "\x00" not in value)
 
 
 def _beyond(segment: Segment[M], cursor: _Cursor, *, descending: bool) -> QuerySet[M]:

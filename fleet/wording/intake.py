@@ -16,6 +16,7 @@ SENTENCES: dict[str, Sentence] = {
     "resources-unreadable": "{event}: Resources holds repeated or unreadable names",
     "resources-no-list": "{event}: Resources is not a list",
     "not-before-unreadable": "{event}: NotBefore cannot be read",
+    "not-before-out-of-bounds": "{event}: NotBefore is not between the years 2000 and 2100, so it counts as not stated",
     "duration-unreadable": "{event}: DurationInSeconds cannot be read",
     "duration-out-of-range": "{event}: DurationInSeconds is out of range",
     "status-unknown": "{event}: unknown EventStatus {status!r}",

@@ -1,8 +1,8 @@
 """Times and lengths of time in words. The browser's `drydock.js` writes the same."""
 
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 
-from django.utils.timezone import localtime
+from django.utils.timezone import get_current_timezone
 
 from fleet.domain import times
 from fleet.wording.reader import Form, Reader
@@ -52,9 +52,17 @@ def impact(seconds: int | None) -> str:
     return "no interruption" if seconds == 0 else duration(seconds)
 
 
+def local(at: datetime, zone: tzinfo | None = None) -> datetime:
+    """The time in this zone, or the reader's; in UTC where the zone's calendar does not reach so far."""
+    try:
+        return at.astimezone(zone or get_current_timezone())
+    except (OverflowError, ValueError):
+        return at.astimezone(UTC)
+
+
 def clock(at: datetime, now: datetime) -> str:
     """`14:32:10`, with the day where it is not today's, in the reader's time zone."""
-    at, now = localtime(at), localtime(now)
+    at, now = local(at), local(now)
     if at.date() == now.date():
         return f"{at:%H:%M:%S}"
     return f"{at.day} {at:%b} {at:%H:%M:%S}" if at.year == now.year else f"{at:%Y-%m-%d %H:%M:%S}"
@@ -62,12 +70,12 @@ def clock(at: datetime, now: datetime) -> str:
 
 def zone_name(at: datetime) -> str:
     """What that time zone is called at that time: `UTC`, `CEST`."""
-    return localtime(at).tzname() or ""
+    return local(at).tzname() or ""
 
 
 def hms(at: datetime) -> str:
     """`14:32:10` in the reader's time zone."""
-    return f"{localtime(at):%H:%M:%S}"
+    return f"{local(at):%H:%M:%S}"
 
 
 def at_clock(at: datetime) -> str:
@@ -85,9 +93,9 @@ def at(moment: datetime | str, reader: Reader) -> str:
     `2026-03-02 14:32:10 UTC` elsewhere. Text is a time in ISO 8601.
     """
     moment = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    moment = moment.astimezone(reader.zone)
+    moment = local(moment, reader.zone)
     if reader.form is Form.PAGE:
-        now = reader.now.astimezone(reader.zone) if reader.now else None
+        now = local(reader.now, reader.zone) if reader.now else None
         if now is None or now.date() == moment.date():
             return f"{moment:%H:%M:%S}"
         return f"{moment.day} {moment:%b} {moment:%H:%M:%S}"

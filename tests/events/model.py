@@ -7,16 +7,18 @@ merging; `World.compare` says where they differ.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from fleet.gateway.clocks import Clock
 from fleet.models import ScheduledEvent
 from fleet.operations.intake import presence
 from fleet.operations.intake.keep import Delivery
 from tests.factories import Agent, Fleet, listing, seconds
 
 LIVE, LATE = 60, 600
+TOLERANCE = 2.0
 
 
 @dataclass
@@ -48,7 +50,9 @@ class Node:
     up: bool = True
     current: dict[str, tuple[Any, ...]] | None = None
     polled_at: datetime | None = None
-    unsent: list[tuple[Delivery, Told]] = field(default_factory=list)
+    # Seconds that its clock is ahead, now and, for each unsent document, when it was read.
+    ahead: float = 0.0
+    unsent: list[tuple[Delivery, Told, float]] = field(default_factory=list)
     sent: list[Delivery] = field(default_factory=list)
     arrived: list[Told] = field(default_factory=list)
     heard_at: datetime | None = None
@@ -116,7 +120,8 @@ class World:
         ]
         report = node.agent.document(*events, at=self.fleet.now)
         copies = {key: Listed(**vars(event)) for key, event in self.azure.items()}
-        node.unsent.append((node.agent.delivery(report), Told(self.fleet.now, node.agent.incarnation, copies)))
+        told = Told(self.fleet.now, node.agent.incarnation, copies)
+        node.unsent.append((node.agent.delivery(report), told, node.ahead))
 
     def send(self, nodes: list[Node]) -> None:
         batch: list[Delivery] = []
@@ -124,7 +129,9 @@ class World:
             if not node.up:
                 continue
             for _ in range(self.choice.randint(0, len(node.unsent))):
-                delivery, told = node.unsent.pop(0)
+                delivery, told, ahead = node.unsent.pop(0)
+                delivery = self.corrected(node, delivery, ahead)
+                told.at = self.corrected_by_hand(node, told.at, ahead)
                 batch.append(delivery)
                 node.sent.append(delivery)
                 node.arrived.append(told)
@@ -144,6 +151,22 @@ class World:
         if batch:
             self.fleet.record(*batch)
             self.watch()
+
+    def corrected(self, node: Node, delivery: Delivery, ahead: float) -> Delivery:
+        """What the decoder makes of the times that this machine's clock showed."""
+        sent_at = self.fleet.now + seconds(node.ahead)
+        clock = Clock.measured(sent_at=sent_at, received_at=self.fleet.now, tolerance=TOLERANCE)
+        read = [
+            replace(report, at=clock.judged(report.at + seconds(ahead), self.fleet.now)[0])
+            for report in delivery.reports
+        ]
+        return replace(delivery, reports=read)
+
+    def corrected_by_hand(self, node: Node, at: datetime, ahead: float) -> datetime:
+        """Only the clock at the contact is known; and nothing comes from tomorrow, nor from before there was Azure."""
+        off = ahead - (node.ahead if abs(node.ahead) > TOLERANCE else 0.0)
+        found = at + seconds(off)
+        return self.fleet.now if found.year < 2000 else min(found, self.fleet.now)
 
     def restart(self, node: Node) -> None:
         """The state folder is lost: a new spool, and what was not sent is gone with the old one."""
@@ -166,6 +189,9 @@ class World:
             node.up = not node.up
         elif what < 0.15:
             self.restart(node)
+        elif what < 0.16:
+            # A clock jumps, or is set right: what was written before it is sent after it.
+            node.ahead = self.choice.choice([0, 0, 1, 30, 5000, 10**9, -40])
         elif what < 0.6:
             self.poll(node)
         elif what < 0.97:
@@ -257,9 +283,13 @@ class World:
         return self.last_told(tellers[0], event_id).events[event_id].event_type
 
     def last_listing(self, node: Node, event_id: str, still: bool) -> datetime:
-        at = self.last_told(node, event_id).at
+        last = self.last_told(node, event_id)
+        if not still:
+            # Whatever its clock showed, it was before the document that lists it no more.
+            after = next(told for told in node.arrived[node.arrived.index(last) + 1 :])
+            return min(last.at, after.at)
         look = self.last_look(node)
-        return max(at, look) if still and look is not None else at
+        return max(last.at, look) if look is not None else last.at
 
     def looked_since(self, node: Node, time: datetime) -> bool:
         look = self.last_look(node)

@@ -1,10 +1,8 @@
 """An EventId reported by many machines is one event, and its state follows from what they list."""
 
-from datetime import UTC, datetime
-
 import pytest
 
-from fleet.models import Entry, Observation, ScheduledEvent, Sighting
+from fleet.models import DocumentBody, Entry, Observation, ScheduledEvent, Sighting
 from tests.factories import EVENT, Fleet, announced, freeze_cancelled, freeze_completed, listing, seconds, the_event
 from tests.words import text
 
@@ -174,10 +172,40 @@ def test_a_machine_that_comes_back_and_still_lists_it_reopens_it() -> None:
     assert the_event().status == "SCHEDULED"
 
 
-def test_a_not_before_in_the_year_9999_is_kept() -> None:
-    event = announced(Fleet(), not_before=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
-    assert event.not_before == datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-    assert event.notice_seconds == 2**31 - 1
+@pytest.mark.parametrize("year", ["0001", "1999", "2100", "9999"])
+def test_a_not_before_that_no_calendar_of_a_fleet_shows_counts_as_not_stated(year: str) -> None:
+    event = announced(Fleet(), NotBefore=f"{year}-12-31T23:59:59Z")
+    assert (event.status, event.not_before, event.notice_seconds) == ("SCHEDULED", None, None)
+    body = DocumentBody.objects.order_by("-first_received_at").first()
+    assert body is not None
+    assert [flag["code"] for flag in body.flags] == ["not-before-out-of-bounds"]
+    assert year in bytes(body.body).decode()
+
+
+def test_a_listing_from_a_clock_that_ran_ahead_keeps_no_event_open() -> None:
+    fleet = Fleet()
+    fleet.enrol_set()
+    fleet.say("vm1", listing(), at=fleet.now + seconds(10**8))
+    assert the_event().status == "SCHEDULED"
+    # The clock is set right, Azure forgets the event, and everybody polls.
+    fleet.later(30)
+    fleet.all_say()
+    fleet.advance()
+    assert the_event().status == "ENDED"
+
+
+def test_a_machine_that_dies_with_its_clock_ahead_keeps_no_event_open() -> None:
+    fleet = Fleet()
+    fleet.enrol_set()
+    fleet.all_say(listing())
+    fleet.say("vm1", listing(status="Started"), at=fleet.now + seconds(10**8))
+    # It falls silent for good; everybody else sees the event gone.
+    fleet.later(700)
+    fleet.all_say(names=["vm2", "vm3", "vm4", "vm5", "vm6"])
+    fleet.later(30)
+    fleet.heard("vm2", "vm3", "vm4", "vm5", "vm6")
+    fleet.advance()
+    assert the_event().status == "ENDED"
 
 
 def test_an_event_that_cannot_be_named_is_told_once_on_the_timeline() -> None:

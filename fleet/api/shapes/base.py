@@ -11,7 +11,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from fleet.domain.reason import Reason
-from fleet.domain.times import iso
+from fleet.domain.times import in_bounds, iso
 from fleet.wording.reader import API
 from fleet.wording.say import say
 
@@ -21,6 +21,15 @@ class Time(serializers.DateTimeField):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(default_timezone=UTC, **kwargs)
+
+    def to_internal_value(self, value: Any) -> datetime:
+        try:
+            found = in_bounds(super().to_internal_value(value))
+        except OverflowError:
+            found = None
+        if found is None:
+            raise serializers.ValidationError("Give a time between the years 2000 and 2100.")
+        return found
 
     def to_representation(self, value: datetime | None) -> Any:
         return iso(value) if value else None

@@ -1,7 +1,7 @@
 """What callers send when they decide."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
@@ -10,6 +10,7 @@ from rest_framework import serializers
 from fleet.api.shapes.requests import RequestSerializer, comment_field
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
+from fleet.domain.times import in_bounds
 
 MAX_ITEMS = 100
 MAX_INTEGER = 2**31 - 1
@@ -32,12 +33,10 @@ class MomentField(serializers.Field[Any, Any, Any, Any]):
             at = datetime.fromisoformat(data) if isinstance(data, str) and "T" in data.upper() else None
         except ValueError:
             at = None
-        if at is None or at.tzinfo is None:
+        due = in_bounds(at) if at is not None and at.tzinfo is not None else None
+        if due is None:
             raise serializers.ValidationError(said)
-        try:
-            return When.TIME, at.astimezone(UTC)
-        except (OverflowError, ValueError) as error:
-            raise serializers.ValidationError(said) from error
+        return When.TIME, due
 
     def to_representation(self, value: Any) -> Any:
         return value

@@ -6,7 +6,7 @@ from django import forms
 from django.http import HttpResponse
 
 from fleet.dashboard.events import event_answer
-from fleet.dashboard.forms import CommentForm, Sent, line
+from fleet.dashboard.forms import CommentForm, MomentField, Sent, line
 from fleet.dashboard.pages import Asked, acts, done, known
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
@@ -24,7 +24,7 @@ class ApprovalForm(CommentForm):
     """`expected_version` is the event's version on the page that was looked at. `at` is read in the person's zone."""
 
     when = forms.ChoiceField(choices=[(way.value, way.value) for way in When if way is not When.TURN], required=False)
-    at = forms.DateTimeField(required=False)
+    at = MomentField(required=False)
     expected_version = forms.IntegerField(required=False)
 
     def said(self) -> str:

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from fleet.dashboard.lanes.picture import Moment, Picture, Row, Scale, Stay, draw
+from fleet.domain.times import clamped
 from fleet.projections.events.detail import EventDetail, SightingRow
 from fleet.wording.reader import page_reader
 from fleet.wording.say import say
@@ -14,8 +15,10 @@ def draw_event(detail: EventDetail, *, now: datetime) -> Picture | None:
     if not detail.sightings:
         return None
     moments = _moments(detail, now)
-    first = min(sighting.first_at for sighting in detail.sightings)
-    last = max([*(moment.at for moment in moments), *(s.gone_at for s in detail.sightings if s.gone_at), first])
+    first = clamped(min(sighting.first_at for sighting in detail.sightings))
+    last = clamped(
+        max([*(moment.at for moment in moments), *(s.gone_at for s in detail.sightings if s.gone_at), first])
+    )
     # A little air on both sides, and never less than half a minute across.
     span = max(last - first, timedelta(seconds=30))
     named = {hit.machine.id for hit in detail.hit if hit.machine}

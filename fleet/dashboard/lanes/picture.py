@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import ceil
 
-from django.utils.timezone import localtime
-
-from fleet.wording.times import hms, zone_name
+from fleet.wording.times import hms, local, zone_name
 
 WIDTH = 960
 LEFT = 132
@@ -133,11 +131,11 @@ class Scale:
 
     def ticks(self) -> Iterable[Tick]:
         seconds = (self.end - self.begin).total_seconds()
-        step = next((tick for tick in TICKS if seconds / tick <= 8), TICKS[-1])
+        step = next((tick for tick in TICKS if seconds / tick <= 8), max(TICKS[-1], ceil(seconds / 8)))
         shown = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%d %b"
         at = ceil(self.begin.timestamp() / step) * step
         while at <= self.end.timestamp():
-            moment = localtime(datetime.fromtimestamp(at, UTC))
+            moment = local(datetime.fromtimestamp(at, UTC))
             yield Tick(x=self.x(moment), label=moment.strftime(shown))
             at += step
 

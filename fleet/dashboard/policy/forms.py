@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 from django.utils import timezone
 
+from fleet.dashboard.forms import MomentField
 from fleet.domain.approvals.guards import ACCEPTABLE
 from fleet.domain.events.types import TYPES
 from fleet.domain.policy.faults import SOURCES
@@ -16,7 +17,7 @@ TEXT = {"class": "form-control", "autocomplete": "off"}
 LOCAL_TIME = "%Y-%m-%dT%H:%M"
 
 
-class UtcField(forms.DateTimeField):
+class UtcField(MomentField):
     """A moment as people write it in UTC, whatever time zone they read pages in."""
 
     widget = forms.DateTimeInput(attrs={"class": "form-control", "type": "datetime-local"}, format=LOCAL_TIME)

@@ -14,6 +14,7 @@ from typing import Any
 
 from fleet.domain.reason import Reason
 from fleet.domain.texts import readable
+from fleet.domain.times import in_bounds
 
 LONGEST = 16_000
 # Of a name or a value inside a flag, and flags of one line.
@@ -79,8 +80,8 @@ def _time(text: str) -> datetime | None:
         if found[9]:
             away = timedelta(hours=int(found[10]), minutes=int(found[11]))
             zone = timezone(away if found[9] == "+" else -away)
-        return datetime(year, month, day, hour, minute, int(found[6] or 0), fraction, zone).astimezone(UTC)
-    except (ValueError, OverflowError):
+        return in_bounds(datetime(year, month, day, hour, minute, int(found[6] or 0), fraction, zone))
+    except ValueError:
         return None
 
 

@@ -5,7 +5,7 @@ Pure: the same witnesses and the same `now` give the same result, whatever the o
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from fleet.domain.events.statement import NOT_STATED, EventStatement
@@ -14,6 +14,8 @@ from fleet.domain.states import Certainty, EndedAs, EventStatus, Presence
 
 # What the database's integers hold: 68 years. A NotBefore in the year 9999 is odd, but no reason to keep nothing.
 MOST_SECONDS = 2**31 - 1
+# Our own clocks differ by less.
+AHEAD = timedelta(seconds=60)
 VERSIONED = ("not_before", "resources", "event_type", "source", "duration_seconds")
 
 
@@ -53,14 +55,17 @@ class Witness:
     def lists_it(self) -> bool:
         return self.listing is not None and not self.listing.foreign and self.listing.gone_at is None
 
-    @property
-    def last_listing(self) -> datetime | None:
-        """The last time at which this machine is known to have listed it: each poll says so until it is gone."""
+    def last_listing(self, now: datetime) -> datetime | None:
+        """The last time at which this machine is known to have listed it: each poll says so until it is gone.
+
+        A listing written while its clock ran ahead is no later than what the machine said after it.
+        """
         if self.listing is None or self.listing.foreign:
             return None
-        if self.lists_it and self.last_poll_at is not None:
-            return max(self.listing.listed_at, self.last_poll_at)
-        return self.listing.listed_at
+        if self.listing.gone_at is not None:
+            return min(self.listing.listed_at, self.listing.gone_at)
+        times = [time for time in (self.listing.listed_at, self.last_poll_at) if time is not None]
+        return max((time for time in times if time <= now + AHEAD), default=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +141,9 @@ def compute_state(witnesses: Iterable[Witness], *, now: datetime, was_ended: boo
     watched = any(w.live and w.lists_it for w in everyone)
     ending = None
     if not watched:
-        ending = _seen_gone(everyone, listings, started_at, was_ended=was_ended)
+        ending = _seen_gone(everyone, listings, started_at, was_ended=was_ended, now=now)
         if ending is None and stated["event_type"] in DELETING_TYPES and (not_before is None or not_before <= now):
-            ending = _machine_deleted(everyone, not_before, was_ended=was_ended)
+            ending = _machine_deleted(everyone, not_before, was_ended=was_ended, now=now)
     if ending is not None:
         status, watched = EventStatus.ENDED, ending.watched
     else:
@@ -155,18 +160,19 @@ def compute_state(witnesses: Iterable[Witness], *, now: datetime, was_ended: boo
     )
 
 
-def _last_listing(everyone: list[Witness]) -> datetime:
-    return max(w.last_listing for w in everyone if w.last_listing is not None)
+def last_listing(everyone: Iterable[Witness], now: datetime) -> datetime:
+    """The last time at which any of them is known to have listed it; `now` where nobody ever did."""
+    return max((time for time in (w.last_listing(now) for w in everyone) if time is not None), default=now)
 
 
 def _seen_gone(
-    everyone: list[Witness], listings: Listings, started_at: datetime | None, *, was_ended: bool
+    everyone: list[Witness], listings: Listings, started_at: datetime | None, *, was_ended: bool, now: datetime
 ) -> _Ending | None:
     """It is gone from a document, and nobody who lives may still list it."""
     gone_times = [listing.gone_at for _, listing in listings if listing.gone_at is not None]
     if not gone_times:
         return None
-    last = _last_listing(everyone)
+    last = last_listing(everyone, now)
     since = [(w, w.last_poll_at is not None and w.last_poll_at >= last) for w in everyone]
     unheard = any(w.live and not polled for w, polled in since)
     # Whoever polled after the last listing and did not see it bears witness, also when it has died since.
@@ -176,13 +182,17 @@ def _seen_gone(
     return _Ending(*_how_it_ended(listings, started_at), max(gone_times), watched=True)
 
 
-def _machine_deleted(everyone: list[Witness], not_before: datetime | None, *, was_ended: bool) -> _Ending | None:
+def _machine_deleted(
+    everyone: list[Witness], not_before: datetime | None, *, was_ended: bool, now: datetime
+) -> _Ending | None:
     """All who list it are silent, as the machine that it deletes must be."""
     listers = [w for w in everyone if w.lists_it]
     silent = all(w.presence in (Presence.SILENT, Presence.GONE) for w in listers)
     if not listers or not (was_ended or silent):
         return None
-    return _Ending(EndedAs.MACHINE_DELETED, Certainty.INFERRED, not_before or _last_listing(everyone), watched=False)
+    return _Ending(
+        EndedAs.MACHINE_DELETED, Certainty.INFERRED, not_before or last_listing(everyone, now), watched=False
+    )
 
 
 def _how_it_ended(listings: Listings, started_at: datetime | None) -> tuple[EndedAs, Certainty]:

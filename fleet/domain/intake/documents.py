@@ -10,6 +10,7 @@ from typing import Any
 from fleet.domain.events.statement import EventStatement
 from fleet.domain.reason import Reason
 from fleet.domain.texts import readable
+from fleet.domain.times import in_bounds
 
 # What can stand in an address and a file name as it is. Azure's are GUIDs; a document that names its events otherwise
 # must not make the pages that link to them fail.
@@ -46,7 +47,7 @@ class Document:
 
 
 def read_time(text: Any) -> datetime | None:
-    """RFC 1123 (a wrong weekday is accepted) or ISO 8601, as UTC; None when empty or unreadable."""
+    """RFC 1123 (a wrong weekday is accepted) or ISO 8601, as stated; None when empty or unreadable."""
     if not isinstance(text, str) or not text.strip():
         return None
     text = text.strip()
@@ -59,12 +60,7 @@ def read_time(text: Any) -> datetime | None:
             moment = parsedate_to_datetime(rest.strip() if comma else day)
         except (ValueError, TypeError, IndexError, OverflowError):
             return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    try:
-        return moment.astimezone(UTC)
-    except (OverflowError, ValueError):
-        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def read_integer(value: Any) -> int | None:
@@ -121,9 +117,10 @@ def read_listing(raw: Any) -> Listing | None:
         return None
     flags: list[str] = []
     resources = _resources(raw.get("Resources"), flags)
-    not_before = read_time(raw.get("NotBefore"))
+    stated = read_time(raw.get("NotBefore"))
+    not_before = in_bounds(stated) if stated is not None else None
     if not_before is None and raw.get("NotBefore"):
-        flags.append("not-before-unreadable")
+        flags.append("not-before-unreadable" if stated is None else "not-before-out-of-bounds")
     duration = read_integer(raw.get("DurationInSeconds"))
     if duration is None and raw.get("DurationInSeconds") is not None:
         flags.append("duration-unreadable")

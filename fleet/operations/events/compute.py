@@ -62,7 +62,7 @@ def compute_state(
         was = (event.status, event.watched, event.version == 0)
         if _apply(event, state, of_event, approved_by_us=event.pk in approved):
             changed.append(event)
-        written += _entries(event, state, was, before, of_event)
+        written += _entries(event, state, was, before, of_event, now)
         seen = (new_sightings or {}).get(event.pk, ())
         if seen and not was[2]:
             written.append(_also_seen(event, of_event, seen, now))
@@ -131,6 +131,7 @@ def _entries(
     was: tuple[str, bool, bool],
     before: dict[str, Any],
     witnesses: list[Witness],
+    now: datetime,
 ) -> list[Entry]:
     status, watched, is_new = was
     found: list[Entry] = []
@@ -139,7 +140,7 @@ def _entries(
         found.append(entry(kind, AZURE, at=at, event_id=event.pk, set_id=event.availability_set_id, **data))
 
     resources = list(state.resources)
-    last = max((w.last_listing for w in witnesses if w.last_listing is not None), default=state.first_seen_at)
+    last = sightings.last_listing(witnesses, now)
     if is_new:
         first = min((w for w in witnesses if w.listing), key=lambda w: w.listing.first_at if w.listing else last)
         add(

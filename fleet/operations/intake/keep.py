@@ -34,10 +34,13 @@ Data = (
 )
 
 
+WRONG_CLOCK = "its time cannot be right: counted as received then"
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedReport:
     """One report with its data decoded. `at` is corrected, `machine_at` as sent; `flag` says what was not
-    understood.
+    understood. With a `wrong_clock` its time could not be right, and `at` is when it was received.
     """
 
     seq: int
@@ -46,6 +49,12 @@ class ParsedReport:
     machine_at: datetime
     data: Data
     flag: str = ""
+    wrong_clock: bool = False
+
+    @property
+    def kept_flag(self) -> str:
+        """What is odd about it, as it is kept with it."""
+        return "; ".join(part for part in (self.flag, WRONG_CLOCK if self.wrong_clock else "") if part)
 
 
 @dataclass(slots=True)
@@ -228,7 +237,7 @@ def keep_observations(rows: Sequence[KeptReport], now: datetime) -> set[tuple[in
                 [row.document_hash for row in rows],
                 [row.incarnation for row in rows],
                 [_data_of(row.report.data) for row in rows],
-                [row.report.flag for row in rows],
+                [row.report.kept_flag for row in rows],
             ],
         )
         return set(cursor.fetchall())

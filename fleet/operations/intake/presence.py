@@ -37,7 +37,11 @@ def flush(*, contacts: Iterable[Contact]) -> int:
             SELECT * FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::float8[])
             ON CONFLICT (machine_id) DO UPDATE SET
                 last_heard_at = GREATEST(row.last_heard_at, EXCLUDED.last_heard_at),
-                last_poll_at = GREATEST(row.last_poll_at, EXCLUDED.last_poll_at),
+                last_poll_at = GREATEST(
+                    -- No poll is later than the contact that told of it.
+                    CASE WHEN row.last_poll_at <= GREATEST(row.last_heard_at, EXCLUDED.last_heard_at)
+                         THEN row.last_poll_at END,
+                    EXCLUDED.last_poll_at),
                 clock_offset = COALESCE(EXCLUDED.clock_offset, row.clock_offset)
             """,
             [

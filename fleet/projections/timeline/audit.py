@@ -13,6 +13,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Entry
 from fleet.models.timeline import ACTING
+from fleet.projections.filters import TimeFilter
 from fleet.projections.pages import MAX_PAGE_SIZE, Page
 from fleet.projections.timeline.entries import TimelineRow, fleet, with_merged
 
@@ -52,8 +53,8 @@ class AuditFilter(django_filters.FilterSet):  # type: ignore[misc]
     set = django_filters.NumberFilter(method="filter_set", label="Set")
     machine = django_filters.NumberFilter(field_name="machine", label="Machine")
     event = django_filters.CharFilter(field_name="event__event_id", lookup_expr="iexact", label="Event")
-    since = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="gte", label="Since")
-    until = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="lt", label="Until")
+    since = TimeFilter(field_name="at", lookup_expr="gte", label="Since")
+    until = TimeFilter(field_name="at", lookup_expr="lt", label="Until")
     q = django_filters.CharFilter(method="filter_q", label="Search")
 
     class Meta:
