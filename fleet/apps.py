@@ -1,8 +1,10 @@
-"""The one app. Loading it loads the Celery app, so that every process knows the broker, and the system checks."""
+"""The one app. Loading it loads what every process needs: the Celery app, so that it knows the broker, the system checks,
+and the limits of connections to the database.
+"""
 
 from django.apps import AppConfig
 
-from fleet import checks
+from fleet import checks, database
 from fleet.celery import app as celery_app
 
 
@@ -11,3 +13,4 @@ class FleetConfig(AppConfig):
     verbose_name = "Drydock"
     celery = celery_app
     checks = checks
+    database = database

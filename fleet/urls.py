@@ -13,3 +13,4 @@ urlpatterns = [
 ]
 
 handler404 = "fleet.dashboard.pages.not_found"
+handler500 = "fleet.dashboard.pages.failed"

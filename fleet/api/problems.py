@@ -17,11 +17,12 @@ from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
 
+from fleet.domain.patience import sqlstate
 from fleet.domain.reason import as_json
 from fleet.domain.refusal import Refused
 from fleet.operations.people.idempotency import KeyReused
 from fleet.wording import say as wording
-from fleet.wording.problems import PROBLEMS
+from fleet.wording.problems import PROBLEMS, database_waits
 from fleet.wording.reader import API
 
 logger = logging.getLogger(__name__)
@@ -104,9 +105,9 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
             return answer(document("throttled"), headers)
         case OperationalError() | InterfaceError():
             # Postgres is away or is starting: whoever sent a key may repeat the call, and it happens once.
-            logger.warning("the database is away: %s", error)
+            logger.warning("the database does not answer: %s", error)
             headers["Retry-After"] = str(AWAY_SECONDS)
-            return answer(document("busy", detail="The database cannot be reached right now."), headers)
+            return answer(document("busy", detail=database_waits(sqlstate(error))), headers)
     if settings.DEBUG:
         return None
     logger.exception("a call failed")

@@ -1,5 +1,6 @@
 """What all pages share: who may see them; how a page, a part of it, a list and a refusal are answered."""
 
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
 from functools import wraps
@@ -9,19 +10,23 @@ from urllib.parse import urlencode, urlsplit
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render, resolve_url
+from django.template.loader import get_template
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_POST, require_safe
+from django.views.defaults import server_error
 from django_htmx.middleware import HtmxDetails
 
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
+from fleet.domain.patience import sqlstate
 from fleet.domain.people import Right, Rights
 from fleet.domain.policy import hours
 from fleet.domain.refusal import Refused
@@ -32,7 +37,7 @@ from fleet.projections.people import OwnSettings, own_settings, rights
 from fleet.projections.policy import stops
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import say, times
-from fleet.wording.problems import PROBLEMS
+from fleet.wording.problems import PROBLEMS, database_waits
 from fleet.wording.reader import page_reader
 
 HISTORY_SIZE = 25
@@ -130,6 +135,16 @@ def not_found(request: Asked, exception: Exception) -> HttpResponse:
     # Django's own says which patterns it tried.
     reason = exception.args[0] if exception.args and isinstance(exception.args[0], str) else ""
     return page(request, "404.html", status=404, reason=reason)
+
+
+def failed(request: HttpRequest) -> HttpResponse:
+    """The answer where a view, or what comes before it, has failed: try again where it is the database."""
+    error = sys.exc_info()[1]
+    if not isinstance(error, OperationalError | InterfaceError):
+        return server_error(request)
+    # Without a question to the database: who asks is as unknown as everything else.
+    said = get_template("503.html").render({"reason": database_waits(sqlstate(error))})
+    return HttpResponse(said, status=503, headers={"Retry-After": "2", "Cache-Control": "no-store"})
 
 
 def zone_of(own: OwnSettings, told: str) -> tzinfo:

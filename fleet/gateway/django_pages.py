@@ -17,6 +17,7 @@ from urllib.parse import quote_from_bytes
 from a2wsgi.wsgi import build_environ
 from django.core.handlers.wsgi import WSGIHandler
 
+from fleet.domain import patience
 from fleet.gateway import metrics
 from fleet.gateway.http import Disconnected, Problem, Receive, Request, Scope, Send, answer_problem, busy
 
@@ -39,7 +40,9 @@ class Pages:
         self.queue = queue
         self.running = 0
         self._handler = handler
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="django")
+        self._threads = ThreadPoolExecutor(
+            threads, thread_name_prefix="django", initializer=patience.act_as, initargs=("pages",)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -93,3 +93,16 @@ PROBLEMS: dict[str, ProblemType] = {
 def status_of(code: str) -> int:
     """The HTTP status of a refusal with this code."""
     return PROBLEMS[code].status
+
+
+# Why the database has not answered, by Postgres' own code; empty where nobody was there.
+DATABASE_WAITS = {
+    "": "The database cannot be reached right now.",
+    "55P03": "Somebody else is changing the same thing right now. Nothing was done.",
+    "57014": "The database took too long to answer. Nothing was done.",
+}
+
+
+def database_waits(sqlstate: str) -> str:
+    """Why the database has not answered."""
+    return DATABASE_WAITS.get(sqlstate, DATABASE_WAITS[""])
