@@ -1,5 +1,5 @@
-"""The one app. Loading it loads what every process needs: the Celery app, so that it knows the broker, the system checks,
-and the limits of connections to the database.
+"""The one app. Loading it loads what every process needs: the Celery app, so that it knows the broker, the system
+checks, and the limits of connections to the database.
 """
 
 from django.apps import AppConfig

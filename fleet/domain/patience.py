@@ -1,7 +1,8 @@
 """How long the database may make somebody wait, by what a thread is for.
 
 A row that somebody keeps locked, or a question that has become too large, must hold up whoever asked and nobody else.
-Threads that say nothing have no limit: reports and the relay, which must not be cut short; migrating, sealing, verifying.
+Threads that say nothing have no limit: reports and the relay, which must not be cut short; migrating, sealing,
+verifying.
 """
 
 import threading
