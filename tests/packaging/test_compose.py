@@ -19,7 +19,7 @@ import pytest
 import yaml
 from drydock_agent.settings.load import SPEC
 
-from fleet.configuration import SETTINGS
+from fleet.configuration import DEMO, SETTINGS
 from fleet.embedded import Urls
 from fleet.embedded.parent_death import bound
 from tests.processes import PYTHON, ROOT, Process, free_port, manage, running, wait_for
@@ -33,18 +33,26 @@ AGENTS = sorted(name for name in OURS if name.startswith("agent-"))
 
 
 def variables(name: str) -> dict[str, str]:
-    return dict(OURS[name].get("environment", {}))
+    """What is stated; a variable without a value is passed through, and nobody has set it here."""
+    return {name: value for name, value in OURS[name].get("environment", {}).items() if value is not None}
 
 
 def test_every_variable_is_a_documented_setting() -> None:
     for name, each in OURS.items():
         known = AGENT_SETTINGS if each["image"] == "drydock-agent" else BACKEND_SETTINGS
-        assert set(variables(name)) <= known, name
+        assert set(each.get("environment", {})) <= known, name
     agent_page = (ROOT / "docs" / "agent.md").read_text()
     assert {name for name in AGENT_SETTINGS if f"`{name}`" not in agent_page} == set()
     stated = re.findall(r"^ENV (.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     named = {word.partition("=")[0] for line in stated for word in line.split()}
     assert named - BACKEND_SETTINGS == {"PATH", "PYTHONUNBUFFERED"}
+
+
+def test_every_setting_can_be_set_from_outside() -> None:
+    # The image states where static files are, the demo's are the demo's, and nobody debugs in public.
+    others = {setting.name for setting in SETTINGS if setting.chapter == DEMO} | {"STATIC_ROOT", "DEBUG"}
+    for name in ("web", "worker", "beat", "migrate"):
+        assert set(OURS[name]["environment"]) == BACKEND_SETTINGS - others
 
 
 def test_the_images_are_slim_and_nobody_in_them_is_root() -> None:
