@@ -28,6 +28,7 @@ CALLS = [
     path("v1/machines/", machines.Machines.as_view(), name="api-machines"),
     path("v1/machines/<int:machine_id>/", machines.Machine.as_view(), name="api-machine"),
     path("v1/machines/<int:machine_id>/revoke/", machines.RevokeMachine.as_view(), name="api-machine-revoke"),
+    path("v1/machines/<int:machine_id>/readmit/", machines.ReadmitMachine.as_view(), name="api-machine-readmit"),
     path("v1/join-tokens/", machines.JoinTokens.as_view(), name="api-join-tokens"),
     path("v1/events/", events.Events.as_view(), name="api-events"),
     path("v1/events/<str:event_id>/", events.Event.as_view(), name="api-event"),

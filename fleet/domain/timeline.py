@@ -64,6 +64,7 @@ class EntryKind(StrEnum):
     MACHINE_ENROLLED_AGAIN = "machine_enrolled_again"
     MACHINE_CHANGED = "machine_changed"
     MACHINE_REVOKED = "machine_revoked"
+    MACHINE_READMITTED = "machine_readmitted"
     MACHINE_MOVED = "machine_moved"
     SET_MERGED = "set_merged"
     SET_NAMED = "set_named"

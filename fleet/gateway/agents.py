@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -22,16 +22,20 @@ from fleet.gateway.dispatcher import Dispatcher
 from fleet.gateway.http import Problem, Request, Send, answer
 from fleet.gateway.keys import Keys
 from fleet.gateway.limits import Buckets, GatewayLimits
+from fleet.gateway.loops import Loop
 from fleet.gateway.presence import Contacts
 from fleet.gateway.threads import Threads
 from fleet.gateway.waiters import Waiter, Waiters
 from fleet.operations.intake.keep import Delivery
 from fleet.operations.machines import enrolment
+from fleet.projections import machines
 from fleet.projections.machines import MachineIdentity
 from fleet.wording.reader import API
 from fleet.wording.say import say
 
 ENROL_BYTES = 256 * 1024
+PAUSE_SECONDS = 1.0
+CLOCKS_DIFFER_SECONDS = 60.0
 # Orders that one call may say the agent holds.
 MOST_HELD = 100
 # Signing keys that one call may say the agent trusts.
@@ -52,6 +56,8 @@ class Agents:
         self.calls = Buckets(limits.agent_calls)
         self.enrolments = Buckets(limits.enrolments)
         self.keys = Keys()
+        self.events = events
+        self.revocations = Loop("revocations", self._look_for_revoked, pause=PAUSE_SECONDS)
         self.stopping = False
 
     async def enrol(self, request: Request, send: Send) -> None:
@@ -65,7 +71,7 @@ class Agents:
         try:
             granted = await self.threads.run(enrolment.enrol, request=wanted, now=datetime.now(UTC))
         except Refused as refused:
-            status = 403 if refused.code == "join-token-refused" else 422
+            status = 403 if refused.code in ("join-token-refused", "machine-revoked") else 422
             raise Problem(status, refused.code, say(refused.reason, API)) from None
         await answer(send, 200, msgspec.json.encode(granted))
 
@@ -137,6 +143,18 @@ class Agents:
         _count(orders)
         await answer(send, 200, msgspec.json.encode(wire.OrdersAnswer(server_time=datetime.now(UTC), orders=orders)))
 
+    def cut_off(self, machine_ids: set[int]) -> None:
+        """These machines were revoked: forget their credentials and end their held calls. For any thread."""
+        self.credentials.forget(machine_ids)
+        self.events.call_soon_threadsafe(self.waiters.end_of, machine_ids)
+
+    def _look_for_revoked(self) -> None:
+        """Wake-ups cut off at once; this makes it true without Redis. Clocks of two processes may differ by seconds."""
+        since = datetime.now(UTC) - timedelta(seconds=self.limits.credential + CLOCKS_DIFFER_SECONDS)
+        revoked = self.credentials.known_among(machines.revoked_since(since))
+        if revoked:
+            self.cut_off(revoked)
+
     def stop(self) -> None:
         """Answer what is held; later calls do not wait."""
         self.stopping = True
@@ -147,7 +165,7 @@ class Agents:
         known = self.credentials.cached(credential) if credential else None
         found = await self.threads.run(self.credentials.look_up, credential) if known is UNKNOWN else known
         if not isinstance(found, MachineIdentity):
-            raise Problem(401, "not-authenticated", "This credential is unknown or was revoked: enrol again.")
+            raise Problem(401, "not-authenticated", "This credential is unknown or has ended: enrol again.")
         _throttle(self.calls, found.machine_id, "This machine calls too often: wait before the next call.")
         return found
 

@@ -110,6 +110,7 @@ class Gateway:
             self.ticker.loop,
             self.sealer.loop,
             self.agents.dispatcher.loop,
+            self.agents.revocations,
             self.feed.loop,
             self.agents.committer.loop,
             self.agents.contacts.loop,
@@ -181,7 +182,7 @@ class Gateway:
                 [item for item in orders if isinstance(item, int)], str(message.get("via", "")) or "wake-up"
             )
         if isinstance(revoked, list):
-            self.agents.credentials.forget({item for item in revoked if isinstance(item, int)})
+            self.agents.cut_off({item for item in revoked if isinstance(item, int)})
         if message.get("entries"):
             self.feed.wake()
 

@@ -57,6 +57,9 @@ class Pending:
     answer: asyncio.Future[Written]
 
 
+REVOKED = "This machine was revoked: an admin has to readmit it."
+
+
 class Committer:
     """The writer and its queue."""
 
@@ -181,9 +184,13 @@ class Committer:
             return
         for delivery in deliveries:
             # An earlier part of the same delivery may have refused a report already.
+            key = (delivery.machine_id, delivery.spool)
+            if key not in acknowledged:
+                done[delivery.machine_id] = Problem(401, "not-authenticated", REVOKED)
+                continue
             earlier = done.get(delivery.machine_id)
             refused = earlier.refused if isinstance(earlier, Written) else []
-            done[delivery.machine_id] = Written(acknowledged[delivery.machine_id, delivery.spool], refused)
+            done[delivery.machine_id] = Written(acknowledged[key], refused)
 
     def _record_one_by_one(self, delivery: Delivery, done: dict[int, Written | Problem]) -> None:
         refused = dict(delivery.refused)

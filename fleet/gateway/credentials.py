@@ -63,6 +63,13 @@ class Credentials:
                     self._known.popitem(last=False)
         return identity
 
+    def known_among(self, machine_ids: set[int]) -> set[int]:
+        """Those of these machines whose credential is trusted here."""
+        if not machine_ids:
+            return set()
+        with self._lock:
+            return {one.machine_id for one, _ in self._known.values() if one.machine_id in machine_ids}
+
     def forget(self, machine_ids: set[int]) -> None:
         """Look up the credentials of these machines again before trusting them."""
         with self._lock:

@@ -63,6 +63,12 @@ class Waiters:
                 if news or waiter.once:
                     waiter.end(news)
 
+    def end_of(self, machine_ids: Iterable[int]) -> None:
+        """End the calls of these machines empty."""
+        for machine_id in machine_ids:
+            for waiter in self._by_machine.get(machine_id, ()):
+                waiter.end([])
+
     def end_all(self) -> None:
         for waiters in self._by_machine.values():
             for waiter in waiters:

@@ -59,6 +59,8 @@ class Machine(models.Model):
         indexes = [
             models.Index(fields=["availability_set", "resource_name"], name="machine_by_set_and_name"),
             models.Index(fields=["credential_hash"], name="machine_by_credential"),
+            # Asked once a second by each gateway: who was revoked just now?
+            models.Index(fields=["revoked_at"], name="machine_revoked", condition=models.Q(revoked_at__isnull=False)),
         ]
 
     def __str__(self) -> str:

@@ -32,8 +32,12 @@ from fleet.operations.timeline.entries import entry, write
 def record(*, deliveries: Sequence[keep.Delivery], now: datetime) -> dict[tuple[int, str], int]:
     """Commit these deliveries; what is acknowledged now, by (machine row id, spool).
 
-    Raises whatever the database or a broken report raises; then nothing of the batch is kept.
+    Nothing is taken from a machine that was revoked since its call began: it is not among the answers. Raises whatever
+    the database or a broken report raises; then nothing of the batch is kept.
     """
+    named = [delivery.machine_id for delivery in deliveries]
+    revoked = set(Machine.objects.filter(pk__any=named, revoked_at__isnull=False).values_list("pk", flat=True))
+    deliveries = [delivery for delivery in deliveries if delivery.machine_id not in revoked]
     epochs, acknowledged = keep.number_spools(deliveries, now)
     documents, new_hashes = keep.keep_bodies(deliveries, now)
     rows = keep.rows_of(deliveries, epochs)

@@ -99,6 +99,16 @@ def identity_of(*, credential: str) -> MachineIdentity | None:
     return MachineIdentity(*found) if found else None
 
 
+def row_id(*, vm_id: str) -> int:
+    """The row id of a machine; 0, which none has, where there is no such vmId."""
+    return Machine.objects.filter(vm_id=vm_id.strip().lower()).values_list("pk", flat=True).first() or 0
+
+
+def revoked_since(moment: datetime) -> set[int]:
+    """The row ids of machines that were revoked after this moment. One query."""
+    return set(Machine.objects.filter(revoked_at__gt=moment).values_list("pk", flat=True))
+
+
 def with_presence() -> QuerySet[Machine]:
     """Machines with all that `machine_rows` needs, without the large `compute`."""
     return Machine.objects.select_related("availability_set", "presence", "latest_document").defer("compute")

@@ -194,6 +194,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.MACHINE_ENROLLED_AGAIN: Look("Enrolled again", "due", "server"),
     EntryKind.MACHINE_CHANGED: Look("Machine changed", "calm", "server-cog"),
     EntryKind.MACHINE_REVOKED: Look("Revoked", "bad", "server-off"),
+    EntryKind.MACHINE_READMITTED: Look("Readmitted", "due", "server"),
     EntryKind.MACHINE_MOVED: Look("Moved to another set", "calm", "arrow-right-left"),
     EntryKind.SET_MERGED: Look("Sets joined", "calm", "merge"),
     EntryKind.SET_NAMED: Look("Set named", "calm", "tag"),

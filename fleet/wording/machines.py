@@ -6,7 +6,7 @@ from typing import Any
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence
+from fleet.wording.sentences import EntryText, Sentence, quoted
 
 
 def _strange(values: Mapping[str, Any], reader: Reader) -> str:
@@ -20,6 +20,8 @@ def _strange(values: Mapping[str, Any], reader: Reader) -> str:
 
 SENTENCES: dict[str, Sentence] = {
     "machine-unknown": "There is no machine with this id.",
+    "machine-is-revoked": "This machine was revoked at {at:time}: an admin has to readmit it.",
+    "not-revoked": "{name} is not revoked.",
     "machine-id-unusable": "machine_id is empty or longer than {most} characters.",
     "enrolled-again": "Enrolled again at {at:time}: the previous credential was revoked.",
     "join-token-time": "A join token must be valid for some time, and for at most {days} days.",
@@ -62,11 +64,20 @@ def _imported(row: TimelineRow, reader: Reader) -> str:
     )
 
 
+def _revoked(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} revoked the credential of {row.data['name']}.{quoted(row.why)}"
+
+
+def _readmitted(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} readmitted {row.data['name']}: it may enrol again.{quoted(row.why)}"
+
+
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.MACHINE_ENROLLED: "{actor} enrolled.",
     EntryKind.MACHINE_ENROLLED_AGAIN: "{actor} enrolled again; its old credential ended.",
     EntryKind.MACHINE_CHANGED: _changed,
     EntryKind.MACHINE_MOVED: _changed,
-    EntryKind.MACHINE_REVOKED: "{actor} revoked the credential of {name}.",
+    EntryKind.MACHINE_REVOKED: _revoked,
+    EntryKind.MACHINE_READMITTED: _readmitted,
     EntryKind.INVENTORY_IMPORTED: _imported,
 }

@@ -5,8 +5,8 @@ from datetime import timedelta
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of
 from fleet.api.shapes.machines import JoinToken, JoinTokenShape, MachineDetailShape, MachineShape
-from fleet.api.shapes.requests import JoinTokenRequestSerializer
-from fleet.operations.machines import enrolment, join_tokens
+from fleet.api.shapes.requests import JoinTokenRequestSerializer, WhySerializer
+from fleet.operations.machines import join_tokens, revocation
 from fleet.projections import machines
 from fleet.projections.filters import MachineFilter
 from fleet.projections.pages import Page
@@ -43,7 +43,24 @@ class RevokeMachine(Call):
         missing=UNKNOWN,
     )
     def post(self, machine_id: int) -> machines.MachineDetail | None:
-        enrolment.revoke(machine_id=machine_id, actor=self.actor, now=self.now)
+        revocation.revoke(machine_id=machine_id, actor=self.actor, now=self.now)
+        return machines.detail(machine_id=machine_id, now=self.now)
+
+
+class ReadmitMachine(Call):
+    @describe(
+        "readmit_machine",
+        "Let a revoked machine enrol again",
+        needs="admin",
+        answer=MachineDetailShape,
+        body=WhySerializer,
+        missing=UNKNOWN,
+        problems=(409,),
+        description="It needs a join token as at first. Nothing else brings a revoked machine back.",
+    )
+    def post(self, machine_id: int) -> machines.MachineDetail | None:
+        actor = self.actor.because(self.wanted["comment"])
+        revocation.readmit(machine_id=machine_id, actor=actor, now=self.now)
         return machines.detail(machine_id=machine_id, now=self.now)
 
 

@@ -38,7 +38,10 @@ class MergedListing(EventStatement):
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """One machine of the event's set: how present it is, its last good poll, and its listing, if it ever listed it."""
+    """One machine of the event's set: how present it is, its last good poll, and its listing, if it ever listed it.
+
+    One that is revoked (`revoked_at`) has no vote, whatever it listed before.
+    """
 
     machine_id: int
     name: str
@@ -46,6 +49,7 @@ class Witness:
     last_poll_at: datetime | None = None
     listing: MergedListing | None = None
     update_domain: int | None = None
+    revoked_at: datetime | None = None
 
     @property
     def live(self) -> bool:
@@ -131,10 +135,11 @@ def compute_state(witnesses: Iterable[Witness], *, now: datetime, was_ended: boo
     is past. What has ended (`was_ended`) stays so until a live machine lists it: that a machine is back whose last poll
     is old, or that a witness has died since, is no news of the event.
     """
-    everyone = list(witnesses)
-    listings = [(w.machine_id, w.listing) for w in everyone if w.listing is not None and not w.listing.foreign]
+    every = list(witnesses)
+    everyone = [w for w in every if w.revoked_at is None]
+    listings = _votes(everyone)
     if not listings:
-        return None
+        return _only_revoked(every)
     started_at = min((listing.started_at for _, listing in listings if listing.started_at is not None), default=None)
     stated = {field: _newest(listings, field, not_stated) for field, not_stated in NOT_STATED.items()}
     not_before: datetime | None = stated["not_before"]
@@ -163,6 +168,28 @@ def compute_state(witnesses: Iterable[Witness], *, now: datetime, was_ended: boo
 def last_listing(everyone: Iterable[Witness], now: datetime) -> datetime:
     """The last time at which any of them is known to have listed it; `now` where nobody ever did."""
     return max((time for time in (w.last_listing(now) for w in everyone) if time is not None), default=now)
+
+
+def _votes(witnesses: Iterable[Witness]) -> Listings:
+    return [(w.machine_id, w.listing) for w in witnesses if w.listing is not None and not w.listing.foreign]
+
+
+def _only_revoked(witnesses: list[Witness]) -> ComputedState | None:
+    """Nobody who has a vote ever listed it: nothing that a revoked machine said holds it open."""
+    listings = _votes(witnesses)
+    if not listings:
+        return None
+    named = {machine_id for machine_id, _ in listings}
+    return ComputedState(
+        status=EventStatus.ENDED,
+        ended_as=EndedAs.UNKNOWN,
+        certainty=Certainty.INFERRED,
+        watched=False,
+        first_seen_at=min(listing.first_at for _, listing in listings),
+        started_at=min((one.started_at for _, one in listings if one.started_at is not None), default=None),
+        ended_at=max((w.revoked_at for w in witnesses if w.machine_id in named and w.revoked_at), default=None),
+        **{field: _newest(listings, field, not_stated) for field, not_stated in NOT_STATED.items()},
+    )
 
 
 def _seen_gone(

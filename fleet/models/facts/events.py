@@ -94,6 +94,7 @@ def load_witnesses(events: Collection[ScheduledEvent], *, now: datetime) -> dict
                 last_poll_at=contact_times(machine)[1],
                 listing=listing_of(of_event[machine.pk]) if machine.pk in of_event else None,
                 update_domain=machine.update_domain,
+                revoked_at=machine.revoked_at,
             )
             for machine in machines[event.availability_set_id]
         ]
@@ -112,6 +113,7 @@ def _rehearsing(
             last_poll_at=now if sightings[machine.pk].gone_at is not None else sightings[machine.pk].listed_at,
             listing=listing_of(sightings[machine.pk]),
             update_domain=machine.update_domain,
+            revoked_at=machine.revoked_at,
         )
         for machine in machines
         if machine.pk in sightings

@@ -1,4 +1,4 @@
-"""How a machine gets its credential, and how it loses it."""
+"""How a machine gets its credential."""
 
 from datetime import datetime
 
@@ -6,11 +6,9 @@ from django.db import transaction
 from django.db.models import F
 from drydock_agent import wire
 
-from fleet.domain.actor import Actor
 from fleet.domain.actor import machine as machine_actor
-from fleet.domain.people import Right
 from fleet.domain.reason import Reason, as_json
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.refusal import Refused
 from fleet.domain.secrets import hash_of, new_secret
 from fleet.domain.sets import read_stated
 from fleet.domain.timeline import EntryKind
@@ -18,10 +16,9 @@ from fleet.models import JoinToken, Machine
 from fleet.operations import wake_up
 from fleet.operations.machines import join_tokens
 from fleet.operations.orders import sign
-from fleet.operations.people.rights import require
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import bring_events
-from fleet.operations.timeline.entries import entry, tell, write
+from fleet.operations.timeline.entries import entry, write
 
 MAX_ID = 200
 MOST_WARNINGS = 5
@@ -32,7 +29,7 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
     """Give a machine its credential.
 
     A vmId that is known already gets a new credential; the old one ends at once and a warning stays, since two machines
-    may be claiming one identity. Raises Refused `join-token-refused` or `validation`.
+    may be claiming one identity. Raises Refused `join-token-refused`, `machine-revoked` or `validation`.
     """
     token = join_tokens.valid(request.join_token, now=now)
     vm_id = request.machine_id.strip().lower()
@@ -41,7 +38,11 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
     compute = request.instance or {}
     stated = request.availability_set.strip()
     read_stated(stated)
-    known = Machine.objects.select_related("availability_set__merged_into").filter(vm_id=vm_id).first()
+    # Locked: whoever revokes it comes before or after.
+    rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
+    known = rows.filter(vm_id=vm_id).first()
+    if known is not None and known.revoked_at is not None:
+        raise Refused("machine-revoked", Reason("machine-is-revoked", at=known.revoked_at))
     name = (request.resource_name.strip() or str(compute.get("name") or "") or vm_id)[:MAX_ID]
     placed = placement.place_machine(
         machine=known, vm_id=vm_id, name=name, configured=stated or token.set_name, compute=compute, now=now
@@ -57,7 +58,6 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
         "agent_version": request.agent_version[:100],
         "protocol": request.protocol,
         "enrolled_at": now,
-        "revoked_at": None,
         "credential_hash": hash_of(plain),
     }
     machine, is_new = Machine.objects.get_or_create(vm_id=vm_id, defaults=values)
@@ -74,23 +74,3 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
     warned = placement.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
     write([*placed.written, *brought, enrolled, *warned])
     return wire.EnrolAnswer(credential=plain, machine_id=vm_id, server_time=now, signing_keys=sign.public_keys(now=now))
-
-
-@transaction.atomic
-def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
-    """End a machine's credential at once. Raises Refused `not-permitted` or `unknown-machine`."""
-    require(actor, Right.ADMINISTER)
-    machine = or_refuse(Machine.objects.filter(pk=machine_id).first(), "unknown-machine", Reason("machine-unknown"))
-    if not Machine.objects.filter(pk=machine_id, revoked_at__isnull=True).update(revoked_at=now, credential_hash=""):
-        return
-    tell(
-        EntryKind.MACHINE_REVOKED,
-        actor,
-        at=now,
-        machine_id=machine.pk,
-        set_id=machine.availability_set_id,
-        before={"credential": "valid"},
-        after={"credential": "revoked"},
-        name=machine.resource_name,
-    )
-    transaction.on_commit(lambda: wake_up.forget_credentials([machine_id]))

@@ -19,7 +19,7 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
     """
     # In one statement with the orders: nothing is handed out that was read after the stop.
     rows = Order.objects.filter(~Exists(Stop.objects.filter(lifted_at__isnull=True)))
-    rows = rows.filter(state__in=[state.value for state in OPEN_ORDERS])
+    rows = rows.filter(machine__revoked_at__isnull=True, state__in=[state.value for state in OPEN_ORDERS])
     rows = rows.select_related("machine", "approval__event")
     if machine_ids is not None:
         rows = rows.filter(machine_id__any=machine_ids)

@@ -47,7 +47,7 @@ def events_of(receipts: Collection[Receipt]) -> set[int]:
 def note_held(*, held: Sequence[tuple[int, uuid.UUID, str]], now: datetime) -> int:
     """(machine row id, order id, via): offered orders that their machine has are DELIVERED; how many moved."""
     by_id = {order_id: (machine_id, via if via in PATHS else "") for machine_id, order_id, via in held}
-    offered = Order.objects.filter(pk__in=by_id, state=OrderState.OFFERED.value)
+    offered = Order.objects.filter(pk__in=by_id, state=OrderState.OFFERED.value, machine__revoked_at__isnull=True)
     waiting = [order for order in offered.select_related("approval") if by_id[order.pk][0] == order.machine_id]
     drilled = instructions.note_held(held=held, now=now) if len(waiting) < len(held) else 0
     if not waiting:

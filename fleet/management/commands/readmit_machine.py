@@ -1,0 +1,23 @@
+"""`manage.py readmit_machine`: a revoked machine may come back."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.utils import timezone
+
+from fleet.domain.actor import COMMAND_LINE
+from fleet.management.operation_command import OperationCommand
+from fleet.operations.machines import revocation
+from fleet.projections.machines import row_id
+
+
+class Command(OperationCommand):
+    help = "Let a revoked machine enrol again, with a join token."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("vm_id", help="its vmId, as its page shows it")
+        parser.add_argument("--why", default="", help="for those who read the timeline later")
+
+    def handle(self, *args: Any, vm_id: str, why: str, **options: Any) -> None:
+        revocation.readmit(machine_id=row_id(vm_id=vm_id), actor=COMMAND_LINE.because(why), now=timezone.now())
+        self.stdout.write("Readmitted: it may enrol again, with a join token.")

@@ -1,0 +1,157 @@
+"""Revoked is out: no way back in but by an admin, no vote, no order, and nothing that it said holds an event open."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from fleet.models import Entry, Machine, Order
+from fleet.operations.machines import revocation
+from fleet.operations.orders import queue, receipts
+from fleet.projections.machines import identity_of
+from tests import factories
+from tests.api.conftest import caller, problem
+from tests.approvals.asking import refused
+from tests.dashboard.conftest import text_of
+from tests.factories import Fleet, acting, admin, announced, approver, listing, open_order, seconds, the_event
+from tests.words import sentence
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def revoke(fleet: Fleet, name: str) -> None:
+    revocation.revoke(
+        machine_id=fleet.agents[name].machine.pk, actor=acting(admin(), why="credential stolen"), now=fleet.now
+    )
+
+
+def readmit(fleet: Fleet, name: str) -> None:
+    revocation.readmit(machine_id=fleet.agents[name].machine.pk, actor=acting(admin(), why="clean"), now=fleet.now)
+
+
+def test_a_join_token_does_not_bring_it_back(fleet: Fleet) -> None:
+    agent = fleet.enrol("vm1")
+    revoke(fleet, "vm1")
+    fleet.later(5)
+    error = refused(lambda: fleet.enrol("vm1", vm_id=agent.machine.vm_id))
+    assert (error.code, "readmit" in sentence(error)) == ("machine-revoked", True)
+    # Nor under another spelling of its id.
+    assert refused(lambda: fleet.enrol("x", vm_id=f" {agent.machine.vm_id.upper()} ")).code == "machine-revoked"
+    assert identity_of(credential=agent.credential) is None
+    readmit(fleet, "vm1")
+    assert identity_of(credential=agent.credential) is None
+    assert identity_of(credential="") is None
+    back = fleet.enrol("vm1", vm_id=agent.machine.vm_id)
+    assert identity_of(credential=back.credential) is not None
+
+
+def test_what_only_it_listed_is_over_in_the_same_transaction(fleet: Fleet) -> None:
+    fleet.enrol_set(3)
+    fleet.say("vm3", listing(resources=("vm1", "vm2"), not_before=fleet.now + seconds(900)))
+    assert the_event().status == "SCHEDULED"
+    revoke(fleet, "vm3")
+    event = the_event()
+    assert (event.status, event.ended_as, event.certainty, event.ended_at) == (
+        "ENDED",
+        "unknown",
+        "inferred",
+        fleet.now,
+    )
+    kinds = list(Entry.objects.filter(at=fleet.now).order_by("id").values_list("kind", flat=True))
+    assert kinds[-2:] == ["machine_revoked", "event_ended"]
+    # Time alone does not bring it back, nor does its readmission before it says so itself.
+    fleet.later(2)
+    fleet.advance()
+    assert the_event().status == "ENDED"
+
+
+def test_its_last_listing_holds_open_nothing_that_all_others_saw_end(fleet: Fleet) -> None:
+    announced(fleet)
+    fleet.later(30)
+    others = [name for name in fleet.agents if name != "vm6"]
+    fleet.all_say(names=others)
+    fleet.heard("vm6")
+    fleet.advance()
+    assert the_event().status == "SCHEDULED"
+    revoke(fleet, "vm6")
+    assert the_event().status == "ENDED"
+
+
+def test_its_lie_about_an_event_no_longer_counts(fleet: Fleet) -> None:
+    announced(fleet)
+    fleet.later(1)
+    fleet.say("vm6", listing(status="Started", resources=("vm1",), event_type="Terminate"))
+    assert (the_event().status, the_event().event_type) == ("STARTED", "Terminate")
+    revoke(fleet, "vm6")
+    assert (the_event().status, the_event().event_type) == ("SCHEDULED", "Freeze")
+
+
+def test_its_order_goes_to_another_machine(fleet: Fleet) -> None:
+    announced(fleet)
+    approval = fleet.approve()
+    order = open_order(approval)
+    name = order.machine.resource_name
+    fleet.delivered(order)
+    revoke(fleet, name)
+    assert queue.waiting_orders(machine_ids=[order.machine_id]) == {}
+    other = open_order(approval)
+    assert other.machine_id != order.machine_id
+    assert receipts.note_held(held=[(order.machine_id, order.pk, "look")], now=fleet.now) == 0
+    order.refresh_from_db()
+    assert order.state == "SUPERSEDED"
+
+
+def test_nothing_that_it_still_sends_is_taken(fleet: Fleet) -> None:
+    """A gateway may trust its credential for some seconds: the batch is judged in its own transaction."""
+    announced(fleet)
+    revoke(fleet, "vm1")
+    agent = fleet.agents["vm1"]
+    before = Entry.objects.count()
+    late = agent.delivery(agent.document(listing("0A1B2C3D-0000-4000-8000-00000000000A"), at=fleet.now))
+    other = fleet.agents["vm2"]
+    both = fleet.record(late, other.delivery(other.document(listing(), at=fleet.now)))
+    assert list(both) == [(other.machine.pk, other.spool)]
+    assert Entry.objects.count() == before
+    approval = fleet.approve()
+    assert open_order(approval).machine.resource_name != "vm1"
+    assert not Order.objects.filter(machine=agent.machine).exists()
+
+
+def test_admins_revoke_and_readmit_on_the_page_and_nobody_else(fleet: Fleet) -> None:
+    fleet = Fleet(now=datetime.now(UTC))
+    agent = fleet.enrol("vm1")
+    here = f"/machines/{agent.machine.pk}/"
+    ada, anna = Client(), Client()
+    ada.force_login(admin())
+    anna.force_login(approver())
+    assert "Revoke" not in text_of(anna.get(here))
+    assert anna.post(f"{here}revoke/").status_code == 403
+    assert ada.post(f"{here}readmit/").status_code == 409
+    assert ada.post(f"{here}revoke/", {"comment": "stolen"}).status_code == 302
+    assert "no vote" in text_of(ada.get(here))
+    assert "“stolen”" in text_of(ada.get(here))
+    assert anna.post(f"{here}readmit/").status_code == 403
+    assert ada.post(f"{here}readmit/", {"comment": "clean"}).status_code == 302
+    assert Machine.objects.get().revoked_at is None
+
+
+def test_the_api_and_the_command_line_do_the_same(fleet: Fleet) -> None:
+    agent = fleet.enrol("vm1")
+    ada = caller(factories.admin())
+    here = f"machines/{agent.machine.pk}"
+    assert ada.post(f"{here}/revoke/").json()["presence"] == "gone"
+    assert ada.post(f"{here}/readmit/", {"comment": "clean"}).json()["revoked_at"] is None
+    problem(ada.post(f"{here}/readmit/", {}), 409, "not-revoked")
+    problem(ada.post("machines/999999/readmit/", {}), 404, "unknown-machine")
+    call_command("revoke_machine", agent.machine.vm_id.upper(), why="stolen")
+    assert Machine.objects.get().revoked_at is not None
+    call_command("readmit_machine", agent.machine.vm_id)
+    assert Machine.objects.get().revoked_at is None
