@@ -37,7 +37,8 @@ LABELS = {
     "refused": "refused",
 }
 ROW = re.compile(
-    r'<th scope="row"><a href="/machines/\d+/">([^<]+)</a></th><td><span class="chip.*?<span>([^<]+)</span>', re.DOTALL
+    r'<th scope="row"><a href="/machines/\d+/">([^<]+)</a></th>\s*<td><span class="chip.*?<span>([^<]+)</span>',
+    re.DOTALL,
 )
 
 
