@@ -103,7 +103,18 @@ class CacheFacts:
     reasons: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SetAsideFacts:
+    """What cannot be advanced, by the name that people know it by."""
+
+    what: str
+    name: str
+    why: str
+    tries: int
+
+
 ORDER = (
+    "set-aside",
     "switched-off",
     "near-switch-off",
     "agent-silent",
@@ -133,6 +144,7 @@ def blind_spots(
     *,
     alone: Sequence[str] = (),
     caches: Iterable[CacheFacts] = (),
+    aside: Iterable[SetAsideFacts] = (),
     now: datetime,
     version: str,
     protocol: int,
@@ -156,6 +168,7 @@ def blind_spots(
     if alone:
         found.append(_without_agent(None, alone))
     found += [_unheard(cache) for cache in caches if not cache.listening]
+    found += [_set_aside(row) for row in aside]
     return sorted(found, key=lambda spot: ORDER.index(spot.code))
 
 
@@ -235,6 +248,11 @@ def _unheard(cache: CacheFacts) -> BlindSpot:
         values={"supported": cache.supported, "reasons": cache.reasons},
         cache_id=cache.cache_id,
     )
+
+
+def _set_aside(row: SetAsideFacts) -> BlindSpot:
+    values = {"what": row.what, "why": row.why, "tries": row.tries}
+    return BlindSpot(code="set-aside", certainty=Confidence.CERTAIN, set_id=None, names=(row.name,), values=values)
 
 
 def _missing(each: SetFacts) -> list[BlindSpot]:

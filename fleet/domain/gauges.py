@@ -38,6 +38,11 @@ OLDEST_ORDER = Gauge("drydock_oldest_open_order_seconds", "Age of the oldest of 
 RECONCILE_AGE = Gauge(
     "drydock_sweep_age_seconds", "Since somebody last looked for what is due: Celery's beat, else a gateway."
 )
+SET_ASIDE = Gauge(
+    "drydock_set_aside",
+    "What cannot be advanced and is tried again, by what it is; missing while there is none.",
+    ("what",),
+)
 UNSEALED = Gauge("drydock_unsealed_seconds", "Age of the oldest timeline entry that is not sealed yet; 0 without one.")
 WAVES = Gauge("drydock_waves_running", "Waves under way.")
 WAVES_STOPPED = Gauge("drydock_waves_stopped", "Waves that stopped within the last hour.")
@@ -54,6 +59,7 @@ GAUGES = (
     OPEN_ORDERS,
     OLDEST_ORDER,
     RECONCILE_AGE,
+    SET_ASIDE,
     UNSEALED,
     WAVES,
     WAVES_STOPPED,

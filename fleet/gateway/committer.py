@@ -23,8 +23,9 @@ from fleet.gateway.clean import clean
 from fleet.gateway.http import Problem, busy
 from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.loops import Loop
-from fleet.gateway.threads import is_away, with_connection
+from fleet.gateway.threads import with_connection
 from fleet.operations import record
+from fleet.operations.aside import is_away
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from fleet.operations.orders import queue
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 from django.db import DatabaseError, connection
@@ -19,6 +20,7 @@ from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Threads
 from fleet.gateway.wake_ups import WakeUps
 from fleet.operations.orders.sign import unreadable
+from fleet.projections.desk.gauges import set_aside
 
 
 class Probes:
@@ -55,7 +57,10 @@ class Probes:
         ready = database == "ok" and not self.agents.stopping
         signing = await self.threads.run(self._signing) if database == "ok" else "unknown"
         status = "unavailable" if not ready else "ok" if (redis, signing) == ("ok", "ok") else "degraded"
-        said = {"status": status, "database": database, "redis": redis, "signing": signing}
+        said: dict[str, Any] = {"status": status, "database": database, "redis": redis, "signing": signing}
+        # A row that cannot be advanced is no failure of this process.
+        if aside := await self.threads.run(self._set_aside) if database == "ok" else {}:
+            said["set_aside"] = aside
         await answer(send, 200 if ready else 503, msgspec.json.encode(said))
 
     async def metrics(self, request: Request, send: Send) -> None:
@@ -76,6 +81,13 @@ class Probes:
         except DatabaseError:
             connection.close()
             return "unknown"
+
+    def _set_aside(self) -> dict[str, int]:
+        try:
+            return set_aside()
+        except DatabaseError:
+            connection.close()
+            return {}
 
     def _database(self) -> str:
         try:

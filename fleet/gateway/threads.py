@@ -15,18 +15,6 @@ from fleet.gateway.http import busy
 T = TypeVar("T")
 
 
-# SQLSTATE classes that say nothing about what was to be written: connection, resources, locks, shutdown, disk.
-AWAY = frozenset({"08", "40", "53", "55", "57", "58"})
-
-
-def is_away(error: BaseException) -> bool:
-    """Whether the database could not do it just now, whatever it was; else what it was to do is at fault."""
-    if not isinstance(error, OperationalError | InterfaceError):
-        return False
-    state = getattr(error.__cause__, "sqlstate", None)
-    return state is None or state[:2] in AWAY
-
-
 def with_connection(call: Callable[[], T]) -> T:
     """The call's result; once more on a new connection if the old one had died, as after a restart of Postgres.
 

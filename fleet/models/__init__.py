@@ -10,7 +10,7 @@ from fleet.models.machines import InventoryMachine, JoinToken, Machine
 from fleet.models.orders import Order, SigningKey
 from fleet.models.people import ApiToken, KnownDevice, LoginAttempts, Profile, Scope, StoredAnswer
 from fleet.models.policy import NoApprovalWindow, Rule, Stop
-from fleet.models.reconcile import LastRun
+from fleet.models.reconcile import LastRun, SetAside
 from fleet.models.sets import AvailabilitySet
 from fleet.models.timeline import Entry, Seal
 from fleet.models.waves import Wave
@@ -49,6 +49,7 @@ __all__ = [
     "ScheduledEvent",
     "Scope",
     "Seal",
+    "SetAside",
     "Sighting",
     "SigningKey",
     "Spool",

@@ -1,4 +1,4 @@
-"""When something that runs again and again last ran: the reconciling, the sealing of the timeline."""
+"""When something that runs again and again last ran, and what it had to set aside."""
 
 from django.db import models
 
@@ -16,3 +16,22 @@ class LastRun(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class SetAside(models.Model):
+    """What could not be advanced, and why; everything beside it goes on. `what` is a `fleet.domain.aside.What`."""
+
+    what = models.TextField()
+    row_id = models.BigIntegerField()
+    since = models.DateTimeField()
+    reason = models.TextField()
+    tries = models.IntegerField(default=1)
+    next_try_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["what", "row_id"], name="set_aside_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.row_id}"

@@ -3,20 +3,23 @@
 Beat asks for all of it every two seconds, the gateway when Celery is gone; hints ask for a part of it at once.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
+from fleet.domain.aside import What
 from fleet.domain.events.sightings import compute_state
 from fleet.domain.orders.next_step import Do
 from fleet.domain.states import OPEN_EVENTS, ApprovalState, EventStatus
 from fleet.models import Approval, LastRun, ScheduledEvent, Sighting
 from fleet.models.facts.events import load_witnesses
 from fleet.operations.approvals import conditions
+from fleet.operations.aside import Apart, forget, in_turn
 from fleet.operations.caches import coverage, maintenances
 from fleet.operations.drills import advance as drills
 from fleet.operations.events import compute
@@ -47,20 +50,22 @@ def advance(*, now: datetime, via: str) -> Advanced:
     with transaction.atomic():
         if not take_if_free(Lock.RECONCILE):
             return Advanced(ran=False)
-        due = _due(now)
-        woken: set[int] = set()
-        computed = 0
-        if due:
-            events = compute.lock(due)
-            computed = len(compute.compute_state(events, now=now))
-            woken = orders.advance_events(events, now=now, via=via)
+        with Apart(What.EVENT, now=now) as apart:
+            due = _due(apart, now)
+            done = apart.look(due, partial(_advance, now=now, via=via))
+        forget(now=now)
         LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
-    # In a transaction of its own: approvals do not wait for it.
-    with transaction.atomic():
-        coverage.vouch()
-        maintenances.advance(now=now)
-    follow(now=now)
-    return Advanced(ran=True, computed=computed, steps=len(due), woken=tuple(sorted(woken)))
+    # In transactions of their own: approvals do not wait for them.
+    in_turn(coverage.vouch, partial(maintenances.advance, now=now), partial(follow, now=now))
+    woken = sorted({machine_id for _, machines in done for machine_id in machines})
+    return Advanced(ran=True, computed=sum(count for count, _ in done), steps=len(due), woken=tuple(woken))
+
+
+def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple[int, set[int]]]:
+    """How many of these events were computed to something new, and the machines (row ids) that are woken."""
+    events = compute.lock(event_pks)
+    computed = len(compute.compute_state(events, now=now))
+    return [(computed, orders.advance_events(events, now=now, via=via))]
 
 
 def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanced:
@@ -71,8 +76,8 @@ def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanc
     return advance(now=now, via=via)
 
 
-def _due(now: datetime) -> list[int]:
-    due = {pk for pk, (_, _, step) in orders.steps(None, now).items() if step.do is not Do.NOTHING}
+def _due(apart: Apart, now: datetime) -> list[int]:
+    due = apart.look(orders.relayed(), partial(_with_steps, now=now))
     is_open = Q(status__in=[state.value for state in OPEN_EVENTS])
     # Over, as it seemed while a machine was silent that is back and still lists it.
     back = Sighting.objects.filter(
@@ -80,21 +85,33 @@ def _due(now: datetime) -> list[int]:
         foreign=False,
         machine__presence__last_heard_at__gt=now - timedelta(seconds=settings.LIVE_SECONDS),
     )
-    events = list(ScheduledEvent.objects.filter(is_open | Q(pk__in=back.values("event_id"))))
+    pks = ScheduledEvent.objects.filter(is_open | Q(pk__in=back.values("event_id"))).values_list("pk", flat=True)
+    return sorted({*due, *apart.look(list(pks), partial(_changed, now=now))})
+
+
+def _with_steps(event_pks: Sequence[int], *, now: datetime) -> list[int]:
+    return [pk for pk, (_, _, step) in orders.steps(event_pks, now).items() if step.do is not Do.NOTHING]
+
+
+def _changed(event_pks: Sequence[int], *, now: datetime) -> list[int]:
+    events = list(ScheduledEvent.objects.filter(pk__in=event_pks))
     witnesses = load_witnesses(events, now=now)
+    found = []
     for event in events:
         state = compute_state(witnesses[event.pk], now=now, was_ended=event.status == EventStatus.ENDED.value)
         if state is not None and (state.status.value, state.watched) != (event.status, event.watched):
-            due.add(event.pk)
-    return sorted(due)
+            found.append(event.pk)
+    return found
 
 
 def follow(event_pks: Collection[int] | None = None, *, now: datetime) -> None:
     """Judge these events (row ids) and what stands beside them, or everything that is open."""
-    drills.advance(now=now)
-    waves.advance(now=now)
-    conditions.advance(now=now, event_pks=event_pks)
-    apply.decide(now=now, event_pks=event_pks)
+    in_turn(
+        partial(drills.advance, now=now),
+        partial(waves.advance, now=now),
+        partial(conditions.advance, now=now, event_pks=event_pks),
+        partial(apply.decide, now=now, event_pks=event_pks),
+    )
 
 
 def take_on(*, approval_id: int, now: datetime, via: str) -> None:

@@ -4,19 +4,22 @@ Phases: number the spools, keep the bodies, keep the observations, merge documen
 the events concerned, relay what follows from that, then what was heard of caches: their locks come last.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import transaction
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
+from fleet.domain.aside import What
 from fleet.domain.intake.documents import UNUSABLE, Document
 from fleet.domain.reason import Reason
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, Machine
+from fleet.models import Entry, Machine, ScheduledEvent
 from fleet.operations import wake_up
+from fleet.operations.aside import Apart, is_away
 from fleet.operations.caches import notifications
 from fleet.operations.drills import sightings
 from fleet.operations.events import compute
@@ -28,13 +31,23 @@ from fleet.operations.sets import join
 from fleet.operations.timeline.entries import entry, write
 
 
-@transaction.atomic
 def record(*, deliveries: Sequence[keep.Delivery], now: datetime) -> dict[tuple[int, str], int]:
     """Commit these deliveries; what is acknowledged now, by (machine row id, spool).
 
-    Nothing is taken from a machine that was revoked since its call began: it is not among the answers. Raises whatever
-    the database or a broken report raises; then nothing of the batch is kept.
+    Nothing is taken from a machine that was revoked since its call began: it is not among the answers. Where it fails it
+    is done once more with care: an event or a cache that cannot be computed is set aside, and what was said of it is
+    kept. Raises whatever the database or a broken report raises; then nothing of the batch is kept.
     """
+    try:
+        return _record(deliveries, now, careful=False)
+    except Exception as error:
+        if is_away(error):
+            raise
+    return _record(deliveries, now, careful=True)
+
+
+@transaction.atomic
+def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool) -> dict[tuple[int, str], int]:
     named = [delivery.machine_id for delivery in deliveries]
     revoked = set(Machine.objects.filter(pk__any=named, revoked_at__isnull=False).values_list("pk", flat=True))
     deliveries = [delivery for delivery in deliveries if delivery.machine_id not in revoked]
@@ -60,23 +73,42 @@ def record(*, deliveries: Sequence[keep.Delivery], now: datetime) -> dict[tuple[
         events = compute.lock(concerned)
         if merged is not None:
             _note_presence(ahead, merged, now)
-            events = join.settle_sets(events, merged.reporters, now=now)
     written += receipts.take(answers, now=now)
     written += preparations.take(hooks)
     pretended, odd = sightings.take(rehearsed, now=now)
     written += odd
     if concerned:
         new_sightings = {**(merged.new_sightings if merged else {}), **pretended}
-        compute.compute_state(events, now=now, new_sightings=new_sightings)
-        advance.advance_events(events, now=now, via="report")
-        touched = [event.pk for event in events]
+        follow = partial(_follow, merged.reporters if merged else {}, new_sightings, now)
+        with Apart(What.EVENT, now=now) as apart:
+            touched = (
+                apart.look(sorted(concerned), lambda pks: follow(compute.lock(pks))) if careful else follow(events)
+            )
         # Commit, answer, then decide: nothing that is slow or goes wrong in deciding holds up a report.
         transaction.on_commit(lambda: wake_up.hint_events(touched))
     written += notifications.take(
-        of_kind(news, wire.RedisData), of_kind(news, wire.CoverageData), of_kind(news, wire.RedisHookData), now=now
+        of_kind(news, wire.RedisData),
+        of_kind(news, wire.CoverageData),
+        of_kind(news, wire.RedisHookData),
+        now=now,
+        careful=careful,
     )
     write(written)
     return acknowledged
+
+
+def _follow(
+    reporters: Mapping[int, set[int]],
+    new_sightings: Mapping[int, Sequence[int]],
+    now: datetime,
+    events: list[ScheduledEvent],
+) -> list[int]:
+    """Settle the sets of these locked events, compute them and go on with their approvals; their row ids."""
+    locked = {event.pk for event in events}
+    events = join.settle_sets(events, {pk: who for pk, who in reporters.items() if pk in locked}, now=now)
+    compute.compute_state(events, now=now, new_sightings=new_sightings)
+    advance.advance_events(events, now=now, via="report")
+    return [event.pk for event in events]
 
 
 def _readable(news: Sequence[keep.KeptReport], documents: dict[str, Document]) -> list[listings.MachineDocument]:

@@ -6,15 +6,18 @@ from datetime import datetime
 
 from django.conf import settings
 
-from fleet.domain.blind_spots import AgentFacts, BlindSpot, CacheFacts, Confidence, SetFacts, blind_spots
+from fleet.domain.aside import What
+from fleet.domain.blind_spots import AgentFacts, BlindSpot, CacheFacts, Confidence, SetAsideFacts, SetFacts, blind_spots
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
-from fleet.models import AvailabilitySet, Cache
+from fleet.models import AvailabilitySet, Cache, ScheduledEvent, SetAside
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.projections.caches.coverage import ListenerRow, listener, with_machine
 from fleet.projections.caches.maintenances import CacheRef
 from fleet.projections.machines import agentless, with_presence
 from fleet.projections.refs import MachineRef, SetRef, set_ref
+
+OF_EVENTS = (What.EVENT.value, What.RULES.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,37 @@ def _caches(now: datetime) -> list[CacheFacts]:
     ]
 
 
+def _aside() -> list[SetAsideFacts]:
+    """One query, and two more where there is something."""
+    rows = list(SetAside.objects.order_by("what", "row_id"))
+    events = dict(
+        ScheduledEvent.objects.filter(pk__in=[row.row_id for row in rows if row.what in OF_EVENTS]).values_list(
+            "pk", "event_id"
+        )
+        if rows
+        else ()
+    )
+    hosts = dict(
+        Cache.objects.filter(pk__in=[row.row_id for row in rows if row.what == What.CACHE.value]).values_list(
+            "pk", "host"
+        )
+        if rows
+        else ()
+    )
+    named = {What.EVENT.value: events, What.RULES.value: events, What.CACHE.value: hosts}
+    return [
+        SetAsideFacts(
+            what=row.what,
+            name=named.get(row.what, {}).get(row.row_id, str(row.row_id)),
+            why=row.reason,
+            tries=row.tries,
+        )
+        for row in rows
+    ]
+
+
 def overview(*, now: datetime) -> BlindSpots:
-    """Every blind spot of the fleet. Five queries."""
+    """Every blind spot of the fleet. Six queries."""
     limits = presence_limits()
     agents: dict[int, list[AgentFacts]] = defaultdict(list)
     for machine in with_presence().filter(revoked_at=None).order_by("resource_name", "pk"):
@@ -120,6 +152,7 @@ def overview(*, now: datetime) -> BlindSpots:
         ],
         alone=[name for name, _, _ in missing.get(None, [])],
         caches=_caches(now),
+        aside=_aside(),
         now=now,
         version=settings.VERSION,
         protocol=settings.PROTOCOL,

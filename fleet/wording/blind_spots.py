@@ -68,6 +68,12 @@ BRING_BACK = "Bring one of its agents back: its first request switches the servi
 ENABLE = "Enable OSImageNotificationProfile of the scale set if upgrades of its operating system should be announced."
 
 SPOTS: dict[str, SpotWords] = {
+    "set-aside": SpotWords(
+        "What cannot be advanced",
+        "{what} {names:some} is set aside: {why}. It was tried {tries} times, and is tried again by itself."
+        " Everything else goes on.",
+        "Decide about it by hand if it is urgent, and report what stands here and in the backend's log.",
+    ),
     "switched-off": SpotWords(
         "Scheduled Events may be switched off",
         "No machine of the set has had a good answer for {hours} hours, and Azure switches Scheduled Events off after"

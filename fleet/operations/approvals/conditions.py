@@ -3,18 +3,21 @@
 Asked for by reconciling every two seconds, and at once when a report has changed something about their event.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import partial
 
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.approvals.conditions import Wait, Waited, When, next_wait
 from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.aside import What
 from fleet.domain.states import ApprovalState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval
 from fleet.models.facts.events import load_facts
 from fleet.models.facts.waves import whose_turn
 from fleet.operations.approvals.approve import alone_with, judged, set_off
+from fleet.operations.aside import Apart
 from fleet.operations.orders.states import close, move, tell_approval
 
 WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
@@ -28,17 +31,21 @@ def advance(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
     rows = Approval.objects.filter(state__in=WAITING).order_by("decided_at", "pk")
     if event_pks is not None:
         rows = rows.filter(event_id__any=list(event_pks))
-    waiting = list(rows)
-    if not waiting:
-        return 0
+    with Apart(What.APPROVAL, now=now) as apart:
+        due = apart.look(list(rows.values_list("pk", flat=True)), partial(_due, now=now))
+        return sum(apart.run(pk, partial(_move_on, pk, event_pk, now=now)) or False for pk, event_pk in due)
+
+
+def _due(approval_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int]]:
+    """Those of these approvals (row ids) that have a step to take, with their events."""
+    waiting = list(Approval.objects.filter(pk__in=approval_ids).order_by("decided_at", "pk"))
     facts = load_facts([approval.event_id for approval in waiting], now=now)
     turns = whose_turn({approval.wave_id for approval in waiting if approval.wave_id}, now=now)
-    due = [
-        approval
+    return [
+        (approval.pk, approval.event_id)
         for approval in waiting
         if _next(approval, facts[approval.event_id], may_go=approval.pk in turns, now=now).do is not Wait.STAY
     ]
-    return sum(_move_on(approval.pk, approval.event_id, now=now) for approval in due)
 
 
 def _next(approval: Approval, facts: EventFacts, *, may_go: bool, now: datetime) -> Waited:

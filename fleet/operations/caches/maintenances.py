@@ -1,13 +1,14 @@
 """Maintenance computed from notifications: by news of a cache, and by what time alone changes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
-from django.db import transaction
-
+from fleet.domain.aside import What
 from fleet.domain.caches.maintenances import ACTIVE, Heard, MaintenanceStatus, Operation, operations_of, status_of
 from fleet.domain.shapes import like
-from fleet.models import Cache, Entry, Maintenance, Notification
+from fleet.models import Cache, Entry, Maintenance, Notification, SetAside
+from fleet.operations.aside import Apart
 from fleet.operations.caches.entries import overdue_entry
 from fleet.operations.timeline.entries import write
 
@@ -80,18 +81,38 @@ def advance(*, now: datetime) -> int:
 
     One query while no operation is open.
     """
-    due = _due(now)
-    for cache_id, shard, at in due:
-        with transaction.atomic():
-            cache = Cache.objects.select_for_update().get(pk=cache_id)
-            write(compute_operations(cache, shard, [at], now=now))
+    active = Maintenance.objects.filter(status__in=[status.value for status in ACTIVE]).order_by("cache")
+    late = SetAside.objects.filter(what=What.CACHE.value, next_try_at__lte=now)
+    with Apart(What.CACHE, now=now) as apart:
+        caches = {*active.values_list("cache", flat=True), *late.values_list("row_id", flat=True)}
+        due = apart.look(sorted(caches), partial(_due, now=now))
+        for cache_id in sorted({cache_id for cache_id, _, _ in due}):
+            apart.run(cache_id, partial(_compute, cache_id, [one[1:] for one in due if one[0] == cache_id], now=now))
     return len(due)
 
 
-def _due(now: datetime) -> list[tuple[int, int | None, datetime]]:
-    rows = list(Maintenance.objects.filter(status__in=[status.value for status in ACTIVE]).order_by("cache", "pk"))
-    if not rows:
-        return []
+def _compute(cache_id: int, due: Iterable[tuple[int | None, datetime]], *, now: datetime) -> bool:
+    cache = Cache.objects.select_for_update().get(pk=cache_id)
+    for shard, at in due:
+        write(compute_operations(cache, shard, [at], now=now))
+    return True
+
+
+def _due(cache_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int | None, datetime]]:
+    found = _overdue(cache_ids, now)
+    # What was heard while a cache was set aside is made up for.
+    for row in SetAside.objects.filter(what=What.CACHE.value, row_id__in=cache_ids):
+        heard = Notification.objects.filter(cache=row.row_id, maintenance=None, received_at__gte=row.since)
+        found += heard.order_by("pk").values_list("cache", "shard", "first_at")
+    return found
+
+
+def _overdue(cache_ids: Sequence[int], now: datetime) -> list[tuple[int, int | None, datetime]]:
+    rows = list(
+        Maintenance.objects.filter(cache__in=cache_ids, status__in=[status.value for status in ACTIVE]).order_by(
+            "cache", "pk"
+        )
+    )
     members: dict[int | None, list[Heard]] = {}
     for row in Notification.objects.filter(maintenance__any=[row.pk for row in rows]):
         members.setdefault(row.maintenance_id, []).append(_heard(row))

@@ -6,8 +6,11 @@ and operations are computed, so what arrives late or twice ends in the same rows
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import partial
 
+from fleet.domain.aside import What
 from fleet.models import Cache, Entry, Machine, Notification
+from fleet.operations.aside import Apart
 from fleet.operations.caches import coverage, hooks
 from fleet.operations.caches.entries import heard_entry
 from fleet.operations.caches.lines import Line, merge
@@ -20,9 +23,10 @@ def take(
     hook_reports: Sequence[hooks.CacheHookReport] = (),
     *,
     now: datetime,
+    careful: bool = False,
 ) -> list[Entry]:
-    """Merge lines and changes of coverage, take what hooks did; the entries to write. Raises ValueError for a broken
-    base64.
+    """Merge lines and changes of coverage, take what hooks did; the entries to write. With `careful`, a cache whose
+    operations cannot be computed is set aside. Raises ValueError for a broken base64.
     """
     if not lines and not changes and not hook_reports:
         return []
@@ -35,7 +39,8 @@ def take(
     by_id = {cache.pk: cache for cache in caches.values()}
     written: list[Entry] = []
     for shard in sorted(touched, key=lambda shard: (shard[0], -1 if shard[1] is None else shard[1])):
-        written += compute_operations(by_id[shard[0]], shard[1], touched[shard], now=now)
+        computed = partial(compute_operations, by_id[shard[0]], shard[1], touched[shard], now=now)
+        written += (Apart(What.CACHE, now=now).run(shard[0], computed) or []) if careful else computed()
     homes = dict(Notification.objects.filter(pk__any=[row.pk for row in new]).values_list("pk", "maintenance_id"))
     for row in new:
         row.maintenance_id = homes.get(row.pk)

@@ -1,12 +1,14 @@
 """A drill moves on and ends by itself. Everything about it is written under the lock of its event."""
 
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Greatest
 
 from fleet.domain.actor import DRYDOCK, Actor
+from fleet.domain.aside import What
 from fleet.domain.drills import Ending, MachineInDrill, Outcome, ending_of
 from fleet.domain.reason import Reason
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus
@@ -22,6 +24,7 @@ from fleet.models import (
     Sighting,
 )
 from fleet.models.facts.events import load_facts
+from fleet.operations.aside import Apart
 from fleet.operations.events import compute
 from fleet.operations.orders import advance as orders
 from fleet.operations.orders import instructions, states
@@ -38,10 +41,15 @@ def advance(*, now: datetime) -> int:
     Looks without locks first; each move is a transaction of its own. One query while there is no drill.
     """
     moved = 0
-    for drill in Drill.objects.filter(closed_at__isnull=True).select_related("event").order_by("pk"):
-        if _ending(drill, now) is not None or _to_start(drill):
-            moved += _move_on(drill.pk, drill.event_id, now=now)
+    with Apart(What.DRILL, now=now) as apart:
+        for drill in Drill.objects.filter(closed_at__isnull=True).select_related("event").order_by("pk"):
+            moved += apart.run(drill.pk, partial(_look_at, drill, now=now)) or False
     return moved
+
+
+def _look_at(drill: Drill, *, now: datetime) -> bool:
+    due = _ending(drill, now) is not None or bool(_to_start(drill))
+    return due and _move_on(drill.pk, drill.event_id, now=now)
 
 
 @transaction.atomic

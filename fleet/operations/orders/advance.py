@@ -54,6 +54,11 @@ def _orders_of(approvals: Collection[int]) -> dict[int, list[OrderFacts]]:
     return found
 
 
+def relayed() -> list[int]:
+    """The events (row ids) whose approvals are on their way."""
+    return list(Approval.objects.filter(RELAYED).order_by("event_id").values_list("event_id", flat=True))
+
+
 def steps(event_pks: Collection[int] | None, now: datetime) -> dict[int, tuple[Approval, EventFacts, NextStep]]:
     """The next step of each approval that is being relayed, of these events (row ids) or all. Up to seven queries."""
     approvals = _relayed(event_pks)

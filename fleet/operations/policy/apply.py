@@ -6,16 +6,16 @@ decided; looking costs one query as long as no rule is in force.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from fleet.domain.actor import rule as by_rule
 from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.aside import What
 from fleet.domain.policy.rules import APPROVES, Action, Does, StandingRule, Verdict, accepted, verdict, wording
 from fleet.domain.refusal import Refused
 from fleet.domain.states import EventStatus
@@ -25,10 +25,10 @@ from fleet.models.policy import rule_of, rules_in_force
 from fleet.operations.approvals import approve, conditions
 from fleet.operations.approvals.approve import Plan, alone_with
 from fleet.operations.approvals.claims import hold_locked
+from fleet.operations.aside import Apart
 from fleet.operations.events import compute
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 def decide(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
@@ -45,15 +45,15 @@ def decide(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
     events = list(_undecided(now, event_pks))
     if not events:
         return 0
-    facts = load_facts([event.pk for event in events], now=now)
-    if any(each.stop is not None for each in facts.values()):
-        return 0
     due: dict[str, list[ScheduledEvent]] = defaultdict(list)
-    for event in events:
-        found = _apart(event, partial(verdict, rules, facts[event.pk], now=now))
-        if found is not None and found.acts:
-            due[event.availability_set.service or f"set {event.availability_set_id}"].append(event)
-    decided = [pk for together in due.values() for pk in _judge_together(together, rows, rules, now)]
+    decided: list[int] = []
+    with Apart(What.RULES, now=now) as apart:
+        acts = set(apart.look([event.pk for event in events], partial(_acts, rules=rules, now=now)))
+        for event in events:
+            if event.pk in acts:
+                due[event.availability_set.service or f"set {event.availability_set_id}"].append(event)
+        for together in due.values():
+            decided += _judge_together(together, rows, rules, now, apart)
     if decided:
         # What has nothing left to wait for does not wait for reconciling.
         conditions.advance(now=now, event_pks=decided)
@@ -81,26 +81,34 @@ def _undecided(now: datetime, event_pks: Collection[int] | None) -> QuerySet[Sch
 
 
 def _judge_together(
-    events: Sequence[ScheduledEvent], rows: Mapping[int, Rule], rules: Sequence[StandingRule], now: datetime
+    events: Sequence[ScheduledEvent],
+    rows: Mapping[int, Rule],
+    rules: Sequence[StandingRule],
+    now: datetime,
+    apart: Apart,
 ) -> list[int]:
     """Judge events of one set or service again, one after the other; the row ids of those decided."""
     pks = [event.pk for event in events]
     with alone_with(*pks):
         # All at once and in the order of their ids, as everybody locks events.
         compute.lock(pks)
-        return [event.pk for event in events if _apart(event, partial(_judge, event.pk, rows, rules, now))]
+        return [pk for pk in pks if apart.run(pk, partial(_unless_refused, pk, rows, rules, now))]
 
 
-def _apart(event: ScheduledEvent, judge: Callable[[], T]) -> T | None:
-    """What judging one event gives; None when it failed."""
+def _acts(event_pks: Sequence[int], *, rules: Sequence[StandingRule], now: datetime) -> list[int]:
+    """Those of these events that a rule would decide."""
+    facts = load_facts(event_pks, now=now)
+    if any(each.stop is not None for each in facts.values()):
+        return []
+    return [pk for pk in event_pks if verdict(rules, facts[pk], now=now).acts]
+
+
+def _unless_refused(event_pk: int, rows: Mapping[int, Rule], rules: Sequence[StandingRule], now: datetime) -> bool:
     try:
-        return judge()
+        return _judge(event_pk, rows, rules, now)
     except Refused as refusal:
-        logger.info("a rule did not decide event %s: %s", event.event_id, refusal)
-    except Exception:
-        # Whatever is wrong with one event or one rule, the others are judged.
-        logger.exception("the rules could not judge event %s", event.event_id)
-    return None
+        logger.info("a rule did not decide event %s: %s", event_pk, refusal)
+        return False
 
 
 @transaction.atomic

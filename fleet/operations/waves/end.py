@@ -1,11 +1,13 @@
 """Waves end: by themselves, when all is through or something does not come back, or because a person stops one."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import partial
 
 from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK, Actor
+from fleet.domain.aside import What
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, read_reason
 from fleet.domain.refusal import Refused, or_refuse
@@ -15,6 +17,7 @@ from fleet.domain.waves import Member, Signal, WaveState, judge
 from fleet.models import Approval, Wave
 from fleet.models.facts.events import load_facts, place_of
 from fleet.models.facts.waves import load_members, return_timeout
+from fleet.operations.aside import Apart
 from fleet.operations.events import compute
 from fleet.operations.orders.states import close
 from fleet.operations.people.rights import acting, require
@@ -29,13 +32,18 @@ def advance(*, now: datetime) -> int:
     Looks without locks first; each wave is a transaction of its own.
     """
     running = list(Wave.objects.filter(state=WaveState.RUNNING.value).order_by("pk").values_list("pk", flat=True))
-    members = load_members(running, now=now)
-    over = [
+    with Apart(What.WAVE, now=now) as apart:
+        over = apart.look(running, partial(_over, now=now))
+        return sum(apart.run(wave_id, partial(_settle, wave_id, now=now)) or False for wave_id in over)
+
+
+def _over(wave_ids: Sequence[int], *, now: datetime) -> list[int]:
+    members = load_members(wave_ids, now=now)
+    return [
         wave_id
-        for wave_id in running
+        for wave_id in wave_ids
         if judge(members[wave_id], now=now, return_timeout=return_timeout()).do in (Signal.STOP, Signal.FINISH)
     ]
-    return sum(_settle(wave_id, now=now) for wave_id in over)
 
 
 @transaction.atomic

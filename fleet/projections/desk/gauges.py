@@ -9,7 +9,7 @@ from fleet.domain import gauges
 from fleet.domain.gauges import Gauge, Sample
 from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, RELAYED_APPROVALS, EventStatus, Presence
 from fleet.domain.waves import WaveState
-from fleet.models import Approval, Entry, LastRun, Order, ScheduledEvent, Seal, Wave
+from fleet.models import Approval, Entry, LastRun, Order, ScheduledEvent, Seal, SetAside, Wave
 from fleet.projections.approvals.steps import steps_of
 from fleet.projections.desk.fleet import presence_counts
 from fleet.projections.events.rows import OPEN
@@ -22,7 +22,7 @@ HOUR = timedelta(hours=1)
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
-    """Every gauge of the fleet but `drydock_up`. Ten queries."""
+    """Every gauge of the fleet but `drydock_up`. Eleven queries."""
     return (*_events(now), *_approvals(now), *_machines(now), *_orders(now), *_own(now), *_waves(now))
 
 
@@ -108,8 +108,14 @@ def _own(now: datetime) -> tuple[Sample, ...]:
     entry = Entry.objects.filter(behind).order_by("xid", "id").values_list("recorded_at", flat=True).first()
     return (
         _one(gauges.RECONCILE_AGE, _seconds(now, ran_at)),
+        Sample(gauges.SET_ASIDE, {(what,): count for what, count in set_aside().items()}),
         _one(gauges.UNSEALED, _seconds(now, entry) or 0.0),
     )
+
+
+def set_aside() -> dict[str, int]:
+    """How much is set aside, by what it is. One query."""
+    return dict(SetAside.objects.values_list("what").annotate(Count("pk")).order_by("what"))
 
 
 def _waves(now: datetime) -> tuple[Sample, ...]:

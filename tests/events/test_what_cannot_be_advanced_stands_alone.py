@@ -1,0 +1,207 @@
+"""One event, approval, wave, drill or cache that cannot be advanced is set aside; everything beside it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from drydock_agent import wire
+
+from fleet.domain import gauges
+from fleet.domain.aside import What, pause
+from fleet.domain.events import sightings
+from fleet.models import Approval, Cache, Maintenance, Notification, Observation, ScheduledEvent, SetAside
+from fleet.operations import reconcile
+from fleet.operations.approvals import conditions
+from fleet.operations.approvals.approve import When
+from fleet.operations.aside import Apart
+from fleet.operations.caches import maintenances
+from fleet.operations.drills import advance as drills
+from fleet.operations.policy import apply
+from fleet.operations.waves import end as waves
+from fleet.projections import blind_spots
+from fleet.projections.desk.gauges import measure
+from tests.caches.walking import Listeners, line
+from tests.factories import Fleet, listing, open_order, seconds, the_event
+from tests.policy.conftest import made
+from tests.words import sentence
+
+pytestmark = pytest.mark.django_db
+
+BAD, GOOD = "BAD00000-0000-4000-8000-000000000000", "C0D00000-0000-4000-8000-000000000000"
+
+
+class Played(RuntimeError):
+    pass
+
+
+@pytest.fixture
+def break_when(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """A function of this module fails whenever one of its arguments is as told."""
+
+    def broken(module: Any, name: str, is_bad: Callable[..., bool]) -> None:
+        real = getattr(module, name)
+
+        def played(*args: Any, **kwargs: Any) -> Any:
+            if is_bad(*args, **kwargs):
+                raise Played("\0no such luck")
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, played)
+
+    yield broken
+
+
+def of_bad(witnesses: Any, **_: Any) -> bool:
+    return any(w.listing is not None and w.listing.description == "bad" for w in witnesses)
+
+
+def break_computing(break_when: Callable[..., None]) -> None:
+    break_when(sightings, "compute_state", of_bad)
+    break_when(reconcile, "compute_state", of_bad)
+
+
+def both(fleet: Fleet) -> tuple[dict[str, Any], dict[str, Any]]:
+    fleet.enrol_set(2)
+    at = fleet.now + seconds(900)
+    bad = listing(BAD, not_before=at, Description="bad")
+    return bad, listing(GOOD, not_before=at, resources=("vm2",))
+
+
+def aside() -> dict[str, int]:
+    return {row.what: row.row_id for row in SetAside.objects.all()}
+
+
+def test_reports_about_an_event_that_cannot_be_computed_are_kept_and_the_others_counted(break_when: Any) -> None:
+    fleet = Fleet()
+    bad, good = both(fleet)
+    break_computing(break_when)
+    fleet.all_say(bad, good)
+    assert the_event(GOOD).version == 1
+    assert the_event(BAD).version == 0
+    assert Observation.objects.filter(kind="document").count() == 4
+    assert aside() == {"event": the_event(BAD).pk}
+    assert "Played" in SetAside.objects.get().reason
+    assert any(one.gauge is gauges.SET_ASIDE and one.values == {("event",): 1} for one in measure(now=fleet.now))
+
+
+def test_reconciling_goes_on_beside_it_tries_again_and_forgets_it_once_it_works(
+    break_when: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet()
+    bad, good = both(fleet)
+    fleet.all_say(bad, good)
+    approval = fleet.approve(GOOD)
+    with monkeypatch.context() as patch:
+        break_computing(_breaker(patch))
+        for _ in range(20):
+            fleet.later(5)
+            fleet.heard()
+            assert fleet.advance().ran
+        row = SetAside.objects.get()
+        assert (row.what, row.row_id) == ("event", the_event(BAD).pk)
+        assert row.tries == 4, "after 0, 10, 30 and 70 seconds"
+        assert open_order(approval).machine_id
+    fleet.later(pause(row.tries).total_seconds())
+    fleet.heard()
+    fleet.advance()
+    assert not SetAside.objects.exists()
+
+
+def _breaker(patch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def broken(module: Any, name: str, is_bad: Callable[..., bool]) -> None:
+        real = getattr(module, name)
+
+        def played(*args: Any, **kwargs: Any) -> Any:
+            if is_bad(*args, **kwargs):
+                raise Played("no such luck")
+            return real(*args, **kwargs)
+
+        patch.setattr(module, name, played)
+
+    return broken
+
+
+def test_a_rule_decides_the_others(break_when: Any) -> None:
+    fleet = Fleet()
+    bad, good = both(fleet)
+    fleet.enrol("db1", availability_set="db")
+    fleet.say("vm1", good)
+    fleet.say("db1", bad)
+    made()
+    break_when(apply, "verdict", lambda rules, facts, **_: facts.event_id == BAD)
+    fleet.advance()
+    assert aside() == {"rules": the_event(BAD).pk}
+    assert list(Approval.objects.values_list("event__event_id", flat=True)) == [GOOD]
+
+
+def test_an_approval_that_waits_goes_without_the_others(break_when: Any) -> None:
+    fleet = Fleet()
+    bad, good = both(fleet)
+    fleet.all_say(bad, good)
+    reasons = {"other-event": "both"}
+    for event_id in (BAD, GOOD):
+        fleet.approve(event_id, when=When.TIME, due_at=fleet.now + seconds(10), overrides=reasons)
+    break_when(conditions, "next_wait", lambda **given: given["facts"].event_id == BAD)
+    fleet.later(11)
+    fleet.heard()
+    fleet.advance()
+    assert aside() == {"approval": Approval.objects.get(event__event_id=BAD).pk}
+    assert Approval.objects.get(event__event_id=BAD).state == "WAITING"
+    assert Approval.objects.get(event__event_id=GOOD).state != "WAITING"
+
+
+def test_stages_that_fail_whole_do_not_keep_the_later_ones(break_when: Any) -> None:
+    fleet = Fleet()
+    _, good = both(fleet)
+    fleet.all_say(good)
+    made()
+    for module in (drills, waves, conditions):
+        break_when(module, "advance", lambda **given: given.get("event_pks") is None)
+    with pytest.raises(Played):
+        fleet.advance()
+    assert Approval.objects.filter(event__event_id=GOOD).exists()
+
+
+def test_a_cache_that_cannot_be_computed_keeps_its_lines_and_makes_up_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Listeners()
+    fleet.enrol_set(2)
+    bad, good = "bad.redis.cache.windows.net", "good.redis.cache.windows.net"
+    with monkeypatch.context() as patch:
+        _breaker(patch)(
+            maintenances,
+            "operations_of",
+            lambda rows: any(Notification.objects.get(raw_hash=row.key[:64]).cache.host == bad for row in rows),
+        )
+        agent = fleet.agents["vm1"]
+        lines = [wire.RedisData(cache=host, raw=line("NodeMaintenanceStarting") + f"|X|{host}") for host in (bad, good)]
+        fleet.record(agent.delivery(*(agent.report(one, kind=wire.REDIS, at=fleet.now) for one in lines)))
+        assert Notification.objects.count() == 2
+        assert aside() == {"cache": Cache.objects.get(host=bad).pk}
+        assert list(Maintenance.objects.values_list("cache__host", flat=True)) == [good]
+    fleet.later(11)
+    fleet.advance()
+    assert not SetAside.objects.exists()
+    assert Maintenance.objects.filter(cache__host=bad).count() == 1
+
+
+def test_a_wave_and_a_drill_are_set_aside_by_themselves(break_when: Any) -> None:
+    fleet = Fleet()
+    for what in (What.WAVE, What.DRILL):
+        with Apart(what, now=fleet.now) as apart:
+            found = apart.look([1, 2, 3, 4], lambda pks: [pk for pk in pks if pk != 3 or 1 / 0])
+            assert found == [1, 2, 4]
+            assert apart.run(3, lambda: True) is None
+    assert aside() == {"wave": 3, "drill": 3}
+
+
+def test_it_is_shown_among_the_blind_spots(break_when: Any) -> None:
+    fleet = Fleet()
+    bad, good = both(fleet)
+    break_computing(break_when)
+    fleet.all_say(bad, good)
+    (spot,) = [spot for spot in blind_spots.overview(now=fleet.now).spots if spot.code == "set-aside"]
+    assert BAD in sentence(spot.reason)
+    assert "Played" in sentence(spot.reason)
+    assert ScheduledEvent.objects.count() == 2
