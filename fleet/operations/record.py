@@ -34,9 +34,9 @@ from fleet.operations.timeline.entries import entry, write
 def record(*, deliveries: Sequence[keep.Delivery], now: datetime) -> dict[tuple[int, str], int]:
     """Commit these deliveries; what is acknowledged now, by (machine row id, spool).
 
-    Nothing is taken from a machine that was revoked since its call began: it is not among the answers. Where it fails it
-    is done once more with care: an event or a cache that cannot be computed is set aside, and what was said of it is
-    kept. Raises whatever the database or a broken report raises; then nothing of the batch is kept.
+    Nothing is taken from a machine that was revoked since its call began: it is not among the answers. What fails is
+    done once more with care: an event or a cache that cannot be computed is set aside, and what was said of it is kept.
+    Raises whatever the database or a broken report raises; then nothing of the batch is kept.
     """
     try:
         return _record(deliveries, now, careful=False)

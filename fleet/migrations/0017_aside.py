@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0015_stop'),
+        ('fleet', '0016_revoked'),
     ]
 
     operations = [
