@@ -1,4 +1,4 @@
-"""`python -m drydock_agent run | check | once`."""
+"""`python -m drydock_agent run | check | once | trust KEY`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 
 from drydock_agent import loop
+from drydock_agent.backend.signatures import key_of
 from drydock_agent.check import check
 from drydock_agent.clock import Clock
 from drydock_agent.machine import UnknownMachine
 from drydock_agent.settings.load import ConfigError, Settings, load
 from drydock_agent.spool.store import SpoolBusy, SpoolError
-from drydock_agent.state_folder import StateError
+from drydock_agent.state_folder import StateError, StateFolder
 
-USAGE = """usage: drydock-agent run | check | once
+USAGE = """usage: drydock-agent run | check | once | trust KEY
 
   run    watch and forward until stopped
   check  say what can be reached, in plain words
   once   one poll, one delivery, one look for orders
+  trust  trust this signing key (base64) and no other; restart the agent after it
 
 Settings come from DRYDOCK_* variables, then from the TOML file that DRYDOCK_CONFIG names."""
 
@@ -36,7 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments in (["-h"], ["--help"]):
         print(USAGE)
         return 0
-    if len(arguments) != 1 or arguments[0] not in ("run", "check", "once"):
+    command, *rest = arguments or [""]
+    if command not in _COMMANDS or len(rest) != (1 if command == "trust" else 0):
         print(USAGE, file=sys.stderr)
         return 2
     try:
@@ -46,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     _log_to_stderr(settings.log_level)
     try:
-        return _COMMANDS[arguments[0]](settings)
+        return _COMMANDS[command](settings, *rest)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
@@ -86,7 +90,18 @@ def _check(settings: Settings) -> int:
     return 0 if all(finding.good for finding in findings) else 1
 
 
-_COMMANDS = {"run": _run, "check": _check, "once": _once}
+def _trust(settings: Settings, public_key: str) -> int:
+    try:
+        key = key_of(public_key)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    StateFolder(settings.state_dir, Clock()).keep_signing_keys({key.id: key.public_key})
+    print(f"Orders signed by the key {key.id}, and by no other, are trusted once the agent has been restarted.")
+    return 0
+
+
+_COMMANDS: dict[str, Callable[..., int]] = {"run": _run, "check": _check, "once": _once, "trust": _trust}
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -1,14 +1,16 @@
 """Whether an order is signed by a key that this machine trusts.
 
-The keys come with the enrolment; news of others counts when a trusted key signed it. So whoever owns a proxy, the
+The keys come with the first enrolment; news of others counts when a trusted key signed it. So whoever owns a proxy, the
 broker or Redis can hold an order back, but not make one. Needs the extra `signed`; the library is loaded with the first
 order.
 """
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Sequence
+from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,17 @@ AUTO, ALWAYS, NEVER = "auto", "always", "never"
 def available() -> bool:
     """Whether the extra `signed` is installed."""
     return find_spec("cryptography") is not None
+
+
+def key_of(public_key: str) -> wire.PublicKey:
+    """The key with these 32 bytes in base64, by its id. Raises ValueError with a sentence."""
+    try:
+        raw = base64.b64decode(public_key, validate=True)
+    except ValueError:
+        raw = b""
+    if len(raw) != 32:
+        raise ValueError("A signing key is 32 bytes in base64, as `manage.py rotate_signing_key` prints it.")
+    return wire.PublicKey(id=sha256(raw).hexdigest()[:16], public_key=public_key)
 
 
 class Keyring:
@@ -50,13 +63,23 @@ class Keyring:
             return sorted(self._keys) if self._wanted else None
 
     def enrolled(self, keys: Sequence[wire.PublicKey]) -> None:
-        """Trust exactly these keys. Raises StateError when they cannot be kept."""
+        """Trust these keys at the first contact. Raises StateError when they cannot be kept.
+
+        Later ones are no reason to trust another key: whoever sits on the way could answer an enrolment, too. What is
+        new counts when a trusted key has signed it; where all are lost, `trust` is for the owner of the machine.
+        """
         if not self._wanted:
             return
         with self._lock:
-            before, self._keys = self._keys, {key.id: key.public_key for key in keys}
-            if self._keys != before:
+            if not self._keys:
+                self._keys = {key.id: key.public_key for key in keys}
                 self._state.keep_signing_keys(self._keys)
+            elif strangers := sorted({key.id for key in keys} - set(self._keys)):
+                self._limiter.warn(
+                    "signing",
+                    f"The backend names signing keys that no trusted key has signed: {', '.join(strangers)}. If it has"
+                    " lost its keys, run `drydock-agent trust KEY`.",
+                )
 
     def hear(self, words: Sequence[wire.KeyWord]) -> None:
         """Take news of keys, as far as a trusted key signed them. The last key is never given up."""

@@ -29,3 +29,4 @@ class Command(OperationCommand):
         now = timezone.now()
         key = sign.rotate(overlap=options["overlap"], actor=COMMAND_LINE.because(options["why"]), now=now)
         self.stdout.write(f"The key {key.key_id} signs orders now. Agents that check signatures hear of it by itself.")
+        self.stdout.write(f"Agents that know no key any more: drydock-agent trust {key.public_key}")

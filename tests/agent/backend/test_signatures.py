@@ -13,8 +13,9 @@ import pytest
 from azure_simulator.child_process import RunningSimulator
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from drydock_agent import wire
+from drydock_agent.__main__ import main
 from drydock_agent.backend.client import order_to_text, read_orders
-from drydock_agent.backend.signatures import Keyring
+from drydock_agent.backend.signatures import Keyring, key_of
 from drydock_agent.clock import Clock
 from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.settings.load import ConfigError, load
@@ -119,6 +120,33 @@ def test_a_new_key_counts_when_a_trusted_one_introduces_it(tmp_path: Path) -> No
     assert trust.trusted == ["second", "third"]
     assert trust.judge(OURS.signed(ORDER)) == "bad-signature"
     assert ring(tmp_path).trusted == ["second", "third"]
+
+
+def test_a_later_enrolment_brings_no_other_key(tmp_path: Path) -> None:
+    ours, forged = Key("ours"), Key("forged")
+    made = ring(tmp_path, ours)
+    # Whoever sits on the way answers the next enrolment, and then an order.
+    made.enrolled([forged.public])
+    assert made.judge(forged.signed(ORDER)) == "bad-signature"
+    assert made.judge(ours.signed(ORDER)) == ""
+    assert ring(tmp_path).trusted == ["ours"]
+
+
+def test_the_owner_of_the_machine_trusts_a_key_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost, new = Key("lost"), Key("new")
+    ring(tmp_path, lost)
+    monkeypatch.setenv("DRYDOCK_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("DRYDOCK_FLEET_URL", "https://drydock.example")
+    assert main(["trust", "nonsense"]) == 2
+    assert "32 bytes in base64" in capsys.readouterr().err
+    assert main(["trust", new.public.public_key]) == 0
+    known = key_of(new.public.public_key)
+    signature = wire.Signature(key=known.id, value=new.sign(wire.order_text(ORDER)))
+    assert ring(tmp_path).trusted == [known.id]
+    assert ring(tmp_path).judge(replace(ORDER, signatures=[signature])) == ""
+    assert ring(tmp_path).judge(lost.signed(ORDER)) == "bad-signature"
 
 
 def test_nobody_introduces_or_retires_a_key_without_a_trusted_one(tmp_path: Path) -> None:
