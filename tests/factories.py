@@ -142,8 +142,10 @@ class Fleet:
             availability_set=availability_set,
             instance=instance,
             agent_version="0.1.0",
+            credential=next((one.credential for one in self.agents.values() if one.machine.vm_id == vm_id), ""),
         )
         answer = enrolment.enrol(request=request, now=self.now)
+        assert isinstance(answer, wire.EnrolAnswer), answer
         agent = Agent(machine=Machine.objects.get(vm_id=answer.machine_id), credential=answer.credential)
         self.agents[name] = agent
         if heard:

@@ -7,6 +7,7 @@ import ipaddress
 import json
 import logging
 import os
+import secrets
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,18 @@ class StateFolder:
         made = str(uuid.uuid4())
         self._replace("machine-id", made + "\n")
         return made
+
+    def ask(self) -> str:
+        """The secret with which this machine asks for admission, made at the first call; empty if it cannot be kept."""
+        path = self.root / "ask"
+        try:
+            return path.read_text("ascii").strip()
+        except (OSError, ValueError):
+            made = secrets.token_urlsafe(32)
+        with contextlib.suppress(StateError):
+            self._replace("ask", made + "\n")
+            return made
+        return ""
 
     def endpoint(self) -> str:
         """The metadata service's address that DHCP named, or empty; what cannot be read as one counts as none."""

@@ -69,6 +69,8 @@ class EnrolRequest:
     `machine_id` is the `vmId`, else `DRYDOCK_MACHINE_ID`, else a UUID kept in the state folder; `machine_id_source`
     says which (`imds`, `config`, `file`). `availability_set` is the configured set as `[kind:]name`, or empty.
     `instance` is the `compute` object of `/metadata/instance` as received, or null where it could not be read.
+    `credential` is the one that it has, with which alone a known machine enrols again by itself. `ask` is a secret of
+    its state folder: a person admits whoever asked with it, and nobody else.
     """
 
     join_token: str
@@ -79,6 +81,17 @@ class EnrolRequest:
     instance: dict[str, Any] | None = None
     agent_version: str = ""
     protocol: int = PROTOCOL
+    credential: str = ""
+    ask: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class EnrolPending:
+    """With status 202: a person has to admit this machine. Ask again after `retry_after` seconds."""
+
+    server_time: datetime
+    admission: str = "pending"
+    retry_after: float = 30.0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -3,11 +3,12 @@
 from functools import partial
 from typing import Any
 
+from django import forms
 from django.http import HttpResponse
 
-from fleet.dashboard.forms import CommentForm
+from fleet.dashboard.forms import CommentForm, Sent
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
-from fleet.operations.machines import revocation
+from fleet.operations.machines import admissions, revocation
 from fleet.projections import machines
 from fleet.projections.filters import MachineFilter
 from fleet.projections.timeline import entries
@@ -51,3 +52,32 @@ def readmit(request: Asked, machine_id: int) -> HttpResponse:
     actor = request.actor.because(CommentForm(request.POST).values["comment"])
     revocation.readmit(machine_id=machine_id, actor=actor, now=request.now)
     return done(request, "Readmitted: it may enrol again, with a join token.", "machine", machine_id=machine_id)
+
+
+class AdmissionsForm(Sent):
+    wrong = "Tick somebody who waits."
+    ids = forms.TypedMultipleChoiceField(coerce=int)
+    decision = forms.ChoiceField(choices=[("admit", ""), ("refuse", "")])
+
+    def __init__(self, sent: Any) -> None:
+        super().__init__(sent)
+        # What nobody waits under is for the operation to refuse.
+        named = [(one, one) for one in sent.getlist("ids") if one.isascii() and one.isdigit() and len(one) < 19]
+        self.fields["ids"].choices = named  # type: ignore[attr-defined]
+
+
+def admissions_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """Who waits for admission; also the answer to a form that was refused."""
+    return page(request, "machines/admissions.html", waiting=machines.waiting(), **context)
+
+
+admission_list = shown(admissions_answer)
+
+
+@acts(admissions_answer)
+def decide(request: Asked) -> HttpResponse:
+    sent = AdmissionsForm(request.POST).values
+    operation = admissions.admit if sent["decision"] == "admit" else admissions.refuse
+    count = operation(ids=sent["ids"], actor=request.actor, now=request.now)
+    said = "Admitted: {}. Each gets its credential when it asks again, within a minute."
+    return done(request, (said if sent["decision"] == "admit" else "Refused: {}.").format(count), "admissions")

@@ -121,6 +121,7 @@ ORDER = (
     "agent-gone",
     "agent-late",
     "agent-never-heard",
+    "waits-for-admission",
     "no-agent",
     "cache-unheard",
     "wrong-clock",
@@ -143,6 +144,7 @@ def blind_spots(
     sets: Iterable[SetFacts],
     *,
     alone: Sequence[str] = (),
+    waiting: Sequence[str] = (),
     caches: Iterable[CacheFacts] = (),
     aside: Iterable[SetAsideFacts] = (),
     now: datetime,
@@ -152,8 +154,8 @@ def blind_spots(
 ) -> list[BlindSpot]:
     """Every blind spot, the surest and most dangerous first, then in the order of the sets.
 
-    `alone` are names of machines that stand alone in an inventory and have no agent; `version` and `protocol` are the
-    backend's own.
+    `alone` are names of machines that stand alone in an inventory and have no agent, `waiting` of those for which
+    somebody waits for admission; `version` and `protocol` are the backend's own.
     """
     found: list[BlindSpot] = []
     for each in sets:
@@ -165,6 +167,8 @@ def blind_spots(
         found += _zones(each)
         found += _upgrades(each)
         found += _unnamed(each)
+    if waiting:
+        found.append(BlindSpot("waits-for-admission", Confidence.POSSIBLE, None, names=tuple(waiting)))
     if alone:
         found.append(_without_agent(None, alone))
     found += [_unheard(cache) for cache in caches if not cache.listening]

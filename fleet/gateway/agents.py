@@ -30,6 +30,7 @@ from fleet.operations.intake.keep import Delivery
 from fleet.operations.machines import enrolment
 from fleet.projections import machines
 from fleet.projections.machines import MachineIdentity
+from fleet.wording.problems import status_of
 from fleet.wording.reader import API
 from fleet.wording.say import say
 
@@ -61,7 +62,7 @@ class Agents:
         self.stopping = False
 
     async def enrol(self, request: Request, send: Send) -> None:
-        """A join token for a credential: 200 with EnrolAnswer. Problems 403, 413, 422, 429, 503."""
+        """A credential: 200 with EnrolAnswer, or 202 with EnrolPending. Problems 403, 413, 422, 429, 503."""
         _throttle(self.enrolments, request.client, "Too many machines are enrolling at once: try again in a moment.")
         raw = await request.body(ENROL_BYTES)
         try:
@@ -69,10 +70,18 @@ class Agents:
         except (ValueError, RecursionError) as error:
             raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
         try:
-            granted = await self.threads.run(enrolment.enrol, request=wanted, now=datetime.now(UTC))
+            granted = await self.threads.run(
+                enrolment.enrol, request=wanted, now=datetime.now(UTC), address=request.client
+            )
         except Refused as refused:
-            status = 403 if refused.code in ("join-token-refused", "machine-revoked") else 422
-            raise Problem(status, refused.code, say(refused.reason, API)) from None
+            raise Problem(status_of(refused.code), refused.code, say(refused.reason, API)) from None
+        if isinstance(granted, wire.EnrolPending):
+            if not wanted.ask:
+                # 0.1.0 knows no 202, and tries again after an error.
+                sentence = "A person has to admit this machine first."
+                raise Problem(503, "admission-pending", sentence, retry_after=math.ceil(granted.retry_after))
+            await answer(send, 202, msgspec.json.encode(granted))
+            return
         await answer(send, 200, msgspec.json.encode(granted))
 
     async def reports(self, request: Request, send: Send) -> None:

@@ -6,7 +6,7 @@ from fleet.models.drills import Drill, Instruction, Rehearsal
 from fleet.models.events import ScheduledEvent, Sighting
 from fleet.models.intake import DocumentBody, LatestDocument, Observation, Preparation, PresenceRow, Spool
 from fleet.models.lookups import EqualsAny
-from fleet.models.machines import InventoryMachine, JoinToken, Machine
+from fleet.models.machines import Admission, InventoryMachine, JoinToken, Machine
 from fleet.models.orders import Order, SigningKey
 from fleet.models.people import ApiToken, KnownDevice, LoginAttempts, Profile, Scope, StoredAnswer
 from fleet.models.policy import NoApprovalWindow, Rule, Stop
@@ -16,6 +16,7 @@ from fleet.models.timeline import Entry, Seal
 from fleet.models.waves import Wave
 
 __all__ = [
+    "Admission",
     "ApiToken",
     "Approval",
     "AvailabilitySet",

@@ -67,6 +67,34 @@ class Machine(models.Model):
         return self.resource_name
 
 
+class Admission(models.Model):
+    """Somebody who enrols as a known machine without its credential, and waits until a person admits it.
+
+    It is no machine: it has no vote, no order and is counted nowhere. Whoever asks again with the secret of `ask_hash`
+    is who was admitted. `revoked`: the machine was revoked when it asked.
+    """
+
+    machine = models.ForeignKey(Machine, on_delete=models.CASCADE, related_name="admissions")
+    ask_hash = models.TextField()
+    # An agent of 0.1.0 sends no secret: anybody with the same join token would be taken for it.
+    bound = models.BooleanField(default=True)
+    resource_name = models.TextField(blank=True, default="")
+    address = models.TextField(blank=True, default="")
+    agent_version = models.TextField(blank=True, default="")
+    join_token = models.ForeignKey(JoinToken, on_delete=models.PROTECT, related_name="+")
+    revoked = models.BooleanField(default=False)
+    first_asked_at = models.DateTimeField()
+    last_asked_at = models.DateTimeField()
+    admitted_at = models.DateTimeField(null=True, blank=True)
+    admitted_by = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["machine", "ask_hash"], name="admission_once")]
+
+    def __str__(self) -> str:
+        return self.resource_name
+
+
 class InventoryMachine(models.Model):
     """One machine as an imported inventory lists it. `machine` is empty while no agent has enrolled on it.
 

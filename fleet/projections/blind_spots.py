@@ -10,7 +10,7 @@ from fleet.domain.aside import What
 from fleet.domain.blind_spots import AgentFacts, BlindSpot, CacheFacts, Confidence, SetAsideFacts, SetFacts, blind_spots
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
-from fleet.models import AvailabilitySet, Cache, ScheduledEvent, SetAside
+from fleet.models import Admission, AvailabilitySet, Cache, ScheduledEvent, SetAside
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.projections.caches.coverage import ListenerRow, listener, with_machine
 from fleet.projections.caches.maintenances import CacheRef
@@ -116,7 +116,7 @@ def _aside() -> list[SetAsideFacts]:
 
 
 def overview(*, now: datetime) -> BlindSpots:
-    """Every blind spot of the fleet. Six queries."""
+    """Every blind spot of the fleet. Seven queries."""
     limits = presence_limits()
     agents: dict[int, list[AgentFacts]] = defaultdict(list)
     for machine in with_presence().filter(revoked_at=None).order_by("resource_name", "pk"):
@@ -150,6 +150,13 @@ def overview(*, now: datetime) -> BlindSpots:
             like(SetFacts, row, set_id=row.pk, agents=tuple(agents[row.pk]), missing=tuple(missing[row.pk]))
             for row in sets
         ],
+        waiting=list(
+            dict.fromkeys(
+                Admission.objects.filter(admitted_at__isnull=True)
+                .order_by("machine__resource_name", "pk")
+                .values_list("machine__resource_name", flat=True)
+            )
+        ),
         alone=[name for name, _, _ in missing.get(None, [])],
         caches=_caches(now),
         aside=_aside(),

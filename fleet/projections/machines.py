@@ -11,7 +11,7 @@ from fleet.domain.reason import Reason, from_json
 from fleet.domain.secrets import hash_of
 from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
-from fleet.models import InventoryMachine, Machine, ScheduledEvent
+from fleet.models import Admission, InventoryMachine, Machine, ScheduledEvent
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.refs import SetRef, plain_name, set_ref
@@ -49,6 +49,26 @@ class MachineIdentity:
 
     machine_id: int
     vm_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRow:
+    """Somebody who enrols as a known machine and waits for a person. Once admitted it gets a credential on asking."""
+
+    id: int
+    machine: int
+    name: str
+    vm_id: str
+    resource_name: str
+    address: str
+    agent_version: str
+    join_token: str
+    bound: bool
+    revoked: bool
+    first_asked_at: datetime
+    last_asked_at: datetime
+    admitted_at: datetime | None
+    admitted_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +137,23 @@ def with_presence() -> QuerySet[Machine]:
 def agentless() -> QuerySet[InventoryMachine]:
     """Machines of an imported inventory that have no agent, or one whose credential was revoked."""
     return InventoryMachine.objects.filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
+
+
+def waiting() -> tuple[AdmissionRow, ...]:
+    """Who waits for admission, the newest first. One query."""
+    rows = Admission.objects.select_related("machine", "join_token").defer("machine__compute").order_by("-pk")
+    return tuple(
+        like(
+            AdmissionRow,
+            row,
+            id=row.pk,
+            machine=row.machine_id,
+            name=row.machine.resource_name,
+            vm_id=row.machine.vm_id,
+            join_token=row.join_token.prefix,
+        )
+        for row in rows
+    )
 
 
 def event_brief(event: ScheduledEvent) -> OpenEventBrief:

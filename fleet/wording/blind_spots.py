@@ -106,6 +106,11 @@ SPOTS: dict[str, SpotWords] = {
         "Enrolled but never heard: {names:some}.",
         "Check the agent's log: it enrolled, so it can reach Drydock.",
     ),
+    "waits-for-admission": SpotWords(
+        "Machines that wait for admission",
+        "Somebody enrols as {names:some} without the credential of that machine, or as a revoked one.",
+        "See who asks on the page of admissions: admit the machine, or refuse whoever is not it.",
+    ),
     "no-agent": SpotWords(
         "Machines without an agent",
         _no_agent,

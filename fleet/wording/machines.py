@@ -20,7 +20,8 @@ def _strange(values: Mapping[str, Any], reader: Reader) -> str:
 
 SENTENCES: dict[str, Sentence] = {
     "machine-unknown": "There is no machine with this id.",
-    "machine-is-revoked": "This machine was revoked at {at:time}: an admin has to readmit it.",
+    "admissions-full": "Too many machines wait for admission already.",
+    "admission-unknown": "Nobody waits for admission under one of these ids: look at the list again.",
     "not-revoked": "{name} is not revoked.",
     "machine-id-unusable": "machine_id is empty or longer than {most} characters.",
     "enrolled-again": "Enrolled again at {at:time}: the previous credential was revoked.",
@@ -72,6 +73,11 @@ def _readmitted(row: TimelineRow, reader: Reader) -> str:
     return f"{row.actor} readmitted {row.data['name']}: it may enrol again.{quoted(row.why)}"
 
 
+def _waits(row: TimelineRow, reader: Reader) -> str:
+    why = "it was revoked" if row.data["revoked"] else "without the credential that this machine has"
+    return f"Somebody at {row.data['address'] or 'an unknown address'} enrols as {row.data['name']}, {why}: it waits."
+
+
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.MACHINE_ENROLLED: "{actor} enrolled.",
     EntryKind.MACHINE_ENROLLED_AGAIN: "{actor} enrolled again; its old credential ended.",
@@ -79,5 +85,8 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.MACHINE_MOVED: _changed,
     EntryKind.MACHINE_REVOKED: _revoked,
     EntryKind.MACHINE_READMITTED: _readmitted,
+    EntryKind.MACHINE_WAITS: _waits,
+    EntryKind.MACHINE_ADMITTED: "{actor} admitted who asked from {address} as {name}.",
+    EntryKind.ADMISSION_REFUSED: "{actor} refused who asked from {address} as {name}.",
     EntryKind.INVENTORY_IMPORTED: _imported,
 }

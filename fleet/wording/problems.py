@@ -26,7 +26,6 @@ PROBLEMS: dict[str, ProblemType] = {
     "join-token-refused": ProblemType(
         403, "This join token admits no agent", "Make a new one and configure the agent with it."
     ),
-    "machine-revoked": ProblemType(403, "This machine was revoked", "Have an admin readmit it."),
     "not-revoked": ProblemType(409, "This machine is not revoked", "Do nothing: it may enrol."),
     "not-found": ProblemType(404, "Nothing was found here", "Check the address; paths end with a slash."),
     "unknown-event": ProblemType(404, "Nobody has reported this EventId", "Look it up in the list of events."),
@@ -88,6 +87,12 @@ PROBLEMS: dict[str, ProblemType] = {
     ),
     "throttled": ProblemType(429, "Too many requests", "Wait for as many seconds as `Retry-After` says."),
     "failed": ProblemType(500, "Drydock failed", "Try again; if it happens again, tell the people who run Drydock."),
+    "admission-pending": ProblemType(
+        503, "A person has to admit this machine", "Wait, then ask again; an admin admits it on the page of admissions."
+    ),
+    "admissions-full": ProblemType(
+        503, "Too many machines wait for admission", "Have an admin admit or refuse those that wait."
+    ),
     "busy": ProblemType(503, "Drydock is too busy", "Wait for as many seconds as `Retry-After` says."),
 }
 

@@ -49,7 +49,8 @@ def handled(pid: int, number: int) -> bool:
 def test_it_stops_in_under_a_second_while_a_call_is_held(agents: Agents, number: int) -> None:
     process = agents.at_work()
     assert stopped_after(process.child, number) < 1.0
-    assert sorted(path.name for path in (agents.folder / "state").iterdir()) == ["credential.json", "spool.sqlite3"]
+    left = sorted(path.name for path in (agents.folder / "state").iterdir())
+    assert left == ["ask", "credential.json", "spool.sqlite3"]
     assert "Traceback" not in process.said() and "WARNING" not in process.said()
 
 

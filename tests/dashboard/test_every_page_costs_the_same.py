@@ -100,7 +100,7 @@ EXPECTED = {
     "event": 11,
     "documents": 4,
     "timeline": 1,
-    "blind spots": 5,
+    "blind spots": 7,
     "story": 1,
 }
 

@@ -74,7 +74,7 @@ def test_its_join_token_does_not_bring_it_back(gateway: Gateway) -> None:
     machine = Machine.objects.get(vm_id=agent.vm_id)
     revocation.revoke(machine_id=machine.pk, actor=COMMAND_LINE, now=timezone.now())
     wait_for(lambda: agent.post().status_code == 401, seconds=10, what="it is cut off")
-    with pytest.raises(AssertionError, match="machine-revoked"):
+    with pytest.raises(AssertionError, match="admission-pending"):
         gateway.agent(machine_id=agent.vm_id)
     revocation.readmit(machine_id=machine.pk, actor=COMMAND_LINE, now=timezone.now())
     assert gateway.agent(machine_id=agent.vm_id).post().status_code == 200

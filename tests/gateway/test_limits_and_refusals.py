@@ -137,7 +137,7 @@ def test_under_pressure_batches_are_sent_away_and_nothing_taken_is_lost(servers:
 def test_enrolment_gives_a_credential_that_works_and_ends_the_one_before(gateway: Gateway) -> None:
     first = gateway.agent(resource_name="web-1", availability_set="availability_set:web")
     assert first.post().status_code == 200
-    second = gateway.agent(machine_id=first.vm_id)
+    second = gateway.agent(machine_id=first.vm_id, credential=first.credential)
     assert second.post().status_code == 200
     # The wake-up clears the cache at once, long before its 30 seconds are over.
     wait_for(lambda: first.post().status_code == 401, seconds=20, what="the first credential is refused")
@@ -164,3 +164,13 @@ def test_everything_else_is_djangos(gateway: Gateway) -> None:
     answer = requests.get(gateway.url + "/?q=%FF\xe9", timeout=10, allow_redirects=False)
     assert answer.status_code == 302
     assert "/login" in answer.headers["location"]
+
+
+def test_who_waits_for_admission_is_answered_202_and_an_agent_of_the_release_before_503(gateway: Gateway) -> None:
+    agent = gateway.agent()
+    body = {"join_token": gateway.join_token, "machine_id": agent.vm_id}
+    waits = requests.post(f"{gateway.url}/agent/v1/enrol", json={**body, "ask": "me"}, timeout=10)
+    assert (waits.status_code, waits.json()["admission"], waits.json()["retry_after"]) == (202, "pending", 30.0)
+    old = requests.post(f"{gateway.url}/agent/v1/enrol", json=body, timeout=10)
+    assert (old.status_code, old.json()["type"], old.headers["Retry-After"]) == (503, "admission-pending", "30")
+    assert agent.post().status_code == 200

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import URLPattern
+from drydock_agent import wire
 
 from fleet.api.reference import needs
 from fleet.dashboard.urls import urlpatterns
-from fleet.models import Approval, Drill, Entry, Rule
+from fleet.models import Admission, Approval, Drill, Entry, Rule
 from fleet.models.timeline import ACTING
+from fleet.operations.machines import enrolment
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.dashboard.conftest import logged_in
@@ -62,6 +64,14 @@ def api_steps(fleet: Fleet) -> Iterator[Step]:
     yield "POST", "sets/<int:set_id>/merge/", (f"sets/{stray}/merge/", {"into": web.pk})
     yield "POST", "inventory/", ("inventory/", json.loads((SAMPLES / "az_vm_list.json").read_text()))
     yield "POST", "machines/<int:machine_id>/revoke/", (f"machines/{fleet.agents['vm6'].machine.pk}/revoke/", None)
+    revoked = f"machines/{fleet.agents['vm6'].machine.pk}"
+    yield "POST", "machines/<int:machine_id>/readmit/", (f"{revoked}/readmit/", {"comment": "clean"})
+    for name in ("vm1", "vm2"):
+        asking = {"join_token": fleet.join_token, "machine_id": fleet.agents[name].machine.vm_id, "ask": name}
+        enrolment.enrol(request=wire.EnrolRequest(**asking), now=fleet.now)
+    one, two = Admission.objects.order_by("pk").values_list("pk", flat=True)
+    yield "POST", "admissions/admit/", ("admissions/admit/", {"ids": [one]})
+    yield "POST", "admissions/refuse/", ("admissions/refuse/", {"ids": [two]})
     yield "POST", "join-tokens/", ("join-tokens/", {"comment": "rack 7"})
     yield "POST", "events/<str:event_id>/claims/", (f"{event}claims/", {"comment": "mine"})
     yield "DELETE", "events/<str:event_id>/claims/", (f"{event}claims/", None)
@@ -87,6 +97,8 @@ def api_steps(fleet: Fleet) -> Iterator[Step]:
     yield "POST", "people/", ("people/", {"username": "nina", "group": "viewer"})
     yield "PATCH", "people/<str:username>/", ("people/nina/", {"active": False})
     yield "POST", "people/<str:username>/password/", ("people/nina/password/", None)
+    yield "POST as anna", "stop/", ("stop/", {"comment": "it runs wild"})
+    yield "POST", "stop/lift/", ("stop/lift/", {"comment": "mended"})
 
 
 def the_line(request_id: str) -> Entry:

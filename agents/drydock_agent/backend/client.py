@@ -22,6 +22,7 @@ from drydock_agent.version import user_agent
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
+ADMISSION_SECONDS = 30.0
 _LIMIT = 8 * 1024 * 1024
 
 
@@ -43,6 +44,10 @@ class Acknowledgement:
     orders: list[wire.Order]
     unreadable: int
     key_words: tuple[wire.KeyWord, ...] = ()
+
+
+class AdmissionPending(RefusedByBackend):
+    """A person has to admit this machine first."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,6 +77,10 @@ class BackendClient:
     def enrol(self, request: wire.EnrolRequest) -> Granted:
         """The credential, and the keys that sign orders."""
         content = self._call("POST", wire.ENROL_PATH, "", body=json.dumps(asdict(request)).encode())
+        if content.get("admission") == "pending":
+            seconds = content.get("retry_after")
+            wait = min(max(float(seconds), 1.0), 3600.0) if isinstance(seconds, int | float) else ADMISSION_SECONDS
+            raise AdmissionPending(202, "a person has to admit this machine in Drydock first", wait)
         credential = content.get("credential")
         # It goes into a header, where nothing but printable ASCII may stand.
         if not isinstance(credential, str) or not (credential and credential.isascii() and credential.isprintable()):
@@ -147,7 +156,7 @@ class BackendClient:
         )
         received = self._clock.monotonic()
         content = _content(answer)
-        if answer.status != 200 and answer.status != 201:
+        if answer.status not in (200, 201, 202):
             detail = content.get("detail") or content.get("title") or "no reason given"
             sentence = f"the backend answered {answer.status}: {detail}"
             raise RefusedByBackend(answer.status, sentence, _retry_after(answer, self._clock.now()))

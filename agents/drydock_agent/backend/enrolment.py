@@ -36,6 +36,8 @@ class Enrolment:
         # A disk that was cloned brings another machine's credential along.
         ours = stored is not None and stored.machine_id == identity.machine_id
         self._secret = stored.secret if stored is not None and ours else None
+        # Proves who this is when it enrols again, even after it was refused.
+        self._last = self._secret or ""
 
     @property
     def secret(self) -> str | None:
@@ -65,11 +67,13 @@ class Enrolment:
                 availability_set=self._settings.availability_set,
                 instance=self._identity.compute,
                 agent_version=agent_version(),
+                credential=self._last,
+                ask=self._state.ask(),
             )
         )
         # Used even where it cannot be stored: the spool is full of news, and enrolling again costs only a warning.
         with self._lock:
-            self._secret = granted.secret
+            self._secret = self._last = granted.secret
         self._enrolled()
         self._keyring.enrolled(granted.signing_keys)
         self._state.keep_credential(Credential(self._identity.machine_id, self._identity.source, granted.secret))

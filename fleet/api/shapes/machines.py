@@ -9,7 +9,7 @@ from fleet.api.shapes.base import SecondsUntil, ServerTime
 from fleet.api.shapes.derive import shape
 from fleet.domain.sets import KINDS, SetSource
 from fleet.domain.states import EventStatus
-from fleet.projections.machines import MachineDetail, MachineRow, OpenEventBrief
+from fleet.projections.machines import AdmissionRow, MachineDetail, MachineRow, OpenEventBrief
 from fleet.projections.sets import MissingMachine, SetRow
 
 OpenEventShape = shape(
@@ -85,4 +85,14 @@ JoinTokenShape = shape(
     },
     seconds_left=SecondsUntil("expires_at", states=(), help_text="Until it admits no agent any more."),
     server_time=ServerTime(),
+)
+AdmissionShape = shape(
+    AdmissionRow,
+    {
+        "machine": "The row id of the machine that it says it is.",
+        "bound": "False for an agent of 0.1.0: whoever holds the same join token would be taken for it.",
+        "revoked": "The machine is revoked; admitting it lets it back in.",
+        "join_token": "The beginning of the join token that it showed.",
+    },
+    name="Admission",
 )

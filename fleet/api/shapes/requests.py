@@ -54,6 +54,15 @@ class MergeSetSerializer(RequestSerializer):
     )
 
 
+class AdmissionsRequestSerializer(RequestSerializer):
+    ids = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=2**63 - 1),
+        min_length=1,
+        max_length=1000,
+        help_text="Ids of those who wait.",
+    )
+
+
 class JoinTokenRequestSerializer(RequestSerializer):
     comment = comment_field(help_text="What it is for.")
     expires_in_seconds = serializers.IntegerField(

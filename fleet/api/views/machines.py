@@ -4,9 +4,9 @@ from datetime import timedelta
 
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of
-from fleet.api.shapes.machines import JoinToken, JoinTokenShape, MachineDetailShape, MachineShape
-from fleet.api.shapes.requests import JoinTokenRequestSerializer, WhySerializer
-from fleet.operations.machines import join_tokens, revocation
+from fleet.api.shapes.machines import AdmissionShape, JoinToken, JoinTokenShape, MachineDetailShape, MachineShape
+from fleet.api.shapes.requests import AdmissionsRequestSerializer, JoinTokenRequestSerializer, WhySerializer
+from fleet.operations.machines import admissions, join_tokens, revocation
 from fleet.projections import machines
 from fleet.projections.filters import MachineFilter
 from fleet.projections.pages import Page
@@ -62,6 +62,47 @@ class ReadmitMachine(Call):
         actor = self.actor.because(self.wanted["comment"])
         revocation.readmit(machine_id=machine_id, actor=actor, now=self.now)
         return machines.detail(machine_id=machine_id, now=self.now)
+
+
+class Admissions(Call):
+    @describe(
+        "list_admissions",
+        "Who waits for admission",
+        all_of=AdmissionShape,
+        description="Whoever enrols as a known machine without its credential, or as a revoked one. The newest first.",
+    )
+    def get(self) -> tuple[machines.AdmissionRow, ...]:
+        return machines.waiting()
+
+
+class Admit(Call):
+    @describe(
+        "admit_machines",
+        "Admit some who wait, all or none",
+        needs="admin",
+        all_of=AdmissionShape,
+        body=AdmissionsRequestSerializer,
+        problems=(404,),
+        description="Each gets its credential when it asks again; the one before ends then. Answers who still waits.",
+    )
+    def post(self) -> tuple[machines.AdmissionRow, ...]:
+        admissions.admit(ids=self.wanted["ids"], actor=self.actor, now=self.now)
+        return machines.waiting()
+
+
+class RefuseAdmission(Call):
+    @describe(
+        "refuse_admissions",
+        "Refuse some who wait, all or none",
+        needs="admin",
+        all_of=AdmissionShape,
+        body=AdmissionsRequestSerializer,
+        problems=(404,),
+        description="They may ask again. Answers who still waits.",
+    )
+    def post(self) -> tuple[machines.AdmissionRow, ...]:
+        admissions.refuse(ids=self.wanted["ids"], actor=self.actor, now=self.now)
+        return machines.waiting()
 
 
 class JoinTokens(Call):

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from django.db import transaction
 from django.db.models import F
+from django.utils.crypto import constant_time_compare
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
@@ -14,7 +15,7 @@ from fleet.domain.sets import read_stated
 from fleet.domain.timeline import EntryKind
 from fleet.models import JoinToken, Machine
 from fleet.operations import wake_up
-from fleet.operations.machines import join_tokens
+from fleet.operations.machines import admissions, join_tokens
 from fleet.operations.orders import sign
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import bring_events
@@ -25,13 +26,13 @@ MOST_WARNINGS = 5
 
 
 @transaction.atomic
-def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
+def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wire.EnrolAnswer | wire.EnrolPending:
     """Give a machine its credential.
 
-    A vmId that is known already gets a new credential; the old one ends at once and a warning stays, since two machines
-    may be claiming one identity. Raises Refused `join-token-refused`, `machine-revoked` or `validation`.
+    A known machine gets a new one for its old one, which ends at once; without it, or revoked, it waits for a person to
+    admit it. Only one that never had one, or was readmitted, enrols with a join token. Raises Refused
+    `join-token-refused`, `admissions-full` or `validation`.
     """
-    token = join_tokens.valid(request.join_token, now=now)
     vm_id = request.machine_id.strip().lower()
     if not vm_id or len(vm_id) > MAX_ID:
         raise Refused("validation", Reason("machine-id-unusable", most=MAX_ID))
@@ -41,23 +42,28 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
     # Locked: whoever revokes it comes before or after.
     rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
     known = rows.filter(vm_id=vm_id).first()
-    if known is not None and known.revoked_at is not None:
-        raise Refused("machine-revoked", Reason("machine-is-revoked", at=known.revoked_at))
+    token = None if _holds_credential(known, request) else join_tokens.valid(request.join_token, now=now)
+    if known is not None and token is not None and (known.credential_hash or known.revoked_at is not None):
+        if not admissions.is_admitted(known, request):
+            return admissions.wait(known, request, token, now=now, address=address)
+        admissions.done(known)
+    token_set = token.set_name if token is not None else known.token_set if known is not None else ""
     name = (request.resource_name.strip() or str(compute.get("name") or "") or vm_id)[:MAX_ID]
     placed = placement.place_machine(
-        machine=known, vm_id=vm_id, name=name, configured=stated or token.set_name, compute=compute, now=now
+        machine=known, vm_id=vm_id, name=name, configured=stated or token_set, compute=compute, now=now
     )
     plain = new_secret("agent")
     values = placed.where | {
         "resource_name": name,
         "stated_set": stated,
-        "token_set": token.set_name,
+        "token_set": token_set,
         "set_source": placed.source,
         "set_warnings": placed.warnings,
         "compute": compute,
         "agent_version": request.agent_version[:100],
         "protocol": request.protocol,
         "enrolled_at": now,
+        "revoked_at": None,
         "credential_hash": hash_of(plain),
     }
     machine, is_new = Machine.objects.get_or_create(vm_id=vm_id, defaults=values)
@@ -65,7 +71,8 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
         values["warnings"] = [*machine.warnings, as_json(Reason("enrolled-again", at=now))][-MOST_WARNINGS:]
         Machine.objects.filter(pk=machine.pk).update(**values)
         transaction.on_commit(lambda: wake_up.forget_credentials([machine.pk]))
-    JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
+    if token is not None:
+        JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
     placed.link(machine.pk)
     kind = EntryKind.MACHINE_ENROLLED if is_new else EntryKind.MACHINE_ENROLLED_AGAIN
     enrolled = entry(kind, machine_actor(name), at=now, machine_id=machine.pk, set_id=placed.home.pk)
@@ -74,3 +81,10 @@ def enrol(*, request: wire.EnrolRequest, now: datetime) -> wire.EnrolAnswer:
     warned = placement.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
     write([*placed.written, *brought, enrolled, *warned])
     return wire.EnrolAnswer(credential=plain, machine_id=vm_id, server_time=now, signing_keys=sign.public_keys(now=now))
+
+
+def _holds_credential(known: Machine | None, request: wire.EnrolRequest) -> bool:
+    """Whether who asks proves to be this machine by the credential that it has."""
+    if known is None or known.revoked_at is not None or not (known.credential_hash and request.credential):
+        return False
+    return constant_time_compare(known.credential_hash, hash_of(request.credential))

@@ -1,0 +1,159 @@
+"""Who enrols as a known machine proves it by its credential, or waits until a person admits exactly this one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from drydock_agent import wire
+
+from fleet.models import Admission, Machine, ScheduledEvent
+from fleet.operations.machines import admissions, enrolment, revocation
+from fleet.operations.machines.admissions import MOST_OF_A_MACHINE
+from fleet.projections import blind_spots
+from fleet.projections.machines import identity_of
+from tests import factories
+from tests.api.conftest import caller, problem
+from tests.approvals.asking import entries, refused
+from tests.dashboard.conftest import text_of
+from tests.factories import Agent, Fleet, acting, admin, announced, approver, open_order
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+def asks(fleet: Fleet, agent: Agent, *, ask: str = "thief", **fields: Any) -> wire.EnrolAnswer | wire.EnrolPending:
+    """Somebody with the join token enrols as this machine."""
+    request = wire.EnrolRequest(
+        join_token=fleet.join_token, machine_id=agent.machine.vm_id, resource_name="vm2", ask=ask
+    )
+    return enrolment.enrol(request=replace(request, **fields), now=fleet.now, address="203.0.113.9")
+
+
+def admit(fleet: Fleet, *ids: int) -> None:
+    admissions.admit(ids=ids, actor=acting(admin()), now=fleet.now)
+
+
+def test_with_a_join_token_alone_nobody_becomes_a_machine_that_is_there(fleet: Fleet) -> None:
+    announced(fleet)
+    agent = fleet.agents["vm1"]
+    order = open_order(fleet.approve())
+    before = Machine.objects.get(pk=agent.machine.pk)
+    answer = asks(fleet, agent)
+    assert isinstance(answer, wire.EnrolPending)
+    assert (answer.admission, answer.retry_after) == ("pending", 30.0)
+    after = Machine.objects.get(pk=agent.machine.pk)
+    assert (after.credential_hash, after.resource_name, after.enrolled_at) == (
+        before.credential_hash,
+        "vm1",
+        before.enrolled_at,
+    )
+    assert identity_of(credential=agent.credential) is not None
+    assert Machine.objects.count() == 6
+    assert ScheduledEvent.objects.get().status == "SCHEDULED"
+    # Its order is answered by itself, and a thief has nothing to answer with.
+    fleet.receipt(order)
+    (line,) = entries("machine_waits")
+    assert (line.machine_id, line.data["address"]) == (agent.machine.pk, "203.0.113.9")
+    assert asks(fleet, agent, credential="agent_guessed") == answer
+    assert len(entries("machine_waits")) == 1
+
+
+def test_with_its_credential_it_enrols_again_without_a_join_token(fleet: Fleet) -> None:
+    agent = fleet.enrol("vm1")
+    answer = asks(fleet, agent, credential=agent.credential, join_token="", resource_name="vm1")
+    assert isinstance(answer, wire.EnrolAnswer)
+    assert identity_of(credential=agent.credential) is None
+    assert identity_of(credential=answer.credential) is not None
+    # The old one proves nothing any more.
+    assert refused(lambda: asks(fleet, agent, credential=agent.credential, join_token="")).code == "join-token-refused"
+
+
+def test_only_who_was_admitted_gets_in_and_the_old_credential_ends(fleet: Fleet) -> None:
+    agent = fleet.enrol("vm1")
+    asks(fleet, agent)
+    asks(fleet, agent, ask="rebuilt", resource_name="vm1")
+    thief, rebuilt = Admission.objects.order_by("pk")
+    admit(fleet, rebuilt.pk)
+    assert identity_of(credential=agent.credential) is not None
+    assert isinstance(asks(fleet, agent), wire.EnrolPending)
+    answer = asks(fleet, agent, ask="rebuilt", resource_name="vm1")
+    assert isinstance(answer, wire.EnrolAnswer)
+    assert identity_of(credential=agent.credential) is None
+    assert not Admission.objects.exists()
+    assert isinstance(asks(fleet, agent), wire.EnrolPending)
+    assert isinstance(asks(fleet, agent, ask="rebuilt"), wire.EnrolPending)
+    assert thief.pk != Admission.objects.earliest("pk").pk
+
+
+def test_admitting_lets_a_revoked_machine_back_in(fleet: Fleet) -> None:
+    agent = fleet.enrol("vm1")
+    revocation.revoke(machine_id=agent.machine.pk, actor=acting(admin()), now=fleet.now)
+    assert isinstance(asks(fleet, agent, credential=agent.credential), wire.EnrolPending)
+    row = Admission.objects.get()
+    assert row.revoked
+    admit(fleet, row.pk)
+    assert Machine.objects.get().revoked_at is not None
+    answer = asks(fleet, agent)
+    assert isinstance(answer, wire.EnrolAnswer)
+    assert Machine.objects.get().revoked_at is None
+
+
+def test_those_who_wait_are_bounded_and_forgotten(fleet: Fleet) -> None:
+    agent = fleet.enrol("vm1")
+    for number in range(MOST_OF_A_MACHINE):
+        asks(fleet, agent, ask=f"thief {number}")
+    assert refused(lambda: asks(fleet, agent, ask="one more")).code == "admissions-full"
+    fleet.now += timedelta(days=2)
+    asks(fleet, agent, ask="one more")
+    assert Admission.objects.count() == 1
+
+
+def test_it_is_a_blind_spot_until_somebody_decides(fleet: Fleet) -> None:
+    agent = fleet.enrol("vm1")
+    asks(fleet, agent)
+    found = [spot for spot in blind_spots.overview(now=fleet.now).spots if spot.code == "waits-for-admission"]
+    assert [spot.names for spot in found] == [("vm1",)]
+    admissions.refuse(ids=[Admission.objects.get().pk], actor=acting(admin()), now=fleet.now)
+    assert not [spot for spot in blind_spots.overview(now=fleet.now).spots if spot.code == "waits-for-admission"]
+    assert len(entries("admission_refused")) == 1
+
+
+def test_admins_admit_many_at_once_on_the_page_and_nobody_else(fleet: Fleet) -> None:
+    fleet = Fleet(now=datetime.now(UTC))
+    for name in ("vm1", "vm2"):
+        asks(fleet, fleet.enrol(name), ask="")
+    rows = [str(row.pk) for row in Admission.objects.all()]
+    ada, anna = Client(), Client()
+    ada.force_login(admin())
+    anna.force_login(approver())
+    assert "203.0.113.9" in text_of(anna.get("/admissions/"))
+    assert "an agent of 0.1.0" in text_of(anna.get("/admissions/"))
+    assert anna.post("/admissions/decide/", {"ids": rows, "decision": "admit"}).status_code == 403
+    assert ada.post("/admissions/decide/", {"decision": "admit"}).status_code == 422
+    assert ada.post("/admissions/decide/", {"ids": ["99999999"], "decision": "admit"}).status_code == 404
+    assert ada.post("/admissions/decide/", {"ids": rows, "decision": "admit"}).status_code == 302
+    assert Admission.objects.filter(admitted_by="ada").count() == 2
+    assert "admitted by ada" in text_of(ada.get("/admissions/"))
+
+
+def test_the_api_lists_admits_and_refuses(fleet: Fleet) -> None:
+    fleet = Fleet(now=datetime.now(UTC))
+    for name in ("vm1", "vm2"):
+        asks(fleet, fleet.enrol(name))
+    ada, otto = caller(factories.admin()), caller(factories.operator())
+    second, first = otto.get("admissions/").json()["results"]
+    assert (first["name"], first["bound"], first["revoked"], first["admitted_at"]) == ("vm1", True, False, None)
+    assert otto.post("admissions/admit/", {"ids": [first["id"]]}).status_code == 403
+    problem(ada.post("admissions/admit/", {"ids": [first["id"], 99999999]}), 404, "not-found")
+    assert not Admission.objects.filter(admitted_at__isnull=False).exists()
+    ada.post("admissions/admit/", {"ids": [first["id"]]})
+    (left,) = ada.post("admissions/refuse/", {"ids": [second["id"]]}).json()["results"]
+    assert (left["id"], left["admitted_by"]) == (first["id"], "ada")
