@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from fleet.domain.times import in_bounds
+from fleet.domain.times import EARLIEST, in_bounds
 
 
 def utc(moment: datetime) -> datetime:
@@ -52,8 +52,11 @@ class Clock:
         return min(corrected, now), True
 
     def not_after(self, moment: datetime | None, now: datetime) -> datetime | None:
-        """The corrected time, at most `now`; None for none, or for one that cannot be right."""
+        """The corrected time, at most `now`; None for none, or for one before the year 2000 or out of range."""
         if moment is None:
             return None
-        at, right = self.judged(moment, now)
-        return at if right else None
+        try:
+            corrected = self.corrected(moment)
+        except ValueError:
+            return None
+        return min(corrected, now) if corrected >= EARLIEST else None

@@ -15,7 +15,7 @@ from fleet.gateway.clean import clean, cleaned
 from fleet.gateway.clocks import Clock
 from fleet.gateway.http import Problem
 from fleet.gateway.limits import GatewayLimits
-from fleet.gateway.readers import BIGGEST, LONGEST, READERS, Unreadable, check_depth
+from fleet.gateway.readers import BIGGEST, LONGEST, READERS, Unreadable, check_depth, check_numbers
 from fleet.operations.intake.keep import ParsedReport
 
 _request = msgspec.json.Decoder(wire.ReportsRequest)
@@ -97,24 +97,21 @@ def _read_report(
         raise Unreadable("kind must be text of 1 to 50 characters")
     if not isinstance(data, dict):
         raise Unreadable("data must be an object")
+    check_depth(data, limits.depth)
+    check_numbers(data)
     sent = msgspec.convert(raw.get("at"), datetime)
     at, right = clock.judged(sent, now)
     found = ParsedReport(seq=seq, kind=kind, at=at, machine_at=clamped(sent), data=data, wrong_clock=not right)
     reader = READERS.get(kind)
     if reader is None:
-        return _stored_raw(found, limits, f"unknown kind {kind!r}")
+        return replace(found, flag=f"unknown kind {kind!r}")
     try:
         return replace(found, data=reader(data, limits))
     except ValueError as error:
         # Another protocol may mean something else by this kind: keep it as it is.
         if protocol == wire.PROTOCOL:
             raise
-        return _stored_raw(found, limits, f"protocol {protocol}: {_sentence(error)}")
-
-
-def _stored_raw(report: ParsedReport, limits: GatewayLimits, flag: str) -> ParsedReport:
-    check_depth(report.data, limits.depth)
-    return replace(report, flag=flag)
+        return replace(found, flag=f"protocol {protocol}: {_sentence(error)}")
 
 
 def _sentence(error: ValueError) -> str:

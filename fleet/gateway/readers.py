@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from math import isfinite
 from typing import Any
 from uuid import UUID
 
@@ -175,6 +176,19 @@ def _check_one_of(name: str, value: str, allowed: Sequence[str]) -> None:
 def _check_range(name: str, value: int | None, bound: int) -> None:
     if value is not None and not -bound <= value < bound:
         raise Unreadable(f"{name} is out of range")
+
+
+def check_numbers(value: Any) -> None:
+    """Raises Unreadable for a number that no column keeps: none at all, without end, or beyond 64 bits."""
+    level = [value]
+    while level:
+        inner = [one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer)]
+        for one in inner:
+            if isinstance(one, float) and not isfinite(one):
+                raise Unreadable("a number is infinite, or none at all")
+            if isinstance(one, int) and not -BIGGEST <= one < BIGGEST:
+                raise Unreadable("a number is out of range")
+        level = [one for one in inner if isinstance(one, dict | list)]
 
 
 def check_depth(value: Any, depth: int) -> None:

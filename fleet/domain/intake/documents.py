@@ -16,7 +16,8 @@ from fleet.domain.times import in_bounds
 # must not make the pages that link to them fail.
 EVENT_ID = r"[A-Za-z0-9{][A-Za-z0-9._:{}-]{0,199}"
 UNUSABLE = Reason("event-id-unusable")
-STATUSES = ("Scheduled", "Started")
+# Read in any case; another status is shown as it is.
+STATUSES = {"scheduled": "Scheduled", "started": "Started"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,9 @@ def read_listing(raw: Any) -> Listing | None:
     if duration is not None and abs(duration) >= 2**31:
         flags.append("duration-out-of-range")
         duration = None
-    status = _text(raw.get("EventStatus"), 50)
-    if status not in STATUSES:
+    stated_status = _text(raw.get("EventStatus"), 50)
+    status = STATUSES.get(stated_status.lower(), stated_status)
+    if status not in STATUSES.values():
         flags.append("status-unknown" if status else "status-missing")
     resource_type = _text(raw.get("ResourceType"), 100)
     if resource_type and resource_type != "VirtualMachine":

@@ -1,0 +1,125 @@
+"""A machine whose reports the database refuses takes a small part of the writer's time, and waits behind the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from drydock_agent import wire
+
+from fleet.gateway import committer as writing
+from fleet.gateway.committer import SHARES, Committer, Lane, lane_of
+from fleet.gateway.decoder import read_batch
+from fleet.gateway.http import Problem
+from fleet.gateway.limits import GatewayLimits
+from fleet.operations.intake.keep import Delivery, ParsedReport
+
+NOW = datetime.now(UTC)
+BAD = 13
+
+
+def delivery(machine_id: int, data: Any = None, *, reports: int = 1, at: datetime = NOW) -> Delivery:
+    kept = [ParsedReport(number + 1, "weather", at, at, data or {}) for number in range(reports)]
+    return Delivery(machine_id=machine_id, spool="s", reports=kept)
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A database that takes 5 ms for each try, and refuses every report of one machine."""
+
+    def record(*, deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[int, str], int]:
+        time.sleep(0.005)
+        if any(one.machine_id == BAD and any(not report.flag for report in one.reports) for one in deliveries):
+            raise ValueError("no such luck")
+        return {(one.machine_id, one.spool): one.highest for one in deliveries}
+
+    monkeypatch.setattr(writing.record, "record", record)
+    monkeypatch.setattr(writing.queue, "waiting_orders", lambda machine_ids: {})
+    yield
+
+
+def test_the_others_are_answered_while_one_machine_brings_what_cannot_be_stored(database: None) -> None:
+    async def play() -> tuple[list[float], int]:
+        committer = Committer(GatewayLimits(), asyncio.get_running_loop())
+        committer.loop.start()
+        slowest, acknowledged = [], 0
+
+        async def trouble() -> None:
+            nonlocal acknowledged
+            while True:
+                written = await committer.commit(delivery(BAD, reports=500), 1000)
+                acknowledged += written.acknowledged
+
+        bad = asyncio.ensure_future(trouble())
+        await asyncio.sleep(0.1)
+        ends = time.monotonic() + 3
+        while time.monotonic() < ends:
+            began = time.monotonic()
+            await asyncio.gather(*(committer.commit(delivery(number), 100) for number in range(20, 40)))
+            slowest.append(time.monotonic() - began)
+        bad.cancel()
+        committer.loop.stop()
+        return slowest, acknowledged
+
+    slowest, acknowledged = asyncio.run(play())
+    assert max(slowest) < 1
+    assert sorted(slowest)[len(slowest) // 2] < 0.1
+    assert len(slowest) > 20
+    assert acknowledged > 0, "it goes on, too"
+
+
+def test_receipts_and_started_come_before_documents_and_history() -> None:
+    body = '{"Events": [{"EventStatus": "started"}]}'
+    started = wire.DocumentData(body=body, hash="", incarnation=1, api_version="")
+    quiet = wire.DocumentData(body="{}", hash="", incarnation=1, api_version="")
+    receipt = wire.ReceiptData(order_id="", event_id="", outcome="answered")
+    old = NOW - timedelta(minutes=5)
+    assert lane_of(delivery(1, receipt, at=old), NOW) is Lane.RECEIPTS
+    assert lane_of(delivery(1, started), NOW) is Lane.STARTED
+    assert lane_of(delivery(1, quiet), NOW) is Lane.DOCUMENTS
+    assert lane_of(delivery(1, started, at=old), NOW) is Lane.CATCHING_UP
+    assert list(SHARES) == list(Lane)
+    assert sorted(SHARES.values(), reverse=True) == list(SHARES.values())
+
+
+def test_under_pressure_lanes_are_shed_from_the_end() -> None:
+    receipt = wire.ReceiptData(order_id="", event_id="", outcome="answered")
+
+    async def play() -> list[str]:
+        committer = Committer(GatewayLimits(queue_reports=100), asyncio.get_running_loop())
+        waiting = [asyncio.ensure_future(committer.commit(delivery(number), 1)) for number in range(60)]
+        await asyncio.sleep(0)
+        with pytest.raises(Problem):
+            await committer.commit(delivery(100, at=NOW - timedelta(hours=1)), 1)
+        waiting += [asyncio.ensure_future(committer.commit(delivery(number), 1)) for number in range(60, 80)]
+        await asyncio.sleep(0)
+        with pytest.raises(Problem):
+            await committer.commit(delivery(101), 1)
+        waiting.append(asyncio.ensure_future(committer.commit(delivery(102, receipt), 1)))
+        await asyncio.sleep(0)
+        first = committer._take()
+        for one in waiting:
+            one.cancel()
+        return [str(pending.delivery.machine_id) for pending in first if pending.delivery.machine_id == 102]
+
+    assert asyncio.run(play()) == ["102"]
+
+
+AT = json.dumps(NOW.isoformat())
+REPORT = '{"seq": SEQ, "kind": "weather", "at": AT, "data": DATA}'.replace('"at": AT', f'"at": {AT}')
+DEEP = "[" * 60 + "1" + "]" * 60
+
+
+@pytest.mark.parametrize("value", ["NaN", "[Infinity]", "1e999", "1" + "0" * 30, DEEP])
+def test_what_no_column_keeps_is_refused_where_it_is_decoded(value: str) -> None:
+    bad = REPORT.replace("SEQ", "1").replace("DATA", f'{{"a": {value}}}')
+    good = REPORT.replace("SEQ", "2").replace("DATA", '{"a": "\\ud800"}')
+    raw = f'{{"spool": "s", "agent_version": "1", "sent_at": {AT}, "reports": [{bad}, {good}]}}'
+    batch = read_batch(raw.encode(), received_at=NOW, limits=GatewayLimits())
+    assert [seq for seq, _ in batch.refused] == [1]
+    assert [one.data for one in batch.reports] == [{"a": "\N{REPLACEMENT CHARACTER}"}]
