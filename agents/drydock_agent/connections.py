@@ -72,9 +72,11 @@ class Connections:
         whole: float | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
+        cut: bool = False,
     ) -> Answer:
-        """One call. `timeout` is (connect, read) in seconds, `limit` the most bytes of a body. After `whole` seconds
-        `cut_if_overdue()` ends it. Raises `NoAnswer` and, after `interrupt()`, `Interrupted`."""
+        """One call. `timeout` is (connect, read) in seconds, `limit` the most bytes of a body: a longer one is `cut`,
+        or no answer. After `whole` seconds `cut_if_overdue()` ends it. Raises `NoAnswer` and, after `interrupt()`,
+        `Interrupted`."""
         if self._interrupted.is_set():
             raise Interrupted("the agent is stopping")
         self._overdue_at = None if whole is None else time.monotonic() + whole
@@ -84,9 +86,9 @@ class Connections:
             response = self._adapter.send(prepared, stream=True, timeout=timeout, proxies=self._proxies)
             with response:
                 content = response.raw.read(limit + 1, decode_content=True)
-                if len(content) > limit:
+                if len(content) > limit and not cut:
                     raise NoAnswer(f"the answer is longer than {limit} bytes")
-                return Answer(response.status_code, response.headers, content)
+                return Answer(response.status_code, response.headers, content[:limit])
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             if self._interrupted.is_set():
                 raise Interrupted("the agent is stopping") from error

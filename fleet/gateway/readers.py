@@ -32,10 +32,13 @@ class Unreadable(ValueError):
 def _read_document(data: Any, limits: GatewayLimits) -> wire.DocumentData:
     document = msgspec.convert(data, wire.DocumentData)
     body = document_bytes(document)
-    if len(body) > limits.document_bytes:
-        raise Unreadable(f"a document may have up to {limits.document_bytes} bytes; this one has {len(body)}")
     if sha256(body).hexdigest() != document.hash:
         raise Unreadable("hash is not the SHA-256 of the body: the body was damaged on the way")
+    if len(body) > limits.document_bytes:
+        # Kept as far as it goes; what is cut is no document.
+        kept = body[: limits.document_bytes]
+        document.body, document.encoding = base64.b64encode(kept).decode(), "base64"
+        document.hash, document.incarnation = sha256(kept).hexdigest(), None
     _check_range("incarnation", document.incarnation, BIGGEST)
     document.api_version = document.api_version[:50]
     return document

@@ -10,6 +10,7 @@ SENTENCES: dict[str, Sentence] = {
     "event-id-unusable": "an event without a usable EventId",
     "body-empty": "empty body",
     "body-no-json": "not JSON",
+    "body-cut": "longer than 1 MiB, so it is kept cut and says nothing of any event",
     "body-no-events": "no Events list",
     "incarnation-unreadable": "DocumentIncarnation cannot be read",
     "event-listed-twice": "event {event} is listed twice",

@@ -27,7 +27,7 @@ def kept(agent: Agent) -> dict[int, Observation]:
         ("document", {**document(1), "encoding": "rot13"}, {}, "encoding"),
         ("document", {**document(1), "encoding": "base64", "body": "%%%"}, {}, "base64"),
         ("document", {**document(1), "incarnation": 2**63}, {}, "range"),
-        ("document", {"body": "x" * (1024 * 1024 + 1), "hash": "0" * 64}, {}, "1048576 bytes"),
+        ("document", {"body": "x" * (1024 * 1024 + 1), "hash": "0" * 64}, {}, "damaged"),
         ("reminder", {"hash": "short"}, {}, "hash"),
         ("receipt", {"order_id": "7", "event_id": "E", "outcome": "answered"}, {}, "UUID"),
         ("document", document(1), {"at": "yesterday"}, "RFC3339"),

@@ -7,17 +7,19 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 import pytest
 from drydock_agent import wire
 
+from fleet.domain.intake.documents import read_document
 from fleet.gateway import committer as writing
 from fleet.gateway.committer import SHARES, Committer, Lane, lane_of
 from fleet.gateway.decoder import read_batch
 from fleet.gateway.http import Problem
 from fleet.gateway.limits import GatewayLimits
-from fleet.operations.intake.keep import Delivery, ParsedReport
+from fleet.operations.intake.keep import Delivery, ParsedReport, body_of
 
 NOW = datetime.now(UTC)
 BAD = 13
@@ -123,3 +125,16 @@ def test_what_no_column_keeps_is_refused_where_it_is_decoded(value: str) -> None
     batch = read_batch(raw.encode(), received_at=NOW, limits=GatewayLimits())
     assert [seq for seq, _ in batch.refused] == [1]
     assert [one.data for one in batch.reports] == [{"a": "\N{REPLACEMENT CHARACTER}"}]
+
+
+def test_a_document_that_is_too_long_is_kept_cut_and_is_no_document() -> None:
+    limits = GatewayLimits()
+    body = '{"Events": [' + " " * limits.document_bytes + "]}"
+    data = json.dumps({"body": body, "hash": sha256(body.encode()).hexdigest(), "incarnation": 7})
+    report = f'{{"seq": 1, "kind": "document", "at": {AT}, "data": {data}}}'
+    raw = f'{{"spool": "s", "agent_version": "1", "sent_at": {AT}, "reports": [{report}]}}'
+    (kept,) = read_batch(raw.encode(), received_at=NOW, limits=limits).reports
+    assert isinstance(kept.data, wire.DocumentData)
+    assert body_of(kept.data) == body.encode()[: limits.document_bytes]
+    found = read_document(body_of(kept.data))
+    assert (found.readable, [flag.code for flag in found.flags]) == (False, ["body-cut"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.intake.documents import UNUSABLE, read_document, read_integer, read_time
+from fleet.domain.intake.documents import MOST_BYTES, UNUSABLE, read_document, read_integer, read_listing, read_time
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "live_migration.json"
 
@@ -126,3 +126,25 @@ def test_no_shape_of_json_raises_and_nothing_is_guessed(raw: dict[str, object]) 
         assert listing.event_id == listing.spelled.upper() != ""
         assert "\x00" not in listing.description
         assert listing.not_before is None or listing.not_before.tzinfo is not None
+
+
+@pytest.mark.parametrize("status", ["started", "STARTED", " Started "])
+def test_a_status_is_read_in_any_case(status: str) -> None:
+    found = read_listing({"EventId": "A", "EventStatus": status})
+    assert found is not None
+    assert (found.status, found.started) == ("Started", True)
+
+
+def test_a_status_of_tomorrow_is_shown_as_it_is() -> None:
+    found = read_listing({"EventId": "A", "EventStatus": "Postponed"})
+    assert found is not None
+    assert (found.status, found.started, [flag.code for flag in found.flags]) == (
+        "Postponed",
+        False,
+        ["status-unknown"],
+    )
+
+
+def test_a_body_that_was_cut_is_no_document_and_says_so() -> None:
+    found = read_document(b'{"Events": [' + b" " * MOST_BYTES)
+    assert (found.readable, [flag.code for flag in found.flags]) == (False, ["body-cut"])

@@ -136,6 +136,8 @@ class Imds:
                     timeout=(CONNECT_SECONDS, read_seconds),
                     whole=read_seconds + WHOLE_SECONDS,
                     limit=LIMIT,
+                    # What is too long is kept as far as it goes: it is no document then.
+                    cut=versions is self.versions,
                 )
             except NoAnswer as error:
                 raise NotNow(f"the metadata service does not answer: {error}") from error

@@ -16,8 +16,11 @@ from drydock_agent.metadata_service.client import Imds, NotNow
 from drydock_agent.metadata_service.document import Document, read, to_data
 from drydock_agent.spool.store import Spool
 
-# A path that answers with another unreadable page each second must not fill the disk.
-UNREADABLE_SECONDS = 60.0
+# A path that answers with another unreadable page each second must not fill the disk: so many bytes are kept an hour,
+# and a small page counts as much as a report costs.
+UNREADABLE_BYTES = 4 * (wire.MAX_DOCUMENT_BYTES + 4096)
+UNREADABLE_SECONDS = 3600.0
+UNREADABLE_LEAST = 4096
 # The service switches itself off after a day without a call; the next call may then take two minutes.
 SWITCHED_OFF_SECONDS = 24 * 3600.0
 
@@ -47,7 +50,8 @@ class ScheduledEvents:
         self._trouble: set[str] = set()
         self._last_body: bytes | None = None
         self._last_unreadable = ""
-        self._unreadable_after = 0.0
+        self._unreadable_until = 0.0
+        self._unreadable_left = 0
         self._next_reminder = 0.0
         self._due = 0.0
         remembered = _remembered(context.spool)
@@ -143,9 +147,12 @@ class ScheduledEvents:
     def _take_unreadable(self, document: Document, at: datetime) -> None:
         self._limiter.warn("unreadable", "The metadata service answered with something that is no document.")
         now = self._clock.monotonic()
-        if document.hash != self._last_unreadable and now >= self._unreadable_after:
+        if now >= self._unreadable_until:
+            self._unreadable_until, self._unreadable_left = now + UNREADABLE_SECONDS, UNREADABLE_BYTES
+        size = max(len(document.body), UNREADABLE_LEAST)
+        if document.hash != self._last_unreadable and size <= self._unreadable_left:
             self._last_unreadable = document.hash
-            self._unreadable_after = now + UNREADABLE_SECONDS
+            self._unreadable_left -= size
             data = to_data(document, api_version=self._imds.events_version)
             self._outbox.add(wire.DOCUMENT, at, data)
 

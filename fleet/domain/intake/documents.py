@@ -16,6 +16,8 @@ from fleet.domain.times import in_bounds
 # must not make the pages that link to them fail.
 EVENT_ID = r"[A-Za-z0-9{][A-Za-z0-9._:{}-]{0,199}"
 UNUSABLE = Reason("event-id-unusable")
+# A longer body is kept as far as that.
+MOST_BYTES = 1024 * 1024
 # Read in any case; another status is shown as it is.
 STATUSES = {"scheduled": "Scheduled", "started": "Started"}
 
@@ -157,7 +159,7 @@ def read_document(body: bytes) -> Document:
     try:
         raw = json.loads(body.decode("utf-8-sig", errors="replace"), strict=False)
     except (ValueError, RecursionError):
-        return Document(readable=False, flags=(Reason("body-no-json"),))
+        return Document(readable=False, flags=(Reason("body-cut" if len(body) >= MOST_BYTES else "body-no-json"),))
     if not isinstance(raw, dict) or not isinstance(raw.get("Events"), list):
         return Document(readable=False, flags=(Reason("body-no-events"),))
     flags: list[Reason] = []

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
-from drydock_agent.metadata_service.client import Imds
+from drydock_agent.metadata_service.client import LIMIT, Imds
 
 from tests.agent.agents import VM_IDS, PartsFactory, SteppedClock
 
@@ -126,6 +126,23 @@ def test_what_is_no_document_is_forwarded_once_and_changes_nothing_that_is_liste
         made.poller.step()
     assert [data["incarnation"] is None for data in made.waiting(wire.DOCUMENT)] == [False, True]
     assert (made.poller.last_poll_at, made.poller.listed(event_id)) == (good, event_id)
+
+
+def test_every_page_that_is_no_document_is_kept_up_to_so_many_bytes_an_hour(
+    parts: PartsFactory, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = parts()
+    pages = [b"page %d" % number for number in range(5)] + [bytes([65 + number]) * LIMIT for number in range(5)]
+    answers = iter([*pages, b"an hour later"])
+    monkeypatch.setattr(made.poller._imds, "scheduled_events", lambda first_call: next(answers))
+    for _ in pages:
+        made.poller.step()
+        clock.advance(1)
+    assert [len(data["body"]) for data in made.waiting(wire.DOCUMENT)] == [6] * 5 + [LIMIT] * 3
+    assert made.poller.last_poll_at is None
+    clock.advance(3600)
+    made.poller.step()
+    assert made.waiting(wire.DOCUMENT)[-1]["body"] == "an hour later"
 
 
 def test_the_same_warning_comes_once_an_hour(
