@@ -33,6 +33,7 @@ CALLS = [
     path("v1/admissions/admit/", machines.Admit.as_view(), name="api-admissions-admit"),
     path("v1/admissions/refuse/", machines.RefuseAdmission.as_view(), name="api-admissions-refuse"),
     path("v1/join-tokens/", machines.JoinTokens.as_view(), name="api-join-tokens"),
+    path("v1/join-tokens/<str:prefix>/", machines.OneJoinToken.as_view(), name="api-join-token"),
     path("v1/events/", events.Events.as_view(), name="api-events"),
     path("v1/events/<str:event_id>/", events.Event.as_view(), name="api-event"),
     path("v1/events/<str:event_id>/timeline/", events.EventTimeline.as_view(), name="api-event-timeline"),

@@ -8,7 +8,8 @@ from django.http import HttpResponse
 
 from fleet.dashboard.forms import CommentForm, Sent
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
-from fleet.operations.machines import admissions, revocation
+from fleet.domain.people import Right
+from fleet.operations.machines import admissions, join_tokens, revocation
 from fleet.projections import machines
 from fleet.projections.filters import MachineFilter
 from fleet.projections.timeline import entries
@@ -81,3 +82,18 @@ def decide(request: Asked) -> HttpResponse:
     count = operation(ids=sent["ids"], actor=request.actor, now=request.now)
     said = "Admitted: {}. Each gets its credential when it asks again, within a minute."
     return done(request, (said if sent["decision"] == "admit" else "Refused: {}.").format(count), "admissions")
+
+
+def tokens_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """Join tokens and who enrolled by them; also the answer to a form that was refused."""
+    tokens = machines.join_tokens(now=request.now) if request.rights.may(Right.ADMINISTER) else ()
+    return page(request, "machines/join_tokens.html", tokens=tokens, **{"prefix": "", **context})
+
+
+token_list = shown(tokens_answer)
+
+
+@acts(tokens_answer)
+def end_token(request: Asked, prefix: str) -> HttpResponse:
+    join_tokens.end_join_token(prefix=prefix, actor=request.actor, now=request.now)
+    return done(request, "Ended: it admits nobody more.", "join-tokens")

@@ -102,6 +102,7 @@ class EntryKind(StrEnum):
     # A kind of entry, no password.
     TOKEN_CREATED = "token_created"  # noqa: S105
     TOKEN_ENDED = "token_ended"  # noqa: S105
+    JOIN_TOKEN_ENDED = "join_token_ended"  # noqa: S105
     LOGINS_REFUSED = "logins_refused"
 
 

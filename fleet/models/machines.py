@@ -22,6 +22,8 @@ class JoinToken(models.Model):
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True, blank=True)
     uses = models.IntegerField(default=0)
+    # How many machines it admits at most; NULL where nobody said.
+    max_uses = models.IntegerField(null=True, blank=True)
 
     def __str__(self) -> str:
         return self.prefix
@@ -54,6 +56,8 @@ class Machine(models.Model):
     # SHA-256 of the credential; a new enrolment replaces it and so revokes the old one.
     credential_hash = models.TextField(blank=True, default="")
     warnings = models.JSONField(default=list, blank=True)
+    # With which it enrolled last; NULL before 0.2.0, and where it enrolled by its credential.
+    join_token = models.ForeignKey(JoinToken, null=True, blank=True, on_delete=models.SET_NULL, related_name="machines")
 
     class Meta:
         indexes = [

@@ -1,5 +1,6 @@
 """Machines, as people see them."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +12,7 @@ from fleet.domain.reason import Reason, from_json
 from fleet.domain.secrets import hash_of
 from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
-from fleet.models import Admission, InventoryMachine, Machine, ScheduledEvent
+from fleet.models import Admission, InventoryMachine, JoinToken, Machine, ScheduledEvent
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.refs import SetRef, plain_name, set_ref
@@ -69,6 +70,25 @@ class AdmissionRow:
     last_asked_at: datetime
     admitted_at: datetime | None
     admitted_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTokenRow:
+    """A join token without its secret. `valid`: it admits machines now. `enrolled`: who enrolled by it last, at most
+    100 by name.
+    """
+
+    prefix: str
+    comment: str
+    set_name: str
+    created_by: str
+    created_at: datetime
+    expires_at: datetime
+    ended_at: datetime | None
+    uses: int
+    max_uses: int | None
+    valid: bool
+    enrolled: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +171,26 @@ def waiting() -> tuple[AdmissionRow, ...]:
             name=row.machine.resource_name,
             vm_id=row.machine.vm_id,
             join_token=row.join_token.prefix,
+        )
+        for row in rows
+    )
+
+
+def join_tokens(*, now: datetime) -> tuple[JoinTokenRow, ...]:
+    """The newest 500 join tokens. Two queries."""
+    rows = list(JoinToken.objects.select_related("created_by").order_by("-pk")[:500])
+    enrolled: dict[int | None, list[str]] = defaultdict(list)
+    named = Machine.objects.filter(join_token__in=[row.pk for row in rows]).order_by("resource_name", "pk")
+    for token_id, name in named.values_list("join_token", "resource_name"):
+        enrolled[token_id].append(name)
+    return tuple(
+        like(
+            JoinTokenRow,
+            row,
+            created_by=row.created_by.get_username() if row.created_by else "",
+            ended_at=row.revoked_at,
+            valid=row.revoked_at is None and row.expires_at > now and (row.max_uses is None or row.uses < row.max_uses),
+            enrolled=tuple(enrolled[row.pk][:100]),
         )
         for row in rows
     )

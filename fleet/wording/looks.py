@@ -231,6 +231,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.SIGNING_KEY_RETIRED: Look("Signing key retired", "calm", "file-key"),
     EntryKind.TOKEN_CREATED: Look("Token made", "calm", "key-round"),
     EntryKind.TOKEN_ENDED: Look("Token ended", "calm", "key-round"),
+    EntryKind.JOIN_TOKEN_ENDED: Look("Join token ended", "calm", "key-round"),
     EntryKind.LOGINS_REFUSED: Look("Password guessed at", "due", "shield-alert"),
 }
 

@@ -33,6 +33,8 @@ class FleetDouble:
         self.lock = threading.Condition()
         self.credentials: dict[str, str] = {}
         self.enrolments: list[dict[str, Any]] = []
+        # A person has not admitted it yet.
+        self.admission_pending = False
         self.batches: list[dict[str, Any]] = []
         self.looks: list[dict[str, Any]] = []
         # Per spool: seq -> report, as committed.
@@ -161,6 +163,12 @@ class FleetDouble:
             return
         with self.lock:
             self.enrolments.append(content)
+            pending = self.admission_pending
+        if pending:
+            waits = {"admission": "pending", "retry_after": 30.0, "server_time": text_of(self.now())}
+            self._answer(handler, 202, waits)
+            return
+        with self.lock:
             credential = f"credential-{len(self.enrolments)}"
             self.credentials[credential] = content["machine_id"]
         answer = {

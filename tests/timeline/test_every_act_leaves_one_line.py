@@ -73,6 +73,7 @@ def api_steps(fleet: Fleet) -> Iterator[Step]:
     yield "POST", "admissions/admit/", ("admissions/admit/", {"ids": [one]})
     yield "POST", "admissions/refuse/", ("admissions/refuse/", {"ids": [two]})
     yield "POST", "join-tokens/", ("join-tokens/", {"comment": "rack 7"})
+    yield "DELETE", "join-tokens/<str:prefix>/", ("join-tokens/{made}/", None)
     yield "POST", "events/<str:event_id>/claims/", (f"{event}claims/", {"comment": "mine"})
     yield "DELETE", "events/<str:event_id>/claims/", (f"{event}claims/", None)
     yield "POST", "bulk/claims/", ("bulk/claims/", {"events": [EVENT], "comment": "mine again"})

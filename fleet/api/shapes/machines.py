@@ -9,7 +9,7 @@ from fleet.api.shapes.base import SecondsUntil, ServerTime
 from fleet.api.shapes.derive import shape
 from fleet.domain.sets import KINDS, SetSource
 from fleet.domain.states import EventStatus
-from fleet.projections.machines import AdmissionRow, MachineDetail, MachineRow, OpenEventBrief
+from fleet.projections.machines import AdmissionRow, JoinTokenRow, MachineDetail, MachineRow, OpenEventBrief
 from fleet.projections.sets import MissingMachine, SetRow
 
 OpenEventShape = shape(
@@ -95,4 +95,15 @@ AdmissionShape = shape(
         "join_token": "The beginning of the join token that it showed.",
     },
     name="Admission",
+)
+KnownJoinTokenShape = shape(
+    JoinTokenRow,
+    {
+        "prefix": "The public beginning of the token.",
+        "set_name": "As `kind:name`; empty if it names none.",
+        "max_uses": "How many machines it admits; null without a limit.",
+        "valid": "It admits machines now.",
+        "enrolled": "Names of the machines that enrolled by it last, at most 100.",
+    },
+    name="KnownJoinToken",
 )

@@ -79,3 +79,11 @@ class JoinTokenRequestSerializer(RequestSerializer):
         default="",
         help_text="As `kind:name`: the set of machines that name none themselves.",
     )
+    max_uses = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=100_000,
+        default=None,
+        help_text="How many machines it admits; as many as ask if nothing is said.",
+    )

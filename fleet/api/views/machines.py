@@ -4,7 +4,14 @@ from datetime import timedelta
 
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of
-from fleet.api.shapes.machines import AdmissionShape, JoinToken, JoinTokenShape, MachineDetailShape, MachineShape
+from fleet.api.shapes.machines import (
+    AdmissionShape,
+    JoinToken,
+    JoinTokenShape,
+    KnownJoinTokenShape,
+    MachineDetailShape,
+    MachineShape,
+)
 from fleet.api.shapes.requests import AdmissionsRequestSerializer, JoinTokenRequestSerializer, WhySerializer
 from fleet.operations.machines import admissions, join_tokens, revocation
 from fleet.projections import machines
@@ -105,7 +112,17 @@ class RefuseAdmission(Call):
         return machines.waiting()
 
 
+class OneJoinToken(Call):
+    @describe("end_join_token", "Admit nobody more by a join token", needs="admin", problems=(404,))
+    def delete(self, prefix: str) -> None:
+        join_tokens.end_join_token(prefix=prefix, actor=self.actor, now=self.now)
+
+
 class JoinTokens(Call):
+    @describe("list_join_tokens", "Join tokens, and who enrolled by them", needs="admin", all_of=KnownJoinTokenShape)
+    def get(self) -> tuple[machines.JoinTokenRow, ...]:
+        return machines.join_tokens(now=self.now)
+
     @describe(
         "create_join_token",
         "A token that lets new agents enrol",
@@ -119,6 +136,7 @@ class JoinTokens(Call):
             comment=self.wanted["comment"],
             expires_in=timedelta(seconds=self.wanted["expires_in_seconds"]),
             set_name=self.wanted["set"],
+            max_uses=self.wanted["max_uses"],
             actor=self.actor,
             now=self.now,
         )

@@ -32,9 +32,13 @@ class Command(OperationCommand):
             help="the availability set of machines that name none themselves",
         )
 
-    def handle(self, *args: Any, comment: str, expires_in: timedelta, set_name: str, **options: Any) -> None:
+        parser.add_argument("--uses", type=int, metavar="N", help="how many machines it admits (default: no limit)")
+
+    def handle(
+        self, *args: Any, comment: str, expires_in: timedelta, set_name: str, uses: int | None, **options: Any
+    ) -> None:
         token, plain = join_tokens.create_join_token(
-            comment=comment, expires_in=expires_in, set_name=set_name, now=timezone.now()
+            comment=comment, expires_in=expires_in, set_name=set_name, max_uses=uses, now=timezone.now()
         )
         self.stdout.write(plain)
         self.stderr.write(f"Admits agents until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC. It is shown this once.")

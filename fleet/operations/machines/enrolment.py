@@ -65,6 +65,7 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
         "enrolled_at": now,
         "revoked_at": None,
         "credential_hash": hash_of(plain),
+        "join_token": token or (known.join_token if known is not None else None),
     }
     machine, is_new = Machine.objects.get_or_create(vm_id=vm_id, defaults=values)
     if not is_new:

@@ -160,6 +160,26 @@ def test_a_revoked_credential_is_replaced_and_the_document_sent_whole(
     assert len(fleet.enrolments) == 2
 
 
+def test_it_shows_its_old_credential_and_asks_with_one_secret_until_it_is_admitted(
+    uploader: Uploader, fleet: FleetDouble, clock: SteppedClock
+) -> None:
+    until_idle(uploader)
+    clock.advance(600)
+    fleet.revoke()
+    fleet.admission_pending = True
+    clock.advance(uploader.step())
+    for _ in range(3):
+        wait = uploader.step()
+        assert 30.0 <= wait <= 35.0
+        clock.advance(wait)
+    fleet.admission_pending = False
+    assert until_idle(uploader) == 15.0
+    first, *again = fleet.enrolments
+    assert first["credential"] == ""
+    assert [one["credential"] for one in again] == ["credential-1"] * 4
+    assert len({one["ask"] for one in fleet.enrolments}) == 1 and len(first["ask"]) > 30
+
+
 def test_two_machines_with_one_id_do_not_hurry_to_revoke_each_other(uploader: Uploader, fleet: FleetDouble) -> None:
     until_idle(uploader)
     fill(uploader, 1)

@@ -1,0 +1,20 @@
+"""`manage.py end_join_token`: admits nobody more by a join token."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.utils import timezone
+
+from fleet.management.operation_command import OperationCommand
+from fleet.operations.machines import join_tokens
+
+
+class Command(OperationCommand):
+    help = "End a join token at once. Name it by its public beginning, `join_` and the twelve characters after it."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("prefix")
+
+    def handle(self, *args: Any, prefix: str, **options: Any) -> None:
+        token = join_tokens.end_join_token(prefix=prefix, now=timezone.now())
+        self.stdout.write(f"{token.prefix} admits nobody more. Machines that enrolled by it stay.")
