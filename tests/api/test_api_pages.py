@@ -92,7 +92,7 @@ def test_a_timeline_has_pages_too(fleet: factories.Fleet, viewer: Caller) -> Non
         ("events/{event}/timeline/", 3),
         ("events/{event}/documents/", 6),
         # While it is on its way: who is asked next takes what the relay judges by.
-        ("approvals/{approval}/", 13),
+        ("approvals/{approval}/", 14),
     ],
 )
 def test_the_number_of_queries_does_not_grow(viewer: Caller, address: str, most: int, db: None) -> None:
