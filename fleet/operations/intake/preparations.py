@@ -29,15 +29,16 @@ def events_of(reports: Iterable[HookReport]) -> set[int]:
 
 def take(reports: Sequence[HookReport]) -> list[Entry]:
     """Merge what machines say of their hooks, oldest first for each; the entries to write. A report behind a newer one
-    is history.
+    is history. An EventId is no secret: what a machine of another set says of an event is not about it.
     """
     events = {
         event.event_id: event
         for event in ScheduledEvent.objects.filter(event_id__in={_event_id(report) for report in reports})
     }
-    names = dict(
-        Machine.objects.filter(pk__in={report.machine_id for report in reports}).values_list("pk", "resource_name")
-    )
+    rows = Machine.objects.filter(pk__in={report.machine_id for report in reports})
+    names, homes = {}, {}
+    for pk, name, home in rows.values_list("pk", "resource_name", "availability_set"):
+        names[pk], homes[pk] = name, home
     known = {
         (row.event_id, row.machine_id): row
         for row in Preparation.objects.filter(event__in=events.values(), machine_id__in=names)
@@ -45,6 +46,8 @@ def take(reports: Sequence[HookReport]) -> list[Entry]:
     written: list[Entry] = []
     for report in sorted(reports, key=lambda report: (report.machine_id, report.position)):
         event = events.get(_event_id(report))
+        if event is not None and event.availability_set_id != homes[report.machine_id]:
+            event = None
         if event is not None:
             row = known.setdefault(
                 (event.pk, report.machine_id),

@@ -1,0 +1,22 @@
+"""A machine of another set writes nothing on an event by knowing its EventId."""
+
+import pytest
+
+from fleet.models import Entry, Preparation
+from tests.approvals.asking import hook
+from tests.factories import EVENT, Fleet, announced, the_event
+
+pytestmark = pytest.mark.django_db
+
+
+def test_what_its_hooks_say_is_not_about_the_event() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    fleet.enrol("admin", availability_set="db")
+    hook(fleet, "admin", EVENT, "end", "failed")
+    assert not Preparation.objects.exists()
+    line = Entry.objects.get(kind="hooks_ended")
+    assert (line.event_id, line.availability_set_id) == (None, None)
+    hook(fleet, "vm1", EVENT, "end", "failed")
+    assert Preparation.objects.get().machine.resource_name == "vm1"
+    assert Entry.objects.filter(kind="hooks_ended", event=the_event()).count() == 1
