@@ -48,6 +48,9 @@ class ScheduledEvent(StatedColumns):
     watched = models.BooleanField(default=True)
     approved_elsewhere = models.BooleanField(default=False)
     warnings = models.JSONField(default=list)
+    # When reconciling looks at it next, and at all that belongs to it (`fleet.domain.due`); NULL is due, too: nobody
+    # has said yet when. Whoever locks the event to write of it makes it due, and so do entries and turns of presence.
+    look_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [
@@ -61,6 +64,13 @@ class ScheduledEvent(StatedColumns):
                 name="event_open_by_time",
                 condition=models.Q(status__in=["SCHEDULED", "STARTED"]),
             ),
+            # Whoever turns, or decides, concerns the open events of its set.
+            models.Index(
+                fields=["availability_set"],
+                name="event_open_by_set",
+                condition=models.Q(status__in=["SCHEDULED", "STARTED"]),
+            ),
+            models.Index(fields=["look_at"], name="event_by_look"),
             models.Index(fields=["availability_set", "-first_seen_at", "-id"], name="event_by_set"),
             models.Index(fields=["-first_seen_at", "-id"], name="event_newest"),
         ]

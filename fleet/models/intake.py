@@ -66,6 +66,9 @@ class PresenceRow(models.Model):
     last_heard_at = models.DateTimeField(null=True, blank=True)
     last_poll_at = models.DateTimeField(null=True, blank=True)
     clock_offset = models.FloatField(null=True, blank=True)
+    # How present it was when reconciling last looked, as a number: whoever differs has turned. The times have no
+    # index, or every contact would have to keep one.
+    seen = models.SmallIntegerField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"presence of {self.machine_id}"

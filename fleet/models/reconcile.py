@@ -9,6 +9,11 @@ class LastRun(models.Model):
     name = models.TextField(primary_key=True)
     ran_at = models.DateTimeField()
     via = models.TextField()
+    # Of reconciling: what it had read of the timeline (a snapshot of Postgres, and the newest id), and with which
+    # times out of the settings.
+    snapshot = models.TextField(blank=True, default="", db_default="")
+    newest_id = models.BigIntegerField(default=0, db_default=0)
+    times = models.TextField(blank=True, default="", db_default="")
 
     class Meta:
         # The name that it had first: processes of the release before read it while a new one is rolled out.

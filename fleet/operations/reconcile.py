@@ -1,71 +1,135 @@
 """Reconciling: whatever is due by the clock, found in Postgres, and what follows from news without a person.
 
-Beat asks for all of it every two seconds, the gateway when Celery is gone; hints ask for a part of it at once.
+Beat asks for it every two seconds, the gateway when Celery is gone; hints ask for a part of it at once. Each event says
+when it is to be looked at (`ScheduledEvent.look_at`): at once where it has news, else when time alone may change it or
+anything that belongs to it. So a tick in which nothing is due costs the same however much is open.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
 
 from fleet.domain.aside import What
 from fleet.domain.events.sightings import compute_state
 from fleet.domain.orders.next_step import Do
-from fleet.domain.states import OPEN_EVENTS, ApprovalState, EventStatus
-from fleet.models import Approval, LastRun, ScheduledEvent, Sighting
-from fleet.models.facts.events import load_witnesses
+from fleet.domain.states import ApprovalState, EventStatus
+from fleet.models import Approval, LastRun, ScheduledEvent
+from fleet.models.facts.due import load_due
+from fleet.models.facts.events import load_witnesses, presence_limits
+from fleet.models.facts.waves import events_in_turn
 from fleet.operations.approvals import conditions
 from fleet.operations.aside import Apart, forget, in_turn
 from fleet.operations.caches import coverage, maintenances
 from fleet.operations.drills import advance as drills
-from fleet.operations.events import compute
+from fleet.operations.events import compute, looks
+from fleet.operations.intake import presence
 from fleet.operations.locks import Lock, take_if_free
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
+from fleet.operations.timeline.news import read_news
 from fleet.operations.waves import end as waves
 
 RUN = "relay"
+# Of one tick; the rest is left to the next.
+MOST_PORTIONS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What one run did: whether it ran at all, events computed again, steps carried out, machines woken (row ids)."""
+    """What one run did: whether it ran at all, events looked at and computed again, steps carried out, machines woken
+    (row ids).
+    """
 
     ran: bool
     computed: int = 0
     steps: int = 0
     woken: tuple[int, ...] = ()
+    looked_at: int = 0
 
 
 def advance(*, now: datetime, via: str) -> Advanced:
     """Advance whatever is due: compute again what time has changed, wake, time out, ask the next machine, lapse.
 
-    Looks without locks first and locks only what has a step to take. An advisory lock keeps two runs apart; the
-    one that does not get it returns at once.
+    Looks without locks first and locks only what has a step to take. An advisory lock keeps two runs from reading the
+    news together; the one that does not get it returns at once.
     """
-    with transaction.atomic():
-        if not take_if_free(Lock.RECONCILE):
-            return Advanced(ran=False)
-        with Apart(What.EVENT, now=now) as apart:
-            due = _due(apart, now)
-            done = apart.look(due, partial(_advance, now=now, via=via))
-        forget(now=now)
-        LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
-    # In transactions of their own: approvals do not wait for them.
-    in_turn(coverage.vouch, partial(maintenances.advance, now=now), partial(follow, now=now))
-    woken = sorted({machine_id for _, machines in done for machine_id in machines})
-    return Advanced(ran=True, computed=sum(count for count, _ in done), steps=len(due), woken=tuple(woken))
+    if not _notice(now, via):
+        return Advanced(ran=False)
+    looked: list[int] = []
+    done: list[tuple[int, int, set[int]]] = []
+    with Apart(What.EVENT, now=now) as apart:
+        # Once more, for those whom the first steps have moved.
+        for _ in range(2):
+            before = len(looked)
+            for portion in _portions(looked, now):
+                due = {*apart.look(portion, partial(_with_steps, now=now))}
+                due |= {*apart.look(portion, partial(_changed, now=now))}
+                done += apart.look(sorted(due), partial(_advance, now=now, via=via))
+            if len(looked) == before or not _notice(now, via):
+                break
+        # In transactions of their own: approvals do not wait for them.
+        in_turn(
+            coverage.vouch,
+            partial(maintenances.advance, now=now),
+            partial(drills.advance, now=now),
+            partial(waves.advance, now=now),
+            partial(_follow_due, looked, apart, now=now),
+        )
+    woken = sorted({machine_id for _, _, machines in done for machine_id in machines})
+    computed, steps = sum(count for count, _, _ in done), sum(count for _, count, _ in done)
+    return Advanced(ran=True, computed=computed, steps=steps, woken=tuple(woken), looked_at=len(looked))
 
 
-def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple[int, set[int]]]:
-    """How many of these events were computed to something new, and the machines (row ids) that are woken."""
+def _follow_due(looked: Sequence[int], apart: Apart, *, now: datetime) -> None:
+    """Judge what was looked at, and say when each is due again; where that fails it is taken up soon."""
+    conditions.advance(now=now, event_pks=events_in_turn(now=now))
+    for at in range(0, len(looked), looks.PORTION):
+        judged = looked[at : at + looks.PORTION]
+        in_turn(
+            partial(conditions.advance, now=now, event_pks=judged),
+            partial(apply.decide_due, now=now, event_pks=judged),
+        )
+        found = apart.look(judged, lambda pks: list(load_due(pks, now=now).items()))
+        looks.settle(dict(found), now=now)
+
+
+@transaction.atomic
+def _notice(now: datetime, via: str) -> bool:
+    """Make due what has news since the last time: by the timeline, by turns of presence, by other times in the
+    settings. False where another run does so at this moment.
+    """
+    if not take_if_free(Lock.RECONCILE):
+        return False
+    run, _ = LastRun.objects.get_or_create(name=RUN, defaults={"ran_at": now, "via": via})
+    news, times = read_news(run), str((settings.ORDER_ANSWER_SECONDS, presence_limits()))
+    if run.times != times:
+        looks.make_all_due()
+    looks.make_news_due(news)
+    looks.make_turned_due(presence.turned(now=now, limits=presence_limits()))
+    forget(now=now)
+    run.ran_at, run.via, run.times = now, via, times
+    run.save()
+    return True
+
+
+def _portions(looked: list[int], now: datetime) -> Iterator[list[int]]:
+    """What is due, each event once a tick; `looked` gathers them."""
+    while len(looked) < MOST_PORTIONS * looks.PORTION and (taken := looks.take_due(now=now, besides=looked)):
+        looked += taken
+        yield taken
+
+
+def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple[int, int, set[int]]]:
+    """How many of these events were computed to something new, how many had a step to take, and the machines (row ids)
+    that are woken.
+    """
     events = compute.lock(event_pks)
     computed = len(compute.compute_state(events, now=now))
-    return [(computed, orders.advance_events(events, now=now, via=via))]
+    return [(computed, len(event_pks), orders.advance_events(events, now=now, via=via))]
 
 
 def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanced:
@@ -74,19 +138,6 @@ def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanc
     if ran_at is not None and (now - ran_at).total_seconds() < quiet_seconds:
         return Advanced(ran=False)
     return advance(now=now, via=via)
-
-
-def _due(apart: Apart, now: datetime) -> list[int]:
-    due = apart.look(orders.relayed(), partial(_with_steps, now=now))
-    is_open = Q(status__in=[state.value for state in OPEN_EVENTS])
-    # Over, as it seemed while a machine was silent that is back and still lists it.
-    back = Sighting.objects.filter(
-        gone_at__isnull=True,
-        foreign=False,
-        machine__presence__last_heard_at__gt=now - timedelta(seconds=settings.LIVE_SECONDS),
-    )
-    pks = ScheduledEvent.objects.filter(is_open | Q(pk__in=back.values("event_id"))).values_list("pk", flat=True)
-    return sorted({*due, *apart.look(list(pks), partial(_changed, now=now))})
 
 
 def _with_steps(event_pks: Sequence[int], *, now: datetime) -> list[int]:

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.domain.approvals.conditions import When
-from fleet.models import Approval
+from fleet.models import Approval, ScheduledEvent
 from fleet.operations import reconcile
 from tests.approvals.asking import OTHER, entries, hook, orders, refused, two_events
 from tests.factories import EVENT, Fleet, announced, listing, open_order, operator, seconds
@@ -121,6 +121,8 @@ class TestAtATime:
         fleet.advance()
         assert state_of(planned) == "WAITING"
         Approval.objects.filter(pk=first.pk).update(state="LAPSED")
+        # As the entry would make it that goes with such a step.
+        ScheduledEvent.objects.update(look_at=None)
         fleet.advance()
         assert state_of(planned) == "GRANTED"
 

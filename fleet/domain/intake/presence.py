@@ -15,6 +15,10 @@ class Limits:
     gone: float = 86400
 
 
+# As it is kept in a narrow row.
+NUMBERS = {state: number for number, state in enumerate(Presence)}
+
+
 def presence_of(
     *,
     last_heard_at: datetime | None,

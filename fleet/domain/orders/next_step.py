@@ -55,7 +55,7 @@ def next_step(
     # Somebody may have asked Azure already without the receipt being here yet.
     out = any(order.delivered_at is not None and not order.outcome for order in orders)
     fresh = any(now - order.last_seen_at < timeouts.receipt for order in orders if not order.outcome)
-    untold = any(_may_yet_tell(facts, order, timeouts) for order in orders)
+    untold = any(may_yet_tell(facts, order, timeouts) for order in orders)
     if facts.status is EventStatus.STARTED:
         if fresh:
             return NOTHING
@@ -70,7 +70,7 @@ def next_step(
     return _whom_to_ask(facts, orders, now, timeouts)
 
 
-def _may_yet_tell(facts: EventFacts, order: OrderFacts, timeouts: Timeouts) -> bool:
+def may_yet_tell(facts: EventFacts, order: OrderFacts, timeouts: Timeouts) -> bool:
     """Whether a receipt may be in a spool: the order's machine is live or late, and has not told of the time since.
 
     So it is when Postgres or the gateway was away: Azure may have answered meanwhile, and even that the order had
@@ -181,6 +181,18 @@ class Outlook:
     silent: MachineFacts | None = None
 
 
+def ends_of(facts: EventFacts, orders: list[OrderFacts], timeouts: Timeouts) -> set[datetime]:
+    """The moments at which a time runs out for the next step; some of them may be past."""
+    ends = {
+        at + span
+        for o in orders
+        for at in (o.offered_at, o.last_seen_at)
+        for span in (timeouts.answer, timeouts.receipt)
+    }
+    ends |= {answered_at(order) + timeouts.doubted for order in orders}
+    return ends | {asked_again_at(facts, orders), last_minute(facts)}
+
+
 def outlook(
     *,
     state: ApprovalState,
@@ -193,10 +205,7 @@ def outlook(
 
     Its answer changes with the clock only where a time runs out: it is asked itself about those moments.
     """
-    ends = {at for order in orders for at in (order.offered_at + timeouts.answer, order.offered_at + timeouts.receipt)}
-    ends |= {order.last_seen_at + timeouts.answer for order in orders}
-    ends |= {answered_at(order) + timeouts.doubted for order in orders}
-    ends |= {asked_again_at(facts, orders), last_minute(facts)}
+    ends = ends_of(facts, orders, timeouts)
     for moment in [now, *sorted(end for end in ends if end > now)]:
         step = next_step(state=state, facts=facts, orders=orders, now=moment, timeouts=timeouts)
         if step.do is Do.OFFER and step.machine is not None:

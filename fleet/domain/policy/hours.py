@@ -1,7 +1,7 @@
 """Hours of a week in a time zone: rules and no-approval windows name them. Pure: the moment is an argument."""
 
 from collections.abc import Collection
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 
@@ -34,6 +34,25 @@ def within(
     if clock >= start:
         return _on(day, weekdays)
     return clock < end and _on((local - timedelta(days=1)).weekday(), weekdays)
+
+
+def next_edge(
+    moment: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
+) -> datetime | None:
+    """The first moment after this one at which `within` may say something else; None where it never does."""
+    if not weekdays and from_time is None and until_time is None:
+        return None
+    zone = zone_of(time_zone)
+    local = moment.astimezone(zone)
+    clocks = {time.min, *(clock for clock in (from_time, until_time) if clock is not None)}
+    days = [local.date(), local.date() + timedelta(days=1)]
+    edges = [datetime.combine(day, clock, zone).astimezone(UTC) for day in days for clock in clocks]
+    first = min(edge for edge in edges if edge > moment)
+    if first.astimezone(zone).utcoffset() != local.utcoffset():
+        # Clocks are changed until then, at a full quarter of an hour.
+        quarter = moment.astimezone(UTC).replace(minute=moment.minute // 15 * 15, second=0, microsecond=0)
+        return min(first, quarter + timedelta(minutes=15))
+    return first
 
 
 def _on(day: int, weekdays: Collection[int]) -> bool:

@@ -77,11 +77,7 @@ def matching(rule: StandingRule, facts: EventFacts, *, now: datetime) -> bool:
     """Whether a rule in force speaks of this event. Drills are nobody's: no rule matches them."""
     return (
         is_in_force(rule, now=now)
-        and not facts.drill
-        and _among(facts.event_type, rule.event_types)
-        and _among(facts.source, rule.sources)
-        and _takes(rule, facts.duration_seconds)
-        and _lies_there(rule, facts)
+        and concerned(rule, facts)
         and _in_notice(rule, facts.not_before, now)
         and within(
             now,
@@ -90,6 +86,17 @@ def matching(rule: StandingRule, facts: EventFacts, *, now: datetime) -> bool:
             until_time=rule.until_time,
             time_zone=rule.time_zone,
         )
+    )
+
+
+def concerned(rule: StandingRule, facts: EventFacts) -> bool:
+    """Whether a rule speaks of this event at some time or other."""
+    return (
+        not facts.drill
+        and _among(facts.event_type, rule.event_types)
+        and _among(facts.source, rule.sources)
+        and _takes(rule, facts.duration_seconds)
+        and _lies_there(rule, facts)
     )
 
 

@@ -95,3 +95,10 @@ def whose_turn(wave_ids: Collection[int], *, now: datetime) -> set[int]:
     members = load_members(list(running), now=now)
     found = {judge(of_wave, now=now, return_timeout=return_timeout()).approval_id for of_wave in members.values()}
     return {approval_id for approval_id in found if approval_id is not None}
+
+
+def events_in_turn(*, now: datetime) -> list[int]:
+    """The row ids of the events whose turn it is in a wave that runs. Five queries, or one."""
+    running = set(Wave.objects.filter(state=WaveState.RUNNING.value).values_list("pk", flat=True))
+    approvals = whose_turn(running, now=now)
+    return list(Approval.objects.filter(pk__in=approvals).values_list("event_id", flat=True)) if approvals else []

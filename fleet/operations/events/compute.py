@@ -8,6 +8,7 @@ from django.db.models import Q
 
 from fleet.domain.actor import AZURE
 from fleet.domain.actor import machine as machine_actor
+from fleet.domain.due import AT_ONCE
 from fleet.domain.events import sightings
 from fleet.domain.events.sightings import ComputedState, Witness, versioned
 from fleet.domain.events.statement import NOT_STATED
@@ -24,13 +25,20 @@ OURS = (*RELAYED_APPROVALS, ApprovalState.CONFIRMED)
 
 
 def lock(event_pks: Iterable[int]) -> list[ScheduledEvent]:
-    """The events, locked in the order of their ids: events come before approvals, approvals before orders."""
-    return list(
+    """The events, locked in the order of their ids: events come before approvals, approvals before orders.
+
+    Who locks them is about to write, so the next tick looks at them.
+    """
+    events = list(
         ScheduledEvent.objects.select_for_update(of=("self",))
         .select_related("availability_set")
         .filter(pk__in=set(event_pks))
         .order_by("pk")
     )
+    quiet = [event.pk for event in events if event.look_at is not None and event.look_at > AT_ONCE]
+    if quiet:
+        ScheduledEvent.objects.filter(pk__any=quiet).update(look_at=AT_ONCE)
+    return events
 
 
 def compute_state(

@@ -15,6 +15,7 @@ from fleet.domain.events.statement import NOT_STATED
 from fleet.domain.intake.documents import Document, Listing
 from fleet.models import LatestDocument, ScheduledEvent, Sighting
 from fleet.models.machines import Machine
+from fleet.operations.intake import presence
 
 Position = tuple[int, int]
 
@@ -59,6 +60,9 @@ def ahead_of_latest(documents: Iterable[MachineDocument]) -> list[MachineDocumen
             ahead += fresh
             newest.append(fresh[-1])
     _move_latest(newest)
+    if newest:
+        # Here, so that one table says how present machines are.
+        presence.note_polls(polls={one.machine_id: one.at for one in newest})
     return ahead
 
 

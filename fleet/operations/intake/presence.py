@@ -1,12 +1,23 @@
-"""When machines were heard."""
+"""When machines were heard, and who has turned since reconciling last looked."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import connection
 
+from fleet.domain.intake.presence import NUMBERS, Limits
 from fleet.models import PresenceRow
+
+PRESENCE = """
+    CASE WHEN last_heard_at IS NULL THEN %(expected_is)s
+         WHEN last_poll_at IS NULL AND last_heard_at >= %(gone)s THEN %(silent_is)s
+         WHEN last_poll_at IS NULL THEN %(gone_is)s
+         WHEN LEAST(last_heard_at, last_poll_at) > %(live)s THEN %(live_is)s
+         WHEN LEAST(last_heard_at, last_poll_at) > %(late)s THEN %(late_is)s
+         WHEN LEAST(last_heard_at, last_poll_at) >= %(gone)s THEN %(silent_is)s
+         ELSE %(gone_is)s END
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +63,40 @@ def flush(*, contacts: Iterable[Contact]) -> int:
             ],
         )
     return len(rows)
+
+
+def note_polls(*, polls: Mapping[int, datetime]) -> None:
+    """A document is a good poll, too: when these machines (row ids) read theirs (corrected)."""
+    machine_ids = sorted(polls)
+    table = PresenceRow._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            INSERT INTO {table} AS row (machine_id, last_poll_at)
+            SELECT * FROM unnest(%s::bigint[], %s::timestamptz[])
+            ON CONFLICT (machine_id) DO UPDATE SET last_poll_at = GREATEST(row.last_poll_at, EXCLUDED.last_poll_at)
+            """,
+            [machine_ids, [polls[machine_id] for machine_id in machine_ids]],
+        )
+
+
+def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
+    """The machines (row ids) that are not as present as when this was last asked, with the number of what they are now.
+
+    As `presence_of` has it, save that nobody is revoked here: that is an act, and has its entry. One statement for the
+    fleet. Rows that somebody holds are left to the next time.
+    """
+    table = PresenceRow._meta.db_table
+    at = {name: now - timedelta(seconds=getattr(limits, name)) for name in ("live", "late", "gone")}
+    numbers = {f"{state.value}_is": number for state, number in NUMBERS.items()}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            UPDATE {table} AS row SET seen = chosen.is_now
+            FROM (SELECT machine_id, {PRESENCE} AS is_now FROM {table}
+                  WHERE seen IS DISTINCT FROM {PRESENCE} FOR NO KEY UPDATE SKIP LOCKED) AS chosen
+            WHERE row.machine_id = chosen.machine_id RETURNING row.machine_id, row.seen
+            """,
+            {**at, **numbers},
+        )
+        return dict(cursor.fetchall())

@@ -4,7 +4,6 @@ Locks are taken in one order: events, then approvals, then orders.
 """
 
 import uuid
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
@@ -16,10 +15,10 @@ from fleet.domain.approvals.guards import EventFacts, MachineFacts
 from fleet.domain.orders.facts import OrderFacts
 from fleet.domain.orders.next_step import NOTHING, Do, NextStep, next_step
 from fleet.domain.reason import Reason
-from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent
+from fleet.models.facts.due import orders_of
 from fleet.models.facts.events import load_facts, order_timeouts
 from fleet.operations import wake_up
 from fleet.operations.events import compute
@@ -47,27 +46,15 @@ def _relayed(event_pks: Collection[int] | None) -> dict[int, Approval]:
     return {approval.event_id: approval for approval in rows.order_by("pk")}
 
 
-def _orders_of(approvals: Collection[int]) -> dict[int, list[OrderFacts]]:
-    found: dict[int, list[OrderFacts]] = defaultdict(list)
-    for order in Order.objects.filter(approval_id__in=approvals).order_by("offered_at", "id"):
-        found[order.approval_id].append(like(OrderFacts, order, order_id=order.pk))
-    return found
-
-
-def relayed() -> list[int]:
-    """The events (row ids) whose approvals are on their way."""
-    return list(Approval.objects.filter(RELAYED).order_by("event_id").values_list("event_id", flat=True))
-
-
 def steps(event_pks: Collection[int] | None, now: datetime) -> dict[int, tuple[Approval, EventFacts, NextStep]]:
     """The next step of each approval that is being relayed, of these events (row ids) or all. Up to seven queries."""
     approvals = _relayed(event_pks)
     if not approvals:
         return {}
     facts = load_facts(list(approvals), now=now)
-    orders = _orders_of([approval.pk for approval in approvals.values()])
+    orders = orders_of([approval.pk for approval in approvals.values()])
     return {
-        event_pk: (approval, facts[event_pk], _step(approval, facts[event_pk], orders[approval.pk], now))
+        event_pk: (approval, facts[event_pk], _step(approval, facts[event_pk], orders.get(approval.pk, []), now))
         for event_pk, approval in approvals.items()
     }
 

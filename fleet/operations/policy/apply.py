@@ -31,6 +31,20 @@ from fleet.operations.events import compute
 logger = logging.getLogger(__name__)
 
 
+def decide_due(*, now: datetime, event_pks: Collection[int]) -> int:
+    """Judge of these events (row ids) those that are undecided, and nothing beside them unless a rule acts; how many
+    a rule decided.
+    """
+    rules = [rule_of(row) for row in rules_in_force(now=now).values()]
+    if not rules:
+        return 0
+    undecided = list(_undecided(now).filter(pk__any=event_pks).values_list("pk", flat=True))
+    with Apart(What.RULES, now=now) as apart:
+        acts = apart.look(undecided, partial(_acts, rules=rules, now=now))
+    # The most urgent of its set or service goes first, due or not.
+    return decide(now=now, event_pks=acts) if acts else 0
+
+
 def decide(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
     """Judge the undecided open events, all or those of the sets and services of these (row ids); how many a rule
     decided.
@@ -60,7 +74,7 @@ def decide(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
     return len(decided)
 
 
-def _undecided(now: datetime, event_pks: Collection[int] | None) -> QuerySet[ScheduledEvent]:
+def _undecided(now: datetime, event_pks: Collection[int] | None = None) -> QuerySet[ScheduledEvent]:
     """Open events that rules may decide, most urgent first.
 
     Whatever was decided or held once, by a person or a rule, is left to people from then on: a withdrawn approval or a

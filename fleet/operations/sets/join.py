@@ -136,9 +136,10 @@ def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> l
         return []
     staying = Sighting.objects.filter(event=OuterRef("pk"), machine__availability_set=source)
     listed = Sighting.objects.filter(event=OuterRef("pk"), machine=machine)
-    still_open = ScheduledEvent.objects.filter(~Exists(staying), Exists(listed), availability_set=source).filter(
-        status__in=[state.value for state in OPEN_EVENTS]
-    )
+    here = ScheduledEvent.objects.filter(availability_set=source, status__in=[state.value for state in OPEN_EVENTS])
+    still_open = here.filter(~Exists(staying), Exists(listed))
+    # Those that stay have one witness less.
+    compute.lock(here.values_list("pk", flat=True))
     events = list(still_open.select_for_update(of=("self",)).order_by("pk"))
     ScheduledEvent.objects.filter(pk__in=[event.pk for event in events]).update(availability_set=home)
     welcome_sightings(home)

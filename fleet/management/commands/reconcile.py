@@ -1,0 +1,33 @@
+"""`manage.py reconcile --once`: one tick of reconciling, what it did, and what it cost."""
+
+import resource
+import time
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.utils import timezone
+
+from fleet.operations import reconcile
+
+
+class Command(BaseCommand):
+    help = (
+        "Do whatever is due, once, and print what it was with its seconds. Beat and the gateways do it by themselves."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--once", action="store_true", required=True, help="one tick, and no more")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        began = time.perf_counter()
+        did = reconcile.advance(now=timezone.now(), via="command")
+        seconds = time.perf_counter() - began
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        if not did.ran:
+            self.stdout.write("Another run is under way.")
+            return
+        self.stdout.write(
+            f"{seconds:.3f} s, {peak} MB at most: {did.looked_at} events looked at, {did.computed} changed, "
+            f"{did.steps} with a step to take, {len(did.woken)} machines woken."
+        )

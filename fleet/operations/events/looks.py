@@ -1,0 +1,111 @@
+"""When events are looked at: who has news is due at once, and each tick takes what is due, portion by portion.
+
+Rows that somebody holds are passed by: whoever holds an event has made it due, and no tick waits for anybody.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, Q
+
+from fleet.domain.due import AT_ONCE, NEVER
+from fleet.domain.intake.presence import NUMBERS
+from fleet.domain.states import OPEN_EVENTS, ApprovalState, EventStatus, Presence
+from fleet.models import Approval, AvailabilitySet, Machine, ScheduledEvent, Sighting
+from fleet.operations.timeline.news import News
+
+PORTION = 100
+# Taken up and not settled within this time: whoever did so has died, or it was set aside.
+TAKEN = timedelta(seconds=10)
+TABLE = ScheduledEvent._meta.db_table
+# Of one query, however many names it brings.
+IS_OPEN = Q(status__in=[status.value for status in OPEN_EVENTS])
+
+
+def make_due(which: Q) -> None:
+    """These events are looked at by the next tick."""
+    rows = ScheduledEvent.objects.filter(which, look_at__gt=AT_ONCE).order_by("pk")
+    pks = list(rows.select_for_update(skip_locked=True, no_key=True, of=("self",)).values_list("pk", flat=True))
+    if pks:
+        ScheduledEvent.objects.filter(pk__any=pks).update(look_at=AT_ONCE)
+
+
+def make_sets_due(sets: Collection[int]) -> None:
+    """What is open in these sets (row ids), and what is over there save for an approval that waits for its receipt."""
+    # Two statements, each with its index.
+    make_due(IS_OPEN & Q(availability_set__any=sets))
+    make_due(Q(status=EventStatus.ENDED.value, look_at__lt=NEVER, availability_set__any=sets))
+
+
+def make_all_due() -> None:
+    """Everything that is not over for good is looked at again."""
+    make_due(Q(look_at__lt=NEVER))
+
+
+def make_turned_due(turned: Mapping[int, int]) -> None:
+    """The events that machines (row ids) may bear on which have turned, each with the number of what it is now."""
+    if not turned:
+        return
+    sets = list(Machine.objects.filter(pk__any=turned).values_list("availability_set_id", flat=True).distinct())
+    make_sets_due(sets)
+    # Over, as it seemed while a machine was silent that is back and still lists it.
+    back = [machine_id for machine_id, seen in turned.items() if seen == NUMBERS[Presence.LIVE]]
+    listed = Sighting.objects.filter(machine_id__any=back, gone_at__isnull=True, foreign=False)
+    make_due(Q(status=EventStatus.ENDED.value, pk__in=listed.values("event_id")))
+
+
+def make_news_due(news: News) -> None:
+    """The events that new entries of the timeline bear on."""
+    if news.everywhere:
+        return make_all_due()
+    if news.events:
+        make_due(Q(pk__in=list(news.events)))
+    if news.sets:
+        make_sets_due(_near(news.sets))
+    if news.moved:
+        # What is decided and what began beside them: for those who wait for it, for rules, and for drills.
+        waits = Approval.objects.filter(event=OuterRef("pk"), state=ApprovalState.WAITING.value)
+        undecided = Q(status=EventStatus.SCHEDULED.value) & ~Exists(Approval.objects.filter(event=OuterRef("pk")))
+        make_due(IS_OPEN & Q(availability_set__any=_near(news.moved)) & (undecided | Exists(waits)))
+    return None
+
+
+def _near(set_ids: Collection[int]) -> list[int]:
+    """These sets and the others of their services (row ids)."""
+    services = AvailabilitySet.objects.filter(pk__in=set_ids).exclude(service="").values_list("service", flat=True)
+    others = AvailabilitySet.objects.filter(service__in=list(services)).values_list("pk", flat=True)
+    return sorted({*set_ids, *others})
+
+
+def take_due(*, now: datetime, besides: Collection[int] = ()) -> list[int]:
+    """Up to a portion of the events that are due, save these (row ids), taken for a while."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            UPDATE {TABLE} AS event SET look_at = %s
+            FROM (SELECT id FROM {TABLE}
+                  WHERE (look_at IS NULL OR look_at <= %s) AND NOT (id = ANY(%s::bigint[]))
+                  ORDER BY look_at NULLS LAST, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED) AS due
+            WHERE event.id = due.id RETURNING event.id
+            """,
+            [now + TAKEN, now, list(besides), PORTION],
+        )
+        return sorted(row[0] for row in cursor.fetchall())
+
+
+@transaction.atomic
+def settle(due: Mapping[int, datetime], *, now: datetime) -> None:
+    """Say of events that were taken at this time when they are due again; what got news since then stays due."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            UPDATE {TABLE} AS event SET look_at = given.look_at
+            FROM (SELECT event.id, given.look_at
+                  FROM unnest(%s::bigint[], %s::timestamptz[]) AS given (id, look_at)
+                  JOIN {TABLE} AS event ON event.id = given.id
+                  WHERE event.look_at = %s ORDER BY event.id FOR NO KEY UPDATE OF event SKIP LOCKED) AS given
+            WHERE event.id = given.id AND event.look_at = %s
+            """,
+            [list(due), list(due.values()), now + TAKEN, now + TAKEN],
+        )
