@@ -116,7 +116,7 @@ def _after_acceptance(facts: EventFacts, orders: list[OrderFacts], now: datetime
     accepted = min((order for order in orders if order.accepted), key=answered_at, default=None)
     if facts.drill or accepted is None:
         return NOTHING
-    since = [order for order in orders if order.offered_at > answered_at(accepted)]
+    since = [order for order in orders if order is not accepted and order.offered_at >= answered_at(accepted)]
     at_last = last_minute(facts)
     doubted = not since and now - answered_at(accepted) >= timeouts.doubted
     last_call = at_last <= now and all(order.offered_at < at_last for order in since)
