@@ -73,7 +73,8 @@ class Keyring:
         with self._lock:
             if not self._keys:
                 self._keys = {key.id: key.public_key for key in keys}
-                self._state.keep_signing_keys(self._keys)
+                if self._keys:
+                    self._state.keep_signing_keys(self._keys)
             elif strangers := sorted({key.id for key in keys} - set(self._keys)):
                 self._limiter.warn(
                     "signing",
