@@ -139,6 +139,7 @@ def fleet(migrated_template: str, tmp_path_factory: pytest.TempPathFactory) -> I
         yield made
 
 
+@pytest.mark.long
 def test_a_wrong_key_and_a_missing_right_are_refusals_until_they_are_mended(fleet: Fleet) -> None:
     with fleet.servers[KEY].client() as key, fleet.servers[RIGHT].client() as right:
         key.config_set("requirepass", "another key")

@@ -28,6 +28,7 @@ def kinds(lines: list[str]) -> list[str]:
     return [line.split("|")[1].removeprefix("NodeMaintenance") for line in lines]
 
 
+@pytest.mark.long
 def test_a_failover_is_heard_with_its_gap_between_start_and_failover_complete(
     simulator: RunningSimulator, server: CacheServer, listening: ListeningFactory
 ) -> None:

@@ -199,6 +199,7 @@ def test_what_the_disk_did_not_take_is_written_when_it_does(
     assert one.heard(10) == sent
 
 
+@pytest.mark.long
 def test_a_swallowed_connection_is_noticed_within_45_seconds_at_the_real_rhythm(
     path: FaultyPath, listening: ListeningFactory
 ) -> None:
