@@ -1,0 +1,222 @@
+"""Behind nginx as `docs/operating.md` sets it up: agents, pages and streams work, and nobody forges an address."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import requests
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from pytest_django.plugin import DjangoDbBlocker
+
+from fleet.embedded import Urls
+from fleet.models import Entry
+from fleet.operations import wake_up
+from tests.factories import admin, viewer
+from tests.gateway.conftest import shared
+from tests.gateway.test_held_calls import approve_for
+from tests.gateway.test_streams import events, listen, token_of
+from tests.gateway_process import Gateway, running_gateway
+from tests.processes import ROOT, free_port, running, wait_for
+
+pytestmark = [pytest.mark.flow, pytest.mark.real_time]
+
+NAME = "drydock.example.org"
+# Another address of this machine's loopback: a client that is not the proxy.
+STRANGER = "127.0.0.9"
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """nginx, running: the gateway as people and agents reach it, and where nginx answers plain HTTP."""
+
+    gateway: Gateway
+    plain: str
+    certificate: Path
+
+    def port(self) -> int:
+        return int(self.gateway.url.rpartition(":")[2])
+
+    def call(self, method: str, path: str, body: object, headers: dict[str, str], *, source: str) -> tuple[int, str]:
+        """A call from this address of loopback: status and text."""
+        trusted = ssl.create_default_context(cafile=str(self.certificate))
+        call = http.client.HTTPSConnection(
+            "localhost", self.port(), context=trusted, source_address=(source, 0), timeout=20
+        )
+        with closing(call):
+            call.request(method, path, json.dumps(body), {"Content-Type": "application/json", **headers})
+            answer = call.getresponse()
+            return answer.status, answer.read().decode()
+
+
+def example() -> str:
+    """The configuration that the documentation shows."""
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    found = re.search(r"```nginx\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def certify(folder: Path) -> None:
+    """A certificate for localhost that signs itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "fullchain.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    kind = serialization.PrivateFormat.PKCS8
+    private = key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(private)
+
+
+def configuration(folder: Path, *, upstream: str, plain: int, secure: int) -> str:
+    """The example with this machine's ports and paths, in as little as nginx needs around it."""
+    text = example()
+    changes = {
+        "server 127.0.0.1:8000;": f"server {upstream};",
+        "listen 80;": f"listen 127.0.0.1:{plain};",
+        "listen 443 ssl http2;": f"listen 127.0.0.1:{secure} ssl http2;",
+        "/etc/ssl/drydock": str(folder),
+        # What is waited for here is that it ends at all.
+        "client_header_timeout 15s;": "client_header_timeout 1s;",
+    }
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    text = text.replace(f"server_name {NAME};", "server_name localhost;")
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = "\n".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
+    return f"pid {folder}/pid; error_log stderr; events {{}} http {{ access_log off;\n{paths}\n{text}\n}}"
+
+
+@pytest.fixture(scope="module")
+def proxy(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """A gateway of its own behind nginx, on the servers that the tests of this package share."""
+    nginx = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+    if nginx is None:
+        pytest.skip("no nginx here (Debian: nginx-light)")
+    folder = tmp_path_factory.mktemp("proxy")
+    certify(folder)
+    plain, secure = free_port(), free_port()
+    url = f"https://localhost:{secure}"
+    own = {"BASE_URL": url, "BEHIND_PROXY": "yes", "TRUSTED_PROXIES": "127.0.0.1", "STREAM_PING_SECONDS": "1"}
+    with running_gateway(one_gateway.urls, folder, environment=own) as gateway:
+        upstream = gateway.url.removeprefix("http://")
+        file = folder / "nginx.conf"
+        file.write_text(configuration(folder, upstream=upstream, plain=plain, secure=secure), encoding="utf-8")
+        command = [nginx, "-p", str(folder), "-c", str(file), "-g", "daemon off; master_process off;"]
+        with running(command, environment={}, log=folder / "nginx.log") as process:
+            wait_for(lambda: listening(secure) or process.child.poll(), seconds=10, what="nginx listens")
+            assert process.child.poll() is None, process.said()
+            outside = Gateway(url=url, process=gateway.process, urls=gateway.urls)
+            yield Proxy(outside, f"http://localhost:{plain}", folder / "fullchain.pem")
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def outside(
+    proxy: Proxy, django_db_blocker: DjangoDbBlocker, monkeypatch: pytest.MonkeyPatch, servers: Urls
+) -> Iterator[Gateway]:
+    """The gateway as agents and people reach it: they trust the proxy's certificate."""
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(proxy.certificate))
+    with shared(servers, django_db_blocker):
+        yield proxy.gateway
+
+
+def test_an_agent_enrols_reports_and_gets_its_order_at_once(outside: Gateway) -> None:
+    agent = outside.agent()
+    assert agent.post(agent.document()).json()["acknowledged"] == 1
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(agent.orders, wait=20)
+        # Until the call is held: it has no answer yet.
+        time.sleep(0.5)
+        assert not call.done()
+        order = approve_for(agent)
+        began = time.monotonic()
+        wake_up.wake_machines([order.machine_id], via="celery")
+        (found,) = call.result(20).json()["orders"]
+    assert found["id"] == str(order.pk)
+    assert time.monotonic() - began < 5
+
+
+def test_the_largest_batch_that_the_gateway_takes_goes_through(outside: Gateway) -> None:
+    agent = outside.agent()
+    many = [agent.document(incarnation=number, events=({"padding": "x" * 400_000},)) for number in range(1, 10)]
+    assert agent.post(*many).status_code == 200
+
+
+def test_streams_come_line_by_line(outside: Gateway) -> None:
+    token = token_of(viewer("vera"), "read")
+    with closing(listen(outside, token)) as answer:
+        stream = events(answer)
+        assert next(stream)["event"] == "clock"
+        began = time.monotonic()
+        outside.agent(resource_name="behind-nginx")
+        next(event for event in stream if "behind-nginx" in event["data"])
+        assert time.monotonic() - began < 10
+
+
+def test_people_log_in_and_cookies_are_for_https_only(outside: Gateway, product_passwords: None) -> None:
+    page = requests.get(f"{outside.url}/accounts/login/", timeout=10)
+    assert page.status_code == 200
+    assert all(cookie.secure for cookie in page.cookies)
+    form = {"username": "nobody", "password": "guess", "csrfmiddlewaretoken": page.cookies["drydock_csrf"]}
+    said = requests.post(page.url, data=form, cookies=page.cookies, headers={"Referer": page.url}, timeout=20)
+    # Refused for what was typed, not as a request from elsewhere.
+    assert said.status_code == 200
+    assert requests.get(f"{outside.url}/machines/", timeout=10, allow_redirects=False).status_code == 302
+
+
+@pytest.mark.parametrize("name", ["X-Forwarded-For", "X_Forwarded_For", "Forwarded"])
+def test_nobody_writes_another_address_into_the_audit(proxy: Proxy, outside: Gateway, name: str) -> None:
+    token = token_of(admin("ada"), "admin")
+    headers = {"Authorization": f"Bearer {token}", name: "203.0.113.9"}
+    comment = f"as told by {name}"
+    body = {"comment": comment}
+    status, said = proxy.call("POST", "/api/v1/join-tokens/", body, headers, source=STRANGER)
+    assert status == 201, said
+    assert Entry.objects.get(kind="token_created", why=comment).address == STRANGER
+
+
+def test_the_numbers_are_for_the_proxys_own_machine(proxy: Proxy, outside: Gateway) -> None:
+    assert requests.get(f"{outside.url}/metrics", timeout=10).status_code == 200
+    assert proxy.call("GET", "/metrics", None, {}, source=STRANGER)[0] == 403
+
+
+def test_plain_http_leads_to_https(proxy: Proxy) -> None:
+    answer = requests.get(f"{proxy.plain}/queue/", allow_redirects=False, timeout=10)
+    assert (answer.status_code, answer.headers["Location"]) == (301, "https://localhost/queue/")
+
+
+def test_a_connection_on_which_nothing_is_said_ends(proxy: Proxy) -> None:
+    with socket.create_connection(("127.0.0.1", proxy.port()), timeout=10) as silent:
+        assert silent.recv(1) == b""
