@@ -204,6 +204,8 @@ def to_browser(demo: Demo, page: Page) -> float:
 
 
 def click(demo: Demo, page: Page) -> float:
+    # While an event of the set is under way, the next one cannot be approved.
+    until(demo.quiet, seconds=120)
     event_id = seen_by_all(demo)
     page.goto(f"{demo.url}/events/{event_id}/")
     page.wait_for_selector("#approve button.approve:not([disabled])", timeout=PATIENCE * 1000)
