@@ -94,7 +94,7 @@ GUARDS: dict[str, Sentence] = {
     ),
     "too-late": "NotBefore is past: Azure may start the event at any moment by itself.",
     "version-changed": "The event has changed since you looked. Read it again, then decide.",
-    "all-stopped": "{by} stopped all approvals at {at:time}: “{why}” An admin can lift the stop.",
+    "all-stopped": "{by} stopped all approvals at {at:time}; an admin can lift that. Reason: “{why}”",
     "no-live-machine": "No live machine of the set lists this event, so no agent can ask Azure.",
     "set-in-flight": set_in_flight,
     "service-in-flight": lambda values, reader: (

@@ -73,7 +73,7 @@ CASES: list[tuple[dict[str, Any], str, Need, str]] = [
         {"stop": StopFacts(by="anna", at=NOW, why="it runs wild")},
         "all-stopped",
         BLOCKS,
-        "anna stopped all approvals at 2022-04-11 22:12:00 UTC: “it runs wild” An admin can lift the stop.",
+        "anna stopped all approvals at 2022-04-11 22:12:00 UTC; an admin can lift that. Reason: “it runs wild”",
     ),
     (
         {"decision": DecisionFacts(1, "PROPOSED", "olga", NOW)},
