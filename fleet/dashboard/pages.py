@@ -143,7 +143,9 @@ def failed(request: HttpRequest) -> HttpResponse:
     if not isinstance(error, OperationalError | InterfaceError):
         return server_error(request)
     # Without a question to the database: who asks is as unknown as everything else.
-    said = get_template("503.html").render({"reason": database_waits(sqlstate(error))})
+    said = get_template("503.html").render(
+        {"reason": database_waits(sqlstate(error)), "again": request.method == "GET"}
+    )
     return HttpResponse(said, status=503, headers={"Retry-After": "2", "Cache-Control": "no-store"})
 
 
