@@ -5,40 +5,25 @@ from __future__ import annotations
 import json
 import os
 import resource
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent.hooks.progress import names
 
-from tests.agent.agents import SteppedClock
-from tests.agent.machine_hooks import HookFolder, Machine, MachineFactory
+from tests.agent.machine_hooks import HookFolder, MachineFactory
 
 PREPARED = ["prepare begin running", "prepare hook 10-a succeeded", "prepare end succeeded"]
 RECOVERED = ["recover begin running", "recover hook 10-b succeeded", "recover end succeeded"]
 
 
-@pytest.fixture
-def hooks(tmp_path: Path) -> HookFolder:
-    return HookFolder(tmp_path)
-
-
-@pytest.fixture
-def machines(
-    tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock, hooks: HookFolder
-) -> Iterator[MachineFactory]:
-    """Makes web-vm1; again, after a restart, on the same spool."""
-    with ExitStack() as stack:
-
-        def make(**more: Any) -> Machine:
-            machine = Machine(tmp_path, hooks.root, simulator.vm_url("web-vm1"), clock, **more)
-            stack.callback(machine.close)
-            return machine
-
-        yield make
+def announced_and_stopped(machines: MachineFactory, simulator: RunningSimulator) -> str:
+    """An event that the machine has prepared for, when its agent stops; its EventId."""
+    machine = machines()
+    event_id = announce(simulator)
+    machine.look()
+    machine.close()
+    return event_id
 
 
 def announce(simulator: RunningSimulator, *resources: str, **more: Any) -> str:
@@ -170,10 +155,7 @@ def test_a_start_of_the_agent_alone_runs_nothing(
 ) -> None:
     hooks.add("prepare", "10-a")
     hooks.add("recover", "10-b")
-    first = machines()
-    event_id = announce(simulator)
-    first.look()
-    first.close()
+    event_id = announced_and_stopped(machines, simulator)
     again = machines()
     again.work()
     simulator.events.start(event_id)
@@ -186,10 +168,7 @@ def test_an_event_that_went_while_the_agent_was_away_is_recovered_from_at_the_fi
 ) -> None:
     hooks.add("prepare", "10-a")
     hooks.add("recover", "10-b")
-    first = machines()
-    event_id = announce(simulator)
-    first.look()
-    first.close()
+    event_id = announced_and_stopped(machines, simulator)
     simulator.events.start(event_id)
     simulator.events.complete(event_id)
     simulator.fault("web-vm1", "empty", count=1)

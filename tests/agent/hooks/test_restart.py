@@ -6,17 +6,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 from drydock_agent.connections import Interrupted
 
-from tests.agent.agents import VM_IDS, Agents, SteppedClock
+from tests.agent.agents import VM_IDS, Agents
 from tests.agent.fleet_double import FleetDouble, eventually
 from tests.agent.machine_hooks import HookFolder, Machine, MachineFactory, alive
 from tests.processes import Process
@@ -26,25 +23,6 @@ pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="the scripts here are written for sh"),
     pytest.mark.real_time,
 ]
-
-
-@pytest.fixture
-def hooks(tmp_path: Path) -> HookFolder:
-    return HookFolder(tmp_path)
-
-
-@pytest.fixture
-def machines(
-    tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock, hooks: HookFolder
-) -> Iterator[MachineFactory]:
-    with ExitStack() as stack:
-
-        def make(**more: Any) -> Machine:
-            machine = Machine(tmp_path, hooks.root, simulator.vm_url("web-vm1"), clock, **more)
-            stack.callback(machine.close)
-            return machine
-
-        yield make
 
 
 def announce(simulator: RunningSimulator) -> str:
