@@ -1,18 +1,24 @@
-"""Machines: their list, and the page of one."""
+"""Machines: their list, the page of one, who waits for admission, and the tokens with which new ones enrol."""
 
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.http import HttpResponse
 
-from fleet.dashboard.forms import CommentForm, Sent
+from fleet.dashboard.forms import CommentForm, Sent, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
 from fleet.domain.people import Right
 from fleet.operations.machines import admissions, join_tokens, revocation
-from fleet.projections import machines
+from fleet.operations.machines.move import move_machine
+from fleet.projections import machines, sets
 from fleet.projections.filters import MachineFilter
 from fleet.projections.timeline import entries
+
+# How long a join token admits machines, in hours, as the form offers it; the first is chosen.
+LIFETIMES = [(24, "1 day"), (1, "1 hour"), (4, "4 hours"), (12, "12 hours"), (72, "3 days"), (168, "1 week")]
 
 
 @shown
@@ -23,6 +29,8 @@ def machine_list(request: Asked) -> HttpResponse:
 
 def machine_answer(request: Asked, /, machine_id: int, **context: Any) -> HttpResponse:
     found = known(machines.detail(machine_id=machine_id, now=request.now), "No machine has this number.")
+    if request.rights.may(Right.ADMINISTER):
+        context["named_sets"] = sets.named()
     return page(
         request,
         "machines/page.html",
@@ -55,6 +63,28 @@ def readmit(request: Asked, machine_id: int) -> HttpResponse:
     return done(request, "Readmitted: it may enrol again, with a join token.", "machine", machine_id=machine_id)
 
 
+class MoveForm(CommentForm):
+    wrong = "Choose a set; the reason may have up to 2,000 characters."
+    set = forms.IntegerField(min_value=1)
+
+
+@acts(machine_answer)
+def move(request: Asked, machine_id: int) -> HttpResponse:
+    sent = MoveForm(request.POST).values
+    actor = request.actor.because(sent["comment"])
+    move_machine(machine_id=machine_id, set_id=sent["set"], actor=actor, now=request.now)
+    said = "Moved: it is in this set now, whatever else is stated."
+    return done(request, said, "machine", machine_id=machine_id)
+
+
+@acts(machine_answer)
+def lift(request: Asked, machine_id: int) -> HttpResponse:
+    actor = request.actor.because(CommentForm(request.POST).values["comment"])
+    move_machine(machine_id=machine_id, set_id=None, actor=actor, now=request.now)
+    said = "Lifted: what is stated of its set counts again."
+    return done(request, said, "machine", machine_id=machine_id)
+
+
 class AdmissionsForm(Sent):
     wrong = "Tick somebody who waits."
     ids = forms.TypedMultipleChoiceField(coerce=int)
@@ -84,13 +114,38 @@ def decide(request: Asked) -> HttpResponse:
     return done(request, (said if sent["decision"] == "admit" else "Refused: {}.").format(count), "admissions")
 
 
+class JoinTokenForm(Sent):
+    wrong = "Say what it is for, for how long, and for how many machines (1 to 100,000, or nothing)."
+    comment = line(required=True)
+    hours = forms.TypedChoiceField(choices=LIFETIMES, coerce=int)
+    uses = forms.IntegerField(required=False, min_value=1, max_value=join_tokens.MOST_USES)
+    set_id = forms.IntegerField(required=False, min_value=1)
+    set_name = line(300)
+
+
 def tokens_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Join tokens and who enrolled by them; also the answer to a form that was refused."""
-    tokens = machines.join_tokens(now=request.now) if request.rights.may(Right.ADMINISTER) else ()
-    return page(request, "machines/join_tokens.html", tokens=tokens, **{"prefix": "", **context})
+    """Join tokens and who enrolled by them; also the answer to a form on it that was refused, or made one."""
+    if request.rights.may(Right.ADMINISTER):
+        context |= {"tokens": machines.join_tokens(now=request.now), "named_sets": sets.named(), "lifetimes": LIFETIMES}
+    return page(request, "machines/join_tokens.html", **{"prefix": "", **context})
 
 
 token_list = shown(tokens_answer)
+
+
+@acts(tokens_answer)
+def make_token(request: Asked) -> HttpResponse:
+    sent = JoinTokenForm(request.POST).values
+    token, plain = join_tokens.create_join_token(
+        comment=sent["comment"],
+        expires_in=timedelta(hours=sent["hours"]),
+        set_name=sent["set_name"],
+        set_id=sent["set_id"],
+        max_uses=sent["uses"],
+        actor=request.actor,
+        now=request.now,
+    )
+    return tokens_answer(request, new_token=token, plain=plain, fleet_url=settings.BASE_URL)
 
 
 @acts(tokens_answer)

@@ -46,6 +46,8 @@ class AgentFacts:
     protocol: int
     zone: str
     size: str
+    # What is stated of a set to which it is not confined.
+    outside: Reason | None = None
 
     @property
     def live(self) -> bool:
@@ -122,6 +124,7 @@ ORDER = (
     "agent-late",
     "agent-never-heard",
     "waits-for-admission",
+    "states-another-set",
     "no-agent",
     "cache-unheard",
     "wrong-clock",
@@ -163,6 +166,7 @@ def blind_spots(
         found += _presence(each)
         found += _old(each, version, protocol)
         found += _clocks(each, clock_tolerance)
+        found += _stated_elsewhere(each)
         found += _missing(each)
         found += _zones(each)
         found += _upgrades(each)
@@ -237,6 +241,14 @@ def _clocks(each: SetFacts, tolerance: float) -> list[BlindSpot]:
         return []
     worst = max((agent.clock_offset or 0 for agent in agents), key=abs)
     return [_of(each, agents, "wrong-clock", offset=worst)]
+
+
+def _stated_elsewhere(each: SetFacts) -> list[BlindSpot]:
+    return [
+        _of(each, [agent], "states-another-set", Confidence.POSSIBLE, warning=agent.outside)
+        for agent in each.agents
+        if agent.outside is not None
+    ]
 
 
 def _without_agent(set_id: int | None, names: Iterable[str]) -> BlindSpot:

@@ -12,6 +12,8 @@ NAMED_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")
 PROVISIONAL = "provisional"
 KINDS = (*NAMED_KINDS, PROVISIONAL)
 MAX_NAME = 200
+# The code of what is wrong with a confined machine of which another set is stated.
+OUTSIDE = "states-another-set"
 # What a statement of a set may leave out.
 WHERE = ("subscription", "resource_group", "placement_group")
 
@@ -30,6 +32,16 @@ class SetKey:
     def key(self) -> str:
         name = f"{self.name}/{self.placement_group}" if self.placement_group else self.name
         return "|".join((self.kind, self.subscription, self.resource_group, name)).lower()
+
+    @property
+    def placed(self) -> bool:
+        """Whether it says where the set is; two sets of one name may be in two resource groups."""
+        return bool(self.subscription or self.resource_group)
+
+    def within(self, compute: dict[str, Any]) -> "SetKey":
+        """The same set, where a machine with this instance metadata is."""
+        subscription, group = _text(compute, "subscriptionId"), _text(compute, "resourceGroupName")
+        return replace(self, subscription=subscription, resource_group=group)
 
 
 def _text(compute: dict[str, Any], name: str) -> str:
@@ -58,6 +70,7 @@ def read_stated(stated: str) -> tuple[str, str] | None:
 class SetSource(StrEnum):
     """Who says which set a machine is in, in the order in which they count."""
 
+    CONFINEMENT = "confinement"
     CONFIGURATION = "configuration"
     TAG = "tag"
     SCALE_SET = "scale_set"
@@ -85,9 +98,11 @@ class Statements:
         if not self.stated:
             return None
         key = self.stated[0].key
+        # Where a confined machine may be is not for the machine to say; Azure divides a scale set into its groups.
+        blanks = ("placement_group",) if self.source is SetSource.CONFINEMENT else WHERE
         for other in self.stated[1:]:
             if agree(key, other.key):
-                key = replace(key, **{part: getattr(key, part) or getattr(other.key, part) for part in WHERE})
+                key = replace(key, **{part: getattr(key, part) or getattr(other.key, part) for part in blanks})
         return key
 
     @property
@@ -112,14 +127,22 @@ def read_tags(compute: dict[str, Any]) -> dict[str, str]:
     return {name.lower(): value for name, value in pairs if isinstance(name, str) and isinstance(value, str)}
 
 
-def read_statements(*, configured: str, compute: dict[str, Any], inventory: SetKey | None, set_tag: str) -> Statements:
+def read_statements(
+    *,
+    configured: str,
+    compute: dict[str, Any],
+    inventory: SetKey | None,
+    set_tag: str,
+    confined: SetKey | None = None,
+) -> Statements:
     """Everything that is stated about a machine's set.
 
-    `configured` is the agent's own `[kind:]name`, or its join token's; `set_tag` the name of the tag that holds one. A
-    uniform scale set states its placement group, a flexible one an empty one.
+    `configured` is the agent's own `[kind:]name`, or its join token's; `set_tag` the name of the tag that holds one;
+    `confined` the set to which a join token or a person confines it. A uniform scale set states its placement group, a
+    flexible one an empty one.
     """
     subscription, group = _text(compute, "subscriptionId"), _text(compute, "resourceGroupName")
-    found: list[Statement] = []
+    found: list[Statement] = [Statement(SetSource.CONFINEMENT, confined)] if confined is not None else []
     problems: list[Reason] = []
     for source, text in (
         (SetSource.CONFIGURATION, configured),
@@ -150,8 +173,11 @@ def disagreement(stated: Sequence[Statement], *, set_tag: str) -> Reason | None:
     """That sources disagree: what each says, the one that counts first. None when they agree."""
     if not stated or all(agree(stated[0].key, other.key) for other in stated[1:]):
         return None
+    code = "sets-disagree"
+    if stated[0].source is SetSource.CONFINEMENT:
+        code, stated = OUTSIDE, [each for each in stated if each is stated[0] or not agree(stated[0].key, each.key)]
     return Reason(
-        "sets-disagree",
+        code,
         tag=set_tag,
         statements=[{"source": each.source.value, **asdict(each.key)} for each in stated],
     )

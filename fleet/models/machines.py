@@ -13,8 +13,11 @@ class JoinToken(models.Model):
     prefix = models.TextField(unique=True)
     secret_hash = models.TextField()
     comment = models.TextField(blank=True, default="")
-    # A set as `[kind:]name` for machines that name none themselves.
+    # A set as `[kind:]name`.
     set_name = models.TextField(blank=True, default="")
+    # The same as the fields of a `SetKey`: machines that enrol by it are there and nowhere else. Its place is empty
+    # until a machine says where it is. NULL, as in tokens of 0.1.0: `set_name` counts while a machine names none.
+    confined_to = models.JSONField(null=True, blank=True)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
@@ -38,6 +41,8 @@ class Machine(models.Model):
     # What its configuration and its join token say of the set, as `[kind:]name`; empty when they do not.
     stated_set = models.TextField(blank=True, default="")
     token_set = models.TextField(blank=True, default="")
+    # The fields of a `SetKey` where its join token or a person confines it to a set; nothing else counts then.
+    confined_to = models.JSONField(null=True, blank=True)
     # Whose word about the set counts (`fleet.domain.sets.SetSource`); empty when nobody says anything.
     set_source = models.TextField(blank=True, default="")
     # What is wrong with those words now, in sentences; empty again once they agree.

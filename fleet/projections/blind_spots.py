@@ -8,7 +8,8 @@ from django.conf import settings
 
 from fleet.domain.aside import What
 from fleet.domain.blind_spots import AgentFacts, BlindSpot, CacheFacts, Confidence, SetAsideFacts, SetFacts, blind_spots
-from fleet.domain.reason import Reason
+from fleet.domain.reason import Reason, from_json
+from fleet.domain.sets import OUTSIDE
 from fleet.domain.shapes import like
 from fleet.models import Admission, AvailabilitySet, Cache, ScheduledEvent, SetAside
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
@@ -122,6 +123,7 @@ def overview(*, now: datetime) -> BlindSpots:
     for machine in with_presence().filter(revoked_at=None).order_by("resource_name", "pk"):
         heard_at, polled_at = contact_times(machine)
         row = getattr(machine, "presence", None)
+        warned = from_json(machine.set_warnings)
         agents[machine.availability_set_id].append(
             like(
                 AgentFacts,
@@ -132,6 +134,7 @@ def overview(*, now: datetime) -> BlindSpots:
                 last_heard_at=heard_at,
                 last_poll_at=polled_at,
                 clock_offset=row.clock_offset if row else None,
+                outside=next((found for found in warned if isinstance(found, Reason) and found.code == OUTSIDE), None),
             )
         )
     missing: dict[int | None, list[tuple[str, str, str]]] = defaultdict(list)

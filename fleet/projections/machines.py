@@ -10,6 +10,7 @@ from django.db.models import Q, QuerySet
 from fleet.domain.intake.presence import Limits
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.secrets import hash_of
+from fleet.domain.sets import SetSource
 from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Admission, InventoryMachine, JoinToken, Machine, ScheduledEvent
@@ -81,6 +82,8 @@ class JoinTokenRow:
     prefix: str
     comment: str
     set_name: str
+    # It is the only set in which machines that enrol by it can be; of 0.1.0 it counts while they name none.
+    confines: bool
     created_by: str
     created_at: datetime
     expires_at: datetime
@@ -124,6 +127,7 @@ def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineR
         MachineRow,
         machine,
         set=set_ref(machine.availability_set),
+        set_source=machine.set_source if machine.confined_to is None else SetSource.CONFINEMENT.value,
         presence=machine_presence(machine, now=now, limits=limits),
         last_heard_at=heard_at,
         last_poll_at=polled_at,
@@ -187,6 +191,7 @@ def join_tokens(*, now: datetime) -> tuple[JoinTokenRow, ...]:
         like(
             JoinTokenRow,
             row,
+            confines=row.confined_to is not None,
             created_by=row.created_by.get_username() if row.created_by else "",
             ended_at=row.revoked_at,
             valid=row.revoked_at is None and row.expires_at > now and (row.max_uses is None or row.uses < row.max_uses),

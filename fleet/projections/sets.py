@@ -8,6 +8,7 @@ from datetime import datetime
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 
 from fleet.domain.reason import Reason
+from fleet.domain.sets import PROVISIONAL
 from fleet.domain.shapes import like
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
@@ -101,6 +102,16 @@ class SetRow:
     @property
     def provisional(self) -> bool:
         return self.kind == "provisional"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSet:
+    """A set that somebody can choose, with where it is: two may have one name."""
+
+    id: int
+    kind: str
+    name: str
+    resource_group: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +267,12 @@ def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple
         AvailabilitySet.objects.filter(merged_into=None).annotate(rank=rank).order_by("rank", "name", "pk")[:limit]
     )
     return _shape(sets, _open_events(sets), now=now)
+
+
+def named(*, limit: int = 500) -> tuple[NamedSet, ...]:
+    """Sets that have a name, by it. One query."""
+    rows = AvailabilitySet.objects.filter(merged_into=None).exclude(kind=PROVISIONAL)
+    return tuple(like(NamedSet, row, id=row.pk) for row in rows.order_by("name", "pk")[:limit])
 
 
 def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:

@@ -111,6 +111,11 @@ SPOTS: dict[str, SpotWords] = {
         "Somebody enrols as {names:some} without the credential of that machine, or as a revoked one.",
         "See who asks on the page of admissions: admit the machine, or refuse whoever is not it.",
     ),
+    "states-another-set": SpotWords(
+        "Machines of which another set is stated",
+        "{names:some}: {warning}",
+        "What Azure announces to the other set does not count here: find out which of the two is right.",
+    ),
     "no-agent": SpotWords(
         "Machines without an agent",
         _no_agent,

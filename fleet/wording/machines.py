@@ -19,6 +19,7 @@ def _strange(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 SENTENCES: dict[str, Sentence] = {
+    "move-into-provisional": "A machine is moved into a set that has a name: name that one first.",
     "machine-unknown": "There is no machine with this id.",
     "admissions-full": "Too many machines wait for admission already.",
     "admission-unknown": "Nobody waits for admission under one of these ids: look at the list again.",
@@ -30,6 +31,10 @@ SENTENCES: dict[str, Sentence] = {
     "join-token-over": "This join token has expired or was revoked. Make a new one.",
     "join-token-uses": "A join token admits from 1 to {most:,} machines.",
     "join-token-used-up": "This join token has admitted {count:,} machines, as many as it may. Make a new one.",
+    "join-token-two-sets": "Name the set of a join token, or choose one that is here; not both.",
+    "join-token-which-set": (
+        "There are several sets of this kind called “{name}”, in {places:list}. Choose the one that is meant, by id."
+    ),
     "join-token-none": "There is no join token that begins like this.",
     "inventory-no-json": "This is not JSON: print it with `az … --output json`.",
     "inventory-no-object": "Item {number} is not an object: this is not what `az` prints with `--output json`.",
@@ -56,15 +61,27 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
             return f"{name} is in “{row.data['set']}” according to the imported inventory."
         case "event":
             return f"{name} is in “{row.data['set']}” now, and the event with it."
+        case "person":
+            return f"{row.actor} moved {name} into “{row.data['set']}” and confined it there.{quoted(row.why)}"
+        case "lifted":
+            return (
+                f"{row.actor} lifted the confinement of {name}: what is stated about it counts, and it is in"
+                f" “{row.data['set']}”.{quoted(row.why)}"
+            )
     return f"{name} says that its {', '.join(LABELS[field] for field in row.data['changes'])} changed."
 
 
 def _imported(row: TimelineRow, reader: Reader) -> str:
     found = row.after or {}
     dropped = f", {found['dropped']} dropped" if row.data["complete"] else ""
+    # Since 0.2.0.
+    refused = [
+        f" Refused: that {one['machine']} is in {one['stated']}; it is confined to {one['confined_to']}."
+        for one in found.get("refused", [])
+    ]
     return (
         f"An inventory was imported by {row.actor}: {found['machines']} machines, {found['new']} of them new,"
-        f" {found['without_agent']} without an agent{dropped}."
+        f" {found['without_agent']} without an agent{dropped}.{''.join(refused)}"
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.domain.sets import MAX_NAME, NAMED_KINDS, PROVISIONAL, SetSource
+from fleet.domain.sets import MAX_NAME, NAMED_KINDS, OUTSIDE, PROVISIONAL, SetSource
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.reader import Reader
@@ -31,6 +31,7 @@ class SourceWords:
 
 
 SOURCES: dict[SetSource, SourceWords] = {
+    SetSource.CONFINEMENT: SourceWords("confined to it", "", ""),
     SetSource.CONFIGURATION: SourceWords(
         "by its configuration",
         "its configuration",
@@ -64,6 +65,32 @@ def _disagree(values: Mapping[str, Any], reader: Reader) -> str:
     )
 
 
+def _outside(values: Mapping[str, Any], reader: Reader) -> tuple[str, str, str]:
+    """Where a confined machine may be, what is stated otherwise, and how to correct that."""
+    first, *others = values["statements"]
+    alike = any((each["kind"], each["name"].lower()) == (first["kind"], first["name"].lower()) for each in others)
+
+    def shown(each: Mapping[str, str]) -> str:
+        return f"{KINDS[each['kind']]} “{each['name']}”{_where(each) if alike else ''}"
+
+    tag, sources = values["tag"], [SOURCES[SetSource(each["source"])] for each in others]
+    names = [one.name.format(tag=tag) for one in sources]
+    said = ", ".join(f"{name} says {shown(each)}" for name, each in zip(names, others, strict=True))
+    return shown(first), said, ", or ".join(one.correct.format(tag=tag) for one in sources if one.correct)
+
+
+def _states_another(values: Mapping[str, Any], reader: Reader) -> str:
+    home, said, ways = _outside(values, reader)
+    correct = f"Correct {ways}; or let" if ways else "Let"
+    return f"This machine is confined to {home}, but {said}: that does not count. {correct} an admin move the machine."
+
+
+def _enrols_elsewhere(values: Mapping[str, Any], reader: Reader) -> str:
+    home, said, ways = _outside(values, reader)
+    correct = f"Correct {ways}, or use" if ways else "Use"
+    return f"This join token is for machines of {home} alone, but {said}. {correct} a join token for that set."
+
+
 def _where(stated: Mapping[str, str]) -> str:
     parts = (
         ("placement_group", " in placement group "),
@@ -86,6 +113,8 @@ SENTENCES: dict[str, Sentence] = {
     "names-no-set": _names_no_set,
     "stated-unreadably": _stated_unreadably,
     "sets-disagree": _disagree,
+    OUTSIDE: _states_another,
+    "enrols-elsewhere": _enrols_elsewhere,
     "set-unknown": "There is no set with this id.",
     "set-named-already": "This set has a name: “{name}”. Only a provisional set can be named.",
     "set-name-unusable": f"A name has 1 to {MAX_NAME} characters, and no “|” among them.",

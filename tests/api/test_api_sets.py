@@ -90,7 +90,7 @@ def test_what_az_prints_is_taken_as_it_is(fleet: factories.Fleet, admin: Caller)
     printed = (SAMPLES / "az_vm_list.json").read_bytes()
     answer = admin.post("inventory/", printed)
     shaped(answer, "inventory/", "post")
-    assert answer.json() == {"machines": 5, "new": 5, "without_agent": 4, "dropped": 0, "scale_sets": 0}
+    assert answer.json() == {"machines": 5, "new": 5, "without_agent": 4, "dropped": 0, "scale_sets": 0, "refused": []}
     (web,) = admin.get("sets/?q=web").json()["results"]
     assert [machine["name"] for machine in web["without_agent"]] == ["web2", "web3"]
     (machine,) = admin.get("machines/").json()["results"]

@@ -67,6 +67,17 @@ def test_axe_finds_nothing_serious_on_any_page(fleet: Fleet, open_page: OpenPage
     assert found == []
 
 
+def test_axe_finds_nothing_serious_where_an_admin_makes_join_tokens(fleet: Fleet, open_page: OpenPage) -> None:
+    fleet.enrol("vm1")
+    factories.admin()
+    page = open_page("/join-tokens/", who="ada", live=False, viewport=PHONE).page
+    page.get_by_label("What is it for?").fill("rack 7")
+    page.get_by_role("button", name="Make the join token").click()
+    expect(page.locator("#agent-settings")).to_contain_text("DRYDOCK_JOIN_TOKEN=join_")
+    assert serious(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+
+
 @pytest.mark.parametrize("size", [WIDE, pytest.param(PHONE, marks=pytest.mark.long)])
 def test_axe_finds_nothing_serious_where_an_admin_names_and_merges_sets(
     fleet: Fleet, open_page: OpenPage, size: object

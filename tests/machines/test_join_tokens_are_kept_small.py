@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from fleet.management.commands import prepare_demo
 from fleet.models import JoinToken, Machine
 from fleet.operations.machines import join_tokens
 from tests import factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import refused
+from tests.architecture.sources import ROOT
 from tests.dashboard.conftest import text_of
 from tests.factories import Fleet, acting, admin, approver
 from tests.words import sentence
@@ -55,6 +59,20 @@ def test_one_that_was_ended_admits_nobody_and_those_who_came_by_it_stay(fleet: F
     join_tokens.end_join_token(prefix=token.prefix, now=fleet.now, actor=acting(admin()))
     assert refused(lambda: fleet.enrol("vm2")).code == "join-token-refused"
     assert Machine.objects.get().revoked_at is None
+
+
+def test_every_example_lives_a_day() -> None:
+    texts = [
+        ROOT / "README.md",
+        ROOT / "docker-compose.yml",
+        *(path for path in (ROOT / "docs").glob("*.md") if path.name != "code-map.md"),
+    ]
+    calls = [
+        call for path in texts for call in re.findall(r"manage\.py create_join_token[^`)]*", path.read_text("utf-8"))
+    ]
+    assert len(calls) > 3
+    assert [call for call in calls if "--expires-in 1d" not in call] == []
+    assert timedelta(seconds=settings.JOIN_TOKEN_SECONDS) == prepare_demo.JOIN_TOKEN_TIME == timedelta(days=1)
 
 
 def test_admins_see_and_end_them_on_the_page(fleet: Fleet) -> None:

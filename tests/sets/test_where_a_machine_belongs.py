@@ -8,7 +8,7 @@ from django.conf import settings
 from drydock_agent import wire
 
 from fleet.domain.sets import SetKey, SetSource, disagreement, read_statements
-from fleet.models import AvailabilitySet, Entry, Machine
+from fleet.models import AvailabilitySet, Entry, JoinToken, Machine
 from fleet.operations.machines import join_tokens
 from tests.factories import Fleet, listing, the_event, the_set
 from tests.words import sentence, sentences, text
@@ -22,14 +22,20 @@ def tagged(value: str) -> dict[str, Any]:
     return {"tagsList": [{"name": TAG, "value": value}]}
 
 
-def read(configured: str = "", inventory: SetKey | None = None, **compute: Any) -> Any:
-    return read_statements(configured=configured, compute={**PLACE, **compute}, inventory=inventory, set_tag=TAG)
+def read(configured: str = "", inventory: SetKey | None = None, confined: SetKey | None = None, **compute: Any) -> Any:
+    return read_statements(
+        configured=configured, compute={**PLACE, **compute}, inventory=inventory, set_tag=TAG, confined=confined
+    )
 
 
 def test_each_source_counts_before_the_next() -> None:
     listed = SetKey("availability_set", "listed", "S", "RG")
-    every = read("configured", listed, **tagged("tagged"), **SCALE_SET)
+    confined = SetKey("availability_set", "confined")
+    every = read("configured", listed, confined, **tagged("tagged"), **SCALE_SET)
     assert [each.source for each in every.stated] == list(SetSource)
+    # Its place is not filled in by what a machine says.
+    assert every.key == confined
+    every = read("configured", listed, **tagged("tagged"), **SCALE_SET)
     assert every.key.key == "availability_set|s|rg|configured"
     assert read("", listed, **tagged("tagged"), **SCALE_SET).key.key == "availability_set|s|rg|tagged"
     assert read("", listed, **SCALE_SET).key.key == "scale_set|s|rg|workers/pg"
@@ -120,11 +126,12 @@ def test_the_name_of_the_tag_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.django_db
-def test_the_join_tokens_set_counts_while_the_agent_names_none() -> None:
+def test_the_set_of_a_join_token_of_0_1_0_counts_while_the_agent_names_none() -> None:
     fleet = Fleet()
-    _, fleet.join_token = join_tokens.create_join_token(
+    token, fleet.join_token = join_tokens.create_join_token(
         comment="", expires_in=timedelta(days=1), now=fleet.now, set_name="scale_set:workers"
     )
+    JoinToken.objects.filter(pk=token.pk).update(confined_to=None)
     assert fleet.enrol("vm1", availability_set="").machine.availability_set.name == "workers"
     assert instance(fleet, "vm1", "web").availability_set.name == "web"
     back = instance(fleet, "vm1")

@@ -28,5 +28,6 @@ ImportedShape = shape(
         "without_agent": "Those among them that have no agent.",
         "dropped": "Machines that a complete inventory does not list any more.",
         "scale_sets": "Scale sets of which it says whether they announce upgrades.",
+        "refused": "What it says in vain: the machine is confined to another set.",
     },
 )

@@ -81,7 +81,7 @@ JoinTokenShape = shape(
     {
         "token": "Shown this once.",
         "prefix": "The public part of the token.",
-        "set": "As `kind:name`; empty if it names none.",
+        "set": "As `kind:name`: the only one of machines that enrol by it; empty if it names none.",
     },
     seconds_left=SecondsUntil("expires_at", states=(), help_text="Until it admits no agent any more."),
     server_time=ServerTime(),
@@ -101,6 +101,7 @@ KnownJoinTokenShape = shape(
     {
         "prefix": "The public beginning of the token.",
         "set_name": "As `kind:name`; empty if it names none.",
+        "confines": "Machines that enrol by it are in its set and in no other; else it counts while they name none.",
         "max_uses": "How many machines it admits; null without a limit.",
         "valid": "It admits machines now.",
         "enrolled": "Names of the machines that enrolled by it last, at most 100.",

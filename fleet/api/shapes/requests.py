@@ -63,6 +63,12 @@ class AdmissionsRequestSerializer(RequestSerializer):
     )
 
 
+class MoveRequestSerializer(WhySerializer):
+    set = serializers.IntegerField(
+        allow_null=True, min_value=1, help_text="The id of a set that has a name; null lifts the machine's confinement."
+    )
+
+
 class JoinTokenRequestSerializer(RequestSerializer):
     comment = comment_field(help_text="What it is for.")
     expires_in_seconds = serializers.IntegerField(
@@ -77,7 +83,14 @@ class JoinTokenRequestSerializer(RequestSerializer):
         allow_blank=True,
         max_length=300,
         default="",
-        help_text="As `kind:name`: the set of machines that name none themselves.",
+        help_text="As `kind:name`: the set in which machines that enrol by it are, and no other.",
+    )
+    set_id = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        default=None,
+        help_text="The same by the id of a set that is here, where two have one name.",
     )
     max_uses = serializers.IntegerField(
         required=False,

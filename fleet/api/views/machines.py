@@ -12,8 +12,14 @@ from fleet.api.shapes.machines import (
     MachineDetailShape,
     MachineShape,
 )
-from fleet.api.shapes.requests import AdmissionsRequestSerializer, JoinTokenRequestSerializer, WhySerializer
+from fleet.api.shapes.requests import (
+    AdmissionsRequestSerializer,
+    JoinTokenRequestSerializer,
+    MoveRequestSerializer,
+    WhySerializer,
+)
 from fleet.operations.machines import admissions, join_tokens, revocation
+from fleet.operations.machines.move import move_machine
 from fleet.projections import machines
 from fleet.projections.filters import MachineFilter
 from fleet.projections.pages import Page
@@ -68,6 +74,23 @@ class ReadmitMachine(Call):
     def post(self, machine_id: int) -> machines.MachineDetail | None:
         actor = self.actor.because(self.wanted["comment"])
         revocation.readmit(machine_id=machine_id, actor=actor, now=self.now)
+        return machines.detail(machine_id=machine_id, now=self.now)
+
+
+class MoveMachine(Call):
+    @describe(
+        "move_machine",
+        "Move a machine into a set and confine it there, or lift that",
+        needs="admin",
+        answer=MachineDetailShape,
+        body=MoveRequestSerializer,
+        missing=UNKNOWN,
+        problems=(404,),
+        description="Whatever else is stated of its set does not count then. Open events of both sets are judged anew.",
+    )
+    def post(self, machine_id: int) -> machines.MachineDetail | None:
+        actor = self.actor.because(self.wanted["comment"])
+        move_machine(machine_id=machine_id, set_id=self.wanted["set"], actor=actor, now=self.now)
         return machines.detail(machine_id=machine_id, now=self.now)
 
 
@@ -130,12 +153,15 @@ class JoinTokens(Call):
         answer=JoinTokenShape,
         status=201,
         body=JoinTokenRequestSerializer,
+        problems=(404,),
+        description="A set confines: who states another one when it enrols is refused, and stays there afterwards.",
     )
     def post(self) -> JoinToken:
         token, plain = join_tokens.create_join_token(
             comment=self.wanted["comment"],
             expires_in=timedelta(seconds=self.wanted["expires_in_seconds"]),
             set_name=self.wanted["set"],
+            set_id=self.wanted["set_id"],
             max_uses=self.wanted["max_uses"],
             actor=self.actor,
             now=self.now,

@@ -29,16 +29,28 @@ class Command(OperationCommand):
             default="",
             dest="set_name",
             metavar="KIND:NAME",
-            help="the availability set of machines that name none themselves",
+            help="the availability set in which its machines are, and in no other",
         )
-
+        parser.add_argument("--set-id", type=int, metavar="ID", help="the same by the id of a set that is here")
         parser.add_argument("--uses", type=int, metavar="N", help="how many machines it admits (default: no limit)")
 
     def handle(
-        self, *args: Any, comment: str, expires_in: timedelta, set_name: str, uses: int | None, **options: Any
+        self,
+        *args: Any,
+        comment: str,
+        expires_in: timedelta,
+        set_name: str,
+        set_id: int | None,
+        uses: int | None,
+        **options: Any,
     ) -> None:
         token, plain = join_tokens.create_join_token(
-            comment=comment, expires_in=expires_in, set_name=set_name, max_uses=uses, now=timezone.now()
+            comment=comment,
+            expires_in=expires_in,
+            set_name=set_name,
+            set_id=set_id,
+            max_uses=uses,
+            now=timezone.now(),
         )
         self.stdout.write(plain)
         self.stderr.write(f"Admits agents until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC. It is shown this once.")

@@ -47,3 +47,5 @@ class Command(BaseCommand):
             f"{found.machines} machines, {found.new} of them new, {found.without_agent} without an agent;"
             f" {found.scale_sets} scale sets; {found.dropped} dropped."
         )
+        for one in found.refused:
+            self.stdout.write(f"Refused: {one.machine} is in {one.stated}. It is confined to {one.confined_to}.")

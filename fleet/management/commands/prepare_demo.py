@@ -24,7 +24,7 @@ PEOPLE = {
     "approver": ["read", "approve"],
     "admin": ["read", "approve", "admin"],
 }
-JOIN_TOKEN_TIME = timedelta(days=30)
+JOIN_TOKEN_TIME = timedelta(days=1)
 
 
 class Command(BaseCommand):

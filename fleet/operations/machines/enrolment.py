@@ -1,6 +1,8 @@
 """How a machine gets its credential."""
 
+from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F
@@ -11,7 +13,7 @@ from fleet.domain.actor import machine as machine_actor
 from fleet.domain.reason import Reason, as_json
 from fleet.domain.refusal import Refused
 from fleet.domain.secrets import hash_of, new_secret
-from fleet.domain.sets import read_stated
+from fleet.domain.sets import OUTSIDE, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
 from fleet.models import JoinToken, Machine
 from fleet.operations import wake_up
@@ -31,7 +33,7 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
 
     A known machine gets a new one for its old one, which ends at once; without it, or revoked, it waits for a person to
     admit it. Only one that never had one, or was readmitted, enrols with a join token. Raises Refused
-    `join-token-refused`, `admissions-full` or `validation`.
+    `join-token-refused`, also where another set is stated than the token's; `admissions-full` or `validation`.
     """
     vm_id = request.machine_id.strip().lower()
     if not vm_id or len(vm_id) > MAX_ID:
@@ -48,15 +50,16 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
             return admissions.wait(known, request, token, now=now, address=address)
         admissions.done(known)
     token_set = token.set_name if token is not None else known.token_set if known is not None else ""
+    confined = _confinement(known, token, compute)
+    configured = stated or (token_set if confined is None else "")
     name = (request.resource_name.strip() or str(compute.get("name") or "") or vm_id)[:MAX_ID]
-    placed = placement.place_machine(
-        machine=known, vm_id=vm_id, name=name, configured=stated or token_set, compute=compute, now=now
-    )
+    placed = _place(known, vm_id=vm_id, name=name, configured=configured, compute=compute, confined=confined, now=now)
     plain = new_secret("agent")
     values = placed.where | {
         "resource_name": name,
         "stated_set": stated,
         "token_set": token_set,
+        "confined_to": confined and asdict(confined),
         "set_source": placed.source,
         "set_warnings": placed.warnings,
         "compute": compute,
@@ -82,6 +85,23 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
     warned = placement.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
     write([*placed.written, *brought, enrolled, *warned])
     return wire.EnrolAnswer(credential=plain, machine_id=vm_id, server_time=now, signing_keys=sign.public_keys(now=now))
+
+
+def _confinement(known: Machine | None, token: JoinToken | None, compute: dict[str, Any]) -> SetKey | None:
+    """Where a machine may be: where it is confined already, else where its join token says."""
+    if known is not None and known.confined_to is not None:
+        return join_tokens.confined_where_it_is(known, compute)
+    return join_tokens.confinement(token, compute) if token is not None else None
+
+
+def _place(known: Machine | None, **said: Any) -> placement.Placed:
+    """Where it belongs. Who states another set than its join token's is refused; who was confined before is warned."""
+    placed = placement.place_machine(machine=known, **said)
+    if known is None or known.confined_to is None:
+        for warning in placed.warnings:
+            if warning["code"] == OUTSIDE:
+                raise Refused("join-token-refused", Reason("enrols-elsewhere", **warning["values"]))
+    return placed
 
 
 def _holds_credential(known: Machine | None, request: wire.EnrolRequest) -> bool:

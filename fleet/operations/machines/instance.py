@@ -1,5 +1,6 @@
 """What machines say of themselves after they enrolled."""
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +9,8 @@ from drydock_agent import wire
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, Machine
+from fleet.models import Entry, Machine, Sighting
+from fleet.operations.machines import join_tokens
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import bring_events
 from fleet.operations.timeline.entries import entry
@@ -19,19 +21,28 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
     name = data.resource_name.strip() or machine.resource_name
     stated = data.availability_set.strip()
+    confined = join_tokens.confined_where_it_is(machine, data.compute)
     placed = placement.place_machine(
         machine=machine,
         vm_id=machine.vm_id,
         name=name,
-        configured=stated or machine.token_set,
+        configured=stated or (machine.token_set if confined is None else ""),
         compute=data.compute,
+        confined=confined,
         now=now,
     )
     values = placed.where | {"resource_name": name}
     changes = [field for field, value in values.items() if getattr(machine, field) != value]
     version = agent_version[:100] or machine.agent_version
     written = _settle(
-        machine, placed, resource_name=name, stated_set=stated, compute=data.compute, agent_version=version, now=now
+        machine,
+        placed,
+        resource_name=name,
+        stated_set=stated,
+        compute=data.compute,
+        agent_version=version,
+        confined_to=confined and asdict(confined),
+        now=now,
     )
     if changes:
         moved = placed.home.pk != machine.availability_set_id
@@ -49,18 +60,24 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
     return written
 
 
-def place_again(machine_id: int, *, now: datetime) -> list[Entry]:
-    """Place a machine anew after an inventory said something else of it; the entries to write."""
-    machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
+def place_as_stated(machine: Machine, *, now: datetime) -> tuple[placement.Placed, list[Entry]]:
+    """Place a machine anew by its row, which holds its set; where it is then, and the entries to write."""
     placed = placement.place_machine(
         machine=machine,
         vm_id=machine.vm_id,
         name=machine.resource_name,
-        configured=machine.stated_set or machine.token_set,
+        configured=placement.configured_set(machine),
         compute=machine.compute,
+        confined=placement.confinement_of(machine),
         now=now,
     )
-    written = _settle(machine, placed, now=now)
+    return placed, _settle(machine, placed, now=now)
+
+
+def place_again(machine_id: int, *, now: datetime) -> list[Entry]:
+    """Place a machine anew after an inventory said something else of it; the entries to write."""
+    machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
+    placed, written = place_as_stated(machine, now=now)
     # A provisional set that was named has moved as a whole, and has said so.
     if placed.home.pk != machine.availability_set_id and not placed.written:
         written.append(
@@ -84,9 +101,13 @@ def _settle(machine: Machine, placed: placement.Placed, *, now: datetime, **colu
         **placed.where, set_source=placed.source, set_warnings=placed.warnings, **columns
     )
     placed.link(machine.pk)
+    brought = bring_events(machine, placed.home, now=now)
+    # What it said of events that stay behind has no vote any more.
+    left = Sighting.objects.filter(machine=machine, foreign=False, event__availability_set=machine.availability_set_id)
+    left.exclude(event__availability_set=placed.home.pk).update(foreign=True)
     name = columns.get("resource_name", machine.resource_name)
     return [
         *placed.written,
-        *bring_events(machine, placed.home, now=now),
+        *brought,
         *placement.note_warnings(machine.pk, name, placed.home.pk, machine.set_warnings, placed.warnings, now=now),
     ]

@@ -12,6 +12,7 @@ from django.db.models.functions import Lower
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.machines.inventory import Inventory, InventoryItem
 from fleet.domain.people import Right
+from fleet.domain.sets import agree
 from fleet.domain.timeline import EntryKind
 from fleet.models import InventoryMachine, Machine
 from fleet.operations.locks import Lock, take
@@ -27,14 +28,28 @@ COLUMNS = [
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedStatement:
+    """The inventory says that a machine is in the set `stated`, but it is confined to `confined_to`, and stays there.
+    Sets are `kind:name`.
+    """
+
+    machine: str
+    stated: str
+    confined_to: str
+
+
+@dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import found: machines in it, those that were new, those without an agent, and those it dropped."""
+    """What an import found: machines in it, those that were new, those without an agent, those it dropped, and what it
+    says of confined machines in vain.
+    """
 
     machines: int
     new: int
     without_agent: int
     dropped: int
     scale_sets: int
+    refused: tuple[RefusedStatement, ...] = ()
 
 
 @transaction.atomic
@@ -69,6 +84,7 @@ def import_inventory(
         without_agent=sum(row.machine_id is None for row in rows),
         dropped=len(dropped),
         scale_sets=len(inventory.upgrade_notices),
+        refused=_refused(rows),
     )
     tell(EntryKind.INVENTORY_IMPORTED, actor, at=now, after=asdict(found), complete=complete)
     return found
@@ -102,6 +118,27 @@ def _take_item(row: InventoryMachine, item: InventoryItem, now: datetime) -> Non
         row.set_subscription, row.set_resource_group = key.subscription, key.resource_group
         row.placement_group = key.placement_group or group
     row.imported_at = now
+
+
+def _refused(rows: Iterable[InventoryMachine]) -> tuple[RefusedStatement, ...]:
+    """Two queries, and one more for each machine of which another set is said than the one to which it is confined."""
+    listed = {row.machine_id: placement.listed_key(row) for row in rows if row.machine_id is not None}
+    confined = Machine.objects.filter(pk__any=listed, confined_to__isnull=False).order_by("resource_name", "pk")
+    found = []
+    for machine in confined:
+        said, home = listed[machine.pk], placement.confinement_of(machine)
+        if said is None or home is None or agree(home, said):
+            continue
+        known = placement.known_set(said)
+        if known is None or known.pk != machine.availability_set_id:
+            found.append(
+                RefusedStatement(
+                    machine=machine.resource_name,
+                    stated=f"{said.kind}:{said.name}",
+                    confined_to=f"{home.kind}:{home.name}",
+                )
+            )
+    return tuple(found)
 
 
 class _Agents:

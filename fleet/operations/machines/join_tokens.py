@@ -1,6 +1,9 @@
 """Tokens with which new agents enrol."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 from django.utils.crypto import constant_time_compare
@@ -10,10 +13,11 @@ from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
-from fleet.domain.sets import read_stated
+from fleet.domain.sets import PROVISIONAL, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
-from fleet.models import JoinToken
+from fleet.models import AvailabilitySet, JoinToken, Machine
 from fleet.operations.people.rights import require
+from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell
 
 MAX_TIME = timedelta(days=366)
@@ -28,25 +32,27 @@ def create_join_token(
     now: datetime,
     actor: Actor = COMMAND_LINE,
     set_name: str = "",
+    set_id: int | None = None,
     max_uses: int | None = None,
 ) -> tuple[JoinToken, str]:
     """A token with which agents enrol until it expires. The plain text is returned this once.
 
-    `set_name` is `[kind:]name` for machines that name no set themselves. Raises Refused `validation` or
-    `not-permitted`.
+    A set confines: whoever enrols by it is in that set and in no other. It is named as `[kind:]name`, or by its id.
+    Raises Refused `validation`, `not-found` or `not-permitted`.
     """
     require(actor, Right.ADMINISTER)
     if not timedelta(0) < expires_in <= MAX_TIME:
         raise Refused("validation", Reason("join-token-time", days=MAX_TIME.days))
     if max_uses is not None and not 0 < max_uses <= MOST_USES:
         raise Refused("validation", Reason("join-token-uses", most=MOST_USES))
-    read_stated(set_name)
+    confined = _confinement(set_name.strip(), set_id)
     plain = new_secret("join")
     token = JoinToken.objects.create(
         prefix=prefix_of(plain),
         secret_hash=hash_of(plain),
         comment=comment,
-        set_name=set_name.strip(),
+        set_name=f"{confined.kind}:{confined.name}" if confined is not None else "",
+        confined_to=confined and asdict(confined),
         created_by=actor.person,
         created_at=now,
         expires_at=now + expires_in,
@@ -56,6 +62,55 @@ def create_join_token(
     why = actor.because(comment or actor.why)
     tell(EntryKind.TOKEN_CREATED, why, at=now, before={"join_token": None}, after=made)
     return token, plain
+
+
+def _confinement(set_name: str, set_id: int | None) -> SetKey | None:
+    """The set that is meant: one that is here already with its place; of a new one the first machine says it."""
+    rows = AvailabilitySet.objects.select_related("merged_into").exclude(kind=PROVISIONAL)
+    if set_id is not None:
+        if set_name:
+            raise Refused("validation", Reason("join-token-two-sets"))
+        found = or_refuse(rows.filter(pk=set_id).first(), "not-found", Reason("set-unknown"))
+        return _whole(placement.final(found))
+    named = read_stated(set_name)
+    if named is None:
+        return None
+    kind, name = named
+    known = {_whole(placement.final(row)) for row in rows.filter(kind=kind, name__iexact=name)}
+    if len(known) > 1:
+        places = sorted(key.resource_group or key.subscription for key in known)
+        raise Refused("validation", Reason("join-token-which-set", name=name, places=places))
+    return next(iter(known), SetKey(kind, name))
+
+
+def _whole(row: AvailabilitySet) -> SetKey:
+    """A scale set with all its placement groups: which one a machine is in is Azure's word."""
+    return SetKey(row.kind, row.name, row.subscription, row.resource_group)
+
+
+def confinement(token: JoinToken, compute: Mapping[str, Any]) -> SetKey | None:
+    """The set to which this token, whose row is locked, confines a machine with this instance metadata.
+
+    Where it does not say in which resource group, the first machine that knows where it is decides for all.
+    """
+    key = placement.confinement_of(token)
+    if key is None or key.placed:
+        return key
+    placed = key.within(dict(compute))
+    if placed.placed:
+        JoinToken.objects.filter(pk=token.pk).update(confined_to=asdict(placed))
+    return placed
+
+
+def confined_where_it_is(machine: Machine, compute: Mapping[str, Any]) -> SetKey | None:
+    """The set to which a machine is confined. One that could not say where it is when it enrolled is where its join
+    token's other machines are.
+    """
+    key = placement.confinement_of(machine)
+    if key is None or key.placed or machine.join_token_id is None:
+        return key
+    token = JoinToken.objects.select_for_update().get(pk=machine.join_token_id)
+    return confinement(token, compute) if placement.confinement_of(token) is not None else key
 
 
 def valid(plain: str, *, now: datetime) -> JoinToken:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection
 
-from django.db.models import Exists
+from django.db.models import Exists, F
 from django.utils import timezone
 from drydock_agent import wire
 
@@ -20,6 +20,8 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
     # In one statement with the orders: nothing is handed out that was read after the stop.
     rows = Order.objects.filter(~Exists(Stop.objects.filter(lifted_at__isnull=True)))
     rows = rows.filter(machine__revoked_at__isnull=True, state__in=[state.value for state in OPEN_ORDERS])
+    # Who has moved into another set meanwhile has no part in the event.
+    rows = rows.filter(machine__availability_set=F("approval__event__availability_set"))
     rows = rows.select_related("machine", "approval__event")
     if machine_ids is not None:
         rows = rows.filter(machine_id__any=machine_ids)

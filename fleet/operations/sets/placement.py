@@ -1,7 +1,7 @@
 """Sets: making them, and placing machines by what is stated of them."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from fleet.domain.sets import (
     PROVISIONAL,
     Location,
     SetKey,
+    SetSource,
     Statements,
     agree,
     disagreement,
@@ -23,7 +24,7 @@ from fleet.domain.sets import (
     read_tags,
 )
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine
+from fleet.models import AvailabilitySet, Entry, InventoryMachine, JoinToken, Machine
 from fleet.operations.sets.join import join
 from fleet.operations.timeline.entries import entry
 
@@ -152,22 +153,52 @@ def _listed(vm_id: str, name: str, compute: dict[str, Any]) -> InventoryMachine 
     return rows.order_by("pk").first()
 
 
-def statements_of(*, configured: str, compute: dict[str, Any], listed: InventoryMachine | None) -> Statements:
+def key_of(row: AvailabilitySet) -> SetKey:
+    """What leads to this set."""
+    key = SetKey(row.kind, row.name, row.subscription, row.resource_group)
+    return replace(key, placement_group=row.key[len(key.key) + 1 :])
+
+
+def configured_set(machine: Machine) -> str:
+    """What its configuration says of its set; where it is not confined, else its join token."""
+    return machine.stated_set or (machine.token_set if machine.confined_to is None else "")
+
+
+def confinement_of(row: Machine | JoinToken) -> SetKey | None:
+    """The set to which it confines, or is confined."""
+    return SetKey(**row.confined_to) if row.confined_to is not None else None
+
+
+def statements_of(
+    *, configured: str, compute: dict[str, Any], listed: InventoryMachine | None, confined: SetKey | None
+) -> Statements:
     return read_statements(
-        configured=configured, compute=compute, inventory=listed_key(listed), set_tag=settings.SET_TAG
+        configured=configured,
+        compute=compute,
+        inventory=listed_key(listed),
+        set_tag=settings.SET_TAG,
+        confined=confined,
     )
 
 
 def place_machine(
-    *, machine: Machine | None, vm_id: str, name: str, configured: str, compute: dict[str, Any], now: datetime
+    *,
+    machine: Machine | None,
+    vm_id: str,
+    name: str,
+    configured: str,
+    compute: dict[str, Any],
+    confined: SetKey | None,
+    now: datetime,
 ) -> Placed:
-    """The set of a machine by what its sources say now; `machine` is its row, if it has one.
+    """The set of a machine by what its sources say now; `machine` is its row, if it has one. A confined machine is in
+    that set, whatever else is said of it.
 
     Where nobody says anything it stays where it is: shared events or people may have led it there. A provisional set
     whose machine is named becomes part of the named one, with everybody in it.
     """
     listed = _listed(vm_id, name, compute)
-    stated = statements_of(configured=configured, compute=compute, listed=listed)
+    stated = statements_of(configured=configured, compute=compute, listed=listed, confined=confined)
     here = final(machine.availability_set) if machine is not None else None
     written: list[Entry] = []
     key = stated.key
@@ -175,12 +206,16 @@ def place_machine(
         home = here or ensure_set(own_set(compute, vm_id), now=now, service=_service(compute))
     else:
         home = ensure_set(key, now=now, service=_service(compute))
-        if here is not None and here.pk != home.pk and here.kind == PROVISIONAL:
+        # Who is confined leaves the others where they are.
+        alone = confined is None or not Machine.objects.filter(availability_set=here).exclude(vm_id=vm_id).exists()
+        if here is not None and here.pk != home.pk and here.kind == PROVISIONAL and alone:
             written.append(join(here, home, now=now, stated_by=name))
+    # 0.1.0 cannot show the word confinement; whoever shows a machine looks at `confined_to`.
+    source = SetSource.CONFIGURATION if confined is not None else stated.source
     return Placed(
         home=home,
         location=location_of(compute),
-        source=stated.source.value if stated.source else "",
+        source=source.value if source else "",
         warnings=warnings_of(stated, home),
         written=written,
         listed=listed,
@@ -218,8 +253,12 @@ def judge_again(machines: Iterable[Machine], *, now: datetime) -> list[Entry]:
     written: list[Entry] = []
     for machine in machines:
         listed = InventoryMachine.objects.filter(machine=machine).first()
-        configured = machine.stated_set or machine.token_set
-        stated = statements_of(configured=configured, compute=machine.compute, listed=listed)
+        stated = statements_of(
+            configured=configured_set(machine),
+            compute=machine.compute,
+            listed=listed,
+            confined=confinement_of(machine),
+        )
         warnings = warnings_of(stated, machine.availability_set)
         if warnings != machine.set_warnings:
             Machine.objects.filter(pk=machine.pk).update(set_warnings=warnings)

@@ -1,0 +1,89 @@
+"""A person moves a machine into another set, or lets it follow again what is stated about it."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from fleet.domain.actor import Actor
+from fleet.domain.people import Right
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.sets import PROVISIONAL
+from fleet.domain.states import OPEN_EVENTS
+from fleet.domain.texts import cleaned
+from fleet.domain.timeline import EntryKind
+from fleet.models import AvailabilitySet, Machine, ScheduledEvent
+from fleet.operations import wake_up
+from fleet.operations.events import compute
+from fleet.operations.machines import instance
+from fleet.operations.orders import advance
+from fleet.operations.people.rights import require
+from fleet.operations.sets import placement
+from fleet.operations.sets.join import join
+from fleet.operations.timeline.entries import tell, write
+
+
+@transaction.atomic
+def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: datetime) -> None:
+    """Move a machine into this set and confine it there: whatever else is stated does not count. Without a set its
+    confinement is lifted: what is stated counts again.
+
+    The open events of both sets are computed anew. Raises Refused `not-permitted`, `validation`, `not-found` or
+    `unknown-machine`.
+    """
+    require(actor, Right.ADMINISTER)
+    actor = actor.because(cleaned(actor.why))
+    rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
+    machine = or_refuse(rows.filter(pk=machine_id).first(), "unknown-machine", Reason("machine-unknown"))
+    source = machine.availability_set
+    before = _shown(machine, source)
+    target = _target(set_id) if set_id is not None else None
+    if target is not None and source.kind == PROVISIONAL and not source.machines.exclude(pk=machine_id).exists():
+        # Nobody is left in it: it becomes the other one, with what happened in it.
+        write([join(source, target, actor=actor, now=now)])
+        machine.availability_set = target
+    machine.confined_to = asdict(placement.key_of(target)) if target is not None else None
+    Machine.objects.filter(pk=machine_id).update(confined_to=machine.confined_to)
+    placed, written = instance.place_as_stated(machine, now=now)
+    write(written)
+    after = _shown(machine, placed.home)
+    if after == before:
+        return
+    tell(
+        EntryKind.MACHINE_MOVED,
+        actor,
+        at=now,
+        machine_id=machine_id,
+        set_id=placed.home.pk,
+        before=before,
+        after=after,
+        name=machine.resource_name,
+        set=placed.home.name,
+        because="person" if target is not None else "lifted",
+    )
+    _compute(source, placed.home, actor, now)
+
+
+def _shown(machine: Machine, home: AvailabilitySet) -> dict[str, Any]:
+    return {"set": home.name, "confined": machine.confined_to is not None}
+
+
+def _target(set_id: int) -> AvailabilitySet:
+    found = AvailabilitySet.objects.select_related("merged_into").filter(pk=set_id).first()
+    target = placement.final(or_refuse(found, "not-found", Reason("set-unknown")))
+    if target.kind == PROVISIONAL:
+        raise Refused("validation", Reason("move-into-provisional"))
+    return target
+
+
+def _compute(source: AvailabilitySet, home: AvailabilitySet, actor: Actor, now: datetime) -> None:
+    """Who bears witness in both sets is another question now."""
+    still_open = ScheduledEvent.objects.filter(
+        availability_set__in=[source.pk, home.pk], status__in=[state.value for state in OPEN_EVENTS]
+    )
+    events = compute.lock(still_open.values_list("pk", flat=True))
+    compute.compute_state(events, now=now)
+    advance.advance_events(events, now=now, via=actor.via)
+    transaction.on_commit(lambda: wake_up.hint_events([event.pk for event in events]))
