@@ -15,6 +15,7 @@ from fleet.domain.reason import Reason
 from fleet.domain.sets import SetSource
 from fleet.domain.states import Presence
 from fleet.projections.approvals.rows import ApprovalRow
+from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import approvals, caches, events, sets, timeline, times
 from fleet.wording import say as wording
@@ -211,9 +212,15 @@ def say(reason: Reason | str | None) -> str:
 
 
 @register.filter
-def start(approval: ApprovalRow) -> str:
-    """When an approval starts its event: `start now`."""
-    return approvals.start_at(approval.when, approval.due_at, page_reader(timezone.now()))
+def starts_when(approval: ApprovalRow) -> str:
+    """When an approval starts its event: `now`."""
+    return approvals.when_at(approval.when, approval.due_at, page_reader(timezone.now()))
+
+
+@register.filter
+def named(event: EventRow) -> str:
+    """What people call an event: `Reboot of vm1`."""
+    return events.named(event.event_type, event.resources)
 
 
 @register.filter

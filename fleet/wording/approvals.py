@@ -191,13 +191,13 @@ SENTENCES: dict[str, Sentence] = {
 }
 
 
-def start_at(when: str, due_at: datetime | None, reader: Reader, turn: int | None = None) -> str:
-    """When an approval starts its event: `start now`."""
+def when_at(when: str, due_at: datetime | None, reader: Reader, turn: int | None = None) -> str:
+    """When an approval starts its event: `now`."""
     return {
-        When.NOW: "start now",
-        When.PREPARED: "start when every machine is prepared",
-        When.TIME: f"start at {at(due_at, reader)}" if due_at else "start later",
-        When.TURN: f"start in turn {turn} of the wave",
+        When.NOW: "now",
+        When.PREPARED: "when every machine is prepared",
+        When.TIME: f"at {at(due_at, reader)}" if due_at else "later",
+        When.TURN: f"in turn {turn} of the wave",
     }[When(when)]
 
 
@@ -222,7 +222,7 @@ DONE = {
 
 def approved(row: TimelineRow, reader: Reader) -> str:
     """`otto approved: start now. “go”`"""
-    what = start_at((row.after or {})["when"], row.data["due_at"], reader, row.data["turn"])
+    what = f"start {when_at((row.after or {})['when'], row.data['due_at'], reader, row.data['turn'])}"
     if row.kind is EntryKind.APPROVAL_PROPOSED:
         return f"{who(row)} proposed: {what}. A second person has to agree.{quoted(row.why)}"
     return f"{who(row)} approved: {what}.{quoted(row.why)}"

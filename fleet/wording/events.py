@@ -1,6 +1,6 @@
 """Words of the room of events: what is known of their types, what is odd about them, what the timeline tells."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.looks import ENDED_AS_LOOKS
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence, listed
+from fleet.wording.sentences import EntryText, Sentence, listed, some
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,11 @@ UNKNOWN_TYPE = TypeWords("Azure has not said what this type does. Treat it as im
 def type_words(event_type: str) -> TypeWords:
     """What is known of a type; an unknown one is treated as impactful."""
     return TYPES.get(event_type, UNKNOWN_TYPE)
+
+
+def named(event_type: str, resources: Sequence[str]) -> str:
+    """What people call an event: `Reboot of vm1`, `Freeze of vm1, vm2 and 3 more`."""
+    return f"{event_type or 'Event'} of {some(resources, 3) or 'no named machine'}"
 
 
 def _starts_after(values: Mapping[str, Any], reader: Reader) -> str:

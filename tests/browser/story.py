@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -12,6 +13,8 @@ from tests.factories import Fleet, listing
 WEB = tuple(f"vm{number}" for number in range(1, 7))
 WORKERS = tuple(f"workers_{number}" for number in range(4))
 LEGACY = ("FrontEnd_IN_0", "FrontEnd_IN_1")
+# The button that starts an event at once; it names the event.
+START_NOW = re.compile(r"^Start .+ now$")
 MIGRATION = "Virtual machine is being paused because of a memory-preserving Live Migration operation."
 
 

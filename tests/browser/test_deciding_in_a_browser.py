@@ -1,14 +1,18 @@
 """The decision panel in each of its states: for axe, in the dark, on a phone; and a proposal that two people make."""
 
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
 from fleet.domain.approvals.conditions import When
+from fleet.models import Approval
 from fleet.operations.approvals import claims
 from tests import factories
 from tests.browser.conftest import PHONE, OpenPage
+from tests.browser.story import START_NOW
 from tests.browser.test_everybody_can_use_it import serious
 from tests.factories import Fleet, acting, listing, seconds
 
@@ -64,5 +68,35 @@ def test_every_state_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage,
     assert found == []
     # The second person agrees, and the panel goes on by itself.
     watched.open(f"/events/{ids['proposed']}/")
-    watched.page.get_by_role("button", name="Agree: start now").click()
+    watched.page.get_by_role("button", name=re.compile("^Agree: start .+ now$")).click()
     expect(watched.page.locator("#decision")).to_contain_text("anna agreed as the second person")
+
+
+@pytest.mark.parametrize("field", ["at", "comment-time"])
+def test_enter_beside_a_time_never_starts_the_event_now(fleet: Fleet, open_page: OpenPage, field: str) -> None:
+    event = factories.announced(fleet)
+    page = open_page(f"/events/{event.event_id}/").page
+    page.get_by_text("Approve for later").click()
+    due = datetime.now(UTC) + timedelta(minutes=3)
+    page.fill("#at", f"{due:%Y-%m-%dT%H:%M:%S}")
+    page.locator(f"#{field}").press("Enter")
+    expect(page.locator("#decision")).to_contain_text("It waits until")
+    approval = Approval.objects.get(event=event)
+    assert (approval.when, approval.state) == ("time", "WAITING")
+
+
+@pytest.mark.parametrize("event_type", ["Freeze", "Terminate"])
+def test_on_a_phone_decide_shows_the_event_and_its_button_together(
+    fleet: Fleet, open_page: OpenPage, event_type: str
+) -> None:
+    factories.announced(fleet, event_type=event_type, resources=("vm1",))
+    page = open_page("/", viewport=PHONE, has_touch=True).page
+    page.get_by_role("link", name=re.compile("^Decide")).tap()
+    expect(page.get_by_role("button", name=START_NOW)).to_be_visible()
+    page.wait_for_function("window.scrollY > 0")
+    for part in (
+        page.locator("#decision .what-name"),
+        page.locator("#decision .countdown"),
+        page.locator("#approve .approve"),
+    ):
+        expect(part).to_be_in_viewport(ratio=1)

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 from fleet.operations.people.tokens import issue_token
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
-from tests.browser.story import tell
+from tests.browser.story import START_NOW, tell
 from tests.factories import Fleet
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
@@ -109,10 +109,10 @@ def test_a_decision_can_be_made_with_the_keyboard_alone(fleet: Fleet, open_page:
     row = page.locator(f'[data-rows="waiting"] [data-key="{event.event_id}"]')
     expect(row.locator("a").first).to_be_focused()
     page.keyboard.press("Enter")
-    page.get_by_label("Comment").focus()
+    page.locator("#comment-now").focus()
     page.keyboard.type("no mouse")
     page.keyboard.press("Tab")
-    expect(page.get_by_role("button", name="Approve: start now")).to_be_focused()
+    expect(page.get_by_role("button", name=START_NOW)).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#decision")).to_contain_text("no mouse")
     expect(page.locator("#decision")).to_contain_text("by otto")

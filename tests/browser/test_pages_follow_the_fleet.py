@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from fleet.wording import times
 from tests import factories
 from tests.browser.conftest import OpenPage
+from tests.browser.story import START_NOW
 from tests.factories import Fleet, listing
 from tests.gateway_process import Gateway
 
@@ -58,16 +59,16 @@ def test_a_comment_that_is_being_typed_is_not_swept_away(fleet: Fleet, open_page
     event = factories.announced(fleet)
     watched = open_page(f"/events/{event.event_id}/")
     page = watched.page
-    page.get_by_label("Comment").fill("half a sen")
+    page.locator("#comment-now").fill("half a sen")
     fleet.all_say(listing(resources=("vm1", "vm2", "vm3"), not_before=event.not_before))
     expect(page.locator("#event-head h1")).to_contain_text("vm3")
     expect(page.locator("#decision .pill")).to_have_text("Changed: show")
-    expect(page.get_by_label("Comment")).to_have_value("half a sen")
+    expect(page.locator("#comment-now")).to_have_value("half a sen")
     # Approving what was looked at before is refused, and what was typed stays.
     watched.expected = ("409",)
-    page.get_by_role("button", name="Approve: start now").click()
+    page.get_by_role("button", name=START_NOW).click()
     expect(page.get_by_role("alert")).to_contain_text("The event has changed since you looked.")
-    expect(page.get_by_label("Comment")).to_have_value("half a sen")
+    expect(page.locator("#comment-now")).to_have_value("half a sen")
 
 
 def test_two_operators_one_decision_and_the_other_sees_it_at_once(fleet: Fleet, open_page: OpenPage) -> None:
@@ -75,10 +76,10 @@ def test_two_operators_one_decision_and_the_other_sees_it_at_once(fleet: Fleet, 
     factories.operator("olga")
     mine = open_page(f"/events/{event.event_id}/").page
     hers = open_page(f"/events/{event.event_id}/", who="olga").page
-    mine.get_by_role("button", name="Approve: start now").click()
+    mine.get_by_role("button", name=START_NOW).click()
     expect(mine.locator("#decision")).to_contain_text("by otto")
     expect(hers.locator("#decision")).to_contain_text("by otto")
-    expect(hers.get_by_role("button", name="Approve: start now")).to_have_count(0)
+    expect(hers.get_by_role("button", name=START_NOW)).to_have_count(0)
 
 
 def test_a_cut_stream_is_replaced_by_asking_every_ten_seconds(fleet: Fleet, open_page: OpenPage) -> None:
@@ -144,7 +145,7 @@ def test_the_theme_that_was_chosen_stays(fleet: Fleet, open_page: OpenPage) -> N
 def test_without_scripts_everything_can_still_be_done(fleet: Fleet, open_page: OpenPage) -> None:
     event = factories.announced(fleet)
     page = open_page(f"/events/{event.event_id}/", live=False, java_script_enabled=False).page
-    page.get_by_label("Comment").fill("by hand")
-    page.get_by_role("button", name="Approve: start now").click()
+    page.locator("#comment-now").fill("by hand")
+    page.get_by_role("button", name=START_NOW).click()
     expect(page.get_by_text("Approved. It is on its way to Azure.")).to_be_visible()
     expect(page.locator("#decision")).to_contain_text("by otto")

@@ -39,7 +39,7 @@ def test_with_htmx_the_answer_is_the_decision_panel_with_its_steps(fleet: factor
     assert body.lstrip().startswith('<section id="decision"')
     shown = text_of(answer)
     assert "Send to vm1" in shown
-    assert "Approve: start now" not in shown
+    assert "Start Freeze of vm1, vm2 now" not in shown
 
 
 @pytest.mark.parametrize("htmx", [True, False])

@@ -34,7 +34,12 @@ class TestReasons:
     def test_there_is_a_field_for_each_guard_that_takes_one(self, fleet: factories.Fleet, operator: Client) -> None:
         event = factories.announced(fleet, event_type="Redeploy")
         body = operator.get(f"/events/{event.event_id}/").content.decode()
-        assert body.count('name="reason-') == 1
+        forms = body.split('name="when" value="')[1:]
+        assert [(form.split('"')[0], form.count('name="reason-')) for form in forms] == [
+            ("now", 1),
+            ("prepared", 1),
+            ("time", 1),
+        ]
         assert 'name="reason-lost-for-good" maxlength="2000" autocomplete="off" value="" required' in body
         assert "What is lost does not come back: ephemeral disks. needs a reason" in text_of(
             operator.get(f"/events/{event.event_id}/")
@@ -67,6 +72,16 @@ class TestReasons:
         assert "four stay up" in text_of(done)
 
 
+def test_each_way_of_deciding_is_a_form_of_its_own(fleet: factories.Fleet, operator: Client) -> None:
+    event = factories.announced(fleet)
+    body = operator.get(f"/events/{event.event_id}/").content.decode()
+    forms = [
+        part.split("</form>")[0] for part in body.split("<form")[1:] if f"/events/{event.event_id}/approve/" in part
+    ]
+    assert [form.count('type="submit"') for form in forms] == [1, 1, 1]
+    assert [form.count('name="when"') for form in forms] == [1, 1, 1]
+
+
 class TestLater:
     def test_when_prepared_says_whom_it_waits_for_and_can_be_withdrawn(
         self, fleet: factories.Fleet, operator: Client
@@ -84,7 +99,7 @@ class TestLater:
         approval = Approval.objects.get()
         gone = post(operator, f"/approvals/{approval.pk}/withdraw/")
         assert "The event needs a decision again" in text_of(gone)
-        assert "Approve: start now" in text_of(gone)
+        assert "Start Freeze of vm1, vm2 now" in text_of(gone)
 
     def test_at_a_time(self, fleet: factories.Fleet, operator: Client) -> None:
         event = factories.announced(fleet)
@@ -111,7 +126,7 @@ class TestTheSecondPerson:
         self, fleet: factories.Fleet, operator: Client, approver: Client
     ) -> None:
         event = factories.announced(fleet, event_type="Reboot", resources=ALL)
-        assert "Propose: start now" in panel(operator, event.event_id)
+        assert "Propose: start Reboot of vm1, vm2, vm3 and 3 more now" in panel(operator, event.event_id)
         done = text_of(post(operator, f"/events/{event.event_id}/approve/", comment="all at once"))
         assert "Proposed" in done
         assert "It waits for a second person." in done
@@ -126,7 +141,7 @@ class TestTheSecondPerson:
         post(operator, f"/events/{event.event_id}/approve/")
         approval = Approval.objects.get()
         shown = panel(approver, event.event_id)
-        assert "Agree: start now" in shown
+        assert "Agree: start Reboot of vm1, vm2, vm3 and 3 more now" in shown
         assert "otto proposed it; you would be the second person." in shown
         # What speaks against it stays in view; that it is proposed is no reason against agreeing.
         assert "It takes down every live machine of the set: none stays up." in shown
@@ -157,7 +172,7 @@ class TestTheSecondPerson:
         assert "Approving here now always takes a second person." in seen
         assert "two people approve" in seen
         assert AvailabilitySet.objects.get().second_person
-        assert "Propose: start now" in panel(operator, event.event_id)
+        assert "Propose: start Freeze of vm1, vm2 now" in panel(operator, event.event_id)
         admin.post(f"{address}second-person/", {})
         assert not AvailabilitySet.objects.get().second_person
 
@@ -196,7 +211,7 @@ class TestHolds:
         assert "Nothing needs a decision" in queue
         assert "held by otto" in queue
         lifted = text_of(post(operator, f"{address}/lift/"))
-        assert "Approve: start now" in lifted
+        assert "Start Freeze of vm1, vm2 now" in lifted
         assert Hold.objects.get().ended_at is not None
 
 

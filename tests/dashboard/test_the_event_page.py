@@ -61,7 +61,7 @@ def test_a_whole_round_can_be_read_afterwards(fleet: factories.Fleet, operator: 
     for word in ("Ended", "completed", "Confirmed", "Decided", "Sent to vm1", "Azure answered 200", "Started", "Gone"):
         assert word in shown
     assert "Nothing: the event is over." in shown
-    assert "Approve: start now" not in shown
+    assert "Start Freeze" not in shown
     assert page.content.decode().count('class="tone-fill-busy"') == 6
 
 

@@ -53,9 +53,9 @@ def test_a_wrong_password_is_refused_in_one_sentence(client: Client) -> None:
 def test_a_viewer_sees_the_event_but_no_button(fleet: factories.Fleet, viewer: Client, operator: Client) -> None:
     event = factories.announced(fleet)
     address = f"/events/{event.event_id}/"
-    assert "Approve: start now" in text_of(operator.get(address))
+    assert "Start Freeze of vm1, vm2 now" in text_of(operator.get(address))
     seen = text_of(viewer.get(address))
-    assert "Approve: start now" not in seen
+    assert "Start Freeze of vm1, vm2 now" not in seen
     assert "Approving needs the right of an operator" in seen
 
 

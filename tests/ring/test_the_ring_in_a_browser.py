@@ -48,8 +48,8 @@ def test_an_event_arrives_is_approved_and_ends_without_a_reload(it: Ring, browse
         watched.live()
         expect(page.get_by_text("seen by 3 of 3", exact=True)).to_be_visible(timeout=30_000)
         page.evaluate("window.notReloaded = true")
-        page.get_by_label("Comment").fill("Drained by hand.")
-        page.get_by_role("button", name="Approve: start now").click()
+        page.locator("#comment-now").fill("Drained by hand.")
+        page.get_by_role("button", name="Start Freeze of WestNO_0, WestNO_1 now").click()
         panel = page.locator("#decision")
         expect(panel).to_contain_text("Azure answered 200", timeout=30_000)
         # The pointer still rests where the button was: what comes next must not wait for it.

@@ -29,12 +29,12 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A reason that is asked for: a field of this `name`. `required` for each way of approving."""
+    """A reason that is asked for: a field of this `name`. `waits`: an approval for when it is prepared does without."""
 
     name: str
     sentence: str
     value: str
-    required: bool
+    waits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,11 @@ class Panel:
     asks: tuple[Ask, ...]
     blocked: bool
     verb: str
+
+    @property
+    def start(self) -> str:
+        """What its buttons begin with; the event follows."""
+        return "Start" if self.verb == "Approve" else f"{self.verb}: start"
 
 
 def panel_of(
@@ -82,7 +87,7 @@ def panel_of(
             name=f"reason-{code}",
             sentence=sentence,
             value=(sent or {}).get(f"reason-{code}", ""),
-            required=code not in LATER[When.PREPARED],
+            waits=code in LATER[When.PREPARED],
         )
         for code, sentence, _, _ in open_guards
         if code in TAKE_REASONS and code not in stuck
