@@ -17,7 +17,7 @@ from fleet.domain.states import Presence
 from fleet.projections.approvals.rows import ApprovalRow
 from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording import approvals, caches, events, sets, timeline, times
+from fleet.wording import approvals, caches, events, machines, sets, timeline, times
 from fleet.wording import say as wording
 from fleet.wording.looks import STEP_LOOKS, Look, look_of
 from fleet.wording.reader import page_reader
@@ -203,6 +203,12 @@ def set_kind(kind: str) -> str:
 def set_source(source: str) -> str:
     """Who says which set a machine is in."""
     return sets.SOURCES[SetSource(source)].label
+
+
+@register.filter
+def signatures(check: str) -> str:
+    """What an agent does about signatures of orders."""
+    return machines.SIGNATURES.get(check, DASH)
 
 
 @register.filter

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from fleet.domain.orders.signatures import SignatureCheck
 from fleet.domain.reason import Reason
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import Presence
@@ -48,6 +49,8 @@ class AgentFacts:
     size: str
     # What is stated of a set to which it is not confined.
     outside: Reason | None = None
+    # What it does about signatures of orders; empty until it said so.
+    signatures: str = ""
 
     @property
     def live(self) -> bool:
@@ -129,6 +132,9 @@ ORDER = (
     "cache-unheard",
     "wrong-clock",
     "agent-too-old",
+    "signatures-unchecked",
+    "no-signing-key",
+    "strange-signing-keys",
     "upgrades-unannounced",
     "size-without-upgrade-events",
     "zone-without-poller",
@@ -167,6 +173,7 @@ def blind_spots(
         found += _old(each, version, protocol)
         found += _clocks(each, clock_tolerance)
         found += _stated_elsewhere(each)
+        found += _signatures(each)
         found += _missing(each)
         found += _zones(each)
         found += _upgrades(each)
@@ -249,6 +256,22 @@ def _stated_elsewhere(each: SetFacts) -> list[BlindSpot]:
         for agent in each.agents
         if agent.outside is not None
     ]
+
+
+SIGNATURES: dict[str, str] = {
+    SignatureCheck.NONE: "signatures-unchecked",
+    SignatureCheck.NO_KEY: "no-signing-key",
+    SignatureCheck.STRANGE_KEYS: "strange-signing-keys",
+}
+
+
+def _signatures(each: SetFacts) -> list[BlindSpot]:
+    found = []
+    for check, code in SIGNATURES.items():
+        agents = [agent for agent in each.agents if agent.signatures == check]
+        if agents:
+            found.append(_of(each, agents, code))
+    return found
 
 
 def _without_agent(set_id: int | None, names: Iterable[str]) -> BlindSpot:

@@ -113,6 +113,10 @@ class Agents:
             if self.keys.stale:
                 await self.threads.run(self.keys.refresh, now)
             key_words = self.keys.news_for(wanted.signing_keys[:MOST_KEYS])
+        check = self.keys.check(wanted.signing_keys)
+        self.contacts.note(
+            machine.machine_id, heard_at=now, poll_at=None, clock_offset=batch.clock.offset, signatures=check
+        )
         said = wire.ReportsAnswer(
             acknowledged=written.acknowledged,
             server_time=datetime.now(UTC),

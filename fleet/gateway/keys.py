@@ -8,6 +8,7 @@ from datetime import datetime
 
 from drydock_agent import wire
 
+from fleet.domain.orders.signatures import SignatureCheck, check_of
 from fleet.operations.orders import sign
 
 SECONDS = 30.0
@@ -28,6 +29,10 @@ class Keys:
         """Ask Postgres."""
         self._known = sign.all_keys(now=now)
         self._until = time.monotonic() + SECONDS
+
+    def check(self, trusted: Sequence[str] | None) -> SignatureCheck:
+        """What an agent that names these keys does about signatures."""
+        return check_of(trusted, [key.key_id for key in self._known or ()])
 
     def news_for(self, trusted: Sequence[str]) -> list[wire.KeyWord]:
         return sign.news_for(self._known or (), trusted)

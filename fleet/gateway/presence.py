@@ -26,16 +26,23 @@ class Contacts:
         self._noted: dict[int, Contact] = {}
 
     def note(
-        self, machine_id: int, *, heard_at: datetime, poll_at: datetime | None, clock_offset: float | None
+        self,
+        machine_id: int,
+        *,
+        heard_at: datetime,
+        poll_at: datetime | None,
+        clock_offset: float | None,
+        signatures: str = "",
     ) -> None:
         with self._lock:
             known = self._noted.get(machine_id)
             if known is not None:
-                # Calls of one machine overlap: the newest value of each of the three counts.
+                # Calls of one machine overlap: the newest value of each counts.
                 heard_at = max(heard_at, known.heard_at)
                 poll_at = max(poll_at, known.poll_at) if poll_at and known.poll_at else poll_at or known.poll_at
                 clock_offset = known.clock_offset if clock_offset is None else clock_offset
-            self._noted[machine_id] = Contact(machine_id, heard_at, poll_at, clock_offset)
+                signatures = signatures or known.signatures
+            self._noted[machine_id] = Contact(machine_id, heard_at, poll_at, clock_offset, signatures)
 
     def flush(self) -> None:
         """Write what was noted; while Postgres is away it is noted again."""

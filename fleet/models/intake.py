@@ -69,6 +69,8 @@ class PresenceRow(models.Model):
     # How present it was when reconciling last looked, as a number: whoever differs has turned. The times have no
     # index, or every contact would have to keep one.
     seen = models.SmallIntegerField(null=True, blank=True)
+    # What its agent does about signatures of orders (`fleet.domain.orders.signatures`); empty until it said so.
+    signatures = models.TextField(blank=True, default="", db_default="")
 
     def __str__(self) -> str:
         return f"presence of {self.machine_id}"

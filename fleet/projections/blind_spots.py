@@ -134,6 +134,7 @@ def overview(*, now: datetime) -> BlindSpots:
                 last_heard_at=heard_at,
                 last_poll_at=polled_at,
                 clock_offset=row.clock_offset if row else None,
+                signatures=row.signatures if row else "",
                 outside=next((found for found in warned if isinstance(found, Reason) and found.code == OUTSIDE), None),
             )
         )

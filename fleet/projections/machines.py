@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
+from fleet.domain.blind_spots import SIGNATURES, BlindSpot, Confidence
 from fleet.domain.intake.presence import Limits
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.secrets import hash_of
@@ -38,11 +39,19 @@ class MachineRow:
     last_poll_at: datetime | None
     agent_version: str
     clock_offset_seconds: float | None
+    # What its agent does about signatures of orders; empty until it said so.
+    signatures: str
     enrolled_at: datetime
     revoked_at: datetime | None
     # Whose statement about the set counts: a value of `SetSource`, empty when nobody says anything.
     set_source: str
     warnings: tuple[Reason | str, ...]
+
+    @property
+    def unsigned(self) -> BlindSpot | None:
+        """That its agent does not check orders as it should."""
+        code = SIGNATURES.get(self.signatures)
+        return BlindSpot(code, Confidence.CERTAIN, self.set.id, (self.id,), (self.resource_name,)) if code else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,7 @@ def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineR
         last_heard_at=heard_at,
         last_poll_at=polled_at,
         clock_offset_seconds=row.clock_offset if row else None,
+        signatures=row.signatures if row else "",
         warnings=tuple(from_json([*machine.set_warnings, *machine.warnings])),
     )
 

@@ -128,6 +128,25 @@ SPOTS: dict[str, SpotWords] = {
         _too_old,
         "Upgrade the agents to the backend's version; each may be restarted at any time.",
     ),
+    "signatures-unchecked": SpotWords(
+        "Agents that do not check signatures",
+        "{names:some} would start an event for an order that somebody on the way has made up: the agent does not check"
+        " signatures.",
+        "Install the extra there (pip install 'drydock-agent[signed]'), see that DRYDOCK_SIGNED_ORDERS is not “never”,"
+        " and give it the key that manage.py list_signing_keys prints: drydock-agent trust KEY.",
+    ),
+    "no-signing-key": SpotWords(
+        "Agents without a signing key",
+        "{names:some} can check signatures, but trust no key: every order is taken unchecked, or with"
+        " DRYDOCK_SIGNED_ORDERS=always refused.",
+        "Run “drydock-agent trust KEY” there, with the key that manage.py list_signing_keys prints.",
+    ),
+    "strange-signing-keys": SpotWords(
+        "Agents that trust other signing keys",
+        "{names:some} trust none of Drydock's signing keys, and refuse every order.",
+        "If Drydock has lost its keys, run “drydock-agent trust KEY” there. If it has not, find out who gave the agent"
+        " its keys.",
+    ),
     "upgrades-unannounced": SpotWords(
         "Upgrades that are not announced",
         "The imported inventory says that OSImageNotificationProfile is not enabled: upgrades and reimages of the"

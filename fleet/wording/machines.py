@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fleet.domain.orders.signatures import SignatureCheck
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.reader import Reader
@@ -39,6 +40,13 @@ SENTENCES: dict[str, Sentence] = {
     "inventory-no-json": "This is not JSON: print it with `az … --output json`.",
     "inventory-no-object": "Item {number} is not an object: this is not what `az` prints with `--output json`.",
     "inventory-strange": _strange,
+}
+
+SIGNATURES: dict[str, str] = {
+    SignatureCheck.CHECKED: "checked",
+    SignatureCheck.NONE: "not checked",
+    SignatureCheck.NO_KEY: "no key to check them by",
+    SignatureCheck.STRANGE_KEYS: "by other keys than Drydock's",
 }
 
 LABELS = {

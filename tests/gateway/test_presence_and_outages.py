@@ -41,6 +41,21 @@ def test_a_contact_is_written_within_seconds(gateway: Gateway) -> None:
     assert abs(row.clock_offset) < 5
 
 
+def test_what_it_does_about_signatures_is_noted(gateway: Gateway) -> None:
+    agents = [gateway.agent() for _ in range(3)]
+    for agent, keys in zip(agents, ({}, {"signing_keys": []}, {"signing_keys": ["made-up"]}), strict=True):
+        agent.post(**keys)
+        # This one says nothing of it.
+        agent.orders(wait=0)
+    for agent, said in zip(agents, ("none", "no-key", "strange-keys"), strict=True):
+        wait_for(
+            lambda agent=agent: PresenceRow.objects.exclude(signatures="").filter(machine__vm_id=agent.vm_id).first(),
+            seconds=20,
+            what="the contact is written",
+        )
+        assert PresenceRow.objects.get(machine__vm_id=agent.vm_id).signatures == said
+
+
 def test_a_held_call_is_a_contact_too(gateway: Gateway) -> None:
     agent = gateway.agent()
     agent.orders(wait=0)

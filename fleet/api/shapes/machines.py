@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from fleet.api.shapes.base import SecondsUntil, ServerTime
 from fleet.api.shapes.derive import shape
+from fleet.domain.orders.signatures import SignatureCheck
 from fleet.domain.sets import KINDS, SetSource
 from fleet.domain.states import EventStatus
 from fleet.projections.machines import AdmissionRow, JoinTokenRow, MachineDetail, MachineRow, OpenEventBrief
@@ -30,6 +31,11 @@ MachineShape = shape(
         "clock_offset_seconds": "How far its clock is ahead.",
         "warnings": "What is wrong with the machine, in sentences; also when sources disagree about its set.",
     },
+    signatures=serializers.ChoiceField(
+        [check.value for check in SignatureCheck],
+        allow_blank=True,
+        help_text="What its agent does about signatures of orders; empty until it said so.",
+    ),
     set_source=serializers.ChoiceField(
         [source.value for source in SetSource],
         allow_blank=True,

@@ -22,12 +22,15 @@ PRESENCE = """
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """One contact: backend's time, the machine's last good poll (corrected), seconds its clock is ahead."""
+    """One contact: backend's time, the machine's last good poll (corrected), seconds its clock is ahead, and what it
+    does about signatures; empty where this contact says nothing of that.
+    """
 
     machine_id: int
     heard_at: datetime
     poll_at: datetime | None = None
     clock_offset: float | None = None
+    signatures: str = ""
 
 
 def flush(*, contacts: Iterable[Contact]) -> int:
@@ -44,8 +47,8 @@ def flush(*, contacts: Iterable[Contact]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            INSERT INTO {table} AS row (machine_id, last_heard_at, last_poll_at, clock_offset)
-            SELECT * FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::float8[])
+            INSERT INTO {table} AS row (machine_id, last_heard_at, last_poll_at, clock_offset, signatures)
+            SELECT * FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::float8[], %s::text[])
             ON CONFLICT (machine_id) DO UPDATE SET
                 last_heard_at = GREATEST(row.last_heard_at, EXCLUDED.last_heard_at),
                 last_poll_at = GREATEST(
@@ -53,13 +56,15 @@ def flush(*, contacts: Iterable[Contact]) -> int:
                     CASE WHEN row.last_poll_at <= GREATEST(row.last_heard_at, EXCLUDED.last_heard_at)
                          THEN row.last_poll_at END,
                     EXCLUDED.last_poll_at),
-                clock_offset = COALESCE(EXCLUDED.clock_offset, row.clock_offset)
+                clock_offset = COALESCE(EXCLUDED.clock_offset, row.clock_offset),
+                signatures = COALESCE(NULLIF(EXCLUDED.signatures, ''), row.signatures)
             """,
             [
                 [row.machine_id for row in rows],
                 [row.heard_at for row in rows],
                 [row.poll_at for row in rows],
                 [row.clock_offset for row in rows],
+                [row.signatures for row in rows],
             ],
         )
     return len(rows)

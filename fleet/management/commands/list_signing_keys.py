@@ -1,0 +1,16 @@
+"""`manage.py list_signing_keys`: the keys that sign orders now, as `drydock-agent trust` takes them."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.utils import timezone
+
+from fleet.operations.orders import sign
+
+
+class Command(BaseCommand):
+    help = "List the public halves of the keys that sign orders now: id, and the key as `drydock-agent trust` takes it."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        for key in sign.public_keys(now=timezone.now()):
+            self.stdout.write(f"{key.id}  {key.public_key}")
