@@ -242,6 +242,12 @@ def text(row: TimelineRow) -> str:
 
 
 @register.filter
+def who_acted(row: TimelineRow) -> str:
+    """The actor of an entry, a machine as a machine."""
+    return wording.who_acted(row)
+
+
+@register.filter
 def changes(row: TimelineRow) -> tuple[timeline.Change, ...]:
     """What an act changed, field by field."""
     return timeline.changes(row, page_reader(timezone.now()))

@@ -6,6 +6,8 @@ from typing import Any
 
 from fleet.domain.reason import Reason
 
+# Where an entry's data state of what kind the actor is, if name and way do not tell: a machine that calls itself Azure.
+ACTOR_KIND = "actor_kind"
 # Where the META of a request keeps its id, for the actor that edges make of it.
 REQUEST_ID = "drydock.request_id"
 
@@ -66,3 +68,33 @@ def person(account: Any, via: str, **known: str) -> Actor:
 def rule(row: Any, wording: Reason | str) -> Actor:
     """A rule, by its row."""
     return Actor(ActorKind.RULE, f"rule: {row.name}", "rule", rule=row, wording=wording)
+
+
+# Through what only one kind acts; and who else speaks through agents, in what machines report.
+_BY_VIA = {
+    "page": ActorKind.PERSON,
+    "api": ActorKind.PERSON,
+    "rule": ActorKind.RULE,
+    "agent": ActorKind.MACHINE,
+    "relay": ActorKind.DRYDOCK,
+}
+_BY_NAME = {("agent", AZURE.name): AZURE.kind, ("agent", DRYDOCK.name): DRYDOCK.kind}
+
+
+def kind_as_told(name: str, via: str, stated: object = "") -> ActorKind | None:
+    """The kind of actor that an entry tells of: as it is `stated` there, else through what it acted under which name.
+
+    None where a later release tells what is not known here.
+    """
+    if stated:
+        known: Any = ActorKind._value2member_map_
+        return known.get(stated) if isinstance(stated, str) else None
+    if via == "command":
+        # No person's name has a blank.
+        return ActorKind.COMMAND if name == COMMAND_LINE.name else ActorKind.PERSON
+    return _BY_NAME.get((via, name)) or _BY_VIA.get(via)
+
+
+def stated_kind(actor: Actor) -> dict[str, str]:
+    """What an entry's data have to state of the actor's kind: nothing where name and way tell it."""
+    return {} if kind_as_told(actor.name, actor.via) is actor.kind else {ACTOR_KIND: actor.kind.value}

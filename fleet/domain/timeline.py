@@ -15,6 +15,8 @@ Place = tuple[int, int]
 
 
 class EntryKind(StrEnum):
+    """What an entry tells. Of a kind that stands here not, a later release wrote the entry: it is read as it is."""
+
     EVENT_SEEN = "event_seen"
     EVENT_SIGHTED = "event_sighted"
     EVENT_CHANGED = "event_changed"
@@ -104,6 +106,20 @@ class EntryKind(StrEnum):
     TOKEN_ENDED = "token_ended"  # noqa: S105
     JOIN_TOKEN_ENDED = "join_token_ended"  # noqa: S105
     LOGINS_REFUSED = "logins_refused"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "EntryKind | None":
+        # One that is no member: it stands in no table, and `known` says so.
+        if not isinstance(value, str):
+            return None
+        found = str.__new__(cls, value)
+        found._name_ = found._value_ = value
+        return found
+
+    @property
+    def known(self) -> bool:
+        """Whether this release writes such entries."""
+        return self.value in type(self)._value2member_map_
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -122,7 +122,9 @@ def _read_coverage(data: Any, limits: GatewayLimits) -> wire.CoverageData:
     _check_one_of("state", coverage.state, ("subscribed", "lost", "stale", "refused", "unsupported"))
     if not 1 <= coverage.divisor <= 1000:
         raise Unreadable("divisor must be a number from 1 to 1000")
-    coverage.reason, coverage.tier = coverage.reason[:LONGEST], coverage.tier.strip().lower()[:50]
+    tier = coverage.tier.strip().lower()[:50]
+    # What is no word is no tier.
+    coverage.reason, coverage.tier = coverage.reason[:LONGEST], tier if tier.isalnum() else ""
     return coverage
 
 

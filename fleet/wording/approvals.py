@@ -13,7 +13,7 @@ from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.events import type_words
 from fleet.wording.looks import APPROVAL_LOOKS, NEED_LOOKS
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence, quoted
+from fleet.wording.sentences import EntryText, Sentence, quoted, spoken
 from fleet.wording.times import at
 
 Values = Mapping[str, Any]
@@ -70,7 +70,7 @@ def last_live_machines(values: Values, reader: Reader) -> str:
 
 
 def hook_failed(values: Values, reader: Reader) -> str:
-    machines = ", ".join(f"{name} ({hook})" if hook else name for name, hook in values["machines"])
+    machines = ", ".join(f"{name} ({spoken(hook)})" if hook else name for name, hook in values["machines"])
     return f"A prepare hook failed on {machines}."
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fleet.domain.timeline import EntryKind
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence, counted, some
+from fleet.wording.sentences import EntryText, Sentence, counted, some, spoken
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def _unheard(values: Mapping[str, Any], reader: Reader) -> str:
     host = values["names"][0]
     if not values["supported"]:
         return f"{host} publishes no maintenance notifications: its maintenance cannot be seen."
-    why = f" ({some(values['reasons'], 3)})" if values["reasons"] else ""
+    why = f" ({some([spoken(said) for said in values['reasons']], 3)})" if values["reasons"] else ""
     return f"Nobody listens to {host}{why}. Its notifications are not repeated: what is sent now is lost."
 
 

@@ -9,7 +9,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence
+from fleet.wording.sentences import EntryText, Sentence, spoken, within_quotes
 
 NO_APPROVAL = (
     "These notifications are made for programs: they come seconds to minutes ahead, and nobody can answer one. "
@@ -132,7 +132,7 @@ def _heard(row: TimelineRow, reader: Reader) -> str:
     data, kind = row.data, _kind(row.data["type"])
     late = " It arrived after its start." if data["late"] else ""
     if kind is None:
-        what = f"a notification of the type “{data['type']}”" if data["type"] else "a line without a type"
+        what = f"a notification of the type {within_quotes(data['type'])}" if data["type"] else "a line without a type"
         return f"{data['host']}: {what}; it is kept as it was heard.{late}"
     failed_over = kind is NotificationType.FAILOVER_COMPLETE
     text = f"{data['host']}, {_node(data['port'], None if failed_over else data['is_replica'])}"
@@ -156,7 +156,7 @@ def _end_not_seen(row: TimelineRow, reader: Reader) -> str:
 
 
 def _reason(row: TimelineRow) -> str:
-    return f" ({row.data['reason']})" if row.data["reason"] else ""
+    return f" ({spoken(row.data['reason'])})" if row.data["reason"] else ""
 
 
 def _listened(row: TimelineRow, reader: Reader) -> str:

@@ -10,7 +10,7 @@ from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.looks import ENDED_AS_LOOKS
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence, listed, some
+from fleet.wording.sentences import EntryText, Sentence, listed, machine_named, some
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _seen(row: TimelineRow, reader: Reader) -> str:
     at = row.data["not_before"]
     when = f", not before {times.at(at, reader)}" if at else ""
     kind = row.data["event_type"] or "An event of unknown type"
-    return f"{kind} for {_names(row)}{when}; first seen by {row.data['by']}."
+    return f"{kind} for {_names(row)}{when}; first seen by {machine_named(row.data['by'])}."
 
 
 LABELS = {
@@ -159,5 +159,5 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.EVENT_REOPENED: "A newer document lists the event again: it is open.",
     EntryKind.EVENT_UNWATCHED: "No live agent lists the event any more: nobody is watching.",
     EntryKind.EVENT_WATCHED: "A live agent lists the event again.",
-    EntryKind.FOREIGN_SIGHTING: "{name} lists this event but belongs to another set: kept, without a vote.",
+    EntryKind.FOREIGN_SIGHTING: "Machine {name} lists this event but belongs to another set: kept, without a vote.",
 }

@@ -4,7 +4,7 @@ from fleet.domain.intake.preparation import BAD_OUTCOMES
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence
+from fleet.wording.sentences import EntryText, Sentence, spoken, within_quotes
 
 SENTENCES: dict[str, Sentence] = {
     "event-id-unusable": "an event without a usable EventId",
@@ -23,7 +23,9 @@ SENTENCES: dict[str, Sentence] = {
     "status-unknown": "{event}: unknown EventStatus {status!r}",
     "status-missing": "{event}: EventStatus is missing",
     "resource-type-unknown": "{event}: unknown ResourceType {resource_type!r}",
-    "report-kept": "A report of kind “{kind}” was kept as received: {flag}.",
+    "report-kept": lambda values, reader: (
+        f"A report of kind {within_quotes(values['kind'])} was kept as received: {values['flag']}."
+    ),
     "document-unknown": "A reminder names a document that was never received here.",
     "rehearsal-unknown": "A report came from a drill that this machine was never asked to take part in.",
 }
@@ -35,21 +37,21 @@ OUTPUT = 300
 
 def _output(row: TimelineRow) -> str:
     output = row.data["output"].strip()
-    return f" {output[:OUTPUT]}" if output else ""
+    return f" {spoken(output[:OUTPUT])}" if output else ""
 
 
 def _hook(row: TimelineRow, reader: Reader) -> str:
     data = row.data
     outcome, status = data["outcome"], data["exit_status"]
-    ended = OUTCOMES.get(outcome, outcome)
+    ended = OUTCOMES.get(outcome, spoken(outcome))
     if outcome != "succeeded" and status is not None:
         ended += f" with status {status}"
     if data["seconds"] is not None:
         ended += f" after {data['seconds']:.1f} s"
     if data["phase"] != "redis":
-        return f"{row.actor}: {data['phase']} hook {data['hook']} {ended}."
-    what = f"hook {data['hook']}" if data["hook"] else "hooks"
-    occasion = " ".join(data["notification_type"].split()) or "a line without a type"
+        return f"{row.actor}: {data['phase']} hook {spoken(data['hook'])} {ended}."
+    what = f"hook {spoken(data['hook'])}" if data["hook"] else "hooks"
+    occasion = spoken(data["notification_type"]) or "a line without a type"
     # Where nothing was run to its end, the agent's own sentence says why.
     why = _output(row) if outcome == "failed" and status is None else ""
     return f"{row.actor}: redis {what} for {occasion} {ended}.{why}"
@@ -58,7 +60,7 @@ def _hook(row: TimelineRow, reader: Reader) -> str:
 def _hooks_ended(row: TimelineRow, reader: Reader) -> str:
     outcome = row.data["outcome"]
     why = _output(row) if outcome in BAD_OUTCOMES else ""
-    return f"{row.actor}: {row.data['phase']} {OUTCOMES.get(outcome, outcome)}.{why}"
+    return f"{row.actor}: {row.data['phase']} {OUTCOMES.get(outcome, spoken(outcome))}.{why}"
 
 
 ENTRIES: dict[EntryKind, EntryText] = {

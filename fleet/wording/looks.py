@@ -234,6 +234,8 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.JOIN_TOKEN_ENDED: Look("Join token ended", "calm", "key-round"),
     EntryKind.LOGINS_REFUSED: Look("Password guessed at", "due", "shield-alert"),
 }
+# An entry that another release has written.
+OTHER_LOOK = Look("Of another release", "quiet", "circle-question-mark")
 
 BY_KIND: dict[type, Mapping[Any, Look]] = {
     EventStatus: EVENT_LOOKS,
@@ -257,7 +259,7 @@ def look_of(shown: Any) -> Look:
     """How a state, a kind, or a row that has one, is shown."""
     match shown:
         case TimelineRow():
-            look = ENTRY_LOOKS[shown.kind]
+            look = ENTRY_LOOKS.get(shown.kind, OTHER_LOOK)
             # Azure knows nothing of a drill.
             if shown.drill and "Azure" in look.label:
                 return replace(look, label=look.label.removeprefix("Azure ").capitalize())

@@ -7,7 +7,7 @@ from fleet.domain.orders.signatures import SignatureCheck
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence, quoted
+from fleet.wording.sentences import EntryText, Sentence, machine_named, quoted
 
 
 def _strange(values: Mapping[str, Any], reader: Reader) -> str:
@@ -63,7 +63,7 @@ LABELS = {
 
 def _changed(row: TimelineRow, reader: Reader) -> str:
     """A machine says that something changed; or it moved because an inventory or a shared event says so."""
-    name = row.data["name"]
+    name = machine_named(row.data["name"])
     match row.data.get("because"):
         case "inventory":
             return f"{name} is in “{row.data['set']}” according to the imported inventory."

@@ -6,7 +6,7 @@ from typing import Any
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence, fill, listed
+from fleet.wording.sentences import EntryText, Sentence, fill, listed, spoken
 
 # Why an agent did not do what an order asked for, as its receipt says it.
 REFUSALS = {
@@ -43,7 +43,7 @@ TIMEOUTS = {
 
 def refusal(reason: str) -> str:
     """Why an agent refused, as part of a sentence."""
-    return REFUSALS.get(reason, reason or "it gave no reason")
+    return REFUSALS.get(reason, spoken(reason) or "it gave no reason")
 
 
 def nobody_would(values: Mapping[str, Any], reader: Reader) -> str:
@@ -89,6 +89,7 @@ SENTENCES: dict[str, Sentence] = {
     "azure-has-accepted": "Azure has accepted the approval from {machine}.",
     "next-asked": next_asked,
     "order-refused": lambda values, reader: f"Refused by the agent: {refusal(values['reason'])}.",
+    "order-failed": lambda values, reader: f"The agent got no answer: {spoken(values['reason'])}.",
     "by-hand-nobody-lists-it": "No live machine of the set lists the event, so no agent can ask Azure.",
     "by-hand-everyone-refused": "Every agent that could be asked has refused to ask Azure.",
     "by-hand-nobody-answers": nobody_answers,
@@ -112,7 +113,7 @@ def answered(row: TimelineRow, reader: Reader) -> str:
             return f"Azure answered {row.data['azure_status']} to {machine}."
         case "refused":
             return f"{machine} did not ask Azure: {refusal(reason)}."
-    return f"{machine} asked Azure and got no answer: {reason or 'no reason given'}."
+    return f"{machine} asked Azure and got no answer: {spoken(reason) or 'no reason given'}."
 
 
 def late_receipt(row: TimelineRow, reader: Reader) -> str:

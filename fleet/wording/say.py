@@ -1,9 +1,11 @@
 """What edges call: a reason or an entry of the timeline as a sentence for a reader."""
 
+import json
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+from fleet.domain.actor import COMMAND_LINE, ActorKind
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.refusal import Refused
 from fleet.domain.timeline import EntryKind
@@ -11,7 +13,7 @@ from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import sentences
 from fleet.wording.drills import in_drill
 from fleet.wording.reader import API, Reader
-from fleet.wording.sentences import EntryText, Sentence
+from fleet.wording.sentences import EntryText, Sentence, machine_named
 
 NAMES = "approvals blind_spots caches drills events intake machines orders people policy sets timeline waves"
 ROOMS = [import_module(f"fleet.wording.{name}") for name in NAMES.split()]
@@ -29,16 +31,42 @@ def text_of(row: TimelineRow, reader: Reader) -> str:
     """What an entry tells. An entry that was written with its sentence shows that: see `is_as_recorded`."""
     if row.text:
         return in_drill(row.text) if row.drill and not row.text.startswith("Drill: ") else row.text
+    who = who_acted(row)
     try:
-        known, data = ENTRIES[row.kind], sentences.worded(from_json(row.data), reader, SENTENCES)
+        known, data = ENTRIES[row.kind], sentences.worded(_with_machine(row), reader, SENTENCES)
         if isinstance(known, str):
-            text = sentences.fill(known, {"actor": row.actor, **data}, reader)
+            text = sentences.fill(known, {**data, "actor": who}, reader)
         else:
-            text = known(replace(row, data=data), reader)
+            text = known(replace(row, data=data, actor=who), reader)
     except sentences.UNREADABLE:
-        sentences.log.warning("no words for entry %s", row.id, exc_info=True)
-        return row.kind.value
+        sentences.log.warning("no words for entry %s", row.id, exc_info=row.kind.known)
+        return as_kept(row)
+    # A person's name keeps its letters.
+    if text.startswith(("machine", "a machine", COMMAND_LINE.name)) and row.actor_kind is not ActorKind.PERSON:
+        text = text[:1].upper() + text[1:]
     return in_drill(text) if row.drill else text
+
+
+def _with_machine(row: TimelineRow) -> dict[str, Any]:
+    data: dict[str, Any] = from_json(row.data)
+    if "machine" not in data or row.is_act:
+        return data
+    return data | {"machine": machine_named(data["machine"])}
+
+
+def who_acted(row: TimelineRow) -> str:
+    """The actor, by name. A machine calls itself what it likes, so that it is a machine stands before its name."""
+    if row.actor_kind is not ActorKind.MACHINE:
+        return row.actor
+    if row.kind is EntryKind.EVENT_SIGHTED and len(row.data.get("names", ())) > 1:
+        return f"machines {row.actor}"
+    return machine_named(row.actor) if row.actor else "a machine"
+
+
+def as_kept(row: TimelineRow) -> str:
+    """An entry that has no words here, as another release wrote it: its kind, and whatever stands in it."""
+    kept = {name: value for name in ("before", "after", "data") if (value := getattr(row, name))}
+    return f"{row.kind.value} {json.dumps(kept, ensure_ascii=False)}" if kept else row.kind.value
 
 
 def recorded(row: TimelineRow) -> str:
@@ -47,8 +75,8 @@ def recorded(row: TimelineRow) -> str:
 
 
 def is_as_recorded(row: TimelineRow) -> bool:
-    """Whether its sentence was written with it, in UTC and in the words of that time."""
-    return bool(row.text)
+    """Whether its sentence was written with it, in UTC and in the words of that time; or no words are known for it."""
+    return bool(row.text) or not row.kind.known
 
 
 def why_apart(row: TimelineRow, reader: Reader) -> str:

@@ -1,6 +1,7 @@
 """Reasons in sentences. Each room has its own table; here they are one."""
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from string import Formatter
 from typing import Any
@@ -16,6 +17,8 @@ Sentence = str | Callable[[Mapping[str, Any], Reader], str]
 EntryText = str | Callable[[TimelineRow, Reader], str]
 # What wording raises over values that are not there, or are of another kind.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+PLAIN = re.compile(r"[\w.:/+-]+")
+_STRAIGHT = str.maketrans("“”", '""')
 log = logging.getLogger(__name__)
 
 
@@ -54,6 +57,22 @@ def listed(names: Any) -> str:
 def quoted(comment: str) -> str:
     """What somebody wrote, at the end of a sentence; nothing where it is empty."""
     return f" “{comment}”" if comment else ""
+
+
+def machine_named(name: str) -> str:
+    """A machine in a sentence: it calls itself what it likes, also as a person is called."""
+    return f"machine {name}"
+
+
+def spoken(text: str) -> str:
+    """What a machine said, in a sentence of ours: in quotation marks, unless it is one plain word."""
+    text = " ".join(text.split())
+    return text if not text or PLAIN.fullmatch(text) else within_quotes(text)
+
+
+def within_quotes(text: str) -> str:
+    """The same in quotation marks, which nothing in it ends."""
+    return f"“{text.translate(_STRAIGHT)}”"
 
 
 def some(names: Sequence[str], limit: int = 5) -> str:

@@ -176,6 +176,6 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.SET_MERGED: _merged,
     EntryKind.SET_NAMED: _changed,
     EntryKind.SET_CHANGED: _changed,
-    EntryKind.SET_DISPUTED: lambda row, reader: f"{row.data['name']}: {' '.join(row.data['warnings'])}",
-    EntryKind.SET_AGREED: "{name}: all sources agree on its set again.",
+    EntryKind.SET_DISPUTED: lambda row, reader: f"Machine {row.data['name']}: {' '.join(row.data['warnings'])}",
+    EntryKind.SET_AGREED: "Machine {name}: all sources agree on its set again.",
 }

@@ -32,10 +32,12 @@ class Change:
 def changes(row: TimelineRow, reader: Reader) -> tuple[Change, ...]:
     """What an act changed, field by field."""
     before, after = row.before or {}, row.after or {}
-    return tuple(
+    found = [
         Change(name.replace("_", " "), shown(before.get(name), reader), shown(after.get(name), reader))
         for name in before | after
-    )
+    ]
+    # Where there was nothing before, what is empty since then is no change to a reader.
+    return tuple(change for change in found if change.before != change.after)
 
 
 def shown(value: Any, reader: Reader) -> str:

@@ -36,7 +36,7 @@ def test_one_that_succeeded_is_an_entry_of_the_cache_and_of_the_machine(listener
     say(listeners, ended(output="broke\x00n\n"))
     (entry,) = entries()
     assert entry.kind == "hook_succeeded"
-    assert text(entry) == "vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart succeeded after 0.2 s."
+    assert text(entry) == "Machine vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart succeeded after 0.2 s."
     assert (entry.cache, entry.machine, entry.at) == (the_cache(), listeners.agents["vm1"].machine, listeners.now)
     assert (entry.actor, entry.via) == ("vm1", "agent")
     assert entry.data == {
@@ -62,10 +62,10 @@ def test_those_that_did_not_succeed_say_how(listeners: Listeners) -> None:
     )
     assert {entry.kind for entry in entries()} == {"hook_failed"}
     assert [text(entry) for entry in entries()] == [
-        "vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart failed with status 3 after 0.2 s.",
-        "vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart ran out of time after 30.0 s.",
-        f"vm1: redis hook 10-a for NodeMaintenanceStart failed. {refusal}",
-        "vm1: redis hooks for a line without a type failed. Nothing in redis.d is run.",
+        "Machine vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart failed with status 3 after 0.2 s.",
+        "Machine vm1: redis hook 10-circuit-breaker for NodeMaintenanceStart ran out of time after 30.0 s.",
+        f"Machine vm1: redis hook 10-a for NodeMaintenanceStart failed. “{refusal}”",
+        "Machine vm1: redis hooks for a line without a type failed. “Nothing in redis.d is run.”",
     ]
 
 

@@ -255,7 +255,7 @@ def test_a_services_timeline_holds_its_sets_and_the_caches_that_they_listen_to(
         listeners.cover(name, "subscribed")
     announced(listeners)
     shop = text_of(operator.get("/timeline/?service=shop"))
-    assert "vm1 enrolled." in shop
+    assert "Machine vm1 enrolled." in shop
     assert "Cache maintenance announced" in shop
     assert "mail1 enrolled." not in shop
     post = text_of(operator.get("/timeline/?service=POST"))

@@ -87,7 +87,7 @@ def test_a_machine_whose_agent_knows_no_drills_is_named_with_the_reason() -> Non
         sentence(Rehearsal.objects.get(machine=fleet.agents["vm2"].machine).left_out)
         == "its agent is too old for drills"
     )
-    assert "Drill: vm2 takes no part: its agent is too old for drills." in texts(walk)
+    assert "Drill: Machine vm2 takes no part: its agent is too old for drills." in texts(walk)
     assert not waiting(fleet, "vm2")
 
 

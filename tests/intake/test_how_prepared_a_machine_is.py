@@ -33,7 +33,7 @@ def test_a_machine_is_preparing_then_prepared_and_each_hook_is_an_entry() -> Non
     kinds = Entry.objects.filter(event=event, kind__startswith="hook").order_by("id").values_list("kind", flat=True)
     assert list(kinds) == ["hooks_began", "hook_succeeded", "hooks_ended"]
     line = Entry.objects.get(event=event, kind="hook_succeeded")
-    assert text(line) == "vm1: prepare hook 10-drain succeeded after 3.2 s."
+    assert text(line) == "Machine vm1: prepare hook 10-drain succeeded after 3.2 s."
     assert line.data["output"] == "drained\n"
 
 
@@ -86,4 +86,4 @@ def test_a_folder_that_may_not_be_used_is_told_with_its_reason() -> None:
     announced(fleet)
     say(fleet, "vm1", "prepare", "end", "failed", output="The folder is writable for everybody.")
     assert word("vm1") is Prepared.FAILED
-    assert text(Entry.objects.get(kind="hooks_ended")).endswith("failed. The folder is writable for everybody.")
+    assert text(Entry.objects.get(kind="hooks_ended")).endswith("failed. “The folder is writable for everybody.”")

@@ -221,7 +221,7 @@ def test_a_person_moves_it_and_it_has_its_vote_there_and_none_here(fleet: Fleet)
     assert order.state == "SUPERSEDED"
     (told,) = entries("machine_moved")
     assert (told.before, told.after) == ({"set": "web", "confined": True}, {"set": "db", "confined": True})
-    assert text(told) == "ada moved vm1 into “db” and confined it there. “rebuilt”"
+    assert text(told) == "ada moved machine vm1 into “db” and confined it there. “rebuilt”"
     # It stays there, whatever it says.
     assert instance(fleet, "vm1", "web").availability_set == the_set("db")
 
@@ -234,7 +234,7 @@ def test_lifting_lets_what_is_stated_count_again(fleet: Fleet) -> None:
     assert Machine.objects.get(pk=machine.pk).set_warnings == []
     (told,) = entries("machine_moved")
     assert text(told) == (
-        "ada lifted the confinement of vm1: what is stated about it counts, and it is in “db”. “rebuilt”"
+        "ada lifted the confinement of machine vm1: what is stated about it counts, and it is in “db”. “rebuilt”"
     )
     before = Entry.objects.count()
     move(fleet, machine, None)

@@ -69,8 +69,8 @@ def test_without_a_start_one_other_machine_asks_after_a_minute_and_once_more_at_
     second = open_order(approval)
     assert second.machine != first
     assert text(Entry.objects.filter(kind="order_offered").latest("id")) == (
-        "vm2 is asked to start the event at Azure. Azure answered 200 and the event has not started: another machine"
-        " asks as well."
+        "Machine vm2 is asked to start the event at Azure. Azure answered 200 and the event has not started:"
+        " another machine asks as well."
     )
     fleet.receipt(second)
     assert after(approval).state == "ACCEPTED"

@@ -204,7 +204,7 @@ def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it() -> 
     assert event.availability_set == the_set("other")
     assert not event.sightings.filter(foreign=True).exists()
     told = text(Entry.objects.get(kind="machine_moved", event=event))
-    assert told == "vm2 is in “other” now, and the event with it."
+    assert told == "Machine vm2 is in “other” now, and the event with it."
     fleet.later(5)
     fleet.all_say()
     assert the_event().status == "ENDED"

@@ -133,7 +133,9 @@ EntryShape = shape(
         "at": "When it happened.",
         "recorded_at": "When it was written.",
         "drill": "It tells of a drill.",
-        "actor": "A person, a machine, or Azure.",
+        "actor": "Whoever acted, by name.",
+        "actor_kind": "Of what kind they are: a machine may call itself what a person is called. Null where a"
+        " later release tells what is not known here.",
         "via": "`page`, `api`, `rule`, `command`, `agent` or `relay`.",
         "token_name": "The token that the call carried; empty where there was none.",
         "why": "The reason that was given; may be empty.",

@@ -8,6 +8,7 @@ from django.db import transaction
 from drydock_agent import wire
 
 from fleet.domain.actor import DRYDOCK, Actor
+from fleet.domain.machines.names import machine_name
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
@@ -52,7 +53,7 @@ def wait(
             machine=machine,
             ask_hash=_hash(request),
             bound=bool(request.ask),
-            resource_name=request.resource_name[:200],
+            resource_name=machine_name(request.resource_name[:200]),
             join_token=token,
             revoked=machine.revoked_at is not None,
             first_asked_at=now,

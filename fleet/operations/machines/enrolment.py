@@ -10,6 +10,7 @@ from django.utils.crypto import constant_time_compare
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
+from fleet.domain.machines.names import machine_name
 from fleet.domain.reason import Reason, as_json
 from fleet.domain.refusal import Refused
 from fleet.domain.secrets import hash_of, new_secret
@@ -52,7 +53,7 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
     token_set = token.set_name if token is not None else known.token_set if known is not None else ""
     confined = _confinement(known, token, compute)
     configured = stated or (token_set if confined is None else "")
-    name = (request.resource_name.strip() or str(compute.get("name") or "") or vm_id)[:MAX_ID]
+    name = machine_name((request.resource_name.strip() or str(compute.get("name") or "") or vm_id)[:MAX_ID])
     placed = _place(known, vm_id=vm_id, name=name, configured=configured, compute=compute, confined=confined, now=now)
     plain = new_secret("agent")
     values = placed.where | {

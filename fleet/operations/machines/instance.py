@@ -8,6 +8,7 @@ from drydock_agent import wire
 
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.actor import machine as machine_actor
+from fleet.domain.machines.names import machine_name
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Machine, Sighting
 from fleet.operations.machines import join_tokens
@@ -19,7 +20,7 @@ from fleet.operations.timeline.entries import entry
 def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, agent_version: str = "") -> list[Entry]:
     """Bring a machine's row up to its instance metadata; the entries to write."""
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
-    name = data.resource_name.strip() or machine.resource_name
+    name = machine_name(data.resource_name) or machine.resource_name
     stated = data.availability_set.strip()
     confined = join_tokens.confined_where_it_is(machine, data.compute)
     placed = placement.place_machine(

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import transaction
 
-from fleet.domain.actor import Actor
+from fleet.domain.actor import ACTOR_KIND, AZURE, DRYDOCK, Actor, stated_kind
 from fleet.domain.reason import as_json
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, ScheduledEvent
@@ -56,7 +56,7 @@ def entry(
     """An entry not yet written; the ids are row ids. `before` and `after` are what an act changed. They and
     `data` hold JSON values, times and reasons.
 
-    Out of the actor come the name, `via`, the token's name, why, the request and its address.
+    Out of the actor come the name, its kind, `via`, the token's name, why, the request and its address.
     """
     asked = Asked(actor.request_id, actor.address) if actor.request_id else _asked.get()
     return Entry(
@@ -76,7 +76,7 @@ def entry(
         after=as_json(after),
         request_id=asked.request_id,
         address=asked.address,
-        data=as_json(data),
+        data=as_json(data | stated_kind(actor)),
     )
 
 
@@ -102,11 +102,11 @@ def write(entries: Iterable[Entry]) -> None:
 
 def _let_drydock_answer(rows: list[Entry]) -> None:
     """What Azure would do in a real event is Drydock's doing in a drill."""
-    azure = [row for row in rows if row.actor == "Azure"]
+    azure = [row for row in rows if row.actor == AZURE.name and ACTOR_KIND not in row.data]
     event_pks = {row.event_id for row in azure if row.event_id is not None}
     if not event_pks:
         return
     drills = set(ScheduledEvent.objects.filter(pk__in=event_pks, drill=True).values_list("pk", flat=True))
     for row in azure:
         if row.event_id in drills:
-            row.actor = "Drydock"
+            row.actor = DRYDOCK.name

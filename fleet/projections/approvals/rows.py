@@ -39,8 +39,10 @@ class OrderRow:
 
     @property
     def said(self) -> Reason | str:
-        """How it ended: an agent's refusal, or why it was left."""
-        return Reason("order-refused", reason=self.reason) if self.outcome == "refused" else self.reason
+        """How it ended: what an agent says of it, or why it was left."""
+        if self.outcome in ("refused", "failed") and self.reason:
+            return Reason(f"order-{self.outcome}", reason=self.reason)
+        return self.reason
 
 
 @dataclass(frozen=True, slots=True)

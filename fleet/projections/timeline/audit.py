@@ -9,6 +9,7 @@ from typing import Any
 import django_filters
 from django.db.models import F, Func, Q, QuerySet, TextField
 
+from fleet.domain.actor import COMMAND_LINE, ActorKind
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Entry
@@ -20,9 +21,13 @@ from fleet.projections.timeline.entries import TimelineRow, fleet, with_merged
 COLUMNS = (
     "id", "at", "recorded_at", "kind", "actor", "via", "token_name", "text", "why", "before", "after", "event_id",
     "event_type", "set_id", "set", "machine_id", "machine", "approval_id", "request_id", "address",
+    "actor_kind",
 )  # fmt: skip
 # A cell that begins with one of these is a formula to a spreadsheet.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+
+ACTING_KINDS = (ActorKind.PERSON, ActorKind.RULE, ActorKind.COMMAND)
 
 
 def acts() -> QuerySet[Entry]:
@@ -41,13 +46,17 @@ class Told(Func):
 
 
 class AuditFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """`person` is the exact name of who acted (a rule's is `rule: …`); `set` includes those merged into it; `event` is
-    an EventId in any case. `q` looks into names, kinds and reasons, and into the texts of entries that have one.
+    """`person` is the exact name of who acted (a rule's is `rule: …`), `actor_kind` their kind; `set` includes those
+    merged into it; `event` is an EventId in any case. `q` looks into names, kinds and reasons, and into the texts
+    of entries that have one.
 
     `kinds_named` gives the kinds that people call by a name with a text in it.
     """
 
     person = django_filters.CharFilter(field_name="actor", label="Person")
+    actor_kind = django_filters.ChoiceFilter(
+        choices=[(kind.value, kind.value) for kind in ACTING_KINDS], method="filter_actor_kind", label="Kind of actor"
+    )
     via = django_filters.MultipleChoiceFilter(choices=[(via, via) for via in ACTING], label="Through")
     kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
     set = django_filters.NumberFilter(method="filter_set", label="Set")
@@ -72,12 +81,21 @@ class AuditFilter(django_filters.FilterSet):  # type: ignore[misc]
         self.kinds_named = kinds_named
         super().__init__(data, acts() if queryset is None else queryset, **kwargs)
 
+    def filter_actor_kind(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
+        by_command = Q(via="command", actor=COMMAND_LINE.name)
+        match ActorKind(value):
+            case ActorKind.RULE:
+                return queryset.filter(via="rule")
+            case ActorKind.COMMAND:
+                return queryset.filter(by_command)
+        return queryset.exclude(via="rule").exclude(by_command)
+
     def filter_set(self, queryset: QuerySet[Entry], name: str, value: Any) -> QuerySet[Entry]:
         return queryset.filter(availability_set__in=with_merged(int(value)))
 
     def filter_q(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
         found = Q(kind__in=[kind.value for kind in self.kinds_named(value)])
-        for name in ("actor", "text", "why", "token_name", "told"):
+        for name in ("kind", "actor", "text", "why", "token_name", "told"):
             found |= Q(**{f"{name}__icontains": value})
         return queryset.alias(told=Told(F("data"), F("before"), F("after"))).filter(found)
 
@@ -156,6 +174,7 @@ def _values(row: TimelineRow, text: str) -> dict[str, Any]:
         "approval_id": row.approval_id,
         "request_id": row.request_id,
         "address": row.address,
+        "actor_kind": row.actor_kind,
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from fleet.domain.actor import ACTOR_KIND, ActorKind, kind_as_told
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.shapes import like
 from fleet.domain.timeline import EntryKind
@@ -21,7 +22,8 @@ from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 class TimelineRow:
     """One entry: when it happened, when it was written, what, by whom and through what.
 
-    `why` to `address` are filled where a person or a rule acted.
+    `actor_kind` is of what kind the actor is, whatever its name; None where the entry does not tell. `why` to `address`
+    are filled where a person or a rule acted.
     """
 
     id: int
@@ -37,6 +39,7 @@ class TimelineRow:
     cache: CacheRef | None
     maintenance_id: int | None
     actor: str
+    actor_kind: ActorKind | None
     via: str
     token_name: str
     text: str
@@ -53,6 +56,12 @@ class TimelineRow:
         return self.via in ACTING
 
     @property
+    def is_own(self) -> bool:
+        """The machine that it is about tells it of itself."""
+        own = self.actor_kind is ActorKind.MACHINE
+        return own and self.machine is not None and self.actor == self.machine.resource_name
+
+    @property
     def rule(self) -> Reason | str:
         """How the rule that acted was worded then; empty where none did."""
         worded: Reason | str = from_json(self.data.get("rule", ""))
@@ -67,6 +76,7 @@ def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
             event_id=entry.event.event_id if entry.event else None,
             event_type=entry.event.event_type if entry.event else None,
             drill=entry.event.drill if entry.event else False,
+            actor_kind=kind_as_told(entry.actor, entry.via, entry.data.get(ACTOR_KIND, "")),
             set=set_ref(entry.availability_set) if entry.availability_set else None,
             machine=machine_ref(entry.machine) if entry.machine else None,
             cache=cache_ref(entry.cache) if entry.cache else None,

@@ -1,0 +1,72 @@
+"""An entry whose kind this release does not know is shown as it is: pages, calls, files, streams and searches go on."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from fleet.domain.timeline import EntryKind
+from fleet.gateway.feed import told
+from fleet.models import Entry
+from fleet.operations.timeline.entries import write
+from fleet.projections.timeline.entries import rows_of
+from fleet.projections.timeline.feed import FeedEntry
+from fleet.wording.say import is_as_recorded
+from tests.api.conftest import caller
+from tests.dashboard.conftest import logged_in, text_of
+from tests.factories import EVENT, Fleet, admin, announced
+from tests.words import text
+
+pytestmark = pytest.mark.django_db
+KIND = "event_was_moved_by_moonlight"
+SAID = KIND + ' {"after": {"place": "pier"}, "data": {"tide": "low"}}'
+
+
+@pytest.fixture
+def line(db: None) -> Entry:
+    """What a later release wrote about an event, before it was rolled back."""
+    fleet = Fleet(now=datetime.now(UTC))
+    event = announced(fleet)
+    with transaction.atomic():
+        write(
+            [
+                Entry(
+                    kind=KIND, at=fleet.now, event=event, availability_set_id=event.availability_set_id, actor="ada",
+                    via="page", after={"place": "pier"}, data={"tide": "low"},
+                )
+            ]
+        )  # fmt: skip
+    return Entry.objects.get(kind=KIND)
+
+
+def test_its_kind_and_whatever_stands_in_it_are_its_text(line: Entry) -> None:
+    (row,) = rows_of([line])
+    assert text(line) == SAID
+    assert is_as_recorded(row)
+    assert (row.kind, row.kind.known, row.kind in list(EntryKind)) == (KIND, False, False)
+    assert EntryKind.EVENT_SEEN.known
+
+
+def test_pages_show_it(line: Entry) -> None:
+    browser = logged_in(admin())
+    for address in (f"/events/{EVENT}/", f"/sets/{line.availability_set_id}/", "/timeline/", "/audit/", "/"):
+        answer = browser.get(address)
+        assert answer.status_code == 200, address
+        assert (address == "/") or (KIND in text_of(answer)), address
+    assert f"Of another release {SAID} (as recorded)" in text_of(browser.get(f"/events/{EVENT}/"))
+    assert KIND in b"".join(browser.get("/audit/export.csv").streaming_content).decode()
+
+
+def test_calls_files_searches_and_streams_tell_it(line: Entry) -> None:
+    reader = caller(admin())
+    told_of_event: list[dict[str, Any]] = reader.get(f"events/{EVENT}/timeline/").json()["results"]
+    (found,) = [row for row in told_of_event if row["kind"] == KIND]
+    assert (found["text"], found["actor_kind"], found["data"]) == (SAID, "person", {"tide": "low"})
+    for query in ("q=moonlight", "q=low", "person=ada"):
+        assert KIND in [row["kind"] for row in reader.get(f"audit/?{query}").json()["results"]], query
+    lines = b"".join(reader.get("audit/export.jsonl").streaming_content).decode().splitlines()
+    assert json.loads(lines[0])["kind"] == KIND
+    frame = told(FeedEntry((line.xid, line.pk), rows_of([line])[0])).frame
+    assert json.loads(frame.split(b"data: ")[1])["kind"] == KIND
