@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -92,6 +92,11 @@ class Agent:
         """The next numbered report."""
         self.seq += 1
         return keep.ParsedReport(seq=self.seq, kind=kind, at=at, machine_at=at, data=data)
+
+    def numbered(self, report: keep.ParsedReport) -> keep.ParsedReport:
+        """The same report under the next number."""
+        self.seq += 1
+        return replace(report, seq=self.seq)
 
     def delivery(self, *reports: keep.ParsedReport) -> keep.Delivery:
         return keep.Delivery(machine_id=self.machine.pk, spool=self.spool, agent_version="0.1.0", reports=reports)

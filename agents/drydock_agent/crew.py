@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from drydock_agent.backend.client import BackendClient, trust
 from drydock_agent.backend.enrolment import Enrolment
 from drydock_agent.backend.listener import OrderListener
+from drydock_agent.backend.loss import Loss
 from drydock_agent.backend.orders import Orders
 from drydock_agent.backend.signatures import Keyring
 from drydock_agent.backend.uploader import Uploader
@@ -129,6 +130,9 @@ class Crew:
             enrolment=enrolment,
             keyring=keyring,
             orders=self.orders,
+            loss=Loss(
+                self.context.clock, tell_document=self.scheduled_events.tell_if, tell_everything=self._tell_everything
+            ),
             last_poll_at=lambda: self.scheduled_events.last_poll_at,
             renewed=self._renewed,
         )
@@ -207,6 +211,13 @@ class Crew:
         if self.context.spool.acknowledged:
             self._forget()
         self.listener.wake.set()
+
+    def _tell_everything(self, left: int) -> None:
+        # Of what is over nothing is told again; the backend says on its timeline which reports it lost.
+        self._forget()
+        self.instance.forget()
+        self.hooks.tell_again()
+        self.orders.tell_again(left)
 
     def _forget(self) -> None:
         self.scheduled_events.forget()

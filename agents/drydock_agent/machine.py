@@ -125,10 +125,13 @@ class Instance:
         self._reported = reported
         self._changed = changed
         self._unread = identity.compute
+        self._forget = threading.Event()
         self._due = context.clock.monotonic() + (PERIOD_SECONDS if identity.compute is not None else 0.0)
 
     def step(self) -> float:
         """Seconds until the next reading."""
+        if self._unread is None and self._forget.is_set():
+            self._unread = self.compute
         if self._unread is None:
             remaining = self._due - self._clock.monotonic()
             if remaining > 0:
@@ -157,6 +160,11 @@ class Instance:
         """End a call that would never end by itself."""
         self._imds.cut_if_overdue()
 
+    def forget(self) -> None:
+        """Report what was read last, whatever was reported before: the backend may not know it."""
+        self._forget.set()
+        self.wake.set()
+
     def resource_name(self) -> str:
         """The name of this machine in `Resources`, by what was read last; empty as long as nothing says so."""
         return resource_name(self._context.settings, self.compute)
@@ -175,6 +183,7 @@ class Instance:
         }
         spool = self._context.spool
         digest = sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-        if digest != spool.get("instance"):
+        if self._forget.is_set() or digest != spool.get("instance"):
             spool.add(wire.INSTANCE, self._clock.now(), data, remember={"instance": digest})
+            self._forget.clear()
             self._reported()

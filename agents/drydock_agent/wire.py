@@ -35,6 +35,10 @@ MAX_DOCUMENT_BYTES = 1024 * 1024
 MAX_DEPTH = 32
 MAX_WAIT_SECONDS = 50
 
+# As `acknowledged` of an answer, beyond whatever was sent: the agent gives its spool a new name, numbers what waits in
+# it anew, and tells its newest document again. So did 0.1.0 with any number that it had not sent.
+BEGIN_ANEW = 2**53
+
 # How the id of a drill's event begins: Azure's are GUIDs. An agent refuses a drill beyond these seconds.
 DRILL_PREFIX = "DRILL-"
 MAX_DRILL_NOTICE_SECONDS = 3600
@@ -214,7 +218,8 @@ class HookData:
     `phase` is `prepare` or `recover`. `step` is `begin` (hooks are about to run), `hook` (one of them ended) or
     `end` (all ended). `outcome` is `running` (only with `begin`), `succeeded`, `failed`, `timed-out`, or `nothing`
     (only with `end`: the folder holds none); of `end` it is the outcome of the whole phase. `hook` is the file's name,
-    empty for `begin` and `end`. `late` says that prepare began when the event had started already.
+    empty for `begin` and `end`. `late` says that prepare began when the event had started already. `again` marks what
+    was told before, to a backend that may have lost it; the report's `at` is then that of the first time, where known.
     """
 
     event_id: str
@@ -227,6 +232,7 @@ class HookData:
     # The last of what it printed, at most 4,000 characters.
     output: str = ""
     late: bool = False
+    again: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -299,6 +305,7 @@ class ReportsRequest:
     `spool` is a UUID made together with the spool: a new spool begins a new epoch. `last_poll_at` is the machine's
     time of the last good answer of the metadata service whose findings are all delivered with this call; null while
     more waits in the spool. `held` lists the orders the agent has, as `<order id>:<via>`.
+    `acknowledged` is up to where its reports were acknowledged, so that it keeps them no longer; null from 0.1.0.
     """
 
     spool: str
@@ -310,6 +317,7 @@ class ReportsRequest:
     signing_keys: list[str] | None = None
     # Each one a `Report`; read one by one, so that an unreadable report stands alone.
     reports: list[Any] = field(default_factory=list)
+    acknowledged: int | None = None
     protocol: int = PROTOCOL
 
 
@@ -367,7 +375,13 @@ class Refusal:
 
 @dataclass(slots=True, kw_only=True)
 class ReportsAnswer:
-    """Everything up to `acknowledged` is committed or refused; the agent may delete it."""
+    """Everything up to `acknowledged` is committed or refused; the agent may delete it.
+
+    `acknowledged_before` is what the backend had before this call (null from 0.1.0). Where that is less than the agent
+    was told, the backend's database was put back to an older state, and the agent tells everything again that is still
+    so. `wanted` are hashes of documents which reminders of this batch name and nobody has sent: an agent whose newest
+    document is among them sends it whole. Agents of 0.1.0 know neither, and are told to begin anew (`BEGIN_ANEW`).
+    """
 
     acknowledged: int
     server_time: datetime
@@ -375,6 +389,8 @@ class ReportsAnswer:
     orders: list[Order] = field(default_factory=list)
     # News of signing keys that this agent does not have, or should have no more; in the order in which to read them.
     key_words: list[KeyWord] = field(default_factory=list)
+    acknowledged_before: int | None = None
+    wanted: list[str] = field(default_factory=list)
     protocol: int = PROTOCOL
 
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from fleet.domain.intake.spools import MANY_A_DAY
 from fleet.domain.orders.signatures import SignatureCheck
 from fleet.domain.reason import Reason
 from fleet.domain.sets import PROVISIONAL
@@ -18,6 +19,8 @@ from fleet.domain.states import Presence
 
 # A set without any request for 24 hours is switched off; people need some hours to see to it.
 SWITCHED_OFF = timedelta(hours=24)
+# An agent that is told that its document is not here sends it within seconds.
+LACKING = timedelta(minutes=1)
 NEAR_SWITCH_OFF = timedelta(hours=20)
 # Series of sizes that never get events for upgrades and reimages of the operating system.
 _WITHOUT_UPGRADE_EVENTS = re.compile(r"(?:standard_|basic_)?[gmnh][a-z]*\d", re.IGNORECASE)
@@ -51,6 +54,9 @@ class AgentFacts:
     outside: Reason | None = None
     # What it does about signatures of orders; empty until it said so.
     signatures: str = ""
+    # Since when it reminds of a document that is not here; and how many spools it began within a day.
+    lacking_since: datetime | None = None
+    spools: int = 0
 
     @property
     def live(self) -> bool:
@@ -119,7 +125,9 @@ class SetAsideFacts:
 
 
 ORDER = (
+    "era-not-begun",
     "set-aside",
+    "document-lacking",
     "switched-off",
     "near-switch-off",
     "agent-silent",
@@ -131,6 +139,7 @@ ORDER = (
     "no-agent",
     "cache-unheard",
     "wrong-clock",
+    "many-spools",
     "agent-too-old",
     "signatures-unchecked",
     "no-signing-key",
@@ -156,6 +165,7 @@ def blind_spots(
     waiting: Sequence[str] = (),
     caches: Iterable[CacheFacts] = (),
     aside: Iterable[SetAsideFacts] = (),
+    era_missing: bool = False,
     now: datetime,
     version: str,
     protocol: int,
@@ -164,7 +174,8 @@ def blind_spots(
     """Every blind spot, the surest and most dangerous first, then in the order of the sets.
 
     `alone` are names of machines that stand alone in an inventory and have no agent, `waiting` of those for which
-    somebody waits for admission; `version` and `protocol` are the backend's own.
+    somebody waits for admission; `era_missing`: the database numbers its transactions anew; `version` and `protocol`
+    are the backend's own.
     """
     found: list[BlindSpot] = []
     for each in sets:
@@ -174,12 +185,16 @@ def blind_spots(
         found += _clocks(each, clock_tolerance)
         found += _stated_elsewhere(each)
         found += _signatures(each)
+        found += _lacking(each, now)
+        found += _many_spools(each)
         found += _missing(each)
         found += _zones(each)
         found += _upgrades(each)
         found += _unnamed(each)
     if waiting:
         found.append(BlindSpot("waits-for-admission", Confidence.POSSIBLE, None, names=tuple(waiting)))
+    if era_missing:
+        found.append(BlindSpot("era-not-begun", Confidence.CERTAIN, None))
     if alone:
         found.append(_without_agent(None, alone))
     found += [_unheard(cache) for cache in caches if not cache.listening]
@@ -272,6 +287,18 @@ def _signatures(each: SetFacts) -> list[BlindSpot]:
         if agents:
             found.append(_of(each, agents, code))
     return found
+
+
+def _lacking(each: SetFacts, now: datetime) -> list[BlindSpot]:
+    """Agents of 0.1.0 mostly: newer ones send what is missing."""
+    agents = [agent for agent in each.agents if agent.lacking_since is not None and now > agent.lacking_since + LACKING]
+    return [_of(each, agents, "document-lacking")] if agents else []
+
+
+def _many_spools(each: SetFacts) -> list[BlindSpot]:
+    agents = [agent for agent in each.agents if agent.spools >= MANY_A_DAY]
+    most = max((agent.spools for agent in agents), default=0)
+    return [_of(each, agents, "many-spools", Confidence.LIKELY, most=most)] if agents else []
 
 
 def _without_agent(set_id: int | None, names: Iterable[str]) -> BlindSpot:

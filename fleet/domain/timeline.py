@@ -29,6 +29,8 @@ class EntryKind(StrEnum):
     DOCUMENT_UNREADABLE = "document_unreadable"
     REPORT_UNKNOWN = "report_unknown"
     REPORT_REFUSED = "report_refused"
+    REPORTS_LOST = "reports_lost"
+    SPOOL_REUSED = "spool_reused"
     EVENT_CLAIMED = "event_claimed"
     CLAIM_ENDED = "claim_ended"
     EVENT_HELD = "event_held"

@@ -98,6 +98,7 @@ class Agents:
             agent_version=wanted.agent_version,
             reports=batch.reports,
             refused=batch.refused,
+            told=wanted.acknowledged,
         )
         written = await self.committer.commit(delivery, batch.size)
         # Only now: a poll counts when everything that was written down before it is here.
@@ -123,6 +124,8 @@ class Agents:
             refused=[wire.Refusal(seq=seq, reason=reason) for seq, reason in sorted(refused)],
             orders=orders,
             key_words=key_words,
+            acknowledged_before=written.before,
+            wanted=written.wanted,
         )
         await answer(send, 200, msgspec.json.encode(said))
 

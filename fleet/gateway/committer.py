@@ -31,6 +31,7 @@ from fleet.gateway.threads import with_connection
 from fleet.operations import record
 from fleet.operations.aside import is_away
 from fleet.operations.intake.keep import Delivery, ParsedReport
+from fleet.operations.intake.spools import Taken
 from fleet.operations.orders import queue
 
 log = structlog.get_logger(__name__)
@@ -77,11 +78,24 @@ def lane_of(delivery: Delivery, now: datetime) -> Lane:
 
 @dataclass(slots=True)
 class Written:
-    """What became of one delivery: acknowledged up to, refused by the writer, orders waiting for the machine."""
+    """What became of one delivery: acknowledged up to, now and before; refused by the writer; orders waiting for the
+    machine; documents that it is to send.
+    """
 
     acknowledged: int
     refused: list[tuple[int, str]] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
+    before: int | None = None
+    wanted: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, taken: Taken, earlier: Written | None) -> Written:
+        """By what was committed, after an earlier part of the same delivery."""
+        acknowledged = wire.BEGIN_ANEW if taken.begin_anew else taken.acknowledged
+        if earlier is None or earlier.before is None:
+            return cls(acknowledged, before=taken.before, wanted=taken.wanted)
+        wanted = [*earlier.wanted, *taken.wanted]
+        return cls(max(acknowledged, earlier.acknowledged), earlier.refused, before=earlier.before, wanted=wanted)
 
 
 @dataclass(slots=True)
@@ -247,7 +261,7 @@ class Committer:
     def _record(self, deliveries: list[Delivery], done: dict[int, Written | Problem], *, again: bool = True) -> None:
         """Record the deliveries in one transaction, else in halves. Raises what Postgres raises when it is away."""
         try:
-            acknowledged = with_connection(lambda: record.record(deliveries=deliveries, now=datetime.now(UTC)))
+            taken = with_connection(lambda: record.record(deliveries=deliveries, now=datetime.now(UTC)))
         except Exception as error:
             # Whatever one report breaks, the others are not to suffer.
             if is_away(error):
@@ -270,13 +284,12 @@ class Committer:
             return
         for delivery in deliveries:
             # An earlier part of the same delivery may have refused a report already.
-            key = (delivery.machine_id, delivery.spool)
-            if key not in acknowledged:
+            if delivery.key not in taken:
                 done[delivery.machine_id] = Problem(401, "not-authenticated", REVOKED)
                 continue
             earlier = done.get(delivery.machine_id)
-            refused = earlier.refused if isinstance(earlier, Written) else []
-            done[delivery.machine_id] = Written(acknowledged[key], refused)
+            earlier = earlier if isinstance(earlier, Written) else None
+            done[delivery.machine_id] = Written.of(taken[delivery.key], earlier)
 
     def _record_one_by_one(self, delivery: Delivery, done: dict[int, Written | Problem]) -> None:
         refused = dict(delivery.refused)

@@ -64,6 +64,8 @@ def _read_envelope(raw: bytes) -> tuple[wire.ReportsRequest, bool]:
     if not 0 < len(request.spool) <= 100 or clean(request.spool) != request.spool:
         raise Problem(422, "validation", "spool must be text of 1 to 100 characters.")
     request.agent_version = clean(request.agent_version[:100])
+    if request.acknowledged is not None and not 0 <= request.acknowledged < BIGGEST:
+        request.acknowledged = None
     return request, dirty
 
 

@@ -71,6 +71,8 @@ class PresenceRow(models.Model):
     seen = models.SmallIntegerField(null=True, blank=True)
     # What its agent does about signatures of orders (`fleet.domain.orders.signatures`); empty until it said so.
     signatures = models.TextField(blank=True, default="", db_default="")
+    # Since when it reminds of a document that is not here; NULL again with its next document.
+    lacking_since = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"presence of {self.machine_id}"
@@ -84,6 +86,8 @@ class Spool(models.Model):
     epoch = models.IntegerField()
     acknowledged = models.BigIntegerField(default=0)
     first_seen_at = models.DateTimeField()
+    # The newest spool of its machine when the timeline last told that this one speaks after it.
+    told_epoch = models.IntegerField(default=0, db_default=0)
 
     class Meta:
         constraints = [

@@ -23,7 +23,7 @@ from fleet.operations.aside import Apart, is_away
 from fleet.operations.caches import notifications
 from fleet.operations.drills import sightings
 from fleet.operations.events import compute
-from fleet.operations.intake import keep, listings, preparations, presence
+from fleet.operations.intake import keep, listings, preparations, presence, spools
 from fleet.operations.intake.keep import of_kind
 from fleet.operations.machines import instance
 from fleet.operations.orders import advance, receipts
@@ -31,8 +31,8 @@ from fleet.operations.sets import join
 from fleet.operations.timeline.entries import entry, write
 
 
-def record(*, deliveries: Sequence[keep.Delivery], now: datetime) -> dict[tuple[int, str], int]:
-    """Commit these deliveries; what is acknowledged now, by (machine row id, spool).
+def record(*, deliveries: Sequence[keep.Delivery], now: datetime) -> dict[spools.Key, spools.Taken]:
+    """Commit these deliveries; what each is answered, by (machine row id, spool).
 
     Nothing is taken from a machine that was revoked since its call began: it is not among the answers. What fails is
     done once more with care: an event or a cache that cannot be computed is set aside, and what was said of it is kept.
@@ -47,20 +47,23 @@ def record(*, deliveries: Sequence[keep.Delivery], now: datetime) -> dict[tuple[
 
 
 @transaction.atomic
-def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool) -> dict[tuple[int, str], int]:
+def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool) -> dict[spools.Key, spools.Taken]:
     named = [delivery.machine_id for delivery in deliveries]
     revoked = set(Machine.objects.filter(pk__any=named, revoked_at__isnull=False).values_list("pk", flat=True))
     deliveries = [delivery for delivery in deliveries if delivery.machine_id not in revoked]
-    epochs, acknowledged = keep.number_spools(deliveries, now)
+    numbered = keep.number_spools(deliveries, now)
     documents, new_hashes = keep.keep_bodies(deliveries, now)
-    rows = keep.rows_of(deliveries, epochs)
+    rows = keep.rows_of(deliveries, numbered)
     new = keep.keep_observations(rows, now)
     news = [row for row in rows if row.key in new]
     written = _oddities(deliveries, news, documents, new_hashes, now)
     readable = _readable(news, documents)
     ahead = listings.ahead_of_latest(readable) if readable else []
     merged = listings.merge(ahead, now=now) if ahead else None
-    answers = of_kind(news, wire.ReceiptData)
+    fresh = {one.machine_id for one in ahead}
+    answers, missing = spools.taken(deliveries, numbered, documents, fresh=fresh, now=now)
+    written += missing
+    answered = of_kind(news, wire.ReceiptData)
     hooks = of_kind(news, wire.HookData)
     rehearsed = of_kind(news, wire.RehearsalData)
     versions = {delivery.machine_id: delivery.agent_version for delivery in deliveries}
@@ -68,12 +71,14 @@ def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool
         version = versions[one.machine_id]
         written += instance.take_instance(one.machine_id, one.data, now=now, agent_version=version)
     concerned = merged.touched if merged else set()
-    concerned = concerned | receipts.events_of(answers) | preparations.events_of(hooks) | sightings.events_of(rehearsed)
+    concerned = (
+        concerned | receipts.events_of(answered) | preparations.events_of(hooks) | sightings.events_of(rehearsed)
+    )
     if concerned:
         events = compute.lock(concerned)
         if merged is not None:
             _note_presence(ahead, merged, now)
-    written += receipts.take(answers, now=now)
+    written += receipts.take(answered, now=now)
     written += preparations.take(hooks)
     pretended, odd = sightings.take(rehearsed, now=now)
     written += odd
@@ -94,7 +99,7 @@ def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool
         careful=careful,
     )
     write(written)
-    return acknowledged
+    return answers
 
 
 def _follow(

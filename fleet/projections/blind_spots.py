@@ -2,16 +2,18 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import Count
 
 from fleet.domain.aside import What
 from fleet.domain.blind_spots import AgentFacts, BlindSpot, CacheFacts, Confidence, SetAsideFacts, SetFacts, blind_spots
+from fleet.domain.intake.spools import MANY_A_DAY
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.sets import OUTSIDE
 from fleet.domain.shapes import like
-from fleet.models import Admission, AvailabilitySet, Cache, ScheduledEvent, SetAside
+from fleet.models import Admission, AvailabilitySet, Cache, ScheduledEvent, SetAside, Spool
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.projections.caches.coverage import ListenerRow, listener, with_machine
 from fleet.projections.caches.maintenances import CacheRef
@@ -70,6 +72,12 @@ def _row(spot: BlindSpot, sets: dict[int, SetRef]) -> BlindSpotRow:
     )
 
 
+def _spools_begun(now: datetime) -> dict[int, int]:
+    """How many spools a machine (row id) began within a day, where it is many. One query."""
+    young = Spool.objects.filter(first_seen_at__gt=now - timedelta(days=1)).values_list("machine_id")
+    return dict(young.annotate(Count("pk")).filter(pk__count__gte=MANY_A_DAY).order_by())
+
+
 def _caches(now: datetime) -> list[CacheFacts]:
     """Two queries."""
     listeners: dict[int, list[ListenerRow]] = defaultdict(list)
@@ -117,8 +125,9 @@ def _aside() -> list[SetAsideFacts]:
 
 
 def overview(*, now: datetime) -> BlindSpots:
-    """Every blind spot of the fleet. Seven queries."""
+    """Every blind spot of the fleet. Eight queries."""
     limits = presence_limits()
+    begun = _spools_begun(now)
     agents: dict[int, list[AgentFacts]] = defaultdict(list)
     for machine in with_presence().filter(revoked_at=None).order_by("resource_name", "pk"):
         heard_at, polled_at = contact_times(machine)
@@ -136,6 +145,8 @@ def overview(*, now: datetime) -> BlindSpots:
                 clock_offset=row.clock_offset if row else None,
                 signatures=row.signatures if row else "",
                 outside=next((found for found in warned if isinstance(found, Reason) and found.code == OUTSIDE), None),
+                lacking_since=row.lacking_since if row else None,
+                spools=begun.get(machine.pk, 0),
             )
         )
     missing: dict[int | None, list[tuple[str, str, str]]] = defaultdict(list)

@@ -68,6 +68,24 @@ BRING_BACK = "Bring one of its agents back: its first request switches the servi
 ENABLE = "Enable OSImageNotificationProfile of the scale set if upgrades of its operating system should be announced."
 
 SPOTS: dict[str, SpotWords] = {
+    "era-not-begun": SpotWords(
+        "A restored database without a new era",
+        "The newest lines of the timeline name transactions that this server has not reached: a dump was restored."
+        " Until a new era begins, new lines come before old ones, streams do not tell them and they are not sealed.",
+        "Run “manage.py begin_era” as the owner of the tables.",
+    ),
+    "document-lacking": SpotWords(
+        "Documents that are not here",
+        "Reminding of a document that this database never had, as after a backup was restored: {names:some}. What Azure"
+        " lists there may be missing here.",
+        "Upgrade the agent and restart it. Or stop it, delete spool.sqlite3 in its state folder, and start it again.",
+    ),
+    "many-spools": SpotWords(
+        "Agents that begin anew too often",
+        "Up to {most} new state folders within a day: {names:some}. Two agents may be using one identity, or the folder"
+        " does not outlive the agent.",
+        "See to it that each machine has one agent, and that its state folder is kept, in a container on a volume.",
+    ),
     "set-aside": SpotWords(
         "What cannot be advanced",
         "{what} {names:some} is set aside: {why}. It was tried {tries} times, and is tried again by itself."

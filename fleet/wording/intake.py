@@ -63,10 +63,26 @@ def _hooks_ended(row: TimelineRow, reader: Reader) -> str:
     return f"{row.actor}: {row.data['phase']} {OUTCOMES.get(outcome, spoken(outcome))}.{why}"
 
 
+def _lost(row: TimelineRow, reader: Reader) -> str:
+    data = row.data
+    first, last = data["first"], data["last"]
+    of = data["machine"]
+    which = f"Report {first} of {of} is" if first == last else f"Reports {first} to {last} of {of} are"
+    if data["certain"]:
+        return (
+            f"{which} not here, though the agent was told otherwise: the database was put back to an older state."
+            " The agent is asked to tell everything again that is still so."
+        )
+    return f"{which} missing: the database was put back to an older state, or the agent could not send them."
+
+
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.DOCUMENT_UNREADABLE: "A document could not be read ({flags:list}); it is kept as received.",
     EntryKind.REPORT_UNKNOWN: "{reason}",
     EntryKind.REPORT_REFUSED: "Report {seq} was refused: {reason}.",
+    EntryKind.REPORTS_LOST: _lost,
+    EntryKind.SPOOL_REUSED: "{machine} speaks with an older state folder than before: it was put back, or a delivery"
+    " was late. What came is kept and changes nothing; an agent that is alive begins anew, and its word counts again.",
     EntryKind.HOOK_SUCCEEDED: _hook,
     EntryKind.HOOK_FAILED: _hook,
     EntryKind.HOOK_LATE: "{actor} begins to {phase} late: the event had started already.",

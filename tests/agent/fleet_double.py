@@ -45,6 +45,8 @@ class FleetDouble:
         self.lose_answers = 0
         self.refuse: dict[str, str] = {}
         self.too_large = 0
+        # It answers as 0.1.0 did.
+        self.release_before = False
         self.clock_ahead = timedelta()
         self.delivered: set[str] = set()
         self.waiting: list[dict[str, Any]] = []
@@ -188,7 +190,9 @@ class FleetDouble:
         with self.lock:
             self.batches.append(content)
             spool = self.committed.setdefault(content["spool"], {})
-            highest = self.acknowledged.setdefault(content["spool"], 0)
+            highest = before = self.acknowledged.setdefault(content["spool"], 0)
+            if not self.release_before:
+                highest = max(highest, content.get("acknowledged") or 0)
             for report in content["reports"]:
                 if report["kind"] in self.refuse:
                     refused.append({"seq": report["seq"], "reason": self.refuse[report["kind"]]})
@@ -210,9 +214,15 @@ class FleetDouble:
             "refused": refused,
             "orders": orders,
             "key_words": self.key_words,
+            **({} if self.release_before else {"acknowledged_before": before, "wanted": self._wanted(content)}),
             "a_field_of_tomorrow": 1,
         }
         self._answer(handler, 200, answer)
+
+    def _wanted(self, content: dict[str, Any]) -> list[str]:
+        known = {report["data"]["hash"] for report in self.reports(wire.DOCUMENT)}
+        reminded = {report["data"].get("hash") for report in content["reports"] if report["kind"] == wire.REMINDER}
+        return sorted(reminded - known - {None})
 
     def _get(self, handler: BaseHTTPRequestHandler) -> None:
         parts = urlsplit(handler.path)

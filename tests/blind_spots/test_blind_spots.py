@@ -102,6 +102,19 @@ def test_versions_are_compared_as_numbers(text: str, numbers: tuple[int, ...]) -
     assert read_version(text) == numbers
 
 
+def test_an_agent_that_reminds_of_a_document_that_is_not_here_is_named_after_a_minute() -> None:
+    assert spots(agent(lacking_since=NOW - timedelta(seconds=59))) == {}
+    found = spots(AGENT, agent(machine_id=2, name="vm2", lacking_since=NOW - timedelta(seconds=61)))["document-lacking"]
+    assert (found.machine_ids, found.certainty) == ((2,), Confidence.CERTAIN)
+    assert "spool.sqlite3" in sentence(found.advice)
+
+
+def test_an_agent_that_begins_anew_again_and_again_is_named() -> None:
+    assert spots(agent(spools=4)) == {}
+    found = spots(agent(spools=7))["many-spools"]
+    assert "Up to 7 new state folders within a day: vm1." in sentence(found.reason)
+
+
 @pytest.mark.parametrize(("offset", "words"), [(2.4, "2.4 seconds (ahead)"), (-30.0, "30.0 seconds (behind)")])
 def test_a_wrong_clock_is_told_with_its_way(offset: float, words: str) -> None:
     assert words in sentence(spots(agent(clock_offset=offset))["wrong-clock"].reason)
@@ -195,7 +208,7 @@ def test_the_fleets_blind_spots_are_seen_from_its_rows(django_assert_num_queries
     moved = Machine.objects.get(resource_name="vm2").pk
     presence.flush(contacts=[presence.Contact(moved, fleet.now, fleet.now, clock_offset=4.0)])
     revocation.revoke(machine_id=Machine.objects.get(resource_name="jump").pk, actor=acting(admin()), now=fleet.now)
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         found = overview(now=fleet.now)
     shown = [(spot.code, spot.set.name if spot.set else None, spot.names) for spot in found.spots]
     assert ("agent-never-heard", "web", ("never",)) in shown

@@ -15,6 +15,7 @@ from fleet.gateway.clocks import Clock
 from fleet.models import ScheduledEvent
 from fleet.operations.intake import presence
 from fleet.operations.intake.keep import Delivery
+from tests.events.folders import Backup, Heard
 from tests.factories import Agent, Fleet, listing, seconds
 
 LIVE, LATE = 60, 600
@@ -55,6 +56,13 @@ class Node:
     unsent: list[tuple[Delivery, Told, float]] = field(default_factory=list)
     sent: list[Delivery] = field(default_factory=list)
     arrived: list[Told] = field(default_factory=list)
+    heard: Heard = field(default_factory=Heard)
+    # What it may be put back to; what still is on its way out of a folder that is lost; and whether the first call of
+    # its agent was made, and how far numbers were given when that one began.
+    backup: Backup | None = None
+    astray: list[tuple[Delivery, Told, float]] = field(default_factory=list)
+    greeted: bool = True
+    sent_upto: int = 0
     heard_at: datetime | None = None
     known_poll: datetime | None = None
 
@@ -125,16 +133,20 @@ class World:
 
     def send(self, nodes: list[Node]) -> None:
         batch: list[Delivery] = []
+        calls: list[tuple[Node, list[tuple[Delivery, Told, float]]]] = []
         for node in nodes:
             if not node.up:
                 continue
-            for _ in range(self.choice.randint(0, len(node.unsent))):
-                delivery, told, ahead = node.unsent.pop(0)
-                delivery = self.corrected(node, delivery, ahead)
-                told.at = self.corrected_by_hand(node, told.at, ahead)
-                batch.append(delivery)
-                node.sent.append(delivery)
-                node.arrived.append(told)
+            if not node.greeted:
+                self.greet(node)
+            taken = [node.unsent.pop(0) for _ in range(self.choice.randint(0, len(node.unsent)))]
+            batch += [self.arrives(node, *one) for one in taken]
+            if taken or node.heard.behind(node.agent.spool):
+                calls.append((node, taken))
+            if not taken and node.heard.behind(node.agent.spool):
+                batch.append(node.agent.delivery())
+            elif not taken and node.astray and self.choice.random() < 0.3:
+                batch.append(self.arrives(node, *node.astray.pop(0)))
             if node.sent and self.choice.random() < 0.3:
                 # An answer was lost: it comes again.
                 batch.insert(self.choice.randint(0, len(batch)), self.choice.choice(node.sent[-5:]))
@@ -149,8 +161,39 @@ class World:
             ]
         )
         if batch:
-            self.fleet.record(*batch)
+            answers = self.fleet.record(*batch)
             self.watch()
+            for node, taken in calls:
+                if answers[node.agent.machine.pk, node.agent.spool].begin_anew:
+                    self.begin_anew(node, taken)
+
+    def arrives(self, node: Node, delivery: Delivery, told: Told, ahead: float) -> Delivery:
+        """One document reaches the backend; as it comes there."""
+        seq = delivery.reports[0].seq
+        node.sent_upto = max(node.sent_upto, seq)
+        if node.heard.counts(delivery.spool, seq):
+            node.arrived.append(replace(told, at=self.corrected_by_hand(node, told.at, ahead)))
+        sent = self.corrected(node, delivery, ahead)
+        node.sent.append(sent)
+        return sent
+
+    def greet(self, node: Node) -> None:
+        """The first call of an agent carries nothing, and tells it where its spool stands."""
+        node.greeted = True
+        node.heard.speaks(node.agent.spool)
+        (answer,) = self.fleet.record(node.agent.delivery()).values()
+        if answer.begin_anew or answer.acknowledged > node.sent_upto:
+            self.begin_anew(node, [])
+        node.unsent = [one for one in node.unsent if one[0].reports[0].seq > node.heard.upto.get(one[0].spool, 0)]
+
+    def begin_anew(self, node: Node, taken: list[tuple[Delivery, Told, float]]) -> None:
+        """The agent gives its spool a new name, numbers what waits in it anew, and tells its document again."""
+        agent = node.agent
+        agent.spool, agent.seq, node.sent_upto, node.current = f"spool {self.choice.getrandbits(64)}", 0, 0, None
+        node.unsent = [
+            (agent.delivery(agent.numbered(delivery.reports[0])), told, ahead)
+            for delivery, told, ahead in [*taken, *node.unsent]
+        ]
 
     def corrected(self, node: Node, delivery: Delivery, ahead: float) -> Delivery:
         """What the decoder makes of the times that this machine's clock showed."""
@@ -169,9 +212,24 @@ class World:
         return self.fleet.now if found.year < 2000 else min(found, self.fleet.now)
 
     def restart(self, node: Node) -> None:
-        """The state folder is lost: a new spool, and what was not sent is gone with the old one."""
+        """The state folder is lost: a new spool, and what was not sent is gone with the old one, or on its way."""
+        node.astray += [one for one in node.unsent if self.choice.random() < 0.3]
+        # It may come back later, as it was.
+        self.back_up(node)
         node.agent.spool, node.agent.seq = f"spool {self.choice.getrandbits(64)}", 0
-        node.unsent, node.sent, node.current = [], [], None
+        node.unsent, node.current, node.greeted, node.sent_upto = [], None, True, 0
+        node.up = True
+
+    def back_up(self, node: Node) -> None:
+        node.backup = Backup(node.agent.spool, node.agent.seq, node.current, tuple(node.unsent))
+
+    def put_back(self, node: Node) -> None:
+        """The state folder is again what it was at its last backup, as with the image of a whole machine."""
+        if node.backup is None:
+            return
+        node.astray += [one for one in node.unsent if self.choice.random() < 0.3]
+        node.agent.spool, node.agent.seq, node.current = node.backup.spool, node.backup.seq, node.backup.current
+        node.unsent, node.greeted, node.sent_upto = list(node.backup.unsent), False, node.backup.seq
         node.up = True
 
     def step(self) -> None:
@@ -189,7 +247,11 @@ class World:
             node.up = not node.up
         elif what < 0.15:
             self.restart(node)
+        elif what < 0.152:
+            self.back_up(node)
         elif what < 0.16:
+            self.put_back(self.choice.choice([one for one in self.nodes if one.backup is not None] or [node]))
+        elif what < 0.17:
             # A clock jumps, or is set right: what was written before it is sent after it.
             node.ahead = self.choice.choice([0, 0, 1, 30, 5000, 10**9, -40])
         elif what < 0.6:
@@ -315,6 +377,22 @@ class World:
             if after.incarnation == last.incarnation + 1:
                 return "cancelled"
         return "cancelled_or_missed"
+
+    def unheard(self) -> list[str]:
+        """Machines whose newest word does not count, though all are up and have said everything."""
+        self.announce()
+        for node in self.nodes:
+            node.up = True
+        for _ in range(4):
+            self.fleet.later(61)
+            for node in self.nodes:
+                self.poll(node)
+            while True:
+                self.send(self.nodes)
+                if not any(node.unsent for node in self.nodes):
+                    break
+        listed = set(self.azure)
+        return [node.name for node in self.nodes if not node.arrived or set(node.arrived[-1].events) != listed]
 
     def compare(self) -> list[str]:
         """Every difference between the model and the real merging after a sweep; empty when there is none."""

@@ -1,7 +1,7 @@
 """The real merging beside a plain sequential model, over random stories of one set.
 
-Machines poll, report late, repeat themselves, lose their spool, fall silent and come back. `make soak` runs a million
-steps of it.
+Machines poll, report late, repeat themselves, lose their spool or have it put back, fall silent and come back. In the
+end all are heard. `make soak` runs a million steps of it.
 """
 
 from __future__ import annotations
@@ -32,4 +32,8 @@ def test_every_story_ends_as_the_model_says(part: int, steps: int) -> None:
                 if step % 25 == 24:
                     differences = world.compare()
                     assert not differences, f"seed {seed}, step {step}: {differences}"
+            unheard = world.unheard()
+            assert not unheard, f"seed {seed}: {unheard} speak and are not heard"
+            differences = world.compare()
+            assert not differences, f"seed {seed}, at its end: {differences}"
             transaction.set_rollback(True)

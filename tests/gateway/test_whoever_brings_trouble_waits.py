@@ -21,6 +21,7 @@ from fleet.gateway.decoder import read_batch
 from fleet.gateway.http import Problem
 from fleet.gateway.limits import GatewayLimits
 from fleet.operations.intake.keep import Delivery, ParsedReport, body_of
+from fleet.operations.intake.spools import Key, Taken
 
 T = TypeVar("T")
 NOW = datetime.now(UTC)
@@ -42,11 +43,11 @@ def delivery(machine_id: int, data: Any = None, *, reports: int = 1, at: datetim
 def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A database that takes 5 ms for each try, and refuses every report of one machine."""
 
-    def record(*, deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[int, str], int]:
+    def record(*, deliveries: Sequence[Delivery], now: datetime) -> dict[Key, Taken]:
         time.sleep(0.005)
         if any(one.machine_id == BAD and any(not report.flag for report in one.reports) for one in deliveries):
             raise ValueError("no such luck")
-        return {(one.machine_id, one.spool): one.highest for one in deliveries}
+        return {one.key: Taken(max(one.numbers, default=0), before=0) for one in deliveries}
 
     monkeypatch.setattr(writing.record, "record", record)
     monkeypatch.setattr(writing.queue, "waiting_orders", lambda machine_ids: {})

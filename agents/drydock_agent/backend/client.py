@@ -37,13 +37,18 @@ class RefusedByBackend(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Acknowledgement:
-    """The answer to a batch. `unreadable` counts orders without an id, which cannot even be refused."""
+    """The answer to a batch. `unreadable` counts orders without an id, which cannot even be refused.
+
+    `before` is what the backend had before (None from 0.1.0), `wanted` are hashes of documents that it does not have.
+    """
 
     acknowledged: int
     refused: dict[int, str]
     orders: list[wire.Order]
     unreadable: int
     key_words: tuple[wire.KeyWord, ...] = ()
+    before: int | None = None
+    wanted: tuple[str, ...] = ()
 
 
 class AdmissionPending(RefusedByBackend):
@@ -119,7 +124,16 @@ class BackendClient:
             )
             for item in _dicts(content.get("key_words"))
         )
-        return Acknowledgement(acknowledged, refused, orders, unreadable, words)
+        before, wanted = content.get("acknowledged_before"), content.get("wanted")
+        return Acknowledgement(
+            acknowledged,
+            refused,
+            orders,
+            unreadable,
+            words,
+            before=before if isinstance(before, int) and not isinstance(before, bool) else None,
+            wanted=tuple(str(each) for each in wanted) if isinstance(wanted, list) else (),
+        )
 
     def orders(self, secret: str, *, wait: int, last_poll_at: datetime | None, held: list[str]) -> Acknowledgement:
         """A held call: ends when an order comes, or with none after `wait` seconds."""

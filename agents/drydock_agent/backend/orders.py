@@ -28,6 +28,8 @@ FIRST_POLL_SECONDS = 10.0
 BEHIND = (404, 410)
 RETRY_SECONDS = (0.2, 1.0)
 BODY_CHARACTERS = 2000
+# Receipts, to a backend that lost them: orders are few, and those of long ago concern nobody.
+MOST_TOLD_AGAIN = 100
 
 log = logging.getLogger("drydock_agent")
 
@@ -105,6 +107,20 @@ class Orders:
         if news:
             self.wake.set()
         return news
+
+    def tell_again(self, left: int) -> None:
+        """Write once more what became of orders, as far as the backend has only the reports up to number `left`."""
+        acknowledged = self._spool.acknowledged
+        with self._lock:
+            lost = [
+                known
+                for known in self._known.values()
+                if known.receipt is not None and not known.queued and left < (known.receipt_seq or 0) <= acknowledged
+            ]
+            for known in lost[-MOST_TOLD_AGAIN:]:
+                known.queued = True
+                self._queue.append(known)
+        self.wake.set()
 
     def held(self) -> list[str]:
         """The orders that this machine has and whose receipt the backend has not, as `<order id>:<via>`."""

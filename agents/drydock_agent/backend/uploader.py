@@ -11,6 +11,7 @@ from datetime import datetime
 from drydock_agent import wire
 from drydock_agent.backend.client import Acknowledgement, BackendClient, RefusedByBackend
 from drydock_agent.backend.enrolment import Enrolment
+from drydock_agent.backend.loss import Loss
 from drydock_agent.backend.orders import Orders
 from drydock_agent.backend.signatures import Keyring
 from drydock_agent.backoff import BACKEND_SECONDS, Backoff
@@ -42,6 +43,7 @@ class Uploader:
         enrolment: Enrolment,
         keyring: Keyring,
         orders: Orders,
+        loss: Loss,
         last_poll_at: Callable[[], datetime | None],
         renewed: Callable[[], None],
     ) -> None:
@@ -53,6 +55,7 @@ class Uploader:
         self._enrolment = enrolment
         self._keyring = keyring
         self._orders = orders
+        self._loss = loss
         self._backoff = Backoff(context.random, most=BACKEND_SECONDS)
         self._last_poll_at = last_poll_at
         self._renewed = renewed
@@ -139,6 +142,7 @@ class Uploader:
         return 0.0 if batch or not greeted else self._next_heartbeat - self._clock.monotonic()
 
     def _send(self, secret: str, batch: list[StoredReport], poll_at: datetime | None) -> Acknowledgement:
+        known = self._spool.acknowledged
         request = wire.ReportsRequest(
             spool=self._spool.id,
             sent_at=self._clock.now(),
@@ -146,6 +150,7 @@ class Uploader:
             agent_version=agent_version(),
             held=self._orders.held(),
             signing_keys=self._keyring.trusted,
+            acknowledged=known,
         )
         answer = self._client.report(secret, request, batch)
         self._keyring.hear(answer.key_words)
@@ -154,6 +159,8 @@ class Uploader:
         if not self._spool.acknowledge(answer.acknowledged, answer.refused):
             log.warning("The backend knows reports that this state folder lost: it was put back. A new spool begins.")
             self._renewed()
+        else:
+            self._loss.heard(known, answer)
         for seq, reason in answer.refused.items():
             self._limiter.warn("refused", f"The backend refused report {seq}: {reason}. It is kept apart in the spool.")
         self._next_heartbeat = self._clock.monotonic() + HEARTBEAT_SECONDS

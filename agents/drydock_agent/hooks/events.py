@@ -15,6 +15,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from drydock_agent import wire
+from drydock_agent.clock import from_text, to_text
 from drydock_agent.context import Context
 from drydock_agent.drills import is_drill_id
 from drydock_agent.hooks.environment import environment
@@ -34,6 +35,7 @@ from drydock_agent.hooks.progress import (
     next_due,
     real_names,
     started,
+    told_before,
 )
 from drydock_agent.lazy_import import LazyImport
 
@@ -81,6 +83,8 @@ class EventHooks:
         self._boot = this_boot()
         self._memory: Memory = memory_of(context.spool.get("hooks"))
         self._kept = self._memory.to_text()
+        # The backend may have lost what it was told.
+        self._again = threading.Event()
         self._to_resume = any(progress.running for progress in self._memory.events.values())
 
     def saw(self, body: bytes) -> None:
@@ -95,6 +99,11 @@ class EventHooks:
             self._make_way.clear()
         self.wake.set()
 
+    def tell_again(self) -> None:
+        """Report once more how prepare went, of every event that is not over."""
+        self._again.set()
+        self.wake.set()
+
     def step(self) -> float:
         """One hook, or one move between phases. 0 when it found some, else the seconds until it looks again."""
         with self._lock:
@@ -107,6 +116,9 @@ class EventHooks:
         self._note(listings)
         if self._to_resume:
             self._resume()
+        if self._again.is_set():
+            self._again.clear()
+            self._tell_again()
         due = next_due(self._memory, listed)
         if due is None:
             self._keep()
@@ -169,6 +181,8 @@ class EventHooks:
             self._end(key, progress, "")
             return
         log.info("Event %s: %s begins.", progress.event_id, phase)
+        if phase == wire.PREPARE:
+            progress.began_at = to_text(self._context.clock.now())
         self._report(progress, "begin", RUNNING)
 
     def _go_on(self, key: str, progress: Progress, listed: dict[str, Event]) -> None:
@@ -222,6 +236,7 @@ class EventHooks:
         nothing_at_all = outcome == progress.prepared == NOTHING
         if progress.phase == wire.PREPARE:
             progress.ended, progress.prepared = True, outcome
+            progress.ended_at = to_text(self._context.clock.now())
         else:
             del self._memory.events[key]
         if nothing_at_all:
@@ -276,6 +291,25 @@ class EventHooks:
             **more,
         )
         self._outbox.add(wire.HOOK, self._context.clock.now(), asdict(data))
+        self._keep()
+
+    def _tell_again(self) -> None:
+        """As it was told the first time, with its times. A drill is over before a backend is restored."""
+        now = self._context.clock.now()
+        for key, progress in self._memory.events.items():
+            if is_drill_id(key):
+                continue
+            for step, outcome, hook, at in told_before(progress):
+                data = wire.HookData(
+                    event_id=progress.event_id,
+                    phase=wire.PREPARE,
+                    step=step,
+                    outcome=outcome,
+                    hook=hook,
+                    late=progress.late,
+                    again=True,
+                )
+                self._outbox.add(wire.HOOK, from_text(at) or now, asdict(data))
         self._keep()
 
     def _keep(self) -> None:

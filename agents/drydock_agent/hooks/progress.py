@@ -39,6 +39,9 @@ class Progress:
     ended: bool = False
     # How prepare ended; empty as long as it has not.
     prepared: str = ""
+    # When prepare began and ended, as texts; empty where that is not known.
+    began_at: str = ""
+    ended_at: str = ""
     done: dict[str, str] = field(default_factory=dict)
     running: str = ""
     run: str = ""
@@ -78,6 +81,17 @@ def memory_of(text: str | None) -> Memory:
         for key, stored in content.get("events", {}).items()
     }
     return Memory(content.get("resource_name", ""), events)
+
+
+def told_before(progress: Progress) -> list[tuple[str, str, str, str]]:
+    """What a backend has been told of prepare, as far as it still counts: (step, outcome, hook, when)."""
+    said = [("begin", RUNNING, "", progress.began_at)] if progress.began_at else []
+    if progress.phase == PREPARE:
+        bad = [(hook, outcome) for hook, outcome in progress.done.items() if hook and outcome != SUCCEEDED]
+        said += [("hook", outcome, hook, progress.ended_at) for hook, outcome in bad]
+    if progress.prepared:
+        said.append(("end", progress.prepared, "", progress.ended_at))
+    return said
 
 
 def events_of(body: bytes) -> dict[str, Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
@@ -76,6 +76,13 @@ class ScheduledEvents:
     def forget(self) -> None:
         """Forward the next document whole, whatever was forwarded before: the backend may not know it."""
         self._forget.set()
+
+    def tell_if(self, hashes: Collection[str]) -> bool:
+        """The same, if the document that was forwarded last is one of these."""
+        wanted = self._hash in hashes
+        if wanted:
+            self.forget()
+        return wanted
 
     def step(self) -> float:
         """One poll when it is due. Returns the seconds until the next."""

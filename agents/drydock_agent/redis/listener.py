@@ -99,12 +99,12 @@ class CacheListener:
         if self._stopping.is_set():
             raise Interrupted
         self._record.write()
-        if not self._cache.publishes:
-            self._report(UNSUPPORTED, "Azure publishes no maintenance notifications for a cache of this kind")
-            return self._rhythm.read if self._record.waits else IDLE_SECONDS
         if self._again.is_set():
             self._again.clear()
             self._record.say_again()
+        if not self._cache.publishes:
+            self._report(UNSUPPORTED, "Azure publishes no maintenance notifications for a cache of this kind")
+            return self._rhythm.read if self._record.waits else IDLE_SECONDS
         try:
             if self._subscription is not None:
                 self._listen(self._subscription)
@@ -135,6 +135,7 @@ class CacheListener:
     def forget(self) -> None:
         """Say once more how it stands: the backend may not know it."""
         self._again.set()
+        self.wake.set()
 
     def _connect(self) -> None:
         subscription = self._open()

@@ -6,7 +6,7 @@ Every row in the order of its key, so that two processes never wait for each oth
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -59,17 +59,42 @@ class ParsedReport:
 
 @dataclass(slots=True)
 class Delivery:
-    """What one call of one machine (row id) delivers. `refused` holds (seq, reason) of what could not be decoded."""
+    """What one call of one machine (row id) delivers. `refused` holds (seq, reason) of what could not be decoded.
+
+    `told` is up to where the agent says that its reports were acknowledged; None where it does not say.
+    """
 
     machine_id: int
     spool: str
     agent_version: str = ""
     reports: Sequence[ParsedReport] = field(default_factory=list)
     refused: Sequence[tuple[int, str]] = field(default_factory=list)
+    told: int | None = None
 
     @property
-    def highest(self) -> int:
-        return max([0, *(report.seq for report in self.reports), *(seq for seq, _ in self.refused)])
+    def key(self) -> tuple[int, str]:
+        return (self.machine_id, self.spool)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [*(report.seq for report in self.reports), *(seq for seq, _ in self.refused)]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """One spool: its number (epoch), up to where it is acknowledged now and was before, and the number of the machine's
+    newest spool before (0 for none).
+    """
+
+    epoch: int
+    acknowledged: int
+    before: int
+    newest: int
+
+    @property
+    def behind(self) -> bool:
+        """A newer spool of the same machine has spoken already."""
+        return self.epoch < self.newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +147,16 @@ def _read(document_hash: str, body: bytes) -> Document:
     return read_document(body)
 
 
-def number_spools(
-    deliveries: Sequence[Delivery], now: datetime
-) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
-    """The number (epoch) of each spool, and up to where it is acknowledged now, by (machine row id, spool)."""
+def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[int, str], Numbered]:
+    """The number (epoch) of each spool, and up to where it is acknowledged, by (machine row id, spool).
+
+    What an agent was told is acknowledged even where it is not here: it does not have it either.
+    """
     highest: dict[tuple[int, str], int] = {}
     for delivery in deliveries:
-        key = (delivery.machine_id, delivery.spool)
-        highest[key] = max(highest.get(key, 0), delivery.highest)
+        highest[delivery.key] = max(highest.get(delivery.key, 0), delivery.told or 0, *delivery.numbers, 0)
     keys = sorted(highest)
-    epochs: dict[tuple[int, str], int] = {}
-    acknowledged: dict[tuple[int, str], int] = {}
+    found: dict[tuple[int, str], Numbered] = {}
     table = Spool._meta.db_table
     with connection.cursor() as cursor:
         cursor.execute(
@@ -145,14 +169,17 @@ def number_spools(
             FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS given (machine_id, spool, highest)
             ON CONFLICT (machine_id, spool) DO UPDATE
             SET acknowledged = GREATEST(spool.acknowledged, EXCLUDED.acknowledged)
-            RETURNING machine_id, spool, epoch, acknowledged
+            -- What a subquery here reads is as it was before this statement.
+            RETURNING machine_id, spool, epoch, acknowledged,
+                (SELECT known.acknowledged FROM {table} AS known
+                 WHERE known.machine_id = spool.machine_id AND known.spool = spool.spool),
+                (SELECT MAX(known.epoch) FROM {table} AS known WHERE known.machine_id = spool.machine_id)
             """,
             [now, [key[0] for key in keys], [key[1] for key in keys], [highest[key] for key in keys]],
         )
-        for machine_id, spool, epoch, upto in cursor.fetchall():
-            epochs[machine_id, spool] = epoch
-            acknowledged[machine_id, spool] = upto
-    return epochs, acknowledged
+        for machine_id, spool, epoch, acknowledged, before, newest in cursor.fetchall():
+            found[machine_id, spool] = Numbered(epoch, acknowledged, before or 0, newest or 0)
+    return found
 
 
 def keep_bodies(deliveries: Sequence[Delivery], now: datetime) -> tuple[dict[str, Document], set[str]]:
@@ -193,11 +220,11 @@ def keep_bodies(deliveries: Sequence[Delivery], now: datetime) -> tuple[dict[str
     return documents, new
 
 
-def rows_of(deliveries: Sequence[Delivery], epochs: dict[tuple[int, str], int]) -> list[KeptReport]:
+def rows_of(deliveries: Sequence[Delivery], spools: Mapping[tuple[int, str], Numbered]) -> list[KeptReport]:
     """One row for each report, in the order of their keys; repeats within the batch fall together."""
     rows: dict[tuple[int, int, int], KeptReport] = {}
     for delivery in deliveries:
-        epoch = epochs[delivery.machine_id, delivery.spool]
+        epoch = spools[delivery.key].epoch
         for report in delivery.reports:
             data = report.data
             is_document = isinstance(data, wire.DocumentData | wire.ReminderData)

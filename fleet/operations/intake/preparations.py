@@ -53,6 +53,9 @@ def take(reports: Sequence[HookReport]) -> list[Entry]:
                 (event.pk, report.machine_id),
                 Preparation(event_id=event.pk, machine_id=report.machine_id, epoch=0, seq=0),
             )
+            if report.data.again and _known(row, report.data):
+                row.epoch, row.seq = max(report.position, (row.epoch, row.seq))
+                continue
             if report.position > (row.epoch, row.seq):
                 _merge(row, report)
         # That a folder holds nothing is shown on the page and is no news.
@@ -61,6 +64,17 @@ def take(reports: Sequence[HookReport]) -> list[Entry]:
     for row in known.values():
         row.save()
     return written
+
+
+def _known(row: Preparation, data: wire.HookData) -> bool:
+    """Whether this was not lost after all."""
+    match data.step:
+        case "begin":
+            return row.prepare_began_at is not None
+        case "end":
+            return row.prepare_outcome == data.outcome
+        case _:
+            return bool(row.prepare_failed_hook)
 
 
 def _merge(row: Preparation, report: HookReport) -> None:

@@ -79,9 +79,24 @@ def note_polls(*, polls: Mapping[int, datetime]) -> None:
             f"""
             INSERT INTO {table} AS row (machine_id, last_poll_at)
             SELECT * FROM unnest(%s::bigint[], %s::timestamptz[])
-            ON CONFLICT (machine_id) DO UPDATE SET last_poll_at = GREATEST(row.last_poll_at, EXCLUDED.last_poll_at)
+            ON CONFLICT (machine_id) DO UPDATE SET
+                last_poll_at = GREATEST(row.last_poll_at, EXCLUDED.last_poll_at), lacking_since = NULL
             """,
             [machine_ids, [polls[machine_id] for machine_id in machine_ids]],
+        )
+
+
+def note_lacking(*, machine_ids: Iterable[int], now: datetime) -> None:
+    """These machines (row ids) remind of a document that is not here; until each sends its next one."""
+    table = PresenceRow._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            INSERT INTO {table} AS row (machine_id, lacking_since) SELECT machine_id, %s FROM unnest(%s::bigint[])
+                AS given (machine_id)
+            ON CONFLICT (machine_id) DO UPDATE SET lacking_since = COALESCE(row.lacking_since, EXCLUDED.lacking_since)
+            """,
+            [now, sorted(machine_ids)],
         )
 
 

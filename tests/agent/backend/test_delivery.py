@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -12,54 +11,18 @@ import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 from drydock_agent.backend.client import BackendClient, trust
-from drydock_agent.backend.enrolment import Enrolment
-from drydock_agent.backend.signatures import Keyring
 from drydock_agent.backend.uploader import Uploader
 from drydock_agent.backoff import BACKEND_SECONDS, Backoff
 from drydock_agent.clock import Clock, ServerClock, from_text, to_text
 from drydock_agent.connections import NoAnswer
-from drydock_agent.machine import Identity
 from drydock_agent.settings.load import load
-from drydock_agent.state_folder import StateFolder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agent.agents import VM_IDS, Agents, PartsFactory, SteppedClock
-from tests.agent.fleet_double import JOIN_TOKEN, FleetDouble, eventually
+from tests.agent.agents import VM_IDS, Agents, SteppedClock
+from tests.agent.backend.stepping import fill, until_idle
+from tests.agent.fleet_double import FleetDouble, eventually
 from tests.processes import free_port
-
-
-@pytest.fixture
-def uploader(parts: PartsFactory, fleet: FleetDouble, tmp_path: Path, clock: SteppedClock) -> Iterator[Uploader]:
-    """A uploader stepped by hand, with one document in the spool."""
-    made = parts()
-    made.poller.step()
-    settings = load({"DRYDOCK_FLEET_URL": fleet.url, "DRYDOCK_JOIN_TOKEN": JOIN_TOKEN})
-    state = StateFolder(tmp_path, clock)
-    keyring = Keyring(state=state, mode="auto", limiter=made.context.limiter)
-    identity = Identity(VM_IDS["web-vm1"], "imds")
-    client = BackendClient(fleet.url, tls=trust(""), clock=clock, server_clock=made.server_clock)
-    yield Uploader(
-        made.context,
-        client=client,
-        enrolment=Enrolment(settings, identity, state, keyring=keyring, enrolled=lambda: None),
-        keyring=keyring,
-        orders=made.orders,
-        last_poll_at=lambda: made.poller.last_poll_at,
-        renewed=made.poller.forget,
-    )
-    client.close()
-
-
-def until_idle(uploader: Uploader) -> float:
-    while (pause := uploader.step()) == 0.0:
-        pass
-    return pause
-
-
-def fill(uploader: Uploader, count: int, kind: str = wire.REMINDER) -> None:
-    for number in range(count):
-        uploader._spool.add(kind, Clock().now(), {"number": number})
 
 
 def test_it_enrols_greets_and_delivers_in_order(uploader: Uploader, fleet: FleetDouble) -> None:

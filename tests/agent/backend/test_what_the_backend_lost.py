@@ -1,0 +1,152 @@
+"""A backend whose database was put back to an older state is told again what is still so."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from azure_simulator.child_process import RunningSimulator
+from drydock_agent import wire
+from drydock_agent.backend.client import Acknowledgement
+from drydock_agent.backend.loss import PAUSE_SECONDS, Loss
+from drydock_agent.backend.uploader import Uploader
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.agent.agents import VM_IDS, Agents, PartsFactory, SteppedClock
+from tests.agent.backend.stepping import fill, until_idle
+from tests.agent.fleet_double import FleetDouble, eventually
+
+
+def put_back(fleet: FleetDouble, spool: str, upto: int) -> None:
+    """The backend's database is that of a backup: it has this spool's reports up to a number."""
+    with fleet.lock:
+        fleet.acknowledged[spool] = upto
+        fleet.committed[spool] = {seq: one for seq, one in fleet.committed[spool].items() if seq <= upto}
+
+
+@pytest.mark.parametrize("waiting", [0, 3])
+@pytest.mark.parametrize("release_before", [False, True])
+def test_an_acknowledgement_that_falls_is_noticed_once(
+    uploader: Uploader,
+    fleet: FleetDouble,
+    clock: SteppedClock,
+    told_again: list[int],
+    waiting: int,
+    release_before: bool,
+) -> None:
+    fleet.release_before = release_before
+    fill(uploader, 4)
+    until_idle(uploader)
+    put_back(fleet, uploader._spool.id, 2)
+    # What waits raises the acknowledgement again: only a newer backend says what it had before.
+    fill(uploader, waiting)
+    for _ in range(20):
+        clock.advance(15)
+        until_idle(uploader)
+    assert told_again[:1] == ([] if release_before and waiting else [2])
+    # One of 0.1.0 has no more until something new comes; then it is told again within measure.
+    assert len(told_again) <= (3 if release_before else 1)
+    assert [batch["acknowledged"] for batch in fleet.batches[-2:]] == [5 + waiting] * 2
+
+
+def test_nothing_is_told_again_for_answers_that_are_lost_or_repeated(
+    uploader: Uploader, fleet: FleetDouble, clock: SteppedClock, told_again: list[int]
+) -> None:
+    for _ in range(5):
+        fill(uploader, 2)
+        fleet.lose_answers = 1
+        clock.advance(until_idle(uploader))
+        clock.advance(until_idle(uploader))
+    assert uploader._spool.pending() == 0
+    assert told_again == []
+
+
+def answer(acknowledged: int, before: int | None, *wanted: str) -> Acknowledgement:
+    return Acknowledgement(acknowledged, {}, [], 0, before=before, wanted=wanted)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.booleans(), st.integers(1, 400)), max_size=200))
+def test_a_hostile_backend_is_told_again_within_measure(answers: list[tuple[int, int, bool, int]]) -> None:
+    clock, told = SteppedClock(), [float("-inf")]
+
+    def tell() -> bool:
+        assert clock.monotonic() - told[-1] >= PAUSE_SECONDS
+        told.append(clock.monotonic())
+        return True
+
+    loss = Loss(clock, tell_document=lambda _: tell(), tell_everything=lambda _: tell() and None)
+    for known, before, wanted, seconds in answers:
+        loss.heard(known, answer(known, before, *(["0" * 64] if wanted else [])))
+        clock.advance(seconds)
+    # Twice as long each time: of a whole day a handful.
+    assert len(told) - 1 <= 7 + (clock.monotonic() - 1000) / 3600
+
+
+def test_a_loss_that_comes_too_early_is_made_good_later() -> None:
+    clock = SteppedClock()
+    told: list[int] = []
+    loss = Loss(clock, tell_document=lambda _: False, tell_everything=told.append)
+    loss.heard(10, answer(10, 4))
+    loss.heard(12, answer(12, 8))
+    clock.advance(500)
+    loss.heard(12, answer(12, 12))
+    assert told == [4, 8]
+
+
+def test_a_document_that_a_reminder_names_in_vain_is_told_whole(parts: PartsFactory, clock: SteppedClock) -> None:
+    made = parts()
+    made.poller.step()
+    (whole,) = made.waiting(wire.DOCUMENT)
+    loss = Loss(clock, tell_document=made.poller.tell_if, tell_everything=lambda _: None)
+    loss.heard(1, answer(1, 1, "f" * 64))
+    clock.advance(1)
+    made.poller.step()
+    assert len(made.waiting(wire.DOCUMENT)) == 1, "what it never had it cannot tell"
+    loss.heard(1, answer(1, 1, "f" * 64, whole["hash"]))
+    for _ in range(3):
+        clock.advance(1)
+        made.poller.step()
+    assert made.waiting(wire.DOCUMENT) == [whole, whole]
+
+
+@pytest.mark.real_time
+@pytest.mark.flow
+def test_a_whole_agent_tells_all_that_is_still_so(
+    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble, tmp_path: Path
+) -> None:
+    hook = tmp_path / "hooks" / "prepare.d" / "10-drain"
+    hook.parent.mkdir(parents=True)
+    hook.write_text("#!/bin/sh\nexit 3\n")
+    hook.chmod(stat.S_IRWXU)
+    event_id = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
+    agents.run(
+        DRYDOCK_HOOKS_DIR=str(tmp_path / "hooks"),
+        DRYDOCK_REDIS_CACHES="redis://shop.redis.cache.windows.net?connect=127.0.0.1:1&tls=false&tier=premium",
+    )
+    eventually(lambda: any(report["data"]["step"] == "end" for report in fleet.reports(wire.HOOK)))
+    fleet.order(VM_IDS["web-vm1"], event_id)
+    eventually(fleet.receipts)
+    eventually(lambda: fleet.reports(wire.COVERAGE) and fleet.reports(wire.INSTANCE))
+    (spool,) = fleet.committed
+    told = {report["seq"]: report for report in fleet.reports()}
+    put_back(fleet, spool, 0)
+    # Whatever it says next is answered with the loss.
+    simulator.events.create(set="web", type="Freeze", resources=["web-vm2"], notice_seconds=600)
+
+    def again() -> set[str]:
+        return {report["kind"] for seq, report in fleet.committed[spool].items() if seq not in told}
+
+    whole = {wire.DOCUMENT, wire.INSTANCE, wire.HOOK, wire.RECEIPT, wire.COVERAGE}
+    eventually(lambda: again() >= whole)
+    eventually(lambda: len(fleet.reports(wire.HOOK)) == 3)
+    hooks = {report["data"]["step"]: report for report in fleet.reports(wire.HOOK)}
+    first = {report["data"]["step"]: report for report in told.values() if report["kind"] == wire.HOOK}
+    assert all(report["data"]["again"] for report in hooks.values())
+    assert [hooks[step]["data"]["outcome"] for step in ("begin", "hook", "end")] == ["running", "failed", "failed"]
+    assert hooks["end"]["at"][:19] == first["end"]["at"][:19]
+    (receipt,) = fleet.receipts()
+    assert (receipt["azure_status"], receipt["event_id"]) == (200, event_id)
+    listed = {event["EventId"] for event in fleet.documents()[-1]["Events"]}
+    assert event_id in listed

@@ -1,0 +1,138 @@
+"""After a backup was restored: what agents say that they were told, and documents that they remind of in vain."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from drydock_agent import wire
+
+from fleet.models import Entry, Preparation, PresenceRow, Spool
+from fleet.operations.intake import keep
+from fleet.projections.blind_spots import overview
+from tests.factories import EVENT, Agent, Fleet, announced, document, document_data, listing, the_event
+from tests.words import text
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    return fleet
+
+
+def told(agent: Agent, upto: int, *reports: keep.ParsedReport) -> keep.Delivery:
+    """What an agent brings that was told of acknowledgements up to a number."""
+    return keep.Delivery(
+        machine_id=agent.machine.pk, spool=agent.spool, agent_version="9.0.0", reports=reports, told=upto
+    )
+
+
+def reminder(agent: Agent, at: Any, body: bytes) -> keep.ParsedReport:
+    data = document_data(body, incarnation=7)
+    return agent.report(wire.ReminderData(hash=data.hash, incarnation=7), kind=wire.REMINDER, at=at)
+
+
+def lost() -> list[Entry]:
+    return list(Entry.objects.filter(kind="reports_lost").order_by("pk"))
+
+
+def test_reports_that_were_acknowledged_and_are_not_here_are_told_once(fleet: Fleet) -> None:
+    agent = fleet.agents["vm1"]
+    (answer,) = fleet.record(told(agent, 20)).values()
+    assert (answer.before, answer.acknowledged, answer.begin_anew) == (1, 20, False)
+    (line,) = lost()
+    assert (line.machine_id, line.data["first"], line.data["last"]) == (agent.machine.pk, 2, 20)
+    assert text(line).startswith("Reports 2 to 20 of machine vm1 are not here, though the agent was told otherwise")
+    agent.seq = 20
+    fleet.later(15)
+    (answer,) = fleet.record(told(agent, 20, agent.document(listing(), at=fleet.now))).values()
+    assert (answer.before, answer.acknowledged) == (20, 21)
+    assert len(lost()) == 1
+    assert the_event().status == "SCHEDULED"
+
+
+def test_a_spool_that_the_database_never_had_counts_from_where_its_agent_is(fleet: Fleet) -> None:
+    agent = fleet.agents["vm1"]
+    agent.spool, agent.seq = "begun after the backup", 300
+    (answer,) = fleet.record(told(agent, 300, agent.document(at=fleet.now))).values()
+    assert (answer.before, answer.acknowledged) == (0, 301)
+    assert [(line.data["first"], line.data["last"]) for line in lost()] == [(1, 300)]
+
+
+def test_of_an_agent_that_does_not_say_so_reports_are_missing_for_one_reason_or_another(fleet: Fleet) -> None:
+    agent = fleet.agents["vm1"]
+    agent.seq = 9
+    fleet.say("vm1", listing())
+    (line,) = lost()
+    assert (line.data["first"], line.data["last"], line.data["certain"]) == (2, 9, False)
+    assert "or the agent could not send them" in text(line)
+
+
+def test_the_answer_to_a_reminder_names_the_document_that_nobody_has_sent(fleet: Fleet) -> None:
+    agent, unknown = fleet.agents["vm1"], document([listing()], incarnation=7)
+    (answer,) = fleet.record(told(agent, 1, reminder(agent, fleet.now, unknown))).values()
+    assert answer.wanted == [document_data(unknown).hash]
+    assert not answer.begin_anew
+    known = document([listing()], incarnation=8)
+    other = fleet.agents["vm2"]
+    fleet.record(other.delivery(other.report(document_data(known, incarnation=8), kind=wire.DOCUMENT, at=fleet.now)))
+    (answer,) = fleet.record(told(agent, 2, reminder(agent, fleet.now, known))).values()
+    assert answer.wanted == [], "another machine has sent the same bytes"
+
+
+def test_who_cannot_be_asked_is_told_to_begin_anew_and_is_a_blind_spot_until_it_speaks(fleet: Fleet) -> None:
+    agent, unknown = fleet.agents["vm1"], document([listing()], incarnation=7)
+    fleet.later(600)
+    (answer,) = fleet.record(agent.delivery(reminder(agent, fleet.now, unknown))).values()
+    assert answer.begin_anew
+    fleet.later(120)
+    assert [spot.names for spot in overview(now=fleet.now).spots if spot.code == "document-lacking"] == [("vm1",)]
+    agent.spool, agent.seq = "anew", 0
+    fleet.say("vm1", listing())
+    assert not [spot for spot in overview(now=fleet.now).spots if spot.code == "document-lacking"]
+    assert PresenceRow.objects.get(machine=agent.machine).lacking_since is None
+    assert the_event().status == "SCHEDULED"
+
+
+def test_nobody_is_told_to_begin_anew_without_end(fleet: Fleet) -> None:
+    agent, unknown = fleet.agents["vm1"], document([listing()], incarnation=7)
+    begun = 0
+    for _ in range(200):
+        fleet.later(61)
+        (answer,) = fleet.record(agent.delivery(reminder(agent, fleet.now, unknown))).values()
+        if answer.begin_anew:
+            begun += 1
+            agent.spool, agent.seq = f"spool {begun}", 0
+    assert begun < 24
+    assert Spool.objects.filter(machine=agent.machine, first_seen_at__gt=fleet.now - timedelta(days=1)).count() <= 24
+    (spot,) = [spot for spot in overview(now=fleet.now).spots if spot.code == "many-spools"]
+    assert spot.names == ("vm1",)
+
+
+def hook(step: str, outcome: str, *, again: bool = True, name: str = "") -> wire.HookData:
+    return wire.HookData(event_id=EVENT, phase="prepare", step=step, outcome=outcome, hook=name, again=again)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_hooks_did_is_taken_again_where_it_was_lost_and_nowhere_else(lost: bool) -> None:
+    fleet = Fleet()
+    announced(fleet)
+    agent = fleet.agents["vm1"]
+    said = [("begin", "running", ""), ("hook", "failed", "10-drain"), ("end", "failed", "")]
+    if not lost:
+        for step, outcome, name in said:
+            data = hook(step, outcome, again=False, name=name)
+            fleet.record(agent.delivery(agent.report(data, kind=wire.HOOK, at=fleet.now)))
+    first = fleet.now
+    fleet.later(300)
+    again = [agent.report(hook(step, outcome, name=name), kind=wire.HOOK, at=first) for step, outcome, name in said]
+    fleet.record(agent.delivery(*again))
+    row = Preparation.objects.get(machine=agent.machine)
+    assert (row.prepare_outcome, row.prepare_failed_hook) == ("failed", "10-drain")
+    assert (row.prepare_began_at, row.prepare_ended_at) == (first, first)
+    kinds = Entry.objects.filter(machine=agent.machine, kind__startswith="hook").values_list("kind", flat=True)
+    assert sorted(kinds) == ["hook_failed", "hooks_began", "hooks_ended"]
