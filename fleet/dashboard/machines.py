@@ -30,7 +30,7 @@ def machine_list(request: Asked) -> HttpResponse:
 def machine_answer(request: Asked, /, machine_id: int, **context: Any) -> HttpResponse:
     found = known(machines.detail(machine_id=machine_id, now=request.now), "No machine has this number.")
     if request.rights.may(Right.ADMINISTER):
-        context["named_sets"] = sets.named()
+        context |= {"named_sets": sets.named(), "waiting": machines.waiting(machine_id=machine_id)}
     return page(
         request,
         "machines/page.html",
@@ -56,13 +56,6 @@ def revoke(request: Asked, machine_id: int) -> HttpResponse:
     return done(request, said, "machine", machine_id=machine_id)
 
 
-@acts(machine_answer)
-def readmit(request: Asked, machine_id: int) -> HttpResponse:
-    actor = request.actor.because(CommentForm(request.POST).values["comment"])
-    revocation.readmit(machine_id=machine_id, actor=actor, now=request.now)
-    return done(request, "Readmitted: it may enrol again, with a join token.", "machine", machine_id=machine_id)
-
-
 class MoveForm(CommentForm):
     wrong = "Choose a set; the reason may have up to 2,000 characters."
     set = forms.IntegerField(min_value=1)
@@ -85,8 +78,8 @@ def lift(request: Asked, machine_id: int) -> HttpResponse:
     return done(request, said, "machine", machine_id=machine_id)
 
 
-class AdmissionsForm(Sent):
-    wrong = "Tick somebody who waits."
+class AdmissionsForm(CommentForm):
+    wrong = "Tick somebody who waits; the reason may have up to 2,000 characters."
     ids = forms.TypedMultipleChoiceField(coerce=int)
     decision = forms.ChoiceField(choices=[("admit", ""), ("refuse", "")])
 
@@ -109,7 +102,7 @@ admission_list = shown(admissions_answer)
 def decide(request: Asked) -> HttpResponse:
     sent = AdmissionsForm(request.POST).values
     operation = admissions.admit if sent["decision"] == "admit" else admissions.refuse
-    count = operation(ids=sent["ids"], actor=request.actor, now=request.now)
+    count = operation(ids=sent["ids"], actor=request.actor.because(sent["comment"]), now=request.now)
     said = "Admitted: {}. Each gets its credential when it asks again, within a minute."
     return done(request, (said if sent["decision"] == "admit" else "Refused: {}.").format(count), "admissions")
 

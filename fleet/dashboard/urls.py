@@ -35,7 +35,6 @@ urlpatterns = [
     path("machines/", machines.machine_list, name="machines"),
     path("machines/<int:machine_id>/", machines.machine_page, name="machine"),
     path("machines/<int:machine_id>/revoke/", machines.revoke, name="machine-revoke"),
-    path("machines/<int:machine_id>/readmit/", machines.readmit, name="machine-readmit"),
     path("machines/<int:machine_id>/move/", machines.move, name="machine-move"),
     path("machines/<int:machine_id>/lift/", machines.lift, name="machine-lift"),
     path("admissions/", machines.admission_list, name="admissions"),

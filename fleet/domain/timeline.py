@@ -68,7 +68,6 @@ class EntryKind(StrEnum):
     MACHINE_ENROLLED_AGAIN = "machine_enrolled_again"
     MACHINE_CHANGED = "machine_changed"
     MACHINE_REVOKED = "machine_revoked"
-    MACHINE_READMITTED = "machine_readmitted"
     MACHINE_WAITS = "machine_waits"
     MACHINE_ADMITTED = "machine_admitted"
     ADMISSION_REFUSED = "admission_refused"

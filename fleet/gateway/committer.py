@@ -109,7 +109,7 @@ class Pending:
     answer: asyncio.Future[Written]
 
 
-REVOKED = "This machine was revoked: an admin has to readmit it."
+REVOKED = "This machine was revoked: an admin has to admit it."
 
 
 class Committer:

@@ -85,7 +85,7 @@ class Admission(models.Model):
 
     machine = models.ForeignKey(Machine, on_delete=models.CASCADE, related_name="admissions")
     ask_hash = models.TextField()
-    # An agent of 0.1.0 sends no secret: anybody with the same join token would be taken for it.
+    # An agent of 0.1.0 sends no secret: anybody at its address with the same join token would be taken for it.
     bound = models.BooleanField(default=True)
     resource_name = models.TextField(blank=True, default="")
     address = models.TextField(blank=True, default="")

@@ -173,9 +173,11 @@ def agentless() -> QuerySet[InventoryMachine]:
     return InventoryMachine.objects.filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
 
 
-def waiting() -> tuple[AdmissionRow, ...]:
-    """Who waits for admission, the newest first. One query."""
+def waiting(*, machine_id: int | None = None) -> tuple[AdmissionRow, ...]:
+    """Who waits for admission, as this machine or as any, the newest first. One query."""
     rows = Admission.objects.select_related("machine", "join_token").defer("machine__compute").order_by("-pk")
+    if machine_id is not None:
+        rows = rows.filter(machine=machine_id)
     return tuple(
         like(
             AdmissionRow,

@@ -24,7 +24,6 @@ SENTENCES: dict[str, Sentence] = {
     "machine-unknown": "There is no machine with this id.",
     "admissions-full": "Too many machines wait for admission already.",
     "admission-unknown": "Nobody waits for admission under one of these ids: look at the list again.",
-    "not-revoked": "{name} is not revoked.",
     "machine-id-unusable": "machine_id is empty or longer than {most} characters.",
     "enrolled-again": "Enrolled again at {at:time}: the previous credential was revoked.",
     "join-token-time": "A join token must be valid for some time, and for at most {days} days.",
@@ -97,13 +96,15 @@ def _revoked(row: TimelineRow, reader: Reader) -> str:
     return f"{row.actor} revoked the credential of {row.data['name']}.{quoted(row.why)}"
 
 
-def _readmitted(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.actor} readmitted {row.data['name']}: it may enrol again.{quoted(row.why)}"
-
-
 def _waits(row: TimelineRow, reader: Reader) -> str:
     why = "it was revoked" if row.data["revoked"] else "without the credential that this machine has"
     return f"Somebody at {row.data['address'] or 'an unknown address'} enrols as {row.data['name']}, {why}: it waits."
+
+
+def _decided(row: TimelineRow, reader: Reader) -> str:
+    what = "admitted" if row.kind is EntryKind.MACHINE_ADMITTED else "refused"
+    where = row.data["address"] or "an unknown address"
+    return f"{row.actor} {what} who asked from {where} as {row.data['name']}.{quoted(row.why)}"
 
 
 ENTRIES: dict[EntryKind, EntryText] = {
@@ -112,10 +113,9 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.MACHINE_CHANGED: _changed,
     EntryKind.MACHINE_MOVED: _changed,
     EntryKind.MACHINE_REVOKED: _revoked,
-    EntryKind.MACHINE_READMITTED: _readmitted,
     EntryKind.JOIN_TOKEN_ENDED: "The join token {prefix} was ended by {actor}.",
     EntryKind.MACHINE_WAITS: _waits,
-    EntryKind.MACHINE_ADMITTED: "{actor} admitted who asked from {address} as {name}.",
-    EntryKind.ADMISSION_REFUSED: "{actor} refused who asked from {address} as {name}.",
+    EntryKind.MACHINE_ADMITTED: _decided,
+    EntryKind.ADMISSION_REFUSED: _decided,
     EntryKind.INVENTORY_IMPORTED: _imported,
 }

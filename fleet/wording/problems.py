@@ -26,7 +26,6 @@ PROBLEMS: dict[str, ProblemType] = {
     "join-token-refused": ProblemType(
         403, "This join token admits no agent", "Make a new one and configure the agent with it."
     ),
-    "not-revoked": ProblemType(409, "This machine is not revoked", "Do nothing: it may enrol."),
     "not-found": ProblemType(404, "Nothing was found here", "Check the address; paths end with a slash."),
     "unknown-event": ProblemType(404, "Nobody has reported this EventId", "Look it up in the list of events."),
     "unknown-machine": ProblemType(404, "No machine has this id", "Look it up in the list of machines."),

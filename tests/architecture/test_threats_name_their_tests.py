@@ -18,3 +18,10 @@ def test_each_row_names_tests_that_exist() -> None:
 def test_rows_of_one_room_stand_together() -> None:
     rooms = [room for room, _ in ROWS if room != "room"]
     assert rooms == sorted(rooms)
+
+
+def test_each_attack_has_one_row() -> None:
+    text = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
+    attacks = re.findall(r"^\| \w+ \| ([^|]+\|[^|]+) \|", text, re.MULTILINE)
+    assert len(attacks) > 5
+    assert [attack for attack in attacks if attacks.count(attack) > 1] == []

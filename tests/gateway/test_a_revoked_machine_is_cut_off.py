@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from fleet.domain.actor import COMMAND_LINE
 from fleet.embedded import Urls
-from fleet.models import Machine, Observation
-from fleet.operations.machines import revocation
+from fleet.models import Admission, Machine, Observation
+from fleet.operations.machines import admissions, revocation
 from tests.gateway_process import Agent, Gateway, running_gateway
 from tests.processes import wait_for
 
@@ -76,5 +76,6 @@ def test_its_join_token_does_not_bring_it_back(gateway: Gateway) -> None:
     wait_for(lambda: agent.post().status_code == 401, seconds=10, what="it is cut off")
     with pytest.raises(AssertionError, match="admission-pending"):
         gateway.agent(machine_id=agent.vm_id)
-    revocation.readmit(machine_id=machine.pk, actor=COMMAND_LINE, now=timezone.now())
+    waits = Admission.objects.get(machine=machine)
+    admissions.admit(ids=[waits.pk], actor=COMMAND_LINE, now=timezone.now())
     assert gateway.agent(machine_id=agent.vm_id).post().status_code == 200

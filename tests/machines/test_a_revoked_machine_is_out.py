@@ -1,19 +1,21 @@
-"""Revoked is out: no way back in but by an admin, no vote, no order, and nothing that it said holds an event open."""
+"""Revoked is out: no way back in but admission by a person, no vote, no order, and no event held open by its word."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from io import StringIO
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.test import Client
+from drydock_agent import wire
 
-from fleet.models import Entry, Machine, Order
-from fleet.operations.machines import revocation
+from fleet.models import Admission, Entry, Machine, Order
+from fleet.operations.machines import admissions, enrolment, revocation
 from fleet.operations.orders import queue, receipts
 from fleet.projections.machines import identity_of
 from tests import factories
-from tests.api.conftest import caller, problem
+from tests.api.conftest import caller
 from tests.dashboard.conftest import text_of
 from tests.factories import Fleet, acting, admin, announced, approver, listing, open_order, seconds, the_event
 
@@ -31,8 +33,14 @@ def revoke(fleet: Fleet, name: str) -> None:
     )
 
 
-def readmit(fleet: Fleet, name: str) -> None:
-    revocation.readmit(machine_id=fleet.agents[name].machine.pk, actor=acting(admin(), why="clean"), now=fleet.now)
+def asks(fleet: Fleet, vm_id: str, ask: str, address: str = "10.0.0.4") -> wire.EnrolAnswer | wire.EnrolPending:
+    """Somebody with the join token enrols as this machine."""
+    request = wire.EnrolRequest(join_token=fleet.join_token, machine_id=vm_id, resource_name="vm1", ask=ask)
+    return enrolment.enrol(request=request, now=fleet.now, address=address)
+
+
+def admit(fleet: Fleet, *rows: Admission) -> None:
+    admissions.admit(ids=[row.pk for row in rows], actor=acting(admin(), why="clean"), now=fleet.now)
 
 
 def test_a_join_token_does_not_bring_it_back(fleet: Fleet) -> None:
@@ -44,11 +52,42 @@ def test_a_join_token_does_not_bring_it_back(fleet: Fleet) -> None:
         with pytest.raises(AssertionError, match="EnrolPending"):
             fleet.enrol("vm1", vm_id=vm_id)
     assert identity_of(credential=agent.credential) is None
-    readmit(fleet, "vm1")
-    assert identity_of(credential=agent.credential) is None
     assert identity_of(credential="") is None
-    back = fleet.enrol("vm1", vm_id=agent.machine.vm_id)
-    assert identity_of(credential=back.credential) is not None
+
+
+def test_a_person_admits_exactly_one_who_asks_and_nobody_else(fleet: Fleet) -> None:
+    vm_id = fleet.enrol("vm1").machine.vm_id
+    revoke(fleet, "vm1")
+    asks(fleet, vm_id, "thief")
+    asks(fleet, vm_id, "rebuilt")
+    admit(fleet, Admission.objects.latest("pk"))
+    # That somebody is admitted opens no door for others, not even for who comes first.
+    assert isinstance(asks(fleet, vm_id, "thief"), wire.EnrolPending)
+    assert isinstance(asks(fleet, vm_id, "third"), wire.EnrolPending)
+    answer = asks(fleet, vm_id, "rebuilt")
+    assert isinstance(answer, wire.EnrolAnswer)
+    assert identity_of(credential=answer.credential) is not None
+    assert isinstance(asks(fleet, vm_id, "thief"), wire.EnrolPending)
+
+
+def test_of_an_agent_of_0_1_0_the_address_is_part_of_who_asks(fleet: Fleet) -> None:
+    vm_id = fleet.enrol("vm1").machine.vm_id
+    revoke(fleet, "vm1")
+    asks(fleet, vm_id, "", "10.0.0.4")
+    admit(fleet, Admission.objects.get())
+    assert isinstance(asks(fleet, vm_id, "", "203.0.113.9"), wire.EnrolPending)
+    assert isinstance(asks(fleet, vm_id, "", "10.0.0.4"), wire.EnrolAnswer)
+
+
+def test_an_admission_from_before_and_one_that_nobody_used_for_a_day_count_no_more(fleet: Fleet) -> None:
+    vm_id = fleet.enrol("vm1").machine.vm_id
+    asks(fleet, vm_id, "rebuilt")
+    admit(fleet, Admission.objects.get())
+    revoke(fleet, "vm1")
+    assert isinstance(asks(fleet, vm_id, "rebuilt"), wire.EnrolPending)
+    admit(fleet, Admission.objects.get())
+    fleet.later(86_400)
+    assert isinstance(asks(fleet, vm_id, "rebuilt"), wire.EnrolPending)
 
 
 def test_what_only_it_listed_is_over_in_the_same_transaction(fleet: Fleet) -> None:
@@ -65,7 +104,7 @@ def test_what_only_it_listed_is_over_in_the_same_transaction(fleet: Fleet) -> No
     )
     kinds = list(Entry.objects.filter(at=fleet.now).order_by("id").values_list("kind", flat=True))
     assert kinds[-2:] == ["machine_revoked", "event_ended"]
-    # Time alone does not bring it back, nor does its readmission before it says so itself.
+    # Time alone does not bring it back.
     fleet.later(2)
     fleet.advance()
     assert the_event().status == "ENDED"
@@ -123,7 +162,7 @@ def test_nothing_that_it_still_sends_is_taken(fleet: Fleet) -> None:
     assert not Order.objects.filter(machine=agent.machine).exists()
 
 
-def test_admins_revoke_and_readmit_on_the_page_and_nobody_else(fleet: Fleet) -> None:
+def test_admins_revoke_and_admit_on_the_page_and_nobody_else(fleet: Fleet) -> None:
     fleet = Fleet(now=datetime.now(UTC))
     agent = fleet.enrol("vm1")
     here = f"/machines/{agent.machine.pk}/"
@@ -132,12 +171,19 @@ def test_admins_revoke_and_readmit_on_the_page_and_nobody_else(fleet: Fleet) -> 
     anna.force_login(approver())
     assert "Revoke" not in text_of(anna.get(here))
     assert anna.post(f"{here}revoke/").status_code == 403
-    assert ada.post(f"{here}readmit/").status_code == 409
+    assert "Who enrols as this machine" not in text_of(ada.get(here))
     assert ada.post(f"{here}revoke/", {"comment": "stolen"}).status_code == 302
     assert "no vote" in text_of(ada.get(here))
     assert "“stolen”" in text_of(ada.get(here))
-    assert anna.post(f"{here}readmit/").status_code == 403
-    assert ada.post(f"{here}readmit/", {"comment": "clean"}).status_code == 302
+    assert "Nobody asks now" in text_of(ada.get(here))
+    asks(fleet, agent.machine.vm_id, "rebuilt")
+    assert "from 10.0.0.4" in text_of(ada.get(here))
+    sent = {"ids": [Admission.objects.get().pk], "decision": "admit", "comment": "clean"}
+    assert anna.post("/admissions/decide/", sent).status_code == 403
+    assert ada.post("/admissions/decide/", sent).status_code == 302
+    assert "ada admitted who asked from 10.0.0.4 as vm1. “clean”" in text_of(ada.get(here))
+    assert Machine.objects.get().revoked_at is not None
+    asks(fleet, agent.machine.vm_id, "rebuilt")
     assert Machine.objects.get().revoked_at is None
 
 
@@ -146,10 +192,19 @@ def test_the_api_and_the_command_line_do_the_same(fleet: Fleet) -> None:
     ada = caller(factories.admin())
     here = f"machines/{agent.machine.pk}"
     assert ada.post(f"{here}/revoke/").json()["presence"] == "gone"
-    assert ada.post(f"{here}/readmit/", {"comment": "clean"}).json()["revoked_at"] is None
-    problem(ada.post(f"{here}/readmit/", {}), 409, "not-revoked")
-    problem(ada.post("machines/999999/readmit/", {}), 404, "unknown-machine")
+    asks(fleet, agent.machine.vm_id, "rebuilt")
+    row = Admission.objects.get()
+    ada.post("admissions/admit/", {"ids": [row.pk], "comment": "clean"})
+    asks(fleet, agent.machine.vm_id, "rebuilt")
+    assert Machine.objects.get().revoked_at is None
     call_command("revoke_machine", agent.machine.vm_id.upper(), why="stolen")
     assert Machine.objects.get().revoked_at is not None
-    call_command("readmit_machine", agent.machine.vm_id)
+    asks(fleet, agent.machine.vm_id, "rebuilt")
+    row, out = Admission.objects.get(), StringIO()
+    call_command("admit_machine", stdout=out)
+    assert out.getvalue().startswith(f"{row.pk}  revoked  vm1  {agent.machine.vm_id}  from 10.0.0.4")
+    call_command("admit_machine", str(row.pk), why="clean", stdout=StringIO())
+    asks(fleet, agent.machine.vm_id, "rebuilt")
     assert Machine.objects.get().revoked_at is None
+    with pytest.raises(CommandError, match="Nobody waits"):
+        call_command("admit_machine", str(row.pk))

@@ -64,8 +64,8 @@ def api_steps(fleet: Fleet) -> Iterator[Step]:
     yield "POST", "sets/<int:set_id>/merge/", (f"sets/{stray}/merge/", {"into": web.pk})
     yield "POST", "inventory/", ("inventory/", json.loads((SAMPLES / "az_vm_list.json").read_text()))
     yield "POST", "machines/<int:machine_id>/revoke/", (f"machines/{fleet.agents['vm6'].machine.pk}/revoke/", None)
-    revoked = f"machines/{fleet.agents['vm6'].machine.pk}"
-    yield "POST", "machines/<int:machine_id>/readmit/", (f"{revoked}/readmit/", {"comment": "clean"})
+    moved = f"machines/{fleet.agents['vm6'].machine.pk}/move/"
+    yield "POST", "machines/<int:machine_id>/move/", (moved, {"set": web.pk, "comment": "rebuilt"})
     for name in ("vm1", "vm2"):
         asking = {"join_token": fleet.join_token, "machine_id": fleet.agents[name].machine.vm_id, "ask": name}
         enrolment.enrol(request=wire.EnrolRequest(**asking), now=fleet.now)

@@ -96,7 +96,7 @@ AdmissionShape = shape(
     AdmissionRow,
     {
         "machine": "The row id of the machine that it says it is.",
-        "bound": "False for an agent of 0.1.0: whoever holds the same join token would be taken for it.",
+        "bound": "False for an agent of 0.1.0: whoever asks from its address with the same join token is taken for it.",
         "revoked": "The machine is revoked; admitting it lets it back in.",
         "join_token": "The beginning of the join token that it showed.",
     },

@@ -54,7 +54,7 @@ class MergeSetSerializer(RequestSerializer):
     )
 
 
-class AdmissionsRequestSerializer(RequestSerializer):
+class AdmissionsRequestSerializer(WhySerializer):
     ids = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=2**63 - 1),
         min_length=1,

@@ -16,7 +16,6 @@ from fleet.api.shapes.requests import (
     AdmissionsRequestSerializer,
     JoinTokenRequestSerializer,
     MoveRequestSerializer,
-    WhySerializer,
 )
 from fleet.operations.machines import admissions, join_tokens, revocation
 from fleet.operations.machines.move import move_machine
@@ -60,23 +59,6 @@ class RevokeMachine(Call):
         return machines.detail(machine_id=machine_id, now=self.now)
 
 
-class ReadmitMachine(Call):
-    @describe(
-        "readmit_machine",
-        "Let a revoked machine enrol again",
-        needs="admin",
-        answer=MachineDetailShape,
-        body=WhySerializer,
-        missing=UNKNOWN,
-        problems=(409,),
-        description="It needs a join token as at first. Nothing else brings a revoked machine back.",
-    )
-    def post(self, machine_id: int) -> machines.MachineDetail | None:
-        actor = self.actor.because(self.wanted["comment"])
-        revocation.readmit(machine_id=machine_id, actor=actor, now=self.now)
-        return machines.detail(machine_id=machine_id, now=self.now)
-
-
 class MoveMachine(Call):
     @describe(
         "move_machine",
@@ -116,7 +98,7 @@ class Admit(Call):
         description="Each gets its credential when it asks again; the one before ends then. Answers who still waits.",
     )
     def post(self) -> tuple[machines.AdmissionRow, ...]:
-        admissions.admit(ids=self.wanted["ids"], actor=self.actor, now=self.now)
+        admissions.admit(ids=self.wanted["ids"], actor=self.actor.because(self.wanted["comment"]), now=self.now)
         return machines.waiting()
 
 
@@ -131,7 +113,7 @@ class RefuseAdmission(Call):
         description="They may ask again. Answers who still waits.",
     )
     def post(self) -> tuple[machines.AdmissionRow, ...]:
-        admissions.refuse(ids=self.wanted["ids"], actor=self.actor, now=self.now)
+        admissions.refuse(ids=self.wanted["ids"], actor=self.actor.because(self.wanted["comment"]), now=self.now)
         return machines.waiting()
 
 

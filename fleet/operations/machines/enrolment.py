@@ -33,8 +33,8 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
     """Give a machine its credential.
 
     A known machine gets a new one for its old one, which ends at once; without it, or revoked, it waits for a person to
-    admit it. Only one that never had one, or was readmitted, enrols with a join token. Raises Refused
-    `join-token-refused`, also where another set is stated than the token's; `admissions-full` or `validation`.
+    admit it. Only one that nobody knows enrols with a join token alone. Raises Refused `join-token-refused`, also where
+    another set is stated than the token's; `admissions-full` or `validation`.
     """
     vm_id = request.machine_id.strip().lower()
     if not vm_id or len(vm_id) > MAX_ID:
@@ -46,8 +46,8 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
     rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
     known = rows.filter(vm_id=vm_id).first()
     token = None if _holds_credential(known, request) else join_tokens.valid(request.join_token, now=now)
-    if known is not None and token is not None and (known.credential_hash or known.revoked_at is not None):
-        if not admissions.is_admitted(known, request):
+    if known is not None and token is not None:
+        if not admissions.is_admitted(known, request, now=now, address=address):
             return admissions.wait(known, request, token, now=now, address=address)
         admissions.done(known)
     token_set = token.set_name if token is not None else known.token_set if known is not None else ""

@@ -1,0 +1,32 @@
+"""`manage.py admit_machine`: lists who waits for admission, or admits some of them."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.utils import timezone
+
+from fleet.domain.actor import COMMAND_LINE
+from fleet.management.operation_command import OperationCommand
+from fleet.operations.machines import admissions
+from fleet.projections import machines
+
+
+class Command(OperationCommand):
+    help = "Admit who enrols as a known machine without its credential, or as a revoked one. Without an id: list them."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="whom to admit, by the ids of the list")
+        parser.add_argument("--why", default="", help="for those who read the timeline later")
+
+    def handle(self, *args: Any, ids: list[int], why: str, **options: Any) -> None:
+        if ids:
+            admissions.admit(ids=ids, actor=COMMAND_LINE.because(why), now=timezone.now())
+            self.stdout.write("Admitted: each gets its credential when it asks again, within a minute.")
+            return
+        for row in machines.waiting():
+            state = "admitted" if row.admitted_at else "revoked" if row.revoked else "waits"
+            self.stdout.write(
+                f"{row.id}  {state}  {row.name}  {row.vm_id}  from {row.address or 'an unknown address'}"
+                f"  since {row.first_asked_at:%Y-%m-%d %H:%M} UTC  calls itself {row.resource_name!r}"
+                f"  by {row.join_token}"
+            )
