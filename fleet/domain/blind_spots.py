@@ -52,6 +52,8 @@ class AgentFacts:
     size: str
     # What is stated of a set to which it is not confined.
     outside: Reason | None = None
+    # The set of an open event that it lists without being of that set; empty where that has no name, None without one.
+    lists_of: str | None = None
     # What it does about signatures of orders; empty until it said so.
     signatures: str = ""
     # Since when it reminds of a document that is not here; and how many spools it began within a day.
@@ -136,6 +138,7 @@ ORDER = (
     "agent-never-heard",
     "waits-for-admission",
     "states-another-set",
+    "lists-of-another-set",
     "no-agent",
     "cache-unheard",
     "wrong-clock",
@@ -184,6 +187,7 @@ def blind_spots(
         found += _old(each, version, protocol)
         found += _clocks(each, clock_tolerance)
         found += _stated_elsewhere(each)
+        found += _lists_elsewhere(each)
         found += _signatures(each)
         found += _lacking(each, now)
         found += _many_spools(each)
@@ -271,6 +275,14 @@ def _stated_elsewhere(each: SetFacts) -> list[BlindSpot]:
         for agent in each.agents
         if agent.outside is not None
     ]
+
+
+def _lists_elsewhere(each: SetFacts) -> list[BlindSpot]:
+    found = []
+    for name in sorted({agent.lists_of for agent in each.agents if agent.lists_of is not None}):
+        agents = [agent for agent in each.agents if agent.lists_of == name]
+        found.append(_of(each, agents, "lists-of-another-set", Confidence.POSSIBLE, set=name))
+    return found
 
 
 SIGNATURES: dict[str, str] = {

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Count
+from django.db.models import Case, Count, F, OuterRef, QuerySet, Subquery, TextField, Value, When
 
 from fleet.domain.aside import What
 from fleet.domain.blind_spots import AgentFacts, BlindSpot, CacheFacts, Confidence, SetAsideFacts, SetFacts, blind_spots
 from fleet.domain.intake.spools import MANY_A_DAY
 from fleet.domain.reason import Reason, from_json
-from fleet.domain.sets import OUTSIDE
+from fleet.domain.sets import OUTSIDE, PROVISIONAL
 from fleet.domain.shapes import like
-from fleet.models import Admission, AvailabilitySet, Cache, ScheduledEvent, SetAside, Spool
+from fleet.domain.states import OPEN_EVENTS
+from fleet.models import Admission, AvailabilitySet, Cache, Machine, ScheduledEvent, SetAside, Sighting, Spool
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.projections.caches.coverage import ListenerRow, listener, with_machine
 from fleet.projections.caches.maintenances import CacheRef
@@ -124,12 +125,26 @@ def _aside() -> list[SetAsideFacts]:
     ]
 
 
+def _machines() -> QuerySet[Machine]:
+    """Those that are not revoked, with the set of an open event that each lists without being of that set."""
+    listing = Sighting.objects.filter(
+        machine=OuterRef("pk"),
+        foreign=True,
+        gone_at__isnull=True,
+        event__status__in=[state.value for state in OPEN_EVENTS],
+    )
+    unnamed = When(event__availability_set__kind=PROVISIONAL, then=Value(""))
+    named = Case(unnamed, default=F("event__availability_set__name"), output_field=TextField())
+    of_others = Subquery(listing.order_by("event").annotate(of=named).values("of")[:1])
+    return with_presence().filter(revoked_at=None).annotate(lists_of=of_others)
+
+
 def overview(*, now: datetime) -> BlindSpots:
     """Every blind spot of the fleet. Eight queries."""
     limits = presence_limits()
     begun = _spools_begun(now)
     agents: dict[int, list[AgentFacts]] = defaultdict(list)
-    for machine in with_presence().filter(revoked_at=None).order_by("resource_name", "pk"):
+    for machine in _machines().order_by("resource_name", "pk"):
         heard_at, polled_at = contact_times(machine)
         row = getattr(machine, "presence", None)
         warned = from_json(machine.set_warnings)

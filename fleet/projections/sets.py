@@ -217,7 +217,7 @@ def _without_agent(sets: Sequence[AvailabilitySet]) -> dict[int, list[MissingMac
 
 
 def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
-    """Machines of other named sets that list an open event of one of these sets."""
+    """Machines of other sets that list an open event of one of these sets."""
     found: dict[int, list[Reason]] = defaultdict(list)
     rows = (
         Sighting.objects.filter(
@@ -226,12 +226,19 @@ def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
             event__availability_set__in=[row.pk for row in sets],
             event__status__in=OPEN,
         )
-        .values_list("event__availability_set", "machine__resource_name", "machine__availability_set__name")
+        .values_list(
+            "event__availability_set",
+            "machine__resource_name",
+            "machine__availability_set",
+            "machine__availability_set__kind",
+            "machine__availability_set__name",
+        )
         .order_by("machine__resource_name")
         .distinct()
     )
-    for set_id, machine, other in rows:
-        found[set_id].append(Reason("set-foreign", machine=machine, set=other))
+    for set_id, machine, other, kind, name in rows:
+        of = SetRef(id=other, kind=kind, name=name)
+        found[set_id].append(Reason("set-foreign", machine=machine, set=of.label))
     return found
 
 

@@ -64,6 +64,14 @@ def _unnamed(values: Mapping[str, Any], reader: Reader) -> str:
     )
 
 
+def _lists_of(values: Mapping[str, Any], reader: Reader) -> str:
+    of = f"“{values['set']}”" if values["set"] else "a set without a name"
+    return (
+        f"{some(values['names'])} may belong to {of}: an open event of that set is listed there, and only machines of"
+        " one set see the same events. But an EventId is no secret, so a person decides."
+    )
+
+
 BRING_BACK = "Bring one of its agents back: its first request switches the service on, and may take two minutes."
 ENABLE = "Enable OSImageNotificationProfile of the scale set if upgrades of its operating system should be announced."
 
@@ -134,6 +142,12 @@ SPOTS: dict[str, SpotWords] = {
         "{names:some}: {warning}",
         "What Azure announces to the other set does not count here: find out which of the two is right.",
     ),
+    "lists-of-another-set": SpotWords(
+        "Machines that list events of another set",
+        _lists_of,
+        "If they are machines of that set, name it in their configuration, or merge the two sets on the page of this"
+        " one. If they are not, find out how they know the event: they have no vote on it.",
+    ),
     "no-agent": SpotWords(
         "Machines without an agent",
         _no_agent,
@@ -192,8 +206,8 @@ SPOTS: dict[str, SpotWords] = {
     "unnamed-set": SpotWords(
         "Sets without a name",
         _unnamed,
-        "Name it on its page, state it in the agent's configuration or a tag, or import an inventory; a shared event"
-        " joins it by itself.",
+        "Name it on its page, state it in the agent's configuration or a tag, or import an inventory."
+        " Sets without a name whose machines list the same events are joined by themselves.",
     ),
 }
 

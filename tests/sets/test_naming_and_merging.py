@@ -55,11 +55,12 @@ def test_a_named_set_keeps_its_machines_and_its_history() -> None:
     assert AvailabilitySet.objects.count() == 1
 
 
-def test_a_shared_event_brings_others_into_the_named_set() -> None:
+def test_what_a_shared_event_brought_together_is_named_as_one() -> None:
     fleet = Fleet()
-    named = name(fleet, provisional(fleet), name="legacy", kind="cloud_service")
+    row = provisional(fleet)
     fleet.enrol("b", availability_set="")
     fleet.all_say(listing(resources=["a"]))
+    named = name(fleet, row, name="legacy", kind="cloud_service")
     assert named.kind == "cloud_service"
     assert set(named.machines.values_list("resource_name", flat=True)) == {"a", "b"}
 

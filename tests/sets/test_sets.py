@@ -30,27 +30,15 @@ def test_two_provisional_sets_that_share_an_event_are_joined() -> None:
 
 
 @pytest.mark.django_db
-def test_a_provisional_set_gives_way_to_a_named_one_from_either_side() -> None:
-    for first, second in (("", "web"), ("web", "")):
-        fleet = Fleet()
-        fleet.enrol(f"one{first}", availability_set=first)
-        fleet.enrol(f"two{first}", availability_set=second)
-        event_id = f"0000000{len(first)}-0000-4000-8000-000000000000"
-        fleet.say(f"one{first}", listing(event_id))
-        fleet.say(f"two{first}", listing(event_id))
-        assert the_event(event_id).availability_set.name == "web"
-    assert AvailabilitySet.objects.get(name="web").machines.count() == 4
-
-
-@pytest.mark.django_db
 def test_events_of_one_batch_survive_a_join() -> None:
     fleet = Fleet()
     a = fleet.enrol("a", availability_set="")
-    b = fleet.enrol("b", availability_set="web")
+    b = fleet.enrol("b", availability_set="")
     other = "0BB8CD25-5BF9-4D96-85F8-3E5B9B45F2B6"
     fleet.record(
         a.delivery(a.document(listing(), listing(other), at=fleet.now)),
-        b.delivery(b.document(listing(), at=fleet.now)),
+        b.delivery(b.document(listing(), listing(other), at=fleet.now)),
     )
-    assert {the_event().availability_set.name, the_event(other).availability_set.name} == {"web"}
+    assert the_event().availability_set == the_event(other).availability_set
+    assert AvailabilitySet.objects.get(merged_into=None).machines.count() == 2
     assert (the_event(other).status, the_event(other).version) == ("SCHEDULED", 1)

@@ -152,14 +152,20 @@ def test_a_machine_of_which_nobody_says_anything_any_more_stays_where_it_is() ->
 
 
 @pytest.mark.django_db
-def test_naming_one_machine_names_the_whole_provisional_set_it_shared_events_with() -> None:
+def test_each_machine_of_a_provisional_set_says_for_itself_which_set_it_is_in() -> None:
     fleet = Fleet()
     fleet.enrol("a", availability_set="")
     fleet.enrol("b", availability_set="")
     fleet.all_say(listing(resources=["a"]))
+    unnamed = the_event().availability_set
     instance(fleet, "b", **tagged("web"))
+    assert list(the_set("web").machines.values_list("resource_name", flat=True)) == ["b"]
+    assert the_event().availability_set == unnamed
+    # The last one brings what is left of the set, and its events.
+    instance(fleet, "a", **tagged("web"))
     assert the_set("web").machines.count() == 2
     assert the_event().availability_set == the_set("web")
+    assert not the_event().sightings.filter(foreign=True).exists()
 
 
 @pytest.mark.django_db

@@ -1,15 +1,16 @@
 """Sets that turn out to be one, and what moves with their machines."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.sets import PROVISIONAL
-from fleet.domain.states import OPEN_EVENTS
+from fleet.domain.states import OPEN_EVENTS, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine, ScheduledEvent, Sighting
+from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.operations.events import compute
 from fleet.operations.timeline.entries import entry, write
 
@@ -17,16 +18,18 @@ from fleet.operations.timeline.entries import entry, write
 def settle_sets(
     events: list[ScheduledEvent], reporters: Mapping[int, set[int]], *, now: datetime
 ) -> list[ScheduledEvent]:
-    """Join provisional sets that turn out to be one, and mark sightings by machines of another named set as foreign.
+    """Join provisional sets that turn out to be one, and mark sightings by machines of any other set as foreign.
 
     Returns the events as they are afterwards.
     """
     written: list[Entry] = []
     moved = False
     for event in events:
-        machines = list(
-            Machine.objects.select_related("availability_set").filter(pk__in=reporters.get(event.pk, ())).order_by("pk")
-        )
+        told = Q(pk__in=reporters.get(event.pk, ()))
+        if event.availability_set.kind == PROVISIONAL:
+            # Who came before those of this set that had not read the event yet.
+            told |= Q(sightings__in=Sighting.objects.filter(event=event, foreign=True, gone_at__isnull=True))
+        machines = list(Machine.objects.select_related("availability_set").filter(told).distinct().order_by("pk"))
         if all(machine.availability_set_id == event.availability_set_id for machine in machines):
             continue
         joined, foreign = join_for_event(event=event, reporters=machines, now=now)
@@ -50,11 +53,11 @@ def settle_sets(
 
 
 def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: datetime) -> tuple[list[Entry], set[int]]:
-    """Machines of other sets list this event: join what is provisional, and name the machines that stay foreign.
+    """Machines of other sets list this event: join what is one set, and name the machines that stay foreign.
 
-    Machines that list one EventId are in one set. A provisional set gives way to the other one; of two provisional sets
-    the younger gives way. Returns the entries to write and the row ids of machines whose sighting is foreign, because
-    both sets are named.
+    An EventId is no secret, so it leads nobody into a set that has a name, and no set into one: people say that two are
+    one. Two provisional sets are joined when all that live in them list the same events; the younger gives way. Returns
+    the entries to write and the row ids of machines whose sighting is foreign.
     """
     written: list[Entry] = []
     foreign: set[int] = set()
@@ -65,16 +68,38 @@ def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: date
         other = machine.availability_set
         if other.pk == home.pk or other.pk in joined:
             continue
-        if other.kind == PROVISIONAL and (home.kind != PROVISIONAL or home.pk < other.pk):
-            written.append(join(other, home, now=now, event_id=event.pk))
-            joined.add(other.pk)
-        elif home.kind == PROVISIONAL:
-            written.append(join(home, other, now=now, event_id=event.pk))
-            joined.add(home.pk)
-            home = other
-        else:
+        if not _are_one(home, other, told_now=[reporter.pk for reporter in reporters], now=now):
             foreign.add(machine.pk)
+            continue
+        source, target = (other, home) if home.pk < other.pk else (home, other)
+        written.append(join(source, target, now=now, event_id=event.pk))
+        joined.add(source.pk)
+        home = target
     return written, foreign
+
+
+def _are_one(one: AvailabilitySet, other: AvailabilitySet, *, told_now: Collection[int], now: datetime) -> bool:
+    """Whether two sets are one as far as Azure tells: neither has a name, both lie in one resource group, and all that
+    live in them list the same events. Who repeats what it knows of several sets lists more than each of them.
+    """
+    if one.kind != PROVISIONAL or other.kind != PROVISIONAL:
+        return False
+    for column in ("subscription", "resource_group"):
+        if getattr(one, column).lower() != getattr(other, column).lower():
+            return False
+    limits = presence_limits()
+    rows = Machine.objects.filter(availability_set__in=[one, other], revoked_at=None)
+    living: dict[int, int] = {
+        machine.pk: machine.availability_set_id
+        for machine in rows.select_related("presence", "latest_document").defer("compute")
+        if machine.pk in told_now or machine_presence(machine, now=now, limits=limits) is Presence.LIVE
+    }
+    listed: dict[int, set[int]] = {pk: set() for pk in living}
+    standing = Sighting.objects.filter(machine__in=living, gone_at__isnull=True, event__drill=False)
+    for machine_id, event_id in standing.values_list("machine_id", "event__pk"):
+        listed[machine_id].add(event_id)
+    same = len(set(map(frozenset, listed.values()))) == 1
+    return same and set(living.values()) == {one.pk, other.pk}
 
 
 def join(

@@ -195,7 +195,7 @@ def place_machine(
     that set, whatever else is said of it.
 
     Where nobody says anything it stays where it is: shared events or people may have led it there. A provisional set
-    whose machine is named becomes part of the named one, with everybody in it.
+    whose only machine is named becomes part of the named one.
     """
     listed = _listed(vm_id, name, compute)
     stated = statements_of(configured=configured, compute=compute, listed=listed, confined=confined)
@@ -206,8 +206,9 @@ def place_machine(
         home = here or ensure_set(own_set(compute, vm_id), now=now, service=_service(compute))
     else:
         home = ensure_set(key, now=now, service=_service(compute))
-        # Who is confined leaves the others where they are.
-        alone = confined is None or not Machine.objects.filter(availability_set=here).exclude(vm_id=vm_id).exists()
+        # Nobody speaks for others: whoever is in that provisional set besides stays there, with their events.
+        others = Machine.objects.filter(availability_set=here, revoked_at=None).exclude(vm_id=vm_id)
+        alone = not others.exists()
         if here is not None and here.pk != home.pk and here.kind == PROVISIONAL and alone:
             written.append(join(here, home, now=now, stated_by=name))
     # 0.1.0 cannot show the word confinement; whoever shows a machine looks at `confined_to`.
