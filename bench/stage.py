@@ -115,6 +115,8 @@ def stage(environment: Mapping[str, str] = os.environ) -> Iterator[Stage]:
         database = urlsplit(urls.database)._replace(path=f"/{name}").geturl()
         variables = {
             **environment,
+            # Latency counts from the end of the time in which an approval can be undone.
+            "UNDO_SECONDS": "0",
             **urls.environment,
             "DATABASE_URL": database,
             "SECRET_KEY": "for this one measurement, thrown away afterwards",

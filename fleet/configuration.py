@@ -82,6 +82,12 @@ SETTINGS: tuple[Setting, ...] = (
         MACHINES,
         "The tag of a VM that names its availability set, as `[kind:]name`.",
     ),
+    Setting(
+        "UNDO_SECONDS",
+        "3",
+        DECISIONS,
+        "How long an approval of a page can be undone, 0 to 10; in the last minute before NotBefore it goes at once.",
+    ),
     Setting("ORDER_ANSWER_SECONDS", "3", DECISIONS, "Silence after which the next machine is asked to start an event."),
     Setting(
         "WAVE_RETURN_SECONDS",
@@ -146,6 +152,16 @@ class Reader:
         if not value.isascii() or not value.isdecimal() or int(value) == 0:
             raise ImproperlyConfigured(f"{name} has to be a whole number above zero, not {value!r}.")
         return int(value)
+
+    def seconds_up_to(self, name: str, most: float) -> float:
+        """A time in seconds from zero on, fractions allowed."""
+        try:
+            number = float(self.text(name))
+        except ValueError:
+            number = -1.0
+        if not 0 <= number <= most:
+            raise ImproperlyConfigured(f"{name} has to be 0 to {most:g} seconds, not {self.text(name)!r}.")
+        return number
 
     def seconds(self, name: str) -> float:
         """A time in seconds above zero, fractions allowed."""

@@ -32,6 +32,7 @@ from fleet.gateway.loops import Loop
 from fleet.gateway.probes import Probes
 from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Threads
+from fleet.gateway.undo import UndoClock
 from fleet.gateway.wake_ups import WakeUps
 from fleet.operations.wake_up import prepare_hints
 
@@ -101,6 +102,7 @@ class Gateway:
         self.streams = Streams(self.feed, self.threads, self.limits)
         self.ticker = Ticker(self.agents.dispatcher, seconds=self.limits.ticker)
         self.sealer = Sealer()
+        self.undo = UndoClock(self.agents.dispatcher.ask_all)
         self.wake_ups = WakeUps(self._on_wake_up)
         self.parent = Loop("parent", _parent_watch(), pause=PARENT_SECONDS)
         self.figures = Figures(self.measure, events) if self.measure else None
@@ -108,6 +110,7 @@ class Gateway:
         self.loops = [
             self.wake_ups.loop,
             self.ticker.loop,
+            self.undo.loop,
             self.sealer.loop,
             self.agents.dispatcher.loop,
             self.agents.revocations,

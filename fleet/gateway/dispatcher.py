@@ -68,6 +68,11 @@ class Dispatcher:
         if wake:
             self.loop.wake()
 
+    def ask_all(self) -> None:
+        """Ask for the orders of everybody now, not within the second."""
+        self._next_full = 0.0
+        self.loop.wake()
+
     def note_held(self, held: Iterable[Held]) -> None:
         """An agent says that it has these orders: (machine, order, via)."""
         with self._lock:

@@ -14,10 +14,10 @@ class Approval(models.Model):
     """A person's or a rule's decision to start one event, and how far it got.
 
     `via` is `page`, `api` or `rule`, with the token's name in `token_name`; a rule's decision keeps the rule and its
-    `rule_wording` at that time. `when` is one of `fleet.domain.approvals.conditions.When`; `due_at` belongs to `time`,
-    `wave` and `turn` to `turn`. `overrides` holds the guards that were overcome, each `{"code", "sentence", "reason"}`.
-    `consented_*` is the second person. `inferred` says that its end was concluded, not answered. `reason` is one
-    sentence about how it ended.
+    `rule_wording` at that time. `when` is one of `fleet.domain.approvals.conditions.When`; `due_at` belongs to `time`
+    and `undo`, `wave` and `turn` to `turn`. `overrides` holds the guards that were overcome, each `{"code", "sentence",
+    "reason"}`. `consented_*` is the second person. `inferred` says that its end was concluded, not answered. `reason`
+    is one sentence about how it ended.
     """
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="approvals")

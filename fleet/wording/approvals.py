@@ -117,12 +117,14 @@ GUARDS: dict[str, Sentence] = {
 # What an approval waits for, and why it waits no longer.
 WAITS: dict[str, Sentence] = {
     "waits-for-second": "It waits for a second person.",
+    "waits-for-undo": "It goes to Azure at {due_at:time}, unless somebody undoes it.",
     "waits-for-prepared": "It waits until every machine that it hits is prepared.",
     "waits-for-machines": lambda values, reader: f"It waits until {are(values['machines'])} prepared.",
     "waits-for-time": "It waits until {due_at:time}.",
     "waits-for-turn": "It waits for its turn in the wave.",
     "kept-by-guard": "{reason} But: {guard}",
     "met-now": "There is nothing to wait for.",
+    "met-undo": "Nobody undid it.",
     "met-prepared": "Every machine that it hits is prepared.",
     "met-time": "It was due {due_at:time}.",
     "met-turn": "It is its turn in the wave.",
@@ -138,6 +140,7 @@ STEPS: dict[str, Sentence] = {
     "step-decided": "Decided",
     "step-agreed": "Second person agreed",
     "step-agrees": "Second person agrees",
+    "step-undo": "Nobody undoes it",
     "step-prepared": "Machines prepared",
     "step-time": "Its time comes",
     "step-turn": "Its turn comes",
@@ -182,6 +185,7 @@ SENTENCES: dict[str, Sentence] = {
     "hold-after-withdrawal": "What the rule decided was withdrawn.",
     "not-held": "Nobody holds this event.",
     "withdrawn": lambda values, reader: f"{values['by']} withdrew it.{quoted(values['comment'])}",
+    "undone": lambda values, reader: f"{values['by']} undid it before it went.{quoted(values['comment'])}",
     "beaten-by-person": "{by} decided: that goes before {rule}.",
     "consent-of-proposer": "You proposed it yourself: the second person has to be somebody else, an approver.",
     "consent-too-late": "Somebody was first: it no longer waits for a second person.",
@@ -195,15 +199,18 @@ def when_at(when: str, due_at: datetime | None, reader: Reader, turn: int | None
     """When an approval starts its event: `now`."""
     return {
         When.NOW: "now",
+        When.UNDO: "now",
         When.PREPARED: "when every machine is prepared",
         When.TIME: f"at {at(due_at, reader)}" if due_at else "later",
         When.TURN: f"in turn {turn} of the wave",
     }[When(when)]
 
 
-def given(state: str, *, agreed: bool = False) -> str:
+def given(state: str, when: str, *, agreed: bool = False) -> str:
     """What a page answers to somebody who has just approved, or `agreed` as the second person."""
     verb = "Agreed" if agreed else "Approved"
+    if state == ApprovalState.WAITING and when == When.UNDO:
+        return f"{verb}. It goes to Azure in a moment: you can still undo it."
     if state == ApprovalState.PROPOSED:
         return "Proposed. A second person, an approver, has to agree."
     waits = state == ApprovalState.WAITING
@@ -213,6 +220,7 @@ def given(state: str, *, agreed: bool = False) -> str:
 # What a page answers to the other acts of the decision panel.
 DONE = {
     "withdraw": "Withdrawn. The event needs a decision again.",
+    "undo": "Undone: nothing went to Azure. The event needs a decision again.",
     "claim": "Claimed: the others see that you are on it.",
     "give-back": "Given back: nobody is on it now.",
     "hold": "Held: no rule approves it. Azure may still start it from NotBefore on.",

@@ -3,12 +3,13 @@
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from fleet.domain.approvals.conditions import When
-from fleet.models import Approval
+from fleet.models import Approval, Order
 from fleet.operations.approvals import claims
 from tests import factories
 from tests.browser.conftest import PHONE, OpenPage
@@ -100,3 +101,19 @@ def test_on_a_phone_decide_shows_the_event_and_its_button_together(
         page.locator("#approve .approve"),
     ):
         expect(part).to_be_in_viewport(ratio=1)
+
+
+def test_a_click_can_be_undone_in_front_of_everybody(fleet: Fleet, open_page: OpenPage, settings: Any) -> None:
+    # Long enough for a slow machine; the default is 3.
+    settings.UNDO_SECONDS = 10
+    event = factories.announced(fleet)
+    factories.operator("olga")
+    hers = open_page(f"/events/{event.event_id}/#decision", who="olga", viewport=PHONE).page
+    fleet.approve(event.event_id, when=When.UNDO)
+    expect(hers.locator("#decision")).to_contain_text("by otto")
+    expect(hers.locator("#decision .undo")).to_contain_text(re.compile(r"otto approved: goes to Azure in 0:0\d"))
+    expect(hers.get_by_role("button", name="Undo")).to_be_in_viewport(ratio=1)
+    hers.get_by_role("button", name="Undo").click()
+    expect(hers.get_by_role("status").filter(has_text="Undone: nothing went to Azure.")).to_be_visible()
+    expect(hers.get_by_role("button", name=START_NOW)).to_be_visible()
+    assert not Order.objects.exists()

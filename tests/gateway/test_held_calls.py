@@ -17,9 +17,10 @@ import requests
 from django.utils import timezone
 
 from fleet.embedded import Urls, valkey
-from fleet.models import Order
+from fleet.models import Approval, Order
 from fleet.operations import wake_up
 from fleet.operations.approvals import approve
+from fleet.operations.approvals.approve import Plan
 from fleet.operations.people import accounts
 from tests.factories import acting, listing
 from tests.gateway_process import Agent, Gateway, running_gateway
@@ -30,6 +31,11 @@ pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
 def approve_for(agent: Agent) -> Order:
     """This machine announces an event of its own, and an operator approves it; nobody rings."""
+    return Order.objects.get(approval=decide_for(agent, Plan()))
+
+
+def decide_for(agent: Agent, plan: Plan) -> Approval:
+    """The same, by this plan."""
     event_id = str(uuid4()).upper()
     name = f"vm-{agent.vm_id[:8]}"
     event = listing(event_id, resources=[name], not_before=timezone.now() + timedelta(minutes=10))
@@ -37,8 +43,7 @@ def approve_for(agent: Agent) -> Order:
     person = accounts.ensure_person(
         username="olga", group="operator", password="long enough to be one", now=timezone.now()
     )
-    approve.grant(event_id=event_id, actor=acting(person, via="api"), now=timezone.now())
-    return Order.objects.get(approval__event__event_id=event_id)
+    return approve.grant(event_id=event_id, actor=acting(person, via="api"), now=timezone.now(), plan=plan)
 
 
 def held(gateway: Gateway, count: int) -> None:

@@ -19,11 +19,16 @@ from fleet.operations.approvals.approve import Plan
 from fleet.projections.approvals import rows
 from fleet.wording.approvals import DONE, given
 
+# How a page approves: what goes at once can be undone for some seconds.
+WAYS = {When.NOW.value: When.UNDO, When.PREPARED.value: When.PREPARED, When.TIME.value: When.TIME}
+
 
 class ApprovalForm(CommentForm):
     """`expected_version` is the event's version on the page that was looked at. `at` is read in the person's zone."""
 
-    when = forms.ChoiceField(choices=[(way.value, way.value) for way in When if way is not When.TURN], required=False)
+    when = forms.ChoiceField(
+        choices=[(way.value, way.value) for way in (When.NOW, When.PREPARED, When.TIME)], required=False
+    )
     at = MomentField(required=False)
     expected_version = forms.IntegerField(required=False)
 
@@ -82,29 +87,29 @@ def approve(request: Asked, event_id: str) -> HttpResponse:
         actor=request.actor.because(values["comment"]),
         now=request.now,
         plan=Plan(
-            when=When(values["when"] or When.NOW),
+            when=WAYS[values["when"] or When.NOW],
             due_at=values["at"],
             overrides=reasons_in(request),
             expected_version=values["expected_version"],
         ),
     )
-    return decided(request, event_id, given(approval.state))
+    return decided(request, event_id, given(approval.state, approval.when))
 
 
 @acts(panel_of)
 def withdraw(request: Asked, approval_id: int) -> HttpResponse:
     event_id = event_of(request, approval_id)
-    taking_back.withdraw(approval_id=approval_id, actor=commented(request), now=request.now)
-    return decided(request, event_id, DONE["withdraw"])
+    approval = taking_back.withdraw(approval_id=approval_id, actor=commented(request), now=request.now)
+    return decided(request, event_id, DONE["undo" if approval.when == When.UNDO.value else "withdraw"])
 
 
 @acts(panel_of)
 def consent(request: Asked, approval_id: int) -> HttpResponse:
     event_id = event_of(request, approval_id)
     approval = second.consent(
-        approval_id=approval_id, actor=commented(request), overrides=reasons_in(request), now=request.now
+        approval_id=approval_id, actor=commented(request), overrides=reasons_in(request), now=request.now, undo=True
     )
-    return decided(request, event_id, given(approval.state, agreed=True))
+    return decided(request, event_id, given(approval.state, approval.when, agreed=True))
 
 
 @acts(panel)

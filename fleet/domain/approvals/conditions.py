@@ -1,7 +1,7 @@
 """When an approval goes to Azure: now, or once its condition is met. Pure: the caller carries the step out."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from fleet.domain.approvals.guards import EventFacts, guards, hit_machines, without
@@ -10,9 +10,12 @@ from fleet.domain.states import ApprovalState, EventStatus
 
 
 class When(StrEnum):
-    """`now`; once every machine in `Resources` is `prepared`; at a `time`; when it is its `turn` in a wave."""
+    """`now`; now, unless somebody uses the seconds to `undo` it; once every machine in `Resources` is `prepared`; at a
+    `time`; when it is its `turn` in a wave.
+    """
 
     NOW = "now"
+    UNDO = "undo"
     PREPARED = "prepared"
     TIME = "time"
     TURN = "turn"
@@ -23,6 +26,17 @@ LATER: dict[When, tuple[str, ...]] = {
     When.PREPARED: ("not-prepared", "hook-failed"),
     When.TURN: ("set-in-flight", "service-in-flight", "not-prepared"),
 }
+# They go at their `due_at`.
+TIMED = (When.UNDO, When.TIME)
+# So close to NotBefore nothing waits to be undone.
+NO_UNDO = timedelta(minutes=1)
+
+
+def undo_until(facts: EventFacts, *, now: datetime, seconds: float) -> datetime | None:
+    """Until when an approval that is given now can be undone; None where it goes at once."""
+    until = now + timedelta(seconds=seconds)
+    in_a_hurry = facts.not_before is not None and facts.not_before - now < NO_UNDO
+    return None if until <= now or in_a_hurry else until
 
 
 class Wait(StrEnum):
@@ -48,17 +62,17 @@ def not_ready(facts: EventFacts) -> list[str]:
 
 def waits_for(when: When, due_at: datetime | None) -> Reason:
     """What a decision for later waits for, as far as that is known without its event."""
-    return Reason(f"waits-for-{when.value}", **({"due_at": due_at} if when is When.TIME else {}))
+    return Reason(f"waits-for-{when.value}", **({"due_at": due_at} if when in TIMED else {}))
 
 
 def met(when: When, facts: EventFacts, *, due_at: datetime | None, may_go: bool, now: datetime) -> tuple[bool, Reason]:
     """Whether the condition is met, with what it waits for or why it is met. `may_go`: its wave lets it."""
     if when is When.PREPARED and (missing := not_ready(facts)):
         return False, Reason("waits-for-machines", machines=missing)
-    waits = (when is When.TIME and due_at is not None and due_at > now) or (when is When.TURN and not may_go)
+    waits = (when in TIMED and due_at is not None and due_at > now) or (when is When.TURN and not may_go)
     if waits:
         return False, waits_for(when, due_at)
-    return True, Reason(f"met-{when.value}", **({"due_at": due_at} if when is When.TIME else {}))
+    return True, Reason(f"met-{when.value}", **({"due_at": due_at} if when in TIMED else {}))
 
 
 def next_wait(

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
-from fleet.domain.approvals.conditions import When
+from fleet.domain.approvals.conditions import TIMED, When
 from fleet.domain.aside import What
 from fleet.domain.due import first_after
 from fleet.domain.events import due as events
@@ -58,7 +58,7 @@ def load_due(event_ids: Collection[int], *, now: datetime) -> dict[int, datetime
             mine = sent.get(approval.pk, [])
             due.append(orders.due_at(facts=facts[row.pk], orders=mine, now=now, timeouts=order_timeouts()))
         elif approval is not None:
-            on_time = approval.due_at if approval.when == When.TIME.value else None
+            on_time = approval.due_at if When(approval.when) in TIMED else None
             due.append(first_after(now, [row.not_before, on_time]))
             due.append(policy.windows_due_at(facts[row.pk], windows, now=now))
         elif row.pk in open_to_rules:

@@ -5,10 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from fleet.domain.actor import Actor
-from fleet.domain.approvals.conditions import LATER, When
+from fleet.domain.approvals.conditions import LATER, When, undo_until
 from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, who_is_asked
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, stored
@@ -29,7 +30,8 @@ from fleet.operations.people.rights import acting, require
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is decided: when it goes, `due_at` with a time. `overrides`: reasons by the code of the guard that they
+    """What is decided: when it goes, `due_at` with a time. `undo` goes at once where there is nothing to undo: see
+    `undo_until`. `overrides`: reasons by the code of the guard that they
     override. `expected_version`: the event's version that was looked at.
     """
 
@@ -120,6 +122,9 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approva
     found = asked(facts, plan.when, now=now, expected_version=plan.expected_version)
     overridden = override(facts, found, actor, plan.overrides)
     proposal = any(guard.needs is Need.SECOND for guard in found)
+    if plan.when is When.UNDO:
+        # A proposal can be withdrawn until somebody agrees; what can be undone is the agreement.
+        plan = with_undo(plan, facts, now=now) if not proposal else replace(plan, when=When.NOW)
     if proposal and actor.person is None:
         raise Refused("guarded", Reason("needs-two-people"), guards=told(g for g in found if g.needs is Need.SECOND))
     at_once = plan.when is When.NOW and not proposal
@@ -158,6 +163,12 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approva
     )
     set_off(approval, facts, now=now)
     return approval
+
+
+def with_undo(plan: Plan, facts: EventFacts, *, now: datetime) -> Plan:
+    """The plan with the time until which it can be undone; at once where there is none."""
+    until = undo_until(facts, now=now, seconds=settings.UNDO_SECONDS)
+    return replace(plan, when=When.NOW if until is None else When.UNDO, due_at=until)
 
 
 def set_off(approval: Approval, facts: EventFacts, *, now: datetime) -> None:

@@ -3,6 +3,7 @@
 Asked for by reconciling every two seconds, and at once when a report has changed something about their event.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
@@ -34,6 +35,18 @@ def advance(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
     with Apart(What.APPROVAL, now=now) as apart:
         due = apart.look(list(rows.values_list("pk", flat=True)), partial(_due, now=now))
         return sum(apart.run(pk, partial(_move_on, pk, event_pk, now=now)) or False for pk, event_pk in due)
+
+
+def about_to_go(*, until: datetime) -> list[tuple[datetime, list[int]]]:
+    """Times up to this one at which approvals can no longer be undone, with the events (row ids) that then go. One
+    query.
+    """
+    rows = Approval.objects.filter(state=ApprovalState.WAITING.value, when=When.UNDO.value, due_at__lte=until)
+    found: dict[datetime, list[int]] = defaultdict(list)
+    for at, event_pk in rows.order_by("due_at", "pk").values_list("due_at", "event_id"):
+        if at is not None:
+            found[at].append(event_pk)
+    return list(found.items())
 
 
 def _due(approval_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int]]:

@@ -13,14 +13,17 @@ from fleet.domain.states import ApprovalState
 from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval
-from fleet.operations.approvals.approve import alone_with, asked, event_of, judged, set_off
+from fleet.operations.approvals.approve import Plan, alone_with, asked, event_of, judged, set_off, with_undo
 from fleet.operations.approvals.override import kept, override
 from fleet.operations.orders.states import move, tell_approval
 from fleet.operations.people.rights import acting, require
 
 
-def consent(*, approval_id: int, actor: Actor, now: datetime, overrides: Mapping[str, str] | None = None) -> Approval:
-    """The second person agrees to a proposal: never the one who proposed it. It goes then, or waits for its condition.
+def consent(
+    *, approval_id: int, actor: Actor, now: datetime, overrides: Mapping[str, str] | None = None, undo: bool = False
+) -> Approval:
+    """The second person agrees to a proposal: never the one who proposed it. It goes then, or waits for its condition;
+    with `undo` for the seconds in which it can be undone.
 
     The guards are asked again: those that the proposer overrode stay so, a new one takes a reason in `overrides`.
     Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`, `guarded` (details `guards`).
@@ -41,9 +44,13 @@ def consent(*, approval_id: int, actor: Actor, now: datetime, overrides: Mapping
         agreed = [kept(guard, actor.why) for guard in found if guard.needs is Need.SECOND]
         # What stands here was overridden by the two of them; what comes later was seen by nobody.
         overridden = [*approval.overrides, *override(facts, found, actor, reasons), *agreed]
-        at_once = approval.when == When.NOW.value
+        plan = Plan(when=When(approval.when), due_at=approval.due_at)
+        if undo and plan.when is When.NOW:
+            plan = with_undo(plan, facts, now=now)
+        at_once = plan.when is When.NOW
         target = ApprovalState.GRANTED if at_once else ApprovalState.WAITING
         columns = {"consented_by": actor.person, "consented_at": now, "consent_comment": actor.why}
+        columns |= {"when": plan.when.value, "due_at": plan.due_at}
         if not move(approval, target, **columns, overrides=overridden, **({"granted_at": now} if at_once else {})):
             raise Refused("too-late", Reason("consent-too-late"))
         was = ApprovalState.PROPOSED.value

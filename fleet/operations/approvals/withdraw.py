@@ -5,6 +5,7 @@ from datetime import datetime
 from django.db import transaction
 
 from fleet.domain.actor import Actor
+from fleet.domain.approvals.conditions import When
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, read_reason
 from fleet.domain.refusal import Refused
@@ -29,7 +30,8 @@ def withdraw(*, approval_id: int, actor: Actor, now: datetime) -> Approval:
         require(actor, Right.APPROVE, facts.place, doing="withdraw")
         if Order.objects.filter(approval=approval).exists():
             raise Refused("too-late", Reason("withdraw-order-offered", state=approval.state))
-        reason = Reason("withdrawn", by=actor.name, comment=actor.why)
+        undone = approval.when == When.UNDO.value and approval.state == ApprovalState.WAITING.value
+        reason = Reason("undone" if undone else "withdrawn", by=actor.name, comment=actor.why)
         if not close(approval, ApprovalState.WITHDRAWN, actor, facts=facts, now=now, reason=reason):
             raise Refused("too-late", Reason("withdraw-ended", state=approval.state, why=read_reason(approval.reason)))
         if approval.decided_by_id is None and facts.hold is None and facts.status is EventStatus.SCHEDULED:

@@ -14,11 +14,12 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from fleet.domain.actor import rule as by_rule
+from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.aside import What
 from fleet.domain.policy.rules import APPROVES, Action, Does, StandingRule, Verdict, accepted, verdict, wording
 from fleet.domain.refusal import Refused
-from fleet.domain.states import EventStatus
+from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, Hold, Rule, ScheduledEvent
 from fleet.models.facts.events import load_facts
 from fleet.models.policy import rule_of, rules_in_force
@@ -29,6 +30,8 @@ from fleet.operations.aside import Apart
 from fleet.operations.events import compute
 
 logger = logging.getLogger(__name__)
+
+UNDONE = Q(state=ApprovalState.WITHDRAWN.value, when=When.UNDO.value)
 
 
 def decide_due(*, now: datetime, event_pks: Collection[int]) -> int:
@@ -78,11 +81,12 @@ def _undecided(now: datetime, event_pks: Collection[int] | None = None) -> Query
     """Open events that rules may decide, most urgent first.
 
     Whatever was decided or held once, by a person or a rule, is left to people from then on: a withdrawn approval or a
-    lifted hold is a decision, too, and what Azure refused a rule once it would refuse again.
+    lifted hold is a decision, too, and what Azure refused a rule once it would refuse again. A slip that was undone is
+    none.
     """
     rows = ScheduledEvent.objects.filter(status=EventStatus.SCHEDULED.value, drill=False).filter(
         Q(not_before__isnull=True) | Q(not_before__gt=now),
-        ~Exists(Approval.objects.filter(event=OuterRef("pk"))),
+        ~Exists(Approval.objects.filter(event=OuterRef("pk")).exclude(UNDONE)),
         ~Exists(Hold.objects.filter(event=OuterRef("pk"))),
     )
     if event_pks is not None:

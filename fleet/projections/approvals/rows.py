@@ -120,6 +120,12 @@ class ApprovalRow:
         return self.state in (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED) and not self.orders
 
     @property
+    def may_be_undone(self) -> bool:
+        """It goes at `due_at`, unless somebody undoes it; later than that something else keeps it back."""
+        waits = self.state == ApprovalState.WAITING and self.when == When.UNDO
+        return waits and self.due_at is not None and self.due_at > self.server_time
+
+    @property
     def overdue(self) -> bool:
         return any(step.state == "overdue" for step in self.steps)
 

@@ -13,6 +13,7 @@ from fleet.models.facts.events import name_of, order_timeouts
 Progress = Literal["done", "now", "overdue", "failed", "ahead"]
 # What an approval waits for that does not go at once.
 CONDITIONS = {
+    When.UNDO: Reason("step-undo"),
     When.PREPARED: Reason("step-prepared"),
     When.TIME: Reason("step-time"),
     When.TURN: Reason("step-turn"),
