@@ -21,12 +21,12 @@ from fleet.domain import actor
 from fleet.domain.actor import Actor
 from fleet.models import Approval, AvailabilitySet, Machine, Order, ScheduledEvent
 from fleet.operations import reconcile
-from fleet.operations import record as reporting
 from fleet.operations.approvals import approve as deciding
 from fleet.operations.approvals.approve import Plan
 from fleet.operations.intake import keep, presence
 from fleet.operations.machines import enrolment, join_tokens
 from fleet.operations.orders import advance, receipts
+from fleet.operations.reports import record as reporting
 from tests.rows import PersonFactory
 
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)

@@ -65,6 +65,11 @@ def refusal(error: Refused) -> dict[str, Any]:
     return document(error.code, detail=sentence, more=more)
 
 
+def waits(error: BaseException) -> dict[str, Any]:
+    """The problem document where the database has not answered, or not in time."""
+    return document("busy", detail=database_waits(sqlstate(error)))
+
+
 def answer(body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
     """The response that carries a problem document."""
     return Response(body, status=body["status"], headers=dict(headers or {}), content_type=CONTENT_TYPE)
@@ -107,7 +112,7 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
             # Postgres is away or is starting: whoever sent a key may repeat the call, and it happens once.
             logger.warning("the database does not answer: %s", error)
             headers["Retry-After"] = str(AWAY_SECONDS)
-            return answer(document("busy", detail=database_waits(sqlstate(error))), headers)
+            return answer(waits(error), headers)
     if settings.DEBUG:
         return None
     logger.exception("a call failed")

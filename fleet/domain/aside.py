@@ -5,6 +5,8 @@ from enum import StrEnum
 
 FIRST_PAUSE = timedelta(seconds=10)
 LONGEST_PAUSE = timedelta(hours=1)
+# Nothing is wrong with what somebody holds: it is tried again by the next tick.
+HELD_PAUSE = timedelta(seconds=1)
 
 
 class What(StrEnum):
@@ -16,6 +18,8 @@ class What(StrEnum):
     WAVE = "wave"
     DRILL = "drill"
     CACHE = "cache"
+    # Only reports wait for one.
+    MACHINE = "machine"
 
 
 def pause(tries: int) -> timedelta:

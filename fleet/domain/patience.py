@@ -1,11 +1,13 @@
 """How long the database may make somebody wait, by what a thread is for.
 
 A row that somebody keeps locked, or a question that has become too large, must hold up whoever asked and nobody else.
-Threads that say nothing have no limit: reports and the relay, which must not be cut short; migrating, sealing,
-verifying.
+Threads that say nothing have no limit, and neither has what must not be cut short, whoever does it: migrating, sealing,
+verifying, exporting.
 """
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -21,9 +23,21 @@ class Patience:
 ROLES = {
     # Whoever looks at a page has gone, or asks again, by then.
     "pages": Patience(statement=5, lock=2, idle=10),
+    # Everybody's reports and orders wait behind it.
+    "writer": Patience(statement=10, lock=0.2, idle=10),
+    # Reconciling comes again in two seconds.
+    "relay": Patience(statement=15, lock=0.5, idle=15),
+    # What a gateway asks beside that: who calls, who is there, what is new.
+    "gateway": Patience(statement=10, lock=1, idle=10),
 }
+# Where somebody waits behind many others, and has met a lock already.
+IMPATIENT = 0.05
+
+# Facts about a row that somebody holds, or about one question; everybody else can be served.
+LOCKED, TOO_SLOW = "55P03", "57014"
 
 _thread = threading.local()
+_process = {"role": ""}
 
 
 def act_as(role: str) -> None:
@@ -31,11 +45,32 @@ def act_as(role: str) -> None:
     _thread.role = role
 
 
+def all_act_as(role: str) -> None:
+    """So are those of every thread of this process that says nothing itself."""
+    _process["role"] = role
+
+
+@contextmanager
+def acting_as(role: str) -> Iterator[None]:
+    """Meanwhile this thread's new connections are as patient as this role."""
+    before = getattr(_thread, "role", "")
+    _thread.role = role
+    try:
+        yield
+    finally:
+        _thread.role = before
+
+
 def sqlstate(error: BaseException) -> str:
     """Postgres' code of an error of Django's; empty where it has none, as when nobody answered."""
     return str(getattr(error.__cause__, "sqlstate", "") or "")
 
 
+def met_a_limit(error: BaseException) -> bool:
+    """Whether somebody held what was wanted, or the question took too long; the database is there all the same."""
+    return sqlstate(error) in (LOCKED, TOO_SLOW)
+
+
 def role() -> str:
-    """What this thread acts as; empty where it has not said."""
-    return str(getattr(_thread, "role", ""))
+    """What this thread acts as; empty where nobody has said."""
+    return str(getattr(_thread, "role", "") or _process["role"])

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from django.db import InterfaceError, OperationalError
 
+from fleet.domain.patience import met_a_limit
 from fleet.gateway.loops import Loop
 from fleet.gateway.waiters import Waiters
 from fleet.operations import reconcile
@@ -42,7 +43,7 @@ class Dispatcher:
     def __init__(self, waiters: Waiters, events: asyncio.AbstractEventLoop) -> None:
         self.waiters = waiters
         self.events = events
-        self.loop = Loop("dispatch", self.dispatch, pause=PAUSE_SECONDS)
+        self.loop = Loop("dispatch", self.dispatch, pause=PAUSE_SECONDS, role="writer")
         self._lock = threading.Lock()
         self._asked: set[int] = set()
         self._woken: dict[int, tuple[str, float]] = {}
@@ -86,19 +87,31 @@ class Dispatcher:
             held, self._held = self._held, set()
         try:
             if held:
-                receipts.note_held(held=sorted(held), now=datetime.now(UTC))
-                held = set()
+                held = self._write_held(held)
             now = time.monotonic()
             if now >= self._next_full:
                 asked |= self.waiters.machine_ids()
                 self._next_full = now + PAUSE_SECONDS
             if asked:
                 self._hand_over(asked, now)
+            if held:
+                # Somebody holds their events: nobody waits for that, and they are noted with the next ones.
+                with self._lock:
+                    self._held |= held
         except (OperationalError, InterfaceError):
             with self._lock:
                 self._asked |= {machine_id for machine_id in asked if self.waiters.holds(machine_id)}
                 self._held |= held
             raise
+
+    def _write_held(self, held: set[Held]) -> set[Held]:
+        """Write what agents hold; what has to be written again."""
+        try:
+            return set(receipts.note_held(held=sorted(held), now=datetime.now(UTC)).passed_by)
+        except (OperationalError, InterfaceError) as error:
+            if not met_a_limit(error):
+                raise
+            return held
 
     def _hand_over(self, asked: set[int], now: float) -> None:
         found = queue.waiting_orders(machine_ids=None if len(asked) > NAMED else sorted(asked))
@@ -118,7 +131,7 @@ class Ticker:
     def __init__(self, dispatcher: Dispatcher, *, seconds: float) -> None:
         self.dispatcher = dispatcher
         self.seconds = seconds
-        self.loop = Loop("ticker", self.tick, pause=PAUSE_SECONDS)
+        self.loop = Loop("ticker", self.tick, pause=PAUSE_SECONDS, role="relay")
 
     def tick(self) -> None:
         advanced = reconcile.advance_if_quiet(now=datetime.now(UTC), quiet_seconds=self.seconds, via="ticker")

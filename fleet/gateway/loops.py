@@ -9,6 +9,8 @@ from collections.abc import Callable
 import structlog
 from django.db import connections
 
+from fleet.domain.patience import act_as
+
 log = structlog.get_logger(__name__)
 
 
@@ -16,11 +18,12 @@ class Loop(threading.Thread):
     """Runs `step` until stopped: at once after `wake()`, else `pause` seconds after the last run.
 
     A step that fails is logged once, until it works again, and repeated with growing pauses. The thread has Django
-    connections of its own and closes them at its end and after each failure.
+    connections of its own, as patient as its role, and closes them at its end and after each failure.
     """
 
-    def __init__(self, name: str, step: Callable[[], None], *, pause: float) -> None:
+    def __init__(self, name: str, step: Callable[[], None], *, pause: float, role: str = "gateway") -> None:
         super().__init__(name=name, daemon=True)
+        self.role = role
         self.step = step
         self.pause = pause
         self.failing = False
@@ -45,6 +48,7 @@ class Loop(threading.Thread):
         self._stopped.wait(seconds)
 
     def run(self) -> None:
+        act_as(self.role)
         failures = 0
         while not self._stopped.is_set():
             self._woken.clear()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from datetime import datetime
 
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError
 
+from fleet.domain.patience import met_a_limit
 from fleet.gateway.loops import Loop
 from fleet.operations.intake import presence
 from fleet.operations.intake.presence import Contact
@@ -52,13 +54,25 @@ class Contacts:
             return
         try:
             presence.flush(contacts=noted.values())
-        except (OperationalError, InterfaceError):
+        except (OperationalError, InterfaceError) as error:
+            if met_a_limit(error):
+                # Somebody holds one of the rows: the others are written, and those of whom nothing is known yet wait.
+                noted = self._pass_by(noted)
             with self._lock:
                 self._noted = {**noted, **self._noted}
-            raise
+            if not met_a_limit(error):
+                raise
         except DatabaseError:
             # One that cannot be written, as of a machine that was deleted, must not silence all others.
             self._flush_one_by_one(list(noted.values()))
+
+    def _pass_by(self, noted: dict[int, Contact]) -> dict[int, Contact]:
+        """Write of whom nobody holds the row; the contacts that were not written."""
+        with suppress(OperationalError, InterfaceError):
+            free = presence.free_among(noted)
+            presence.flush(contacts=[noted[machine_id] for machine_id in free])
+            return {machine_id: contact for machine_id, contact in noted.items() if machine_id not in free}
+        return noted
 
     def _flush_one_by_one(self, contacts: list[Contact]) -> None:
         for contact in contacts:

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from django.db import InterfaceError, OperationalError, connections
 
+from fleet.domain.patience import act_as, met_a_limit, sqlstate
 from fleet.gateway.http import busy
+from fleet.wording.problems import database_waits
 
 T = TypeVar("T")
 
@@ -22,12 +24,15 @@ def with_connection(call: Callable[[], T]) -> T:
     """
     try:
         return call()
-    except (OperationalError, InterfaceError):
+    except (OperationalError, InterfaceError) as error:
+        if met_a_limit(error):
+            raise
         connections.close_all()
     try:
         return call()
-    except (OperationalError, InterfaceError):
-        connections.close_all()
+    except (OperationalError, InterfaceError) as error:
+        if not met_a_limit(error):
+            connections.close_all()
         raise
 
 
@@ -38,7 +43,9 @@ class Threads:
         self.queue = queue
         self.waiting = 0
         self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="gateway")
+        self._pool = ThreadPoolExecutor(
+            threads, thread_name_prefix="gateway", initializer=act_as, initargs=("gateway",)
+        )
 
     async def run(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Raises Problem 503 when too many wait already, or when the database is away."""
@@ -48,8 +55,8 @@ class Threads:
         try:
             work = partial(with_connection, partial(call, *args, **kwargs))
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-        except (OperationalError, InterfaceError):
-            raise busy("The database cannot be reached right now: try again in a moment.") from None
+        except (OperationalError, InterfaceError) as error:
+            raise busy(f"{database_waits(sqlstate(error))} Try again in a moment.") from None
         finally:
             self.waiting -= 1
 

@@ -18,7 +18,7 @@ class UndoClock:
 
     def __init__(self, gone: Callable[[], None]) -> None:
         self.gone = gone
-        self.loop = Loop("undo", self.step, pause=PAUSE_SECONDS)
+        self.loop = Loop("undo", self.step, pause=PAUSE_SECONDS, role="relay")
 
     def step(self) -> None:
         """Wait for each that is about to go, and let it go."""

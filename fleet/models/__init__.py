@@ -4,7 +4,15 @@ from fleet.models.approvals import Approval, Claim, Hold
 from fleet.models.caches import Cache, Coverage, Maintenance, Notification, Reporter
 from fleet.models.drills import Drill, Instruction, Rehearsal
 from fleet.models.events import ScheduledEvent, Sighting
-from fleet.models.intake import DocumentBody, LatestDocument, Observation, Preparation, PresenceRow, Spool
+from fleet.models.intake import (
+    DocumentBody,
+    LatestDocument,
+    Observation,
+    Preparation,
+    PresenceRow,
+    Spool,
+    WaitingReport,
+)
 from fleet.models.lookups import EqualsAny
 from fleet.models.machines import Admission, InventoryMachine, JoinToken, Machine
 from fleet.models.orders import Order, SigningKey
@@ -56,5 +64,6 @@ __all__ = [
     "Spool",
     "Stop",
     "StoredAnswer",
+    "WaitingReport",
     "Wave",
 ]

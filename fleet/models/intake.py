@@ -99,6 +99,29 @@ class Spool(models.Model):
         return f"spool {self.epoch} of {self.machine_id}"
 
 
+class WaitingReport(models.Model):
+    """A report that is kept, and of which one part has still to be taken: somebody held what it is about.
+
+    `what` is a `fleet.domain.aside.What`, and `about` names it: an EventId, a cache's host, a machine's row id. No
+    foreign keys: they would have to lock exactly what is held.
+    """
+
+    what = models.TextField()
+    about = models.TextField()
+    machine_id = models.BigIntegerField()
+    epoch = models.IntegerField()
+    seq = models.BigIntegerField()
+    since = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["what", "about", "machine_id", "epoch", "seq"], name="waiting_report_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.seq} of {self.machine_id} about {self.about}"
+
+
 class LatestDocument(models.Model):
     """The newest readable document of a machine, by its own sequence. `at` is the corrected time it was read."""
 

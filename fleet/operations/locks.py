@@ -1,8 +1,14 @@
-"""Advisory locks of Postgres, held until the transaction ends: they keep two apart where no row is there to lock."""
+"""Advisory locks of Postgres, held until the transaction ends: they keep two apart where no row is there to lock. And
+how long a transaction waits for locks and answers where its role's patience (`fleet.domain.patience`) does not fit.
+"""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 from django.db import connection
+
+from fleet.domain.patience import IMPATIENT
 
 
 class Lock(IntEnum):
@@ -35,3 +41,28 @@ def take_if_free(lock: Lock) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock.value])
         return bool(cursor.fetchone() == (True,))
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """Within a transaction: meanwhile wait a moment for a lock, and no longer. What fails is rolled back with it.
+
+    Rows that are pointed to are locked at once, and no longer at the commit, where nobody could tell whose they were.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('lock_timeout')")
+        (before,) = cursor.fetchone()
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{IMPATIENT:g}s"])
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [before])
+
+
+def take_your_time() -> None:
+    """Until the end of this transaction nothing is cut short."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true),"
+            " set_config('idle_in_transaction_session_timeout', '0', true)"
+        )

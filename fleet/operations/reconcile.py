@@ -26,10 +26,11 @@ from fleet.operations.aside import Apart, forget, in_turn
 from fleet.operations.caches import coverage, maintenances
 from fleet.operations.drills import advance as drills
 from fleet.operations.events import compute, looks
-from fleet.operations.intake import presence
+from fleet.operations.intake import backlog, presence
 from fleet.operations.locks import Lock, take_if_free
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
+from fleet.operations.reports import care
 from fleet.operations.timeline.news import read_news
 from fleet.operations.waves import end as waves
 
@@ -61,6 +62,14 @@ def advance(*, now: datetime, via: str) -> Advanced:
         return Advanced(ran=False)
     looked: list[int] = []
     done: list[tuple[int, int, set[int]]] = []
+    in_turn(partial(care.catch_up, now=now), partial(_go_through, looked, done, now=now, via=via))
+    woken = sorted({machine_id for _, _, machines in done for machine_id in machines})
+    computed, steps = sum(count for count, _, _ in done), sum(count for _, count, _ in done)
+    return Advanced(ran=True, computed=computed, steps=steps, woken=tuple(woken), looked_at=len(looked))
+
+
+def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now: datetime, via: str) -> None:
+    """Look at what is due; `looked` and `done` gather what was looked at and what came of it."""
     with Apart(What.EVENT, now=now) as apart:
         # Once more, for those whom the first steps have moved.
         for _ in range(2):
@@ -79,9 +88,6 @@ def advance(*, now: datetime, via: str) -> Advanced:
             partial(waves.advance, now=now),
             partial(_follow_due, looked, apart, now=now),
         )
-    woken = sorted({machine_id for _, _, machines in done for machine_id in machines})
-    computed, steps = sum(count for count, _, _ in done), sum(count for _, count, _ in done)
-    return Advanced(ran=True, computed=computed, steps=steps, woken=tuple(woken), looked_at=len(looked))
 
 
 def _follow_due(looked: Sequence[int], apart: Apart, *, now: datetime) -> None:
@@ -94,7 +100,8 @@ def _follow_due(looked: Sequence[int], apart: Apart, *, now: datetime) -> None:
             partial(apply.decide_due, now=now, event_pks=judged),
         )
         found = apart.look(judged, lambda pks: list(load_due(pks, now=now).items()))
-        looks.settle(dict(found), now=now)
+        later = {pk: until for pk in judged if (until := apart.waits_until(pk)) is not None}
+        looks.settle(dict(found) | later, now=now)
 
 
 @transaction.atomic
@@ -127,7 +134,9 @@ def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple
     """How many of these events were computed to something new, how many had a step to take, and the machines (row ids)
     that are woken.
     """
-    events = compute.lock(event_pks)
+    # What was said of it comes first, so it is left to the next tick.
+    waited_for = backlog.waited_for(event_pks)
+    events = compute.lock(pk for pk in event_pks if pk not in waited_for)
     computed = len(compute.compute_state(events, now=now))
     return [(computed, len(event_pks), orders.advance_events(events, now=now, via=via))]
 

@@ -8,9 +8,9 @@ from tests.architecture.sources import FLEET, ROOT, files, imports
 
 OPERATIONS = FLEET / "operations"
 MOST_ENTRIES = 17
-MOST_FLOORS = 8
+MOST_FLOORS = 9
 # They tie rooms together, so that no room needs to know them.
-DRIVERS = {"record", "reconcile"}
+DRIVERS = {"reports", "reconcile"}
 # Rooms say after their commit whom to wake, and take locks where there is no row: with imports of their own these two
 # would close a circle.
 GROUND = {"wake_up", "locks"}
@@ -57,7 +57,7 @@ def test_there_are_few_floors() -> None:
 def test_no_room_imports_a_driver_and_the_ground_imports_no_room() -> None:
     found = rooms()
     assert found.keys() >= DRIVERS | GROUND
-    assert {room: sorted(others & DRIVERS) for room, others in found.items() if others & DRIVERS} == {}
+    assert {room for room, others in found.items() if others & DRIVERS} - DRIVERS == set()
     assert {room: sorted(found[room]) for room in GROUND if found[room]} == {}
 
 

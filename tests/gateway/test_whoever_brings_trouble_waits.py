@@ -16,9 +16,10 @@ from drydock_agent import wire
 
 from fleet.domain.intake.documents import read_document
 from fleet.gateway import committer as writing
-from fleet.gateway.committer import SHARES, Committer, Lane, lane_of
+from fleet.gateway.committer import Committer
 from fleet.gateway.decoder import read_batch
 from fleet.gateway.http import Problem
+from fleet.gateway.lanes import SHARES, Lane, lane_of
 from fleet.gateway.limits import GatewayLimits
 from fleet.operations.intake.keep import Delivery, ParsedReport, body_of
 from fleet.operations.intake.spools import Key, Taken
@@ -43,7 +44,7 @@ def delivery(machine_id: int, data: Any = None, *, reports: int = 1, at: datetim
 def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A database that takes 5 ms for each try, and refuses every report of one machine."""
 
-    def record(*, deliveries: Sequence[Delivery], now: datetime) -> dict[Key, Taken]:
+    def record(*, deliveries: Sequence[Delivery], now: datetime, careful: bool = False) -> dict[Key, Taken]:
         time.sleep(0.005)
         if any(one.machine_id == BAD and any(not report.flag for report in one.reports) for one in deliveries):
             raise ValueError("no such luck")
@@ -113,7 +114,7 @@ def test_under_pressure_lanes_are_shed_from_the_end() -> None:
             await committer.commit(delivery(101), 1)
         waiting.append(asyncio.ensure_future(committer.commit(delivery(102, receipt), 1)))
         await asyncio.sleep(0)
-        first = committer._take()
+        first = committer.lanes.take()
         for one in waiting:
             one.cancel()
         return [str(pending.delivery.machine_id) for pending in first if pending.delivery.machine_id == 102]

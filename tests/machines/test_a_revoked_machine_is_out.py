@@ -141,7 +141,7 @@ def test_its_order_goes_to_another_machine(fleet: Fleet) -> None:
     assert queue.waiting_orders(machine_ids=[order.machine_id]) == {}
     other = open_order(approval)
     assert other.machine_id != order.machine_id
-    assert receipts.note_held(held=[(order.machine_id, order.pk, "look")], now=fleet.now) == 0
+    assert receipts.note_held(held=[(order.machine_id, order.pk, "look")], now=fleet.now).moved == 0
     order.refresh_from_db()
     assert order.state == "SUPERSEDED"
 

@@ -1,21 +1,26 @@
 """Several events in one call: each on its own, with a result of its own."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
+from django.db import OperationalError, transaction
 from django.http import QueryDict
 from rest_framework.response import Response
 
 from fleet.api.calls import Call, filtered
 from fleet.api.describe import describe
-from fleet.api.problems import wrong
+from fleet.api.problems import waits, wrong
 from fleet.api.repeats import IDEMPOTENCY_KEY, answered, idempotency_key, once
 from fleet.api.shapes import approvals as shapes
 from fleet.api.shapes.decisions import MAX_ITEMS, BulkApproveSerializer, BulkClaimSerializer
 from fleet.api.shapes.derive import Shape
 from fleet.api.views.approvals import granted
 from fleet.api.views.claims import claimed
+from fleet.domain.patience import met_a_limit
 from fleet.domain.refusal import Refused
+from fleet.operations.locks import impatient
+from fleet.operations.people.idempotency import Answer
 from fleet.projections.events import rows as event_rows
 from fleet.projections.filters import EventFilter
 
@@ -68,12 +73,22 @@ def each(call: Call, what: str, shape: Shape, act: Callable[[str], Any]) -> Resp
             return answered(kept)
         event_ids = kept.body["events"]
     results = []
+    hurried = False
     for event_id in event_ids:
 
         def decided(event_id: str = event_id) -> Any:
             return call.values(shape, act(event_id))
 
-        answer = once(call.request, decided, now=call.now, part=event_id)
+        try:
+            with transaction.atomic(), impatient() if hurried else nullcontext():
+                answer = once(call.request, decided, now=call.now, part=event_id)
+        except OperationalError as error:
+            if not met_a_limit(error):
+                raise
+            # Somebody holds this one; the others do not wait as long for theirs. A repeat tries it again.
+            hurried = True
+            body = waits(error)
+            answer = Answer(status=body["status"], body=body)
         done = answer.status < 400
         results.append(
             {

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
+from fleet.domain.patience import acting_as
 from fleet.operations import reconcile
 
 
@@ -21,7 +22,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         began = time.perf_counter()
-        did = reconcile.advance(now=timezone.now(), via="command")
+        with acting_as("relay"):
+            did = reconcile.advance(now=timezone.now(), via="command")
         seconds = time.perf_counter() - began
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         if not did.ran:

@@ -24,13 +24,14 @@ EARLY = timedelta(seconds=5)
 OURS = (*RELAYED_APPROVALS, ApprovalState.CONFIRMED)
 
 
-def lock(event_pks: Iterable[int]) -> list[ScheduledEvent]:
-    """The events, locked in the order of their ids: events come before approvals, approvals before orders.
+def lock(event_pks: Iterable[int], *, pass_by: bool = False) -> list[ScheduledEvent]:
+    """The events, locked in the order of their ids: events come before approvals, approvals before orders. With
+    `pass_by`, without those that somebody holds.
 
     Who locks them is about to write, so the next tick looks at them.
     """
     events = list(
-        ScheduledEvent.objects.select_for_update(of=("self",))
+        ScheduledEvent.objects.select_for_update(of=("self",), skip_locked=pass_by)
         .select_related("availability_set")
         .filter(pk__in=set(event_pks))
         .order_by("pk")

@@ -6,7 +6,7 @@ Every row in the order of its key, so that two processes never wait for each oth
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -14,12 +14,23 @@ from typing import Any, Generic, TypeVar
 
 from django.db import connection
 from drydock_agent import wire
+from msgspec import convert
 
 from fleet.domain.intake.documents import Document, read_document
 from fleet.domain.reason import as_json
 from fleet.models import DocumentBody, Observation, Spool
 
 D = TypeVar("D")
+# What reports hold whose parts may have to wait, by their kind; documents stand in a table of their own.
+KINDS: dict[str, type[Any]] = {
+    wire.RECEIPT: wire.ReceiptData,
+    wire.INSTANCE: wire.InstanceData,
+    wire.HOOK: wire.HookData,
+    wire.REDIS: wire.RedisData,
+    wire.COVERAGE: wire.CoverageData,
+    wire.REDIS_HOOK: wire.RedisHookData,
+    wire.REHEARSAL: wire.RehearsalData,
+}
 Data = (
     wire.DocumentData
     | wire.ReminderData
@@ -195,8 +206,7 @@ def keep_bodies(deliveries: Sequence[Delivery], now: datetime) -> tuple[dict[str
                 wanted.add(report.data.hash)
     documents = {document_hash: _read(document_hash, body) for document_hash, body in bodies.items()}
     if wanted := wanted - set(bodies):
-        for document_hash, body in DocumentBody.objects.filter(pk__any=wanted).values_list("hash", "body"):
-            documents[document_hash] = _read(document_hash, bytes(body))
+        documents |= read_again(wanted)
     new: set[str] = set()
     if bodies:
         keys = sorted(bodies)
@@ -268,6 +278,43 @@ def keep_observations(rows: Sequence[KeptReport], now: datetime) -> set[tuple[in
             ],
         )
         return set(cursor.fetchall())
+
+
+def load_kept(keys: Collection[tuple[int, int, int]]) -> list[KeptReport]:
+    """Reports that were kept, by (machine row id, epoch, seq), as they were when they came."""
+    machines, epochs, seqs = zip(*keys, strict=True)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            SELECT row.machine_id, row.epoch, row.seq, row.kind, row.at, row.machine_at, row.data, row.document_id,
+                   row.incarnation
+            FROM unnest(%s::bigint[], %s::int[], %s::bigint[]) AS given (machine_id, epoch, seq)
+            JOIN {Observation._meta.db_table} AS row USING (machine_id, epoch, seq)
+            ORDER BY row.machine_id, row.epoch, row.seq
+            """,
+            [list(machines), list(epochs), list(seqs)],
+        )
+        return [
+            KeptReport(
+                machine_id=machine_id,
+                epoch=epoch,
+                report=ParsedReport(seq, kind, at, machine_at, _data_again(kind, data)),
+                document_hash=document_hash,
+                incarnation=incarnation,
+            )
+            for machine_id, epoch, seq, kind, at, machine_at, data, document_hash, incarnation in cursor.fetchall()
+        ]
+
+
+def read_again(hashes: Collection[str]) -> dict[str, Document]:
+    """Documents that were kept, by their hashes."""
+    bodies = DocumentBody.objects.filter(pk__any=hashes).values_list("hash", "body")
+    return {document_hash: _read(document_hash, bytes(body)) for document_hash, body in bodies}
+
+
+def _data_again(kind: str, data: str | None) -> Data:
+    plain: dict[str, Any] = json.loads(data) if data else {}
+    return convert(plain, KINDS[kind]) if kind in KINDS else plain
 
 
 def _data_of(data: Data) -> str | None:

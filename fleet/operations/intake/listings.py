@@ -5,8 +5,8 @@ so that repeats and replays change nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from django.db import connection
@@ -40,6 +40,8 @@ class Merged:
     new_sightings: dict[int, list[int]]
     new_events: list[int]
     reporters: dict[int, set[int]]
+    # Yet to be written, under the lock of their events.
+    rows: list[Sighting] = field(default_factory=list)
 
 
 def ahead_of_latest(documents: Iterable[MachineDocument]) -> list[MachineDocument]:
@@ -91,14 +93,20 @@ def _move_latest(newest: list[MachineDocument]) -> None:
         )
 
 
-def merge(ahead: list[MachineDocument], *, now: datetime) -> Merged:
-    """Merge documents that are newer than their machines' latest into sightings. Two reads, two writes at most."""
+def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] | None = None) -> Merged:
+    """Merge documents that are newer than their machines' latest into sightings, those of all events or only of these
+    (EventIds). Two reads and a write at most: the caller locks the events, and then calls `store`.
+    """
     merged = Merged(touched=set(), new_sightings=defaultdict(list), new_events=[], reporters=defaultdict(set))
     machine_ids = sorted({one.machine_id for one in ahead})
     spelled_ids = sorted({listing.event_id for one in ahead for listing in one.document.listings})
+    if only is not None:
+        spelled_ids = [event_id for event_id in spelled_ids if event_id in only]
     events = _ensure_events(ahead, spelled_ids, merged, now) if spelled_ids else {}
     # A drill is in no document, so no document says that it is gone.
     standing = Sighting.objects.filter(machine_id__any=machine_ids, event__drill=False)
+    if only is not None:
+        standing = standing.filter(event__event_id__in=only)
     listed = standing.filter(gone_at__isnull=True)
     rows = list(listed | standing.filter(event_id__any=events.values()) if events else listed)
     if not rows and not events:
@@ -125,11 +133,12 @@ def merge(ahead: list[MachineDocument], *, now: datetime) -> Merged:
             changed[one.machine_id, event_pk] = known
             merged.reporters[event_pk].add(one.machine_id)
         for event_pk, row in sightings.items():
-            if event_pk not in named and row.gone_at is None:
+            behind = one.position < (row.listed_epoch, row.listed_seq)
+            if event_pk not in named and row.gone_at is None and not behind:
                 row.gone_epoch, row.gone_seq = one.position
                 row.gone_at, row.gone_incarnation = one.at, one.incarnation
                 changed[one.machine_id, event_pk] = row
-    _store([changed[key] for key in sorted(changed, key=lambda key: (key[1], key[0]))])
+    merged.rows = [changed[key] for key in sorted(changed, key=lambda key: (key[1], key[0]))]
     merged.touched = {event_pk for _, event_pk in changed}
     return merged
 
@@ -138,12 +147,15 @@ def _listed(row: Sighting, one: MachineDocument, listing: Listing) -> None:
     row.first_at = min(row.first_at, one.at)
     if listing.started and (row.started_at is None or one.at < row.started_at):
         row.started_at = one.at
+    if row.listed_epoch is not None and one.position < (row.listed_epoch, row.listed_seq):
+        # It had to wait, and newer news did not.
+        return
     row.listed_epoch, row.listed_seq = one.position
     row.listed_at, row.listed_incarnation = one.at, one.incarnation
     row.spelled, row.status = listing.spelled, listing.status
     told_before = row.not_before
-    for field in NOT_STATED:
-        setattr(row, field, getattr(listing, field))
+    for name in NOT_STATED:
+        setattr(row, name, getattr(listing, name))
     if listing.started and row.not_before is None:
         # Azure empties NotBefore once the event has started; what this machine was told before still stands.
         row.not_before = told_before
@@ -151,11 +163,16 @@ def _listed(row: Sighting, one: MachineDocument, listing: Listing) -> None:
     row.gone_epoch = row.gone_seq = row.gone_at = row.gone_incarnation = None
 
 
-def _store(rows: list[Sighting]) -> None:
+def store(merged: Merged) -> None:
+    """Write the sightings; their events are locked. A row that points to an event locks it a little, and two who do so
+    and then want all of it would wait for each other.
+    """
     fields = [field.name for field in Sighting._meta.concrete_fields if field.name not in ("id", "event", "machine")]
     # Also for rows that are there: Django's own update of many writes a CASE for each column of each row, and one
     # document with a thousand events would keep everybody else waiting for seconds.
-    Sighting.objects.bulk_create(rows, update_conflicts=True, unique_fields=["event", "machine"], update_fields=fields)
+    Sighting.objects.bulk_create(
+        merged.rows, update_conflicts=True, unique_fields=["event", "machine"], update_fields=fields
+    )
 
 
 def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: Merged, now: datetime) -> dict[str, int]:

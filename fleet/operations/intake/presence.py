@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db import connection
+from django.db import connection, transaction
 
 from fleet.domain.intake.presence import NUMBERS, Limits
 from fleet.models import PresenceRow
@@ -68,6 +68,13 @@ def flush(*, contacts: Iterable[Contact]) -> int:
             ],
         )
     return len(rows)
+
+
+def free_among(machine_ids: Iterable[int]) -> set[int]:
+    """Those of these machines (row ids) that can be written of now: the others are held, or have no presence yet."""
+    rows = PresenceRow.objects.filter(machine__any=list(machine_ids)).order_by("pk")
+    with transaction.atomic():
+        return set(rows.select_for_update(skip_locked=True, no_key=True).values_list("pk", flat=True))
 
 
 def note_polls(*, polls: Mapping[int, datetime]) -> None:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -9,10 +10,12 @@ from django.db import transaction
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
+from fleet.domain.patience import met_a_limit
 from fleet.domain.reason import Reason
 from fleet.domain.states import OPEN_ORDERS, ApprovalState, OrderState, order_sources
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Entry, Order
+from fleet.operations.aside import in_parts
 from fleet.operations.events import compute
 from fleet.operations.intake.keep import AgentReport
 from fleet.operations.orders import instructions
@@ -24,6 +27,15 @@ PATHS = ("celery", "beat", "ticker", "look", "report")
 
 
 Receipt = AgentReport[wire.ReceiptData]
+Held = tuple[int, uuid.UUID, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """How many orders moved, and which were passed by and are to be noted again."""
+
+    moved: int
+    passed_by: tuple[Held, ...] = ()
 
 
 def order_id_of(text: str) -> uuid.UUID | None:
@@ -44,16 +56,29 @@ def events_of(receipts: Collection[Receipt]) -> set[int]:
 
 
 @transaction.atomic
-def note_held(*, held: Sequence[tuple[int, uuid.UUID, str]], now: datetime) -> int:
-    """(machine row id, order id, via): offered orders that their machine has are DELIVERED; how many moved."""
+def note_held(*, held: Sequence[Held], now: datetime) -> Noted:
+    """(machine row id, order id, via): offered orders that their machine has are DELIVERED. Where somebody holds the
+    event, the approval or the order, they are passed by.
+    """
     by_id = {order_id: (machine_id, via if via in PATHS else "") for machine_id, order_id, via in held}
     offered = Order.objects.filter(pk__in=by_id, state=OrderState.OFFERED.value, machine__revoked_at__isnull=True)
     waiting = [order for order in offered.select_related("approval") if by_id[order.pk][0] == order.machine_id]
     drilled = instructions.note_held(held=held, now=now) if len(waiting) < len(held) else 0
     if not waiting:
-        return drilled
-    compute.lock(order.approval.event_id for order in waiting)
-    return drilled + sum(_delivered(order, via=by_id[order.pk][1], now=now) for order in waiting)
+        return Noted(drilled)
+    free = {event.pk for event in compute.lock((order.approval.event_id for order in waiting), pass_by=True)}
+
+    passed_by = {order.pk for order in waiting if order.approval.event_id not in free}
+
+    def deliver(orders: Sequence[Order]) -> list[bool]:
+        return [_delivered(order, via=by_id[order.pk][1], now=now) for order in orders]
+
+    def fail(order: Order, _: Exception) -> None:
+        passed_by.add(order.pk)
+
+    chosen = [order for order in waiting if order.pk not in passed_by]
+    moved = sum(in_parts(chosen, deliver, fail, splits=met_a_limit)) if chosen else 0
+    return Noted(drilled + moved, tuple(one for one in held if one[1] in passed_by))
 
 
 def _delivered(order: Order, *, via: str, now: datetime) -> bool:

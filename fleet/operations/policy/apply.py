@@ -108,9 +108,9 @@ def _judge_together(
     """Judge events of one set or service again, one after the other; the row ids of those decided."""
     pks = [event.pk for event in events]
     with alone_with(*pks):
-        # All at once and in the order of their ids, as everybody locks events.
-        compute.lock(pks)
-        return [pk for pk in pks if apart.run(pk, partial(_unless_refused, pk, rows, rules, now))]
+        # All at once and in the order of their ids, as everybody locks events; what somebody holds waits.
+        free = {event.pk for event in compute.lock(pks, pass_by=True)}
+        return [pk for pk in pks if pk in free and apart.run(pk, partial(_unless_refused, pk, rows, rules, now))]
 
 
 def _acts(event_pks: Sequence[int], *, rules: Sequence[StandingRule], now: datetime) -> list[int]:

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
 from fleet.models import Entry, LastRun, Seal
 from fleet.models.timeline import lines_between
-from fleet.operations.locks import Lock, take_if_free
+from fleet.operations.locks import Lock, take_if_free, take_your_time
 
 RUN = "seal"
 # Rows in one seal: what came together in a minute, and pieces of this size where much has waited.
@@ -50,6 +50,7 @@ def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int
     rows = 0
     while len(heads) < most_seals:
         with transaction.atomic():
+            take_your_time()
             if not take_if_free(Lock.SEAL):
                 return Sealed(ran=bool(heads), heads=tuple(heads), rows=rows)
             made = _next_seal(now, most_rows)

@@ -1,0 +1,178 @@
+"""Where deliveries queue until they are written: in which order, and which are refused first under pressure."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import chain
+
+from drydock_agent import wire
+from drydock_agent.wire import Order
+
+from fleet.gateway.limits import GatewayLimits
+from fleet.operations.intake.keep import Delivery
+from fleet.operations.intake.spools import Taken
+
+
+class Lane(StrEnum):
+    """In which order deliveries are written; under pressure the last ones are refused first."""
+
+    RECEIPTS = "receipts"
+    STARTED = "started"
+    DOCUMENTS = "documents"
+    CATCHING_UP = "catching-up"
+    TROUBLED = "troubled"
+
+
+# The part of the queue up to which a lane is let in.
+SHARES = {Lane.RECEIPTS: 1.0, Lane.STARTED: 0.9, Lane.DOCUMENTS: 0.8, Lane.CATCHING_UP: 0.5, Lane.TROUBLED: 0.25}
+# What is older than that when it comes is history.
+HISTORY = timedelta(seconds=60)
+
+
+def lane_of(delivery: Delivery, now: datetime) -> Lane:
+    """Where a delivery queues, by the most urgent thing that it brings."""
+    data = [report.data for report in delivery.reports]
+    if any(isinstance(one, wire.ReceiptData) for one in data):
+        return Lane.RECEIPTS
+    if delivery.reports and delivery.reports[-1].at < now - HISTORY:
+        return Lane.CATCHING_UP
+    if any(isinstance(one, wire.DocumentData) and "started" in one.body.lower() for one in data):
+        return Lane.STARTED
+    return Lane.DOCUMENTS
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of one delivery: acknowledged up to, now and before; refused by the writer; orders waiting for the
+    machine; documents that it is to send.
+    """
+
+    acknowledged: int
+    refused: list[tuple[int, str]] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
+    before: int | None = None
+    wanted: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, taken: Taken, earlier: Written | None) -> Written:
+        """By what was committed, after an earlier part of the same delivery."""
+        acknowledged = wire.BEGIN_ANEW if taken.begin_anew else taken.acknowledged
+        if earlier is None or earlier.before is None:
+            return cls(acknowledged, before=taken.before, wanted=taken.wanted)
+        wanted = [*earlier.wanted, *taken.wanted]
+        return cls(max(acknowledged, earlier.acknowledged), earlier.refused, before=earlier.before, wanted=wanted)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A delivery, and the call that waits for it."""
+
+    delivery: Delivery
+    size: int
+    weight: int
+    since: float
+    answer: asyncio.Future[Written]
+
+
+class Lanes:
+    """The queue. May be used from any thread."""
+
+    def __init__(self, limits: GatewayLimits) -> None:
+        self.limits = limits
+        self._lock = threading.Lock()
+        self._lanes: dict[Lane, deque[Pending]] = {lane: deque() for lane in Lane}
+        # Machines (row ids) whose reports failed.
+        self._troubled: set[int] = set()
+        self._running: list[Pending] = []
+        self._reports = 0
+        self._bytes = 0
+
+    def put(self, pending: Pending, now: datetime) -> bool:
+        """Queue a delivery; False where its lane is full."""
+        lane = lane_of(pending.delivery, now)
+        with self._lock:
+            lane = Lane.TROUBLED if pending.delivery.machine_id in self._troubled else lane
+            part = SHARES[lane]
+            if self._reports >= self.limits.queue_reports * part or self._bytes >= self.limits.queue_bytes * part:
+                return False
+            self._lanes[lane].append(pending)
+            self._reports += pending.weight
+            self._bytes += pending.size
+        return True
+
+    def waiting(self) -> int:
+        """How many deliveries wait, save those that wait behind all others."""
+        return sum(len(queue) for lane, queue in self._lanes.items() if lane is not Lane.TROUBLED)
+
+    def take(self) -> list[Pending]:
+        """The oldest deliveries, up to a commit's size, one of each machine; nobody waits for those without a call."""
+        batch: list[Pending] = []
+        machines: set[int] = set()
+        reports = size = 0
+        with self._lock:
+            for lane, queue in self._lanes.items():
+                if lane is Lane.TROUBLED:
+                    break
+                later: list[Pending] = []
+                while queue and reports < self.limits.commit_reports and size < self.limits.commit_bytes:
+                    pending = queue.popleft()
+                    if pending.answer.done():
+                        self._forget(pending)
+                    elif pending.delivery.machine_id in machines:
+                        later.append(pending)
+                    else:
+                        machines.add(pending.delivery.machine_id)
+                        batch.append(pending)
+                        reports += pending.weight
+                        size += pending.size
+                queue.extendleft(reversed(later))
+            batch.sort(key=lambda pending: pending.delivery.machine_id)
+            self._running = batch
+        return batch
+
+    def take_troubled(self) -> list[Pending]:
+        """The oldest delivery of a machine whose reports failed."""
+        with self._lock:
+            queue = self._lanes[Lane.TROUBLED]
+            while queue:
+                pending = queue.popleft()
+                if not pending.answer.done():
+                    self._running = [pending]
+                    return [pending]
+                self._forget(pending)
+        return []
+
+    def trouble(self, machine_id: int) -> None:
+        """From now on what this machine (row id) brings waits behind the others."""
+        with self._lock:
+            self._troubled.add(machine_id)
+
+    def trust(self, machine_ids: list[int]) -> None:
+        """These machines (row ids) have brought something good."""
+        with self._lock:
+            self._troubled.difference_update(machine_ids)
+
+    def done(self, batch: list[Pending], *, behind: set[int]) -> list[Pending]:
+        """This batch is through, save what these machines (row ids) brought, which goes behind the others; the rest."""
+        with self._lock:
+            self._running = []
+            self._lanes[Lane.TROUBLED].extend(one for one in batch if one.delivery.machine_id in behind)
+            through = [pending for pending in batch if pending.delivery.machine_id not in behind]
+            for pending in through:
+                self._forget(pending)
+        return through
+
+    def since(self, moment: float) -> list[Pending]:
+        """What has waited since before this moment of the steady clock, being written or not."""
+        with self._lock:
+            every = (*self._running, *chain(*self._lanes.values()))
+            return [pending for pending in every if pending.since < moment]
+
+    def _forget(self, pending: Pending) -> None:
+        self._reports -= pending.weight
+        self._bytes -= pending.size
