@@ -48,9 +48,10 @@ class BlindSpotRow:
 
 @dataclass(frozen=True, slots=True)
 class BlindSpots:
-    """The most dangerous first. `groups` holds the same by kind of blind spot."""
+    """The most dangerous first. `groups` holds the same by kind of blind spot. `watched`: there are agents at all."""
 
     spots: tuple[BlindSpotRow, ...]
+    watched: bool
     server_time: datetime
 
     @property
@@ -196,4 +197,4 @@ def overview(*, now: datetime) -> BlindSpots:
         clock_tolerance=settings.CLOCK_TOLERANCE_SECONDS,
     )
     refs = {row.pk: set_ref(row) for row in sets}
-    return BlindSpots(spots=tuple(_row(spot, refs) for spot in found), server_time=now)
+    return BlindSpots(spots=tuple(_row(spot, refs) for spot in found), watched=bool(agents), server_time=now)

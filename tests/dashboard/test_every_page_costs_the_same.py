@@ -89,7 +89,7 @@ def costs(client: Client) -> dict[str, int]:
 EXPECTED = {
     "queue": 5,
     "pulse": 1,
-    "overview": 2,
+    "overview": 4,
     "cards": 5,
     "sets": 5,
     "set": 8,
@@ -100,7 +100,7 @@ EXPECTED = {
     "event": 11,
     "documents": 4,
     "timeline": 1,
-    "blind spots": 7,
+    "blind spots": 8,
     "story": 1,
 }
 

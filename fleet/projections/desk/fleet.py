@@ -6,25 +6,43 @@ from datetime import datetime, timedelta
 from django.db.models import Count, Q
 from django.db.models.functions import Greatest
 
-from fleet.models import Machine, ScheduledEvent
+from fleet.domain.desk import Watch, doubts
+from fleet.domain.reason import Reason
+from fleet.models import LastRun, Machine, ScheduledEvent
 from fleet.models.facts.events import presence_limits
+from fleet.projections.machines import agentless
 from fleet.projections.refs import PresenceCounts
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`last_event_at` is when the newest event was first seen."""
+    """`last_event_at` is when the newest event was first seen. `doubts` say why seeing nothing may mean little."""
 
     presence: PresenceCounts
     last_event_at: datetime | None
+    doubts: tuple[Reason, ...]
     server_time: datetime
+
+    @property
+    def all_live(self) -> bool:
+        return 0 < self.presence.live == self.presence.total
 
 
 def overview(*, now: datetime) -> Overview:
-    """Two queries."""
+    """Four queries."""
     real = ScheduledEvent.objects.filter(drill=False)
     newest = real.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
-    return Overview(presence=presence_counts(now=now), last_event_at=newest, server_time=now)
+    presence = presence_counts(now=now)
+    run = LastRun.objects.order_by("-ran_at").first()
+    watch = Watch(
+        live=presence.live,
+        agents=presence.total,
+        ever=presence.all,
+        without_agent=agentless().count(),
+        reconciled_at=run.ran_at if run else None,
+        reconciled_by=run.via if run else "",
+    )
+    return Overview(presence=presence, last_event_at=newest, doubts=doubts(watch, now=now), server_time=now)
 
 
 def presence_counts(*, now: datetime) -> PresenceCounts:

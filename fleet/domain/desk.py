@@ -1,0 +1,42 @@
+"""What may not be shown in green: an empty queue says little where nobody watches."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from fleet.domain.reason import Reason
+
+# Reconciling is due every two seconds, by Celery's beat; a web process steps in after five.
+RECONCILED_WITHIN = timedelta(seconds=15)
+BEAT = "beat"
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How well the fleet is watched: agents that are live, that should be, and that ever were; machines of an inventory
+    without an agent; when reconciling last ran, and by whom.
+    """
+
+    live: int
+    agents: int
+    ever: int
+    without_agent: int
+    reconciled_at: datetime | None
+    reconciled_by: str
+
+
+def doubts(watch: Watch, *, now: datetime) -> tuple[Reason, ...]:
+    """Why nobody should rely on seeing nothing, the worst first; empty where all is well."""
+    found = []
+    if not watch.ever:
+        found.append(Reason("no-agents"))
+    elif not watch.live:
+        found.append(Reason("no-live-agents", count=watch.ever))
+    elif watch.live < watch.agents:
+        found.append(Reason("agents-missing", count=watch.agents - watch.live))
+    if watch.without_agent:
+        found.append(Reason("machines-without-agents", count=watch.without_agent))
+    if watch.reconciled_at is None or now - watch.reconciled_at > RECONCILED_WITHIN:
+        found.append(Reason("nobody-reconciles", at=watch.reconciled_at))
+    elif watch.reconciled_by != BEAT:
+        found.append(Reason("celery-is-away"))
+    return tuple(found)
