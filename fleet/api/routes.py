@@ -22,6 +22,7 @@ from fleet.api.views import (
 CALLS = [
     path("v1/sets/", sets.Sets.as_view(), name="api-sets"),
     path("v1/sets/<int:set_id>/", sets.Set.as_view(), name="api-set"),
+    path("v1/sets/<int:set_id>/admissions/", sets.AdmissionRule.as_view(), name="api-set-admissions"),
     path("v1/sets/<int:set_id>/merge/", sets.MergeSet.as_view(), name="api-set-merge"),
     path("v1/inventory/", inventory.Inventory.as_view(), name="api-inventory"),
     path("v1/blind-spots/", inventory.BlindSpots.as_view(), name="api-blind-spots"),

@@ -1,16 +1,18 @@
 """Availability sets: their list, the page of one, and the forms that name it, merge it and ask for a second person."""
 
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from django import forms
 from django.http import HttpResponse
 
-from fleet.dashboard.forms import Sent, line
+from fleet.dashboard.forms import CommentForm, Sent, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
 from fleet.domain import drills
 from fleet.domain.people import Right
 from fleet.domain.sets import NAMED_KINDS
+from fleet.operations.machines import admission_rule
 from fleet.operations.sets import names
 from fleet.projections import sets
 from fleet.projections.filters import SetFilter
@@ -18,6 +20,8 @@ from fleet.projections.timeline import entries
 from fleet.wording import sets as wording
 
 KINDS = [(kind, wording.KINDS[kind]) for kind in NAMED_KINDS]
+# For how long a set's rule admits machines that come back, as the form offers it; 0 ends it.
+ADMIT_HOURS = [(1, "1 hour"), (4, "4 hours"), (24, "1 day"), (168, "1 week")]
 DRILL_FORM = {
     "kinds": drills.KINDS,
     "type": drills.DEFAULT_TYPE,
@@ -44,6 +48,11 @@ class SecondPersonForm(Sent):
     second_person = forms.BooleanField(required=False)
 
 
+class AdmissionRuleForm(CommentForm):
+    wrong = "Choose for how long; the reason may have up to 2,000 characters."
+    hours = forms.TypedChoiceField(choices=[(0, ""), *ADMIT_HOURS], coerce=int)
+
+
 @shown
 def set_list(request: Asked) -> HttpResponse:
     filters = SetFilter(request.GET)
@@ -58,7 +67,7 @@ def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponse:
     if request.rights.may(Right.APPROVE):
         context["drill_form"] = DRILL_FORM
     if request.rights.may(Right.ADMINISTER):
-        context |= {"kinds": KINDS, "merge_targets": sets.merge_targets(set_id=home)}
+        context |= {"admit_hours": ADMIT_HOURS, "kinds": KINDS, "merge_targets": sets.merge_targets(set_id=home)}
     return page(
         request,
         "sets/page.html",
@@ -103,3 +112,13 @@ def ask_for_second(request: Asked, set_id: int) -> HttpResponse:
     names.name_set(set_id=set_id, actor=request.actor, now=request.now, second_person=wanted)
     said = f"Approving here now {'always takes a second person' if wanted else 'takes one person'}."
     return done(request, said, "set", set_id=set_id)
+
+
+@acts(set_answer)
+def admit_by_rule(request: Asked, set_id: int) -> HttpResponse:
+    sent = AdmissionRuleForm(request.POST).values
+    until = request.now + timedelta(hours=sent["hours"]) if sent["hours"] else None
+    actor = request.actor.because(sent["comment"])
+    admission_rule.set_rule(set_id=set_id, until=until, actor=actor, now=request.now)
+    who = "are admitted by themselves" if until else "wait for a person again"
+    return done(request, f"Machines of this set that come back {who}.", "set", set_id=set_id)

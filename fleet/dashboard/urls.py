@@ -25,6 +25,7 @@ urlpatterns = [
     path("sets/", sets.set_list, name="sets"),
     path("sets/<int:set_id>/", sets.set_page, name="set"),
     path("sets/<int:set_id>/name/", sets.name_set, name="set-name"),
+    path("sets/<int:set_id>/admissions/", sets.admit_by_rule, name="set-admissions"),
     path("sets/<int:set_id>/second-person/", sets.ask_for_second, name="set-second-person"),
     path("sets/<int:set_id>/merge/", sets.merge_set, name="set-merge"),
     path("sets/<int:set_id>/drill/", drills.begin, name="set-drill"),

@@ -74,6 +74,8 @@ class SetFacts:
     upgrade_notices: bool | None
     agents: tuple[AgentFacts, ...]
     missing: tuple[tuple[str, str, str], ...] = ()
+    # Until then machines that come back are admitted by themselves.
+    admits_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ ORDER = (
     "agent-late",
     "agent-never-heard",
     "waits-for-admission",
+    "admits-by-itself",
     "states-another-set",
     "lists-of-another-set",
     "no-agent",
@@ -189,6 +192,8 @@ def blind_spots(
         found += _stated_elsewhere(each)
         found += _lists_elsewhere(each)
         found += _signatures(each)
+        if each.admits_until is not None and each.admits_until > now:
+            found.append(_of(each, each.agents, "admits-by-itself", Confidence.POSSIBLE, until=each.admits_until))
         found += _lacking(each, now)
         found += _many_spools(each)
         found += _missing(each)

@@ -22,6 +22,8 @@ class AvailabilitySet(models.Model):
     upgrade_notices = models.BooleanField(null=True, blank=True)
     # Whether approving in it always takes a second person.
     second_person = models.BooleanField(default=False)
+    # Until then its machines that come back without their credential are admitted by themselves.
+    admits_until = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
     # Never a chain: who was merged into a set that is merged itself leads to the last one.
     merged_into = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")

@@ -50,7 +50,7 @@ class MachineRow:
     @property
     def unsigned(self) -> BlindSpot | None:
         """That its agent does not check orders as it should."""
-        code = SIGNATURES.get(self.signatures)
+        code = SIGNATURES.get(self.signatures) if self.revoked_at is None else None
         return BlindSpot(code, Confidence.CERTAIN, self.set.id, (self.id,), (self.resource_name,)) if code else None
 
 

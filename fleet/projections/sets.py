@@ -87,6 +87,8 @@ class SetRow:
     grid: Grid
     # Approving in it always takes a second person.
     second_person: bool
+    # Until then its machines that come back without their credential are admitted by themselves; None: a person does.
+    admits_until: datetime | None
 
     @property
     def ref(self) -> SetRef:
@@ -203,6 +205,7 @@ def _shape(sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *,
                 open_events=tuple(open_events[row.pk]),
                 warnings=_warnings(row, inside, counts, missing[row.pk], foreign[row.pk]),
                 grid=_grid(inside, open_events[row.pk]),
+                admits_until=row.admits_until if row.admits_until is not None and row.admits_until > now else None,
             )
         )
     return tuple(shaped)

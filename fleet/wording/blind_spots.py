@@ -137,6 +137,12 @@ SPOTS: dict[str, SpotWords] = {
         "Somebody enrols as {names:some} without the credential of that machine, or as a revoked one.",
         "See who asks on the page of admissions: admit the machine, or refuse whoever is not it.",
     ),
+    "admits-by-itself": SpotWords(
+        "Sets that admit machines by themselves",
+        "Until {until:time} whoever has a join token that confines to this set, and knows the vmId of one of its"
+        " machines that is not live, becomes that machine without a person.",
+        "End the rule on the set's page as soon as everybody is back.",
+    ),
     "states-another-set": SpotWords(
         "Machines of which another set is stated",
         "{names:some}: {warning}",

@@ -6,6 +6,7 @@ from typing import Any
 from fleet.domain.orders.signatures import SignatureCheck
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import times
 from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, machine_named, quoted
 
@@ -104,6 +105,9 @@ def _waits(row: TimelineRow, reader: Reader) -> str:
 def _decided(row: TimelineRow, reader: Reader) -> str:
     what = "admitted" if row.kind is EntryKind.MACHINE_ADMITTED else "refused"
     where = row.data["address"] or "an unknown address"
+    if "until" in row.data:
+        until = times.at(row.data["until"], reader)
+        return f"{machine_named(row.data['name'])} came back from {where}: its set's rule admitted it, until {until}."
     return f"{row.actor} {what} who asked from {where} as {row.data['name']}.{quoted(row.why)}"
 
 

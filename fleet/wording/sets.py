@@ -7,8 +7,9 @@ from typing import Any
 from fleet.domain.sets import MAX_NAME, NAMED_KINDS, OUTSIDE, PROVISIONAL, SetSource
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import times
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence, counted, some
+from fleet.wording.sentences import EntryText, Sentence, counted, quoted, some
 
 KINDS = {
     "availability_set": "availability set",
@@ -125,6 +126,8 @@ SENTENCES: dict[str, Sentence] = {
     "merged-already": "“{name}” was merged into another set already.",
     "merge-into-provisional": ("A set with a name is not merged into a provisional one: do it the other way round."),
     "merge-across-subscriptions": "Sets of two subscriptions cannot be one: Azure knows no such set.",
+    "admission-rule-unnamed": "Name this set first: only a join token that confines to it is admitted by itself.",
+    "admission-rule-time": "Say a time that lies ahead, at most {days} days from now.",
     "set-unnamed": (
         "Nobody has stated this set's name yet, so it is provisional. State it in the agents' configuration, in a"
         " tag or by an inventory, or let an admin name it."
@@ -160,7 +163,13 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
         needs = "always takes" if after["second_person"] else "takes"
         where = "" if after["second_person"] else " only where a guard asks for one"
         said.append(f"said that approving here {needs} a second person{where}")
-    return f"{row.actor} {' and '.join(said)}."
+    if "admits_until" in after:
+        until = after["admits_until"]
+        said.append(
+            "said that machines of this set that come back without their credential"
+            f" {'are admitted by themselves until ' + times.at(until, reader) if until else 'wait for a person again'}"
+        )
+    return f"{row.actor} {' and '.join(said)}.{quoted(row.why)}"
 
 
 def _merged(row: TimelineRow, reader: Reader) -> str:

@@ -82,7 +82,7 @@ def test_a_machine_is_moved_and_let_go_on_its_page(fleet: Fleet, admin: Client, 
     assert admin.post(f"{here}move/", {"set": "999999"}).status_code == 404
     answer = admin.post(f"{here}move/", {"set": db, "comment": "rebuilt"}, follow=True)
     seen = text_of(answer)
-    assert "ada moved vm1 into “db” and confined it there. “rebuilt”" in seen
+    assert "ada moved machine vm1 into “db” and confined it there. “rebuilt”" in seen
     assert "confined to it" in seen
     assert Machine.objects.get(pk=machine.pk).availability_set_id == db
     assert "Lift its confinement" in seen

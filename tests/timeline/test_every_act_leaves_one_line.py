@@ -61,6 +61,7 @@ def api_steps(fleet: Fleet) -> Iterator[Step]:
         return int(model.objects.order_by("-pk").values_list("pk", flat=True)[0])
 
     yield "PATCH", "sets/<int:set_id>/", (f"sets/{web.pk}/", {"service": "shop"})
+    yield "POST", "sets/<int:set_id>/admissions/", (f"sets/{web.pk}/admissions/", {"until": at})
     yield "POST", "sets/<int:set_id>/merge/", (f"sets/{stray}/merge/", {"into": web.pk})
     yield "POST", "inventory/", ("inventory/", json.loads((SAMPLES / "az_vm_list.json").read_text()))
     yield "POST", "machines/<int:machine_id>/revoke/", (f"machines/{fleet.agents['vm6'].machine.pk}/revoke/", None)

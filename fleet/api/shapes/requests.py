@@ -63,6 +63,10 @@ class AdmissionsRequestSerializer(WhySerializer):
     )
 
 
+class AdmissionRuleSerializer(WhySerializer):
+    until = serializers.DateTimeField(allow_null=True, help_text="At most 7 days from now; null ends it at once.")
+
+
 class MoveRequestSerializer(WhySerializer):
     set = serializers.IntegerField(
         allow_null=True, min_value=1, help_text="The id of a set that has a name; null lifts the machine's confinement."

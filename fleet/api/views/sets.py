@@ -3,7 +3,8 @@
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of
 from fleet.api.shapes.machines import SetShape
-from fleet.api.shapes.requests import MergeSetSerializer, NameSetSerializer
+from fleet.api.shapes.requests import AdmissionRuleSerializer, MergeSetSerializer, NameSetSerializer
+from fleet.operations.machines import admission_rule
 from fleet.operations.sets import names
 from fleet.projections import sets
 from fleet.projections.filters import SetFilter
@@ -54,6 +55,22 @@ class Set(OneSet):
     )
     def patch(self, set_id: int) -> sets.SetRow | None:
         names.name_set(set_id=set_id, actor=self.actor, now=self.now, **self.wanted)
+        return self.one(set_id)
+
+
+class AdmissionRule(OneSet):
+    @describe(
+        "set_admission_rule",
+        "Admit machines of this set that come back without their credential, for some time",
+        needs="admin",
+        answer=SetShape,
+        body=AdmissionRuleSerializer,
+        missing=UNKNOWN,
+        description="Only by a join token that confines to this set, and never a revoked machine or one that is live.",
+    )
+    def post(self, set_id: int) -> sets.SetRow | None:
+        actor = self.actor.because(self.wanted["comment"])
+        admission_rule.set_rule(set_id=set_id, until=self.wanted["until"], actor=actor, now=self.now)
         return self.one(set_id)
 
 

@@ -18,7 +18,7 @@ from fleet.domain.sets import OUTSIDE, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
 from fleet.models import JoinToken, Machine
 from fleet.operations import wake_up
-from fleet.operations.machines import admissions, join_tokens
+from fleet.operations.machines import admission_rule, admissions, join_tokens
 from fleet.operations.orders import sign
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import bring_events
@@ -33,8 +33,8 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
     """Give a machine its credential.
 
     A known machine gets a new one for its old one, which ends at once; without it, or revoked, it waits for a person to
-    admit it. Only one that nobody knows enrols with a join token alone. Raises Refused `join-token-refused`, also where
-    another set is stated than the token's; `admissions-full` or `validation`.
+    admit it, unless its set's rule does. Only one that nobody knows enrols with a join token alone. Raises Refused
+    `join-token-refused`, also where another set is stated than the token's; `admissions-full` or `validation`.
     """
     vm_id = request.machine_id.strip().lower()
     if not vm_id or len(vm_id) > MAX_ID:
@@ -47,7 +47,8 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
     known = rows.filter(vm_id=vm_id).first()
     token = None if _holds_credential(known, request) else join_tokens.valid(request.join_token, now=now)
     if known is not None and token is not None:
-        if not admissions.is_admitted(known, request, now=now, address=address):
+        admitted = admissions.is_admitted(known, request, now=now, address=address)
+        if not admitted and not admission_rule.admits(known, token, now=now, address=address):
             return admissions.wait(known, request, token, now=now, address=address)
         admissions.done(known)
     token_set = token.set_name if token is not None else known.token_set if known is not None else ""
