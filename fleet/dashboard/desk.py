@@ -15,7 +15,7 @@ from fleet.projections.timeline import entries
 def decision_queue(request: Asked) -> HttpResponse:
     """Each part is a region (`data-live`): when the stream tells of a change, the browser asks for that part again."""
     now = request.now
-    waiting = cache(lambda: queue.decision_queue(now=now))
+    waiting = cache(lambda: queue.decision_queue(now=now, rights=request.rights))
     return page(
         request,
         "desk/page.html",

@@ -172,7 +172,7 @@ def common(request: HttpRequest) -> dict[str, Any]:
         "may_override": asked.rights.may(Right.OVERRIDE),
         "may_administer": asked.rights.may(Right.ADMINISTER),
         "stop": SimpleLazyObject(stops.banner),
-        "pulse": SimpleLazyObject(lambda: queue.pulse(now=asked.now)),
+        "pulse": SimpleLazyObject(lambda: queue.pulse(now=asked.now, rights=asked.rights)),
     }
 
 

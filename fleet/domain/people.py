@@ -88,6 +88,12 @@ class Rights:
         """Anywhere at all, or in this place. Admins act everywhere."""
         return self.missing(right, place) is None
 
+    def decides(self, place: Place, *, proposed: bool) -> bool:
+        """Whether a decision in this place is for them; one that is `proposed` is for a second person. Whoever decides
+        nothing anywhere looks at everything.
+        """
+        return not self.may(Right.APPROVE) or self.may(Right.OVERRIDE if proposed else Right.APPROVE, place)
+
     def missing(self, right: Right, place: Place | None = None, *, doing: str = "this") -> Reason | None:
         """What is not there for it; None where nothing is missing. `doing` says what somebody wants to do."""
         ladder = list(ROLES.values())

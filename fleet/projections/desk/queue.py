@@ -3,19 +3,33 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import Exists, OuterRef
+
 from fleet.domain.events.consequences import FAR_AHEAD
-from fleet.models import ScheduledEvent
+from fleet.domain.people import Place, Rights
+from fleet.domain.states import ApprovalState
+from fleet.models import Approval, ScheduledEvent
+from fleet.models.facts.events import place_of
 from fleet.projections.desk.attention import needs_decision
 from fleet.projections.events.blast import BlastRadius, blast_radii
 from fleet.projections.events.rows import OPEN, EventRow, event_rows
 
 LIMIT = 200
+# Somebody who decides nothing looks at everything.
+ANYBODY = Rights()
+PLACE = [f"availability_set__{name}" for name in ("kind", "name", "service", "resource_group")]
 
 
 @dataclass(frozen=True, slots=True)
 class QueueItem:
     event: EventRow
     blast: BlastRadius
+    place: Place
+
+    def mine(self, rights: Rights) -> bool:
+        """Whether somebody with these rights decides it."""
+        approval = self.event.approval
+        return rights.decides(self.place, proposed=approval is not None and approval.state == ApprovalState.PROPOSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +42,15 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class DecisionQueue:
-    """`waiting` needs a decision or a second person; `under_way` is decided, held, started or past NotBefore;
-    `far_ahead` lies beyond 24 hours; `drills` are rehearsals, which nothing else here counts.
+    """`waiting` needs a decision or a second person, `of_others` too, but not from whoever looks; `under_way` is
+    decided, held, started or past NotBefore; `far_ahead` lies beyond 24 hours; `drills` are rehearsals, which nothing
+    else here counts.
 
     Each is sorted by time left. `more` is True when there are more open events than are shown.
     """
 
     waiting: tuple[QueueItem, ...]
+    of_others: tuple[QueueItem, ...]
     under_way: tuple[QueueItem, ...]
     far_ahead: tuple[QueueItem, ...]
     drills: tuple[QueueItem, ...]
@@ -49,7 +65,7 @@ class DecisionQueue:
 
     @property
     def items(self) -> tuple[QueueItem, ...]:
-        return self.waiting + self.under_way + self.far_ahead + self.drills
+        return self.waiting + self.of_others + self.under_way + self.far_ahead + self.drills
 
     @property
     def set_ids(self) -> tuple[int, ...]:
@@ -57,8 +73,8 @@ class DecisionQueue:
         return tuple(dict.fromkeys(item.event.set.id for item in self.items))
 
 
-def decision_queue(*, now: datetime) -> DecisionQueue:
-    """All open events in four parts. Five queries."""
+def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
+    """All open events in five parts, for somebody with these rights. Five queries."""
     events = list(
         ScheduledEvent.objects.filter(status__in=OPEN)
         .select_related("availability_set")
@@ -67,14 +83,18 @@ def decision_queue(*, now: datetime) -> DecisionQueue:
     more = len(events) > LIMIT
     events = events[:LIMIT]
     blasts = blast_radii(events, now=now)
-    everything = [QueueItem(event=row, blast=blasts[row.id]) for row in event_rows(events, now=now)]
+    places = {event.pk: place_of(event.availability_set) for event in events}
+    everything = [
+        QueueItem(event=row, blast=blasts[row.id], place=places[row.id]) for row in event_rows(events, now=now)
+    ]
     drills = [item for item in everything if item.event.drill]
     items = [item for item in everything if not item.event.drill]
     far = [item for item in items if item.event.needs_decision and item.event.far_ahead]
     waiting = [item for item in items if item.event.needs_decision and not item.event.far_ahead]
     under_way = [item for item in items if not item.event.needs_decision]
     return DecisionQueue(
-        waiting=tuple(waiting),
+        waiting=tuple(item for item in waiting if item.mine(rights)),
+        of_others=tuple(item for item in waiting if not item.mine(rights)),
         under_way=tuple(under_way),
         far_ahead=tuple(far),
         drills=tuple(drills),
@@ -83,8 +103,14 @@ def decision_queue(*, now: datetime) -> DecisionQueue:
     )
 
 
-def pulse(*, now: datetime) -> Pulse:
-    """What every page carries in its head. One query."""
+def pulse(*, now: datetime, rights: Rights = ANYBODY) -> Pulse:
+    """What every page carries in its head, for somebody with these rights. One query."""
     waiting = ScheduledEvent.objects.filter(needs_decision(now=now, until=now + FAR_AHEAD), drill=False)
-    times = list(waiting.order_by("not_before", "pk").values_list("not_before", flat=True)[:LIMIT])
+    proposed = Approval.objects.filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value)
+    rows = waiting.annotate(proposed=Exists(proposed)).order_by("not_before", "pk").select_related("availability_set")
+    times = [
+        row.not_before
+        for row in rows.only("not_before", *PLACE)[:LIMIT]
+        if rights.decides(place_of(row.availability_set), proposed=row.proposed)
+    ]
     return Pulse(waiting=len(times), next_at=min((time for time in times if time is not None), default=None))
