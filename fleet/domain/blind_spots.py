@@ -52,6 +52,8 @@ class AgentFacts:
     size: str
     # What is stated of a set to which it is not confined.
     outside: Reason | None = None
+    # What it calls itself while another machine of its set has that name; else empty.
+    called: str = ""
     # The set of an open event that it lists without being of that set; empty where that has no name, None without one.
     lists_of: str | None = None
     # What it does about signatures of orders; empty until it said so.
@@ -142,6 +144,7 @@ ORDER = (
     "admits-by-itself",
     "states-another-set",
     "lists-of-another-set",
+    "name-held",
     "no-agent",
     "cache-unheard",
     "wrong-clock",
@@ -191,6 +194,7 @@ def blind_spots(
         found += _clocks(each, clock_tolerance)
         found += _stated_elsewhere(each)
         found += _lists_elsewhere(each)
+        found += _named_twice(each)
         found += _signatures(each)
         if each.admits_until is not None and each.admits_until > now:
             found.append(_of(each, each.agents, "admits-by-itself", Confidence.POSSIBLE, until=each.admits_until))
@@ -288,6 +292,14 @@ def _lists_elsewhere(each: SetFacts) -> list[BlindSpot]:
         agents = [agent for agent in each.agents if agent.lists_of == name]
         found.append(_of(each, agents, "lists-of-another-set", Confidence.POSSIBLE, set=name))
     return found
+
+
+def _named_twice(each: SetFacts) -> list[BlindSpot]:
+    # One that is not heard any more was made anew under its old name, and says so elsewhere.
+    heard = (Presence.LIVE, Presence.LATE, Presence.EXPECTED)
+    agents = [agent for agent in each.agents if agent.called and agent.presence in heard]
+    named = sorted({agent.called for agent in agents})
+    return [_of(each, agents, "name-held", Confidence.POSSIBLE, called=named)] if agents else []
 
 
 SIGNATURES: dict[str, str] = {

@@ -71,6 +71,8 @@ class EntryKind(StrEnum):
     MACHINE_WAITS = "machine_waits"
     MACHINE_ADMITTED = "machine_admitted"
     ADMISSION_REFUSED = "admission_refused"
+    NAME_HELD = "name_held"
+    NAME_GIVEN = "name_given"
     MACHINE_MOVED = "machine_moved"
     SET_MERGED = "set_merged"
     SET_NAMED = "set_named"

@@ -37,6 +37,9 @@ class Machine(models.Model):
 
     vm_id = models.TextField(unique=True)
     resource_name = models.TextField()
+    # What it calls itself while another machine of its set has that name; else empty. Since when it calls itself so.
+    called = models.TextField(blank=True, default="", db_default="")
+    named_at = models.DateTimeField(null=True, blank=True)
     availability_set = models.ForeignKey(AvailabilitySet, on_delete=models.PROTECT, related_name="machines")
     # What its configuration and its join token say of the set, as `[kind:]name`; empty when they do not.
     stated_set = models.TextField(blank=True, default="")
@@ -68,6 +71,8 @@ class Machine(models.Model):
         indexes = [
             models.Index(fields=["availability_set", "resource_name"], name="machine_by_set_and_name"),
             models.Index(fields=["credential_hash"], name="machine_by_credential"),
+            # Asked by each tick: few.
+            models.Index(fields=["availability_set"], name="machine_beside_its_name", condition=~models.Q(called="")),
             # Asked once a second by each gateway: who was revoked just now?
             models.Index(fields=["revoked_at"], name="machine_revoked", condition=models.Q(revoked_at__isnull=False)),
         ]

@@ -28,6 +28,7 @@ from fleet.operations.drills import advance as drills
 from fleet.operations.events import compute, looks
 from fleet.operations.intake import backlog, presence
 from fleet.operations.locks import Lock, take_if_free
+from fleet.operations.machines import names
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
 from fleet.operations.reports import care
@@ -83,6 +84,7 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
         # In transactions of their own: approvals do not wait for them.
         in_turn(
             coverage.vouch,
+            partial(names.settle_all, now=now),
             partial(maintenances.advance, now=now),
             partial(drills.advance, now=now),
             partial(waves.advance, now=now),

@@ -142,8 +142,12 @@ def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineR
         last_poll_at=polled_at,
         clock_offset_seconds=row.clock_offset if row else None,
         signatures=row.signatures if row else "",
-        warnings=tuple(from_json([*machine.set_warnings, *machine.warnings])),
+        warnings=(*_named(machine), *from_json([*machine.set_warnings, *machine.warnings])),
     )
+
+
+def _named(machine: Machine) -> list[Reason]:
+    return [Reason("name-held", called=machine.called)] if machine.called else []
 
 
 def identity_of(*, credential: str) -> MachineIdentity | None:

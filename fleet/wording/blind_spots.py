@@ -154,6 +154,13 @@ SPOTS: dict[str, SpotWords] = {
         "If they are machines of that set, name it in their configuration, or merge the two sets on the page of this"
         " one. If they are not, find out how they know the event: they have no vote on it.",
     ),
+    "name-held": SpotWords(
+        "Machines that call themselves as others do",
+        "{names:some} would be called {called:some} by what the agent says, but another machine of the set was called"
+        " so first, and is heard: what Azure announces for that name counts for the other one.",
+        "If the machine was made anew, it gets the name once the old one is silent, or at once when you revoke the old"
+        " one. If not, find out why it calls itself so.",
+    ),
     "no-agent": SpotWords(
         "Machines without an agent",
         _no_agent,

@@ -199,6 +199,8 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.MACHINE_WAITS: Look("Waits for admission", "due", "hourglass"),
     EntryKind.MACHINE_ADMITTED: Look("Admitted", "calm", "user-check"),
     EntryKind.ADMISSION_REFUSED: Look("Admission refused", "bad", "shield-x"),
+    EntryKind.NAME_HELD: Look("Name held", "due", "triangle-alert"),
+    EntryKind.NAME_GIVEN: Look("Name given", "calm", "server-cog"),
     EntryKind.MACHINE_MOVED: Look("Moved to another set", "calm", "arrow-right-left"),
     EntryKind.SET_MERGED: Look("Sets joined", "calm", "merge"),
     EntryKind.SET_NAMED: Look("Set named", "calm", "tag"),

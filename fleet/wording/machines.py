@@ -22,6 +22,8 @@ def _strange(values: Mapping[str, Any], reader: Reader) -> str:
 
 SENTENCES: dict[str, Sentence] = {
     "move-into-provisional": "A machine is moved into a set that has a name: name that one first.",
+    "name-held": "It calls itself {called}, and another machine of its set is taken for that one: of those that are"
+    " heard, the other one was called so first.",
     "machine-unknown": "There is no machine with this id.",
     "admissions-full": "Too many machines wait for admission already.",
     "admission-unknown": "Nobody waits for admission under one of these ids: look at the list again.",
@@ -116,6 +118,10 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.MACHINE_ENROLLED_AGAIN: "{actor} enrolled again; its old credential ended.",
     EntryKind.MACHINE_CHANGED: _changed,
     EntryKind.MACHINE_MOVED: _changed,
+    EntryKind.NAME_HELD: "Machine {name} calls itself {called}, and another machine of its set is taken for that one:"
+    " of those that are heard, the other one was called so first.",
+    EntryKind.NAME_GIVEN: "Machine {name} is taken for {called} from now on: of those that are heard, it was called so"
+    " first.",
     EntryKind.MACHINE_REVOKED: _revoked,
     EntryKind.JOIN_TOKEN_ENDED: "The join token {prefix} was ended by {actor}.",
     EntryKind.MACHINE_WAITS: _waits,

@@ -168,18 +168,23 @@ class Guard:
 
 
 def hit_machines(facts: EventFacts) -> list[MachineFacts]:
-    """The known machines that `Resources` names; of several with one name the one heard last."""
+    """The known machines that `Resources` names.
+
+    Two with one name were joined, or come from 0.1.0: the one that enrolled first counts as long as it is heard, so
+    that nobody who comes later takes its place; of those that are silent the one heard last.
+    """
     by_name: dict[str, MachineFacts] = {}
     for machine in facts.machines:
         known = by_name.get(machine.name.lower())
-        if known is None or _heard(machine) > _heard(known):
+        if known is None or _rank(machine) > _rank(known):
             by_name[machine.name.lower()] = machine
     return [by_name[name.lower()] for name in facts.resources if name.lower() in by_name]
 
 
-def _heard(machine: MachineFacts) -> tuple[bool, float]:
-    at = machine.last_heard_at
-    return (at is not None, at.timestamp() if at else 0.0)
+def _rank(machine: MachineFacts) -> tuple[bool, float]:
+    if machine.presence in (Presence.LIVE, Presence.LATE):
+        return (True, -machine.machine_id)
+    return (False, machine.last_heard_at.timestamp() if machine.last_heard_at else 0.0)
 
 
 def who_is_asked(facts: EventFacts) -> list[MachineFacts]:

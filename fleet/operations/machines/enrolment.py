@@ -18,7 +18,7 @@ from fleet.domain.sets import OUTSIDE, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
 from fleet.models import JoinToken, Machine
 from fleet.operations import wake_up
-from fleet.operations.machines import admission_rule, admissions, join_tokens
+from fleet.operations.machines import admission_rule, admissions, join_tokens, names
 from fleet.operations.orders import sign
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import bring_events
@@ -57,8 +57,9 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
     name = machine_name((request.resource_name.strip() or str(compute.get("name") or "") or vm_id)[:MAX_ID])
     placed = _place(known, vm_id=vm_id, name=name, configured=configured, compute=compute, confined=confined, now=now)
     plain = new_secret("agent")
+    called = names.claim(known, vm_id=vm_id, stated=name, set_id=placed.home.pk, now=now)
     values = placed.where | {
-        "resource_name": name,
+        **called,
         "stated_set": stated,
         "token_set": token_set,
         "confined_to": confined and asdict(confined),
@@ -72,21 +73,31 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
         "credential_hash": hash_of(plain),
         "join_token": token or (known.join_token if known is not None else None),
     }
+    machine, is_new = _keep(vm_id, values, now)
+    if token is not None:
+        JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
+    if not called["called"]:
+        placed.link(machine.pk)
+    kind = EntryKind.MACHINE_ENROLLED if is_new else EntryKind.MACHINE_ENROLLED_AGAIN
+    enrolled = entry(kind, machine_actor(called["resource_name"]), at=now, machine_id=machine.pk, set_id=placed.home.pk)
+    brought = bring_events(known, placed.home, now=now) if known is not None else []
+    disputed = known.set_warnings if known is not None else []
+    warned = placement.note_warnings(
+        machine.pk, called["resource_name"], placed.home.pk, disputed, placed.warnings, now=now
+    )
+    named = names.taken(machine.pk, name, was=known.called if known is not None else "", now=now)
+    write([*placed.written, *brought, enrolled, *warned, *named])
+    return wire.EnrolAnswer(credential=plain, machine_id=vm_id, server_time=now, signing_keys=sign.public_keys(now=now))
+
+
+def _keep(vm_id: str, values: dict[str, Any], now: datetime) -> tuple[Machine, bool]:
+    """Write the row of a machine; whether it is new."""
     machine, is_new = Machine.objects.get_or_create(vm_id=vm_id, defaults=values)
     if not is_new:
         values["warnings"] = [*machine.warnings, as_json(Reason("enrolled-again", at=now))][-MOST_WARNINGS:]
         Machine.objects.filter(pk=machine.pk).update(**values)
         transaction.on_commit(lambda: wake_up.forget_credentials([machine.pk]))
-    if token is not None:
-        JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
-    placed.link(machine.pk)
-    kind = EntryKind.MACHINE_ENROLLED if is_new else EntryKind.MACHINE_ENROLLED_AGAIN
-    enrolled = entry(kind, machine_actor(name), at=now, machine_id=machine.pk, set_id=placed.home.pk)
-    brought = bring_events(known, placed.home, now=now) if known is not None else []
-    disputed = known.set_warnings if known is not None else []
-    warned = placement.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
-    write([*placed.written, *brought, enrolled, *warned])
-    return wire.EnrolAnswer(credential=plain, machine_id=vm_id, server_time=now, signing_keys=sign.public_keys(now=now))
+    return machine, is_new
 
 
 def _confinement(known: Machine | None, token: JoinToken | None, compute: dict[str, Any]) -> SetKey | None:

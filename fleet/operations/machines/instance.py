@@ -11,7 +11,7 @@ from fleet.domain.actor import machine as machine_actor
 from fleet.domain.machines.names import machine_name
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Machine, Sighting
-from fleet.operations.machines import join_tokens
+from fleet.operations.machines import join_tokens, names
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import bring_events
 from fleet.operations.timeline.entries import entry
@@ -20,25 +20,27 @@ from fleet.operations.timeline.entries import entry
 def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, agent_version: str = "") -> list[Entry]:
     """Bring a machine's row up to its instance metadata; the entries to write."""
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
-    name = machine_name(data.resource_name) or machine.resource_name
+    own_name = machine_name(data.resource_name) or machine.called or machine.resource_name
     stated = data.availability_set.strip()
     confined = join_tokens.confined_where_it_is(machine, data.compute)
     placed = placement.place_machine(
         machine=machine,
         vm_id=machine.vm_id,
-        name=name,
+        name=own_name,
         configured=stated or (machine.token_set if confined is None else ""),
         compute=data.compute,
         confined=confined,
         now=now,
     )
+    called = names.claim(machine, vm_id=machine.vm_id, stated=own_name, set_id=placed.home.pk, now=now)
+    name = called["resource_name"]
     values = placed.where | {"resource_name": name}
     changes = [field for field, value in values.items() if getattr(machine, field) != value]
     version = agent_version[:100] or machine.agent_version
     written = _settle(
         machine,
         placed,
-        resource_name=name,
+        **called,
         stated_set=stated,
         compute=data.compute,
         agent_version=version,
@@ -58,7 +60,7 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
                 changes=changes,
             )
         )
-    return written
+    return written + names.taken(machine_id, own_name, was=machine.called, now=now)
 
 
 def place_as_stated(machine: Machine, *, now: datetime) -> tuple[placement.Placed, list[Entry]]:
@@ -101,7 +103,8 @@ def _settle(machine: Machine, placed: placement.Placed, *, now: datetime, **colu
     Machine.objects.filter(pk=machine.pk).update(
         **placed.where, set_source=placed.source, set_warnings=placed.warnings, **columns
     )
-    placed.link(machine.pk)
+    if not columns.get("called", machine.called):
+        placed.link(machine.pk)
     brought = bring_events(machine, placed.home, now=now)
     # What it said of events that stay behind has no vote any more.
     left = Sighting.objects.filter(machine=machine, foreign=False, event__availability_set=machine.availability_set_id)
