@@ -144,6 +144,7 @@ STEPS: dict[str, Sentence] = {
     "step-prepared": "Machines prepared",
     "step-time": "Its time comes",
     "step-turn": "Its turn comes",
+    "step-taken-back": "Taken back",
     "step-sent": "Sent to {machine}",
     "step-send": lambda values, reader: f"Send to {values['machine'] or 'a machine'}",
     "step-answered": lambda values, reader: f"Azure answered {values['status'] or ''}".rstrip(),

@@ -168,6 +168,14 @@ def test_the_front_page_tells_of_a_maintenance_while_it_lasts(listeners: Listene
     assert 'class="cache-strip"' not in viewer.get("/").content.decode()
 
 
+def test_a_maintenance_stands_below_the_queue_and_is_never_due(listeners: Listeners, viewer: Client) -> None:
+    # Announced half an hour ago for a quarter of an hour later: nobody can do anything about it.
+    announced(listeners)
+    page = text_of(viewer.get("/"))
+    assert page.index("Nothing needs a decision") < page.index("may go from")
+    assert "due now" not in page
+
+
 def test_the_fleets_timeline_leads_to_the_maintenance_and_can_be_filtered(listeners: Listeners, viewer: Client) -> None:
     failed_over(listeners)
     listeners.hear("vm1", line("NodeMaintenanceStart"), host="sessions.redis.cache.windows.net")

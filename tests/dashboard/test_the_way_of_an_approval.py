@@ -3,8 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from django.test import Client
 
+from fleet.models import Approval
 from tests import factories
 from tests.dashboard.conftest import text_of
 
@@ -57,3 +59,18 @@ def test_without_a_live_agent_the_page_has_commands_to_copy(fleet: factories.Fle
     assert "No live machine of the set lists the event" in shown
     assert "curl --silent" in shown and "Invoke-RestMethod" in shown
     assert 'data-copy="by-hand-linux"' in page.content.decode()
+
+
+@pytest.mark.parametrize(
+    "fields", [{"event_type": "Reboot", "resources": tuple(f"vm{number}" for number in range(1, 7))}, {}]
+)
+def test_what_was_taken_back_did_not_fail(
+    fleet: factories.Fleet, operator: Client, fields: dict[str, object], settings: Any
+) -> None:
+    settings.UNDO_SECONDS = 9
+    event = factories.announced(fleet, **fields)
+    operator.post(f"/events/{event.event_id}/approve/", {"when": "now"})
+    operator.post(f"/approvals/{Approval.objects.get().pk}/withdraw/")
+    page = operator.get(f"/events/{event.event_id}/?part=decision", headers={"HX-Request": "true"})
+    assert "Taken back" in text_of(page)
+    assert "step-failed" not in page.content.decode()

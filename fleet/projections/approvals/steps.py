@@ -40,6 +40,10 @@ def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, 
     """Decided, sent, answered, started, gone. Waiting for other tenants after Azure's 200 is not overdue."""
     state = ApprovalState(approval.state)
     closed = state not in LIVE_APPROVALS
+    if state is ApprovalState.WITHDRAWN and not orders:
+        # Nothing failed: nothing was on its way.
+        before = [step for step in _decided(approval, state=state, closed=closed) if step.state == "done"]
+        return (*before, Step(Reason("step-taken-back"), "done", approval.closed_at))
     accepted = next((o for o in orders if o.azure_status is not None and 200 <= o.azure_status < 300), None)
     ended = event.status == EventStatus.ENDED.value
     steps = [
