@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -11,6 +12,7 @@ from drydock_agent import wire
 
 from fleet.embedded import Urls
 from fleet.models import Machine, Observation
+from fleet.operations.machines.join_tokens import create_join_token
 from tests.gateway_process import Gateway, now, running_gateway
 from tests.processes import wait_for
 
@@ -93,6 +95,16 @@ def test_a_wrong_join_token_is_a_403_and_nonsense_a_422(gateway: Gateway) -> Non
     answer = requests.post(gateway.url + wire.ENROL_PATH, json=body, timeout=5)
     assert problem(answer) == (403, "join-token-refused")
     assert problem(requests.post(gateway.url + wire.ENROL_PATH, json={"machine_id": "m"}, timeout=5))[0] == 422
+
+
+def test_another_set_than_the_join_tokens_is_a_403_that_has_both_names(gateway: Gateway) -> None:
+    _, plain = create_join_token(comment="", expires_in=timedelta(hours=1), now=datetime.now(UTC), set_name="web")
+    tag = {"tagsList": [{"name": "drydock:availability-set", "value": "db"}]}
+    for stated in ({"availability_set": "db"}, {"instance": tag}):
+        body = {"join_token": plain, "machine_id": "m", **stated}
+        answer = requests.post(gateway.url + wire.ENROL_PATH, json=body, timeout=5)
+        assert problem(answer) == (403, "join-token-refused")
+        assert "“web”" in answer.json()["detail"] and "“db”" in answer.json()["detail"]
 
 
 @pytest.mark.real_time

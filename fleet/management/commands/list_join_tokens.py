@@ -19,5 +19,6 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"{row.prefix}  {'valid' if row.valid else 'over'}  {uses} uses"
                 f"  until {row.expires_at:%Y-%m-%d %H:%M} UTC"
-                f"  {row.set_name or 'any set'}  {row.comment}  {', '.join(row.enrolled)}"
+                f"  {row.set_name or 'any set'}{'' if row.confines or not row.set_name else ' if they name none'}"
+                f"  {row.comment}  {', '.join(row.enrolled)}"
             )

@@ -106,9 +106,10 @@ def _settle(machine: Machine, placed: placement.Placed, *, now: datetime, **colu
     if not columns.get("called", machine.called):
         placed.link(machine.pk)
     brought = bring_events(machine, placed.home, now=now)
-    # What it said of events that stay behind has no vote any more.
-    left = Sighting.objects.filter(machine=machine, foreign=False, event__availability_set=machine.availability_set_id)
-    left.exclude(event__availability_set=placed.home.pk).update(foreign=True)
+    if placed.home.pk != machine.availability_set_id:
+        # What it says of events that stay behind has no vote any more.
+        left = Sighting.objects.filter(machine=machine, foreign=False, gone_at__isnull=True)
+        left.filter(event__availability_set=machine.availability_set_id).update(foreign=True)
     name = columns.get("resource_name", machine.resource_name)
     return [
         *placed.written,

@@ -40,7 +40,8 @@ def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: date
     source = machine.availability_set
     before = _shown(machine, source)
     target = _target(set_id) if set_id is not None else None
-    if target is not None and source.kind == PROVISIONAL and not source.machines.exclude(pk=machine_id).exists():
+    others = source.machines.filter(revoked_at=None).exclude(pk=machine_id)
+    if target is not None and source.kind == PROVISIONAL and not others.exists():
         # Nobody is left in it: it becomes the other one, with what happened in it.
         write([join(source, target, actor=actor, now=now)])
         machine.availability_set = target
