@@ -36,7 +36,7 @@ SOURCES: dict[SetSource, SourceWords] = {
     SetSource.CONFIGURATION: SourceWords(
         "by its configuration",
         "its configuration",
-        "DRYDOCK_AVAILABILITY_SET on the machine (or enrol it with another join token)",
+        "DRYDOCK_AVAILABILITY_SET on the machine",
     ),
     SetSource.TAG: SourceWords("by its tag", "its tag {tag}", "the tag {tag} of the VM"),
     SetSource.SCALE_SET: SourceWords("by scale set metadata", "Azure's scale set metadata", ""),

@@ -1,13 +1,16 @@
 """Which set a machine is in: configuration, tag, scale set metadata, inventory, in this order."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.conf import settings
 from drydock_agent import wire
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fleet.domain.sets import SetKey, SetSource, disagreement, read_statements
+from fleet.domain.sets import NAMED_KINDS, OUTSIDE, SetKey, SetSource, disagreement, read_statements
 from fleet.models import AvailabilitySet, Entry, JoinToken, Machine
 from fleet.operations.machines import join_tokens
 from tests.factories import Fleet, listing, the_event, the_set
@@ -41,6 +44,34 @@ def test_each_source_counts_before_the_next() -> None:
     assert read("", listed, **SCALE_SET).key.key == "scale_set|s|rg|workers/pg"
     assert read("", listed).key.key == "availability_set|s|rg|listed"
     assert read().key is None
+
+
+STATED = st.sampled_from(["", "web", "WEB", "db", "scale_set:web", "scale_set:workers", "rack:7", "a|b"])
+PLACES = st.fixed_dictionaries(
+    {},
+    optional={
+        "subscriptionId": st.sampled_from(["S", "other", ""]),
+        "resourceGroupName": st.sampled_from(["RG", "other", ""]),
+        "vmScaleSetName": st.sampled_from(["web", "workers", "db", ""]),
+        "placementGroupId": st.sampled_from(["pg", "pg2", ""]),
+    },
+)
+CONFINED = st.builds(SetKey, st.sampled_from(NAMED_KINDS), st.just("web"), st.sampled_from(["", "S"]), st.just("RG"))
+LISTED = st.builds(SetKey, st.sampled_from(NAMED_KINDS), st.sampled_from(["web", "db"]), st.just("S"), st.just("RG"))
+
+
+@given(configured=STATED, tag=STATED, place=PLACES, confined=CONFINED, listed=st.none() | LISTED)
+def test_whatever_is_stated_of_a_confined_machine_moves_it_nowhere(
+    configured: str, tag: str, place: dict[str, Any], confined: SetKey, listed: SetKey | None
+) -> None:
+    found = read_statements(
+        configured=configured, compute={**place, **tagged(tag)}, inventory=listed, set_tag=TAG, confined=confined
+    )
+    assert replace(found.key, placement_group="") == confined
+    assert found.source is SetSource.CONFINEMENT
+    others = [each for each in found.stated[1:] if each.key.kind != confined.kind or each.key.name.lower() != "web"]
+    warning = disagreement(found.stated, set_tag=TAG)
+    assert not others or (warning is not None and warning.code == OUTSIDE)
 
 
 def test_a_flexible_scale_set_has_an_empty_placement_group() -> None:
@@ -78,8 +109,8 @@ def test_a_disagreement_names_sources_what_each_says_and_what_to_do() -> None:
         "It is not clear which set this machine is in: its configuration says availability set web, its tag"
         " drydock:availability-set says availability set shop, the imported inventory says standalone machine vm1."
         " Until they agree, its configuration counts. Correct the one that is wrong: DRYDOCK_AVAILABILITY_SET on the"
-        " machine (or enrol it with another join token), or the tag drydock:availability-set of the VM, or the"
-        " inventory by importing a newer one; or merge the two sets if both names mean one."
+        " machine, or the tag drydock:availability-set of the VM, or the inventory by importing a newer one; or merge"
+        " the two sets if both names mean one."
     )
 
 
