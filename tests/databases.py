@@ -67,16 +67,19 @@ def database(template: str = "template1") -> Iterator[str]:
 
 
 @contextmanager
-def django_on(name: str) -> Iterator[None]:
-    """Django's connections of this process go to this database for the length of a block."""
-    before = connection.settings_dict["NAME"]
+def django_on(name: str, **elsewhere: str) -> Iterator[None]:
+    """Django's connections of this process go to this database for the length of a block; `elsewhere` are `HOST` and
+    `USER` of another server.
+    """
+    changed = {"NAME": name, **elsewhere}
+    before = {key: connection.settings_dict[key] for key in changed}
     connection.close()
-    connection.settings_dict["NAME"] = name
+    connection.settings_dict.update(changed)
     try:
         yield
     finally:
         connection.close()
-        connection.settings_dict["NAME"] = before
+        connection.settings_dict.update(before)
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-FORMAT = b"drydock-seal-1"
 NO_HASH = "0" * 64
+# What was written before anybody began one; and the largest that its column holds.
+FIRST_ERA = 1
+LAST_ERA = 2**15 - 1
 
-# (xid, id) of a row.
-Place = tuple[int, int]
+# (era, xid, id) of a row. Transactions are numbered within an era: a database that was restored begins a new one.
+Place = tuple[int, int, int]
 
 
 class EntryKind(StrEnum):
@@ -109,6 +111,7 @@ class EntryKind(StrEnum):
     TOKEN_ENDED = "token_ended"  # noqa: S105
     JOIN_TOKEN_ENDED = "join_token_ended"  # noqa: S105
     LOGINS_REFUSED = "logins_refused"
+    ERA_BEGUN = "era_begun"
 
     @classmethod
     def _missing_(cls, value: object) -> "EntryKind | None":
@@ -148,23 +151,25 @@ class Chain:
 
     What is hashed, exactly: `hash` is the SHA-256, in lower case hex, of these bytes one after the other:
 
-    1. the text `drydock-seal-1`, a line feed, then number, `previous_hash` (64 zeros for the first seal) and
-       `sealed_at` (`2026-11-20T13:00:00.000000+00:00`, in UTC), each ended by a line feed;
+    1. the text `drydock-seal-1` (`drydock-seal-2` where `last_era` is greater than 1), a line feed, then number,
+       `previous_hash` (64 zeros for the first seal) and `sealed_at` (`2026-11-20T13:00:00.000000+00:00`, in UTC), each
+       ended by a line feed;
     2. for each row one line, in the text format of Postgres' COPY, in UTF-8: the columns of `COLUMNS` in
        `fleet.models.timeline` in that order with a tab between them, a line feed at the end, NULL as `\\N`, and
        backslash, tab, line feed and carriage return (and the other control characters that COPY escapes) inside a
        value as `\\\\`, `\\t`, `\\n` and `\\r`. Whole numbers are decimal; times are seconds since 1970 UTC with six
        decimals; `before`, `after` and `data` are jsonb as Postgres writes it; everything else is its own text;
-    3. the text `end`, then rows, `last_xid` and `last_id`, each preceded by a blank, and a line feed.
+    3. the text `end`, then rows, `last_era`, `last_xid` and `last_id`, each preceded by a blank, and a line feed.
+
+    Where `last_era` is 1, it and the column `era` are left out, as 0.1.0 did, and no row is of another era.
 
     None of it depends on Django, so that another program can compute the same.
     """
 
-    def __init__(self, *, number: int, previous_hash: str, sealed_at: datetime) -> None:
-        self._hash = hashlib.sha256(FORMAT + b"\n")
-        self._hash.update(
-            f"{number}\n{previous_hash}\n{sealed_at.astimezone(UTC).isoformat(timespec='microseconds')}\n".encode()
-        )
+    def __init__(self, *, number: int, previous_hash: str, sealed_at: datetime, era: int) -> None:
+        form = 1 if era == FIRST_ERA else 2
+        at = sealed_at.astimezone(UTC).isoformat(timespec="microseconds")
+        self._hash = hashlib.sha256(f"drydock-seal-{form}\n{number}\n{previous_hash}\n{at}\n".encode())
         self.rows = 0
 
     def feed(self, lines: bytes) -> None:
@@ -175,5 +180,6 @@ class Chain:
     def digest(self, last: Place) -> str:
         """The hash, once everything was fed."""
         ended = self._hash.copy()
-        ended.update(f"end {self.rows} {last[0]} {last[1]}\n".encode())
+        stated = last[1:] if last[0] == FIRST_ERA else last
+        ended.update(" ".join(["end", *map(str, (self.rows, *stated))]).encode() + b"\n")
         return ended.hexdigest()

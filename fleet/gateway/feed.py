@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from fleet.domain.timeline import EntryKind
+from fleet.domain.timeline import FIRST_ERA, EntryKind
 from fleet.gateway.loops import Loop
 from fleet.projections.timeline import feed
 from fleet.projections.timeline.feed import Cursor, FeedEntry
@@ -43,8 +43,13 @@ class Told:
 ACCESS_KINDS = (EntryKind.PERSON_CHANGED, EntryKind.TOKEN_ENDED)
 
 
+def cursor_text(cursor: Cursor) -> bytes:
+    """`<era>.<xid>.<id>`; of the first era `<xid>.<id>`, as 0.1.0 writes and reads it."""
+    return ".".join(map(str, cursor[1:] if cursor[0] == FIRST_ERA else cursor)).encode()
+
+
 def told(entry: FeedEntry) -> Told:
-    """The entry as a server-sent event `changed` whose id is the cursor `<xid>.<id>`."""
+    """The entry as a server-sent event `changed` whose id is its cursor."""
     row = entry.row
     data = msgspec.json.encode(
         {
@@ -57,7 +62,7 @@ def told(entry: FeedEntry) -> Told:
             "text": text_of(row, API),
         }
     )
-    frame = b"id: %d.%d\nevent: changed\ndata: %b\n\n" % (*entry.cursor, data)
+    frame = b"id: %b\nevent: changed\ndata: %b\n\n" % (cursor_text(entry.cursor), data)
     return Told(entry.cursor, frame, row.kind in ACCESS_KINDS)
 
 

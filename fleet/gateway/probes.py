@@ -21,6 +21,7 @@ from fleet.gateway.threads import Threads
 from fleet.gateway.wake_ups import WakeUps
 from fleet.operations.orders.sign import unreadable
 from fleet.projections.desk.gauges import set_aside
+from fleet.projections.timeline import eras
 
 
 class Probes:
@@ -51,13 +52,17 @@ class Probes:
         await answer(send, 500 if ended else 200, msgspec.json.encode(said))
 
     async def readyz(self, request: Request, send: Send) -> None:
-        """200 when reports can be taken ("degraded" without Redis or a signing key); 503 without its database."""
+        """200 when reports can be taken ("degraded" without Redis, a signing key, or the era that is due); 503 without
+        its database.
+        """
         database = await self.threads.run(self._database)
         redis = "ok" if self.wake_ups.heard else "away"
         ready = database == "ok" and not self.agents.stopping
         signing = await self.threads.run(self._signing) if database == "ok" else "unknown"
-        status = "unavailable" if not ready else "ok" if (redis, signing) == ("ok", "ok") else "degraded"
-        said: dict[str, Any] = {"status": status, "database": database, "redis": redis, "signing": signing}
+        era = await self.threads.run(self._era) if database == "ok" else "unknown"
+        whole = (redis, signing, era) == ("ok", "ok", "ok")
+        status = "unavailable" if not ready else "ok" if whole else "degraded"
+        said: dict[str, Any] = {"status": status, "database": database, "redis": redis, "signing": signing, "era": era}
         # A row that cannot be advanced is no failure of this process.
         if aside := await self.threads.run(self._set_aside) if database == "ok" else {}:
             said["set_aside"] = aside
@@ -78,6 +83,13 @@ class Probes:
     def _signing(self) -> str:
         try:
             return "unreadable" if unreadable(now=datetime.now(UTC)) else "ok"
+        except DatabaseError:
+            connection.close()
+            return "unknown"
+
+    def _era(self) -> str:
+        try:
+            return "not begun" if eras.current().missing else "ok"
         except DatabaseError:
             connection.close()
             return "unknown"

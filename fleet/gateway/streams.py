@@ -12,8 +12,9 @@ import msgspec
 from django.conf import settings
 
 from fleet.domain.people import Right
+from fleet.domain.timeline import FIRST_ERA, LAST_ERA
 from fleet.gateway import metrics
-from fleet.gateway.feed import PAGE, Feed, Subscription, told
+from fleet.gateway.feed import PAGE, Feed, Subscription, cursor_text, told
 from fleet.gateway.http import Problem, Request, Send, busy
 from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.threads import Threads
@@ -53,12 +54,12 @@ def session_key(request: Request) -> str:
 
 
 def read_cursor(text: str) -> Cursor | None:
-    """`<xid>.<id>`; None for anything else."""
-    xid, _, number = text.strip().partition(".")
-    if not (xid.isascii() and xid.isdigit() and number.isascii() and number.isdigit()):
+    """What `cursor_text` makes of one; None for anything else."""
+    parts = text.strip().split(".")
+    if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
         return None
-    cursor = int(xid), int(number)
-    return cursor if max(cursor) < 2**63 else None
+    era, xid, number = [FIRST_ERA, *map(int, parts)][-3:]
+    return (era, xid, number) if era <= LAST_ERA and max(xid, number) < 2**63 else None
 
 
 class Streams:
@@ -132,7 +133,7 @@ class Streams:
         """
         position = max(self.feed.position or cursor, cursor)
         clock = msgspec.json.encode({"server_time": datetime.now(UTC)})
-        yield b"retry: 2000\nid: %d.%d\nevent: clock\ndata: %b\n\n" % (*cursor, clock)
+        yield b"retry: 2000\nid: %b\nevent: clock\ndata: %b\n\n" % (cursor_text(cursor), clock)
         while cursor < position:
             recent = self.feed.since(cursor)
             if recent is None:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from django.db import connection, models
 from django.db.models import Func
 from django.db.models.functions import Cast, Now
 
-from fleet.domain.timeline import Place
+from fleet.domain.timeline import FIRST_ERA, Place
 from fleet.models.approvals import Approval
 from fleet.models.caches import Cache, Maintenance
 from fleet.models.events import ScheduledEvent
@@ -33,10 +34,13 @@ ACTING = ("page", "api", "rule", "command")
 class Entry(models.Model):
     """One line of a timeline. Append-only: the database refuses UPDATE and DELETE.
 
-    `xid` is the writing transaction; streams go by (xid, id) below the snapshot's horizon, so that nothing is skipped.
+    `xid` is the writing transaction, numbered within its era; streams go by (era, xid, id) below the snapshot's
+    horizon, so that nothing is skipped. The database fills in both. `begin_era` raises the column's default, so that
+    every process writes the newest era, also one of another release: no migration may set that default again.
     `at` is when it happened (corrected), `recorded_at` when it was written. `kind` stands in `fleet.domain.timeline`.
     """
 
+    era = models.SmallIntegerField(db_default=FIRST_ERA, editable=False)
     xid = models.BigIntegerField(db_default=CURRENT_TRANSACTION, editable=False)
     at = models.DateTimeField()
     recorded_at = models.DateTimeField(db_default=Now())
@@ -84,7 +88,7 @@ class Entry(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["xid", "id"], name="entry_stream"),
+            models.Index(fields=["era", "xid", "id"], name="entry_place"),
             models.Index(fields=["-at", "-id"], name="entry_newest"),
             models.Index(fields=["event", "at", "id"], name="entry_by_event", condition=models.Q(event__isnull=False)),
             models.Index(
@@ -110,12 +114,13 @@ class Entry(models.Model):
 class Seal(models.Model):
     """A link of the chain over the timeline. Append-only, like the rows that it seals.
 
-    It seals the `rows` entries whose (xid, id) lies behind the seal before it, up to and with (`last_xid`, `last_id`).
-    `hash` is the SHA-256 (hex) of the hash before it and of these rows in that order.
+    It seals the `rows` entries whose (era, xid, id) lies behind the seal before it, up to and with (`last_era`,
+    `last_xid`, `last_id`). `hash` is the SHA-256 (hex) of the hash before it and of these rows in that order.
     """
 
     number = models.BigIntegerField(primary_key=True)
     sealed_at = models.DateTimeField()
+    last_era = models.SmallIntegerField(default=FIRST_ERA, db_default=FIRST_ERA)
     last_xid = models.BigIntegerField()
     last_id = models.BigIntegerField()
     rows = models.BigIntegerField()
@@ -125,9 +130,15 @@ class Seal(models.Model):
     def __str__(self) -> str:
         return f"seal {self.number}"
 
+    @property
+    def place(self) -> Place:
+        """Where it ends."""
+        return (self.last_era, self.last_xid, self.last_id)
+
 
 # Every column of an entry, with how its value becomes text.
 COLUMNS: dict[str, str] = {
+    "era": "{}::text",
     "xid": "{}::text",
     "id": "{}::text",
     "at": "extract(epoch from {})::text",
@@ -150,17 +161,57 @@ COLUMNS: dict[str, str] = {
     "address": "{}",
     "data": "{}::text",
 }
-SELECTED = ", ".join(how.format(f'entry."{name}"') for name, how in COLUMNS.items())
+# Within SQL: the newest era, and whether a row can no longer be preceded by another. Of an era that is over all rows
+# are there: one begins when nobody writes.
+NEWEST_ERA = f"(SELECT coalesce(max(era), {FIRST_ERA}) FROM fleet_entry)"
+SETTLED = f"(era, xid) < ({NEWEST_ERA}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint)"
+
+
+def _selected(era: int) -> str:
+    left_out = ("era",) if era == FIRST_ERA else ()
+    return ", ".join(how.format(f'entry."{name}"') for name, how in COLUMNS.items() if name not in left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """The newest era, the newest transaction that a row of it names (0 for none), and this server's next one."""
+
+    era: int
+    newest: int
+    next: int
+
+    @property
+    def missing(self) -> bool:
+        """Rows name transactions that this server has not reached: a dump was restored, and no new era has begun."""
+        return self.newest >= self.next
+
+
+def numbering() -> Numbering:
+    """One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            SELECT era.newest,
+                   coalesce((SELECT max(xid) FROM {Entry._meta.db_table} WHERE era = era.newest), 0),
+                   -- No snapshot speaks of the transaction that took it.
+                   greatest(pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+                            coalesce(pg_current_xact_id_if_assigned()::text::bigint + 1, 0))
+            FROM (SELECT {NEWEST_ERA}) AS era (newest)
+            """
+        )
+        era, newest, following = cursor.fetchone() or (FIRST_ERA, 0, 0)
+    return Numbering(int(era), int(newest), int(following))
 
 
 @contextmanager
 def lines_between(after: Place | None, until: Place) -> Iterator[Iterator[bytes]]:
     """The canonical lines of the rows behind `after` (None: from the first) up to and with `until`, streamed."""
-    behind = "TRUE" if after is None else f"(entry.xid, entry.id) > ({after[0]:d}, {after[1]:d})"
+    place = "(entry.era, entry.xid, entry.id)"
+    # What has no era at all is in no seal.
+    behind = f"entry.era >= {FIRST_ERA}" if after is None else "{} > ({:d}, {:d}, {:d})".format(place, *after)
     statement = (
-        f"COPY (SELECT {SELECTED} FROM {Entry._meta.db_table} AS entry"
-        f" WHERE {behind} AND (entry.xid, entry.id) <= ({until[0]:d}, {until[1]:d})"
-        " ORDER BY entry.xid, entry.id) TO STDOUT"
+        f"COPY (SELECT {_selected(until[0])} FROM {Entry._meta.db_table} AS entry"
+        f" WHERE {behind} AND {place} <= ({until[0]:d}, {until[1]:d}, {until[2]:d}) ORDER BY {place}) TO STDOUT"
     )
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         yield (bytes(block) for block in copy)

@@ -20,6 +20,7 @@ from fleet.projections.caches.coverage import ListenerRow, listener, with_machin
 from fleet.projections.caches.maintenances import CacheRef
 from fleet.projections.machines import agentless, with_presence
 from fleet.projections.refs import MachineRef, SetRef, set_ref
+from fleet.projections.timeline import eras
 
 OF_EVENTS = (What.EVENT.value, What.RULES.value)
 
@@ -141,7 +142,7 @@ def _machines() -> QuerySet[Machine]:
 
 
 def overview(*, now: datetime) -> BlindSpots:
-    """Every blind spot of the fleet. Eight queries."""
+    """Every blind spot of the fleet. Nine queries."""
     limits = presence_limits()
     begun = _spools_begun(now)
     agents: dict[int, list[AgentFacts]] = defaultdict(list)
@@ -191,6 +192,7 @@ def overview(*, now: datetime) -> BlindSpots:
         alone=[name for name, _, _ in missing.get(None, [])],
         caches=_caches(now),
         aside=_aside(),
+        era_missing=eras.current().missing,
         now=now,
         version=settings.VERSION,
         protocol=settings.PROTOCOL,

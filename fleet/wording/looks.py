@@ -157,6 +157,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.DOCUMENT_UNREADABLE: Look("Unreadable document", "bad", "file-question-mark"),
     EntryKind.REPORT_UNKNOWN: Look("Unknown report", "due", "file-question-mark"),
     EntryKind.REPORT_REFUSED: Look("Refused report", "bad", "file-x"),
+    EntryKind.ERA_BEGUN: Look("Era begun", "due", "rotate-ccw"),
     EntryKind.REPORTS_LOST: Look("Lost reports", "bad", "file-question-mark"),
     EntryKind.SPOOL_REUSED: Look("Older state folder", "due", "history"),
     EntryKind.EVENT_CLAIMED: Look("Claimed", "calm", "hand"),

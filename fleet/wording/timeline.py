@@ -92,7 +92,17 @@ SENTENCES: dict[str, Sentence] = {
     "seal-other": "Seal {seal} is not the one that the log names: the chain was made again.",
     "rows-unsealed": "{rows} rows since {since:time} have no seal: sealing has stopped, or seals were cut.",
     "rows-unborn": "{rows} rows name a transaction that has not happened yet: they were inserted by hand.",
+    "era-missing": "The newest row names transaction {newest}, and this server is only at {next}: a dump was restored."
+    " Run “manage.py begin_era”.",
     "rows-ahead": "{rows} rows say that they were written in the future.",
 }
 
-ENTRIES: dict[EntryKind, EntryText] = {}
+
+def _era(row: TimelineRow, reader: Reader) -> str:
+    era = (row.after or {}).get("era", "")
+    if row.data["fallen"]:
+        return f"Era {era} of the timeline began: a dump was restored, and transactions are numbered anew."
+    return f"Era {era} of the timeline began: the database was restored from a backup."
+
+
+ENTRIES: dict[EntryKind, EntryText] = {EntryKind.ERA_BEGUN: _era}

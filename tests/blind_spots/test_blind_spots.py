@@ -208,7 +208,7 @@ def test_the_fleets_blind_spots_are_seen_from_its_rows(django_assert_num_queries
     moved = Machine.objects.get(resource_name="vm2").pk
     presence.flush(contacts=[presence.Contact(moved, fleet.now, fleet.now, clock_offset=4.0)])
     revocation.revoke(machine_id=Machine.objects.get(resource_name="jump").pk, actor=acting(admin()), now=fleet.now)
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(9):
         found = overview(now=fleet.now)
     shown = [(spot.code, spot.set.name if spot.set else None, spot.names) for spot in found.spots]
     assert ("agent-never-heard", "web", ("never",)) in shown

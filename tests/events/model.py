@@ -164,7 +164,8 @@ class World:
             answers = self.fleet.record(*batch)
             self.watch()
             for node, taken in calls:
-                if answers[node.agent.machine.pk, node.agent.spool].begin_anew:
+                answer = answers.get((node.agent.machine.pk, node.agent.spool))
+                if answer is not None and answer.begin_anew:
                     self.begin_anew(node, taken)
 
     def arrives(self, node: Node, delivery: Delivery, told: Told, ahead: float) -> Delivery:
@@ -181,9 +182,9 @@ class World:
         """The first call of an agent carries nothing, and tells it where its spool stands."""
         node.greeted = True
         node.heard.speaks(node.agent.spool)
-        (answer,) = self.fleet.record(node.agent.delivery()).values()
-        if answer.begin_anew or answer.acknowledged > node.sent_upto:
-            self.begin_anew(node, [])
+        for answer in self.fleet.record(node.agent.delivery()).values():
+            if answer.begin_anew or answer.acknowledged > node.sent_upto:
+                self.begin_anew(node, [])
         node.unsent = [one for one in node.unsent if one[0].reports[0].seq > node.heard.upto.get(one[0].spool, 0)]
 
     def begin_anew(self, node: Node, taken: list[tuple[Delivery, Told, float]]) -> None:

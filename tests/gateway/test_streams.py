@@ -213,7 +213,7 @@ def test_a_stream_resumes_from_long_ago(gateway: Gateway, token: str, servers: U
 
 
 def test_an_id_of_another_database_begins_anew(gateway: Gateway, token: str) -> None:
-    for strange in ("99999999999.1", "nonsense", "1.2.3", "-5.1"):
+    for strange in ("99999999999.1", "9.1.1", "nonsense", "1.2.3.4", "-5.1"):
         with closing(listen(gateway, token, after=strange)) as answer:
             stream = events(answer)
             assert next(stream)["event"] == "clock"

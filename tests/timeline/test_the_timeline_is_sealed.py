@@ -271,6 +271,7 @@ def test_rows_out_of_time_are_found(sealed: list[Seal]) -> None:
 
 # A value of each column's kind that differs from what stands there.
 OTHERS: dict[str, st.SearchStrategy[str]] = {
+    "era": st.sampled_from(["era + 1", "era - 1"]),
     "xid": st.sampled_from(["xid - 1", "xid + 1"]),
     "id": st.sampled_from(["id + 100000"]),
     "at": st.sampled_from(["at + interval '1 microsecond'", "at - interval '1 day'", "'-infinity'"]),

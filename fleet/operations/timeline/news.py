@@ -9,6 +9,7 @@ from django.db import connection
 
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun
+from fleet.models.timeline import NEWEST_ERA
 
 # Of one set or service: what one event does changes what may be done about another.
 MOVES = (
@@ -26,7 +27,7 @@ PLACES = (
 EVERYWHERE = (
     EntryKind.SET_CHANGED, EntryKind.INVENTORY_IMPORTED, EntryKind.RULE_CREATED, EntryKind.RULE_CHANGED,
     EntryKind.RULE_DELETED, EntryKind.WINDOW_CREATED, EntryKind.WINDOW_DELETED, EntryKind.APPROVALS_STOPPED,
-    EntryKind.STOP_LIFTED,
+    EntryKind.STOP_LIFTED, EntryKind.ERA_BEGUN,
 )  # fmt: skip
 
 
@@ -51,7 +52,9 @@ def read_news(run: LastRun) -> News:
                    array_agg(DISTINCT availability_set_id) FILTER (WHERE kind = ANY(%s)),
                    bool_or(kind = ANY(%s))
             FROM {Entry._meta.db_table}
-            WHERE xid >= %s AND CASE
+            WHERE era = {NEWEST_ERA} AND xid >= %s AND xid < greatest(
+                pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+                coalesce(pg_current_xact_id_if_assigned()::text::bigint + 1, 0)) AND CASE
                 -- No snapshot speaks of the transaction that took it.
                 WHEN xid = pg_current_xact_id()::text::bigint THEN id > %s
                 ELSE NOT pg_visible_in_snapshot(xid::text::xid8, %s::pg_snapshot) END
@@ -66,7 +69,7 @@ def read_news(run: LastRun) -> News:
             ],
         )
         ((snapshot, newest, events, sets, moved, everywhere),) = cursor.fetchall()
-    # A restored database counts its transactions anew.
+    # A restored database counts its transactions anew. Of an era that has begun there is an entry.
     anew = not run.snapshot or int(snapshot.split(":")[1]) < int(known.split(":")[1])
     run.snapshot, run.newest_id = snapshot, max(newest or 0, run.newest_id)
     events, sets, moved = (frozenset(found or ()) - {None} for found in (events, sets, moved))

@@ -1,8 +1,9 @@
 """Sealing the timeline: once a minute a chain of hashes grows over all rows that can no longer be preceded by others.
 
-What a seal covers: the rows of `fleet_entry` whose (xid, id) lies behind that of the seal before it, up to and with
-(`last_xid`, `last_id`), in this order. Only rows below the snapshot's horizon are sealed: the transactions below it
-have ended, so nothing can appear among them any more. What exactly is hashed states `fleet.domain.timeline.Chain`.
+What a seal covers: the rows of `fleet_entry` whose (era, xid, id) lies behind that of the seal before it, up to and
+with (`last_era`, `last_xid`, `last_id`), in this order. Only rows below the snapshot's horizon are sealed: the
+transactions below it have ended, so nothing can appear among them any more. What exactly is hashed states
+`fleet.domain.timeline.Chain`.
 
 Whoever owns the database can compute a whole new chain: that is why each head goes to the log, which is kept elsewhere.
 """
@@ -16,7 +17,7 @@ from django.db import connection, transaction
 
 from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
 from fleet.models import Entry, LastRun, Seal
-from fleet.models.timeline import lines_between
+from fleet.models.timeline import SETTLED, lines_between
 from fleet.operations.locks import Lock, take_if_free, take_your_time
 
 RUN = "seal"
@@ -77,20 +78,21 @@ def seal_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Sealed:
 
 def _next_seal(now: datetime, most_rows: int) -> Seal | None:
     newest = Seal.objects.order_by("-number").first()
-    after = (newest.last_xid, newest.last_id) if newest else None
+    after = newest.place if newest else None
     until = _last_place(after, most_rows)
     if until is None:
         return None
     number, previous_hash = (newest.number + 1, newest.hash) if newest else (1, NO_HASH)
-    chain = Chain(number=number, previous_hash=previous_hash, sealed_at=now)
+    chain = Chain(number=number, previous_hash=previous_hash, sealed_at=now, era=until[0])
     with lines_between(after, until) as lines:
         for block in lines:
             chain.feed(block)
     return Seal.objects.create(
         number=number,
         sealed_at=now,
-        last_xid=until[0],
-        last_id=until[1],
+        last_era=until[0],
+        last_xid=until[1],
+        last_id=until[2],
         rows=chain.rows,
         previous_hash=previous_hash,
         hash=chain.digest(until),
@@ -99,13 +101,13 @@ def _next_seal(now: datetime, most_rows: int) -> Seal | None:
 
 def _last_place(after: Place | None, most_rows: int) -> Place | None:
     """Where the next seal ends: `most_rows` behind `after`, or at the last row below the horizon; None for no row."""
-    behind, parameters = ("TRUE", []) if after is None else ("(xid, id) > (%s, %s)", list(after))
+    behind, parameters = ("TRUE", []) if after is None else ("(era, xid, id) > (%s, %s, %s)", list(after))
     rows = (
-        f"SELECT xid, id FROM {Entry._meta.db_table} WHERE {behind}"
-        " AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint ORDER BY xid, id LIMIT %s"
+        f"SELECT era, xid, id FROM {Entry._meta.db_table} WHERE {behind} AND {SETTLED} ORDER BY era, xid, id LIMIT %s"
     )
-    found = _one(f"SELECT xid, id FROM ({rows}) AS rows ORDER BY xid DESC, id DESC LIMIT 1", [*parameters, most_rows])
-    return (int(found[0]), int(found[1])) if found else None
+    last = f"SELECT era, xid, id FROM ({rows}) AS rows ORDER BY era DESC, xid DESC, id DESC LIMIT 1"
+    found = _one(last, [*parameters, most_rows])
+    return (int(found[0]), int(found[1]), int(found[2])) if found else None
 
 
 def _one(statement: str, parameters: list[Any] | None = None) -> tuple[Any, ...]:

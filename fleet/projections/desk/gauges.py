@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 from django.db.models import Count, Exists, Min, OuterRef, Prefetch, Q
+from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 
 from fleet.domain import gauges
 from fleet.domain.gauges import Gauge, Sample
@@ -104,8 +105,8 @@ def _own(now: datetime) -> tuple[Sample, ...]:
     ran_at = LastRun.objects.order_by("-ran_at").values_list("ran_at", flat=True).first()
     seal = Seal.objects.order_by("-number").first()
     # By the index of the stream: the first entry behind the last seal.
-    behind = Q(xid__gt=seal.last_xid) | Q(xid=seal.last_xid, id__gt=seal.last_id) if seal else Q()
-    entry = Entry.objects.filter(behind).order_by("xid", "id").values_list("recorded_at", flat=True).first()
+    behind = [TupleGreaterThan(Tuple("era", "xid", "id"), seal.place)] if seal else []
+    entry = Entry.objects.filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
     return (
         _one(gauges.RECONCILE_AGE, _seconds(now, ran_at)),
         Sample(gauges.SET_ASIDE, {(what,): count for what, count in set_aside().items()}),

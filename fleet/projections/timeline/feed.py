@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 
 from django.db import connection
-from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
+from django.db.models import Subquery
+from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 
 from fleet.models import Entry
-from fleet.models.timeline import HORIZON
+from fleet.models.timeline import HORIZON, NEWEST_ERA
 from fleet.projections.timeline.entries import TimelineRow, rows_of, with_subjects
 
-Cursor = tuple[int, int]
+# (era, xid, id).
+Cursor = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +25,10 @@ class FeedEntry:
 def newest_cursor() -> Cursor:
     """Where a stream begins that wants only what is new: just below the horizon."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
-        row = cursor.fetchone()
+        cursor.execute(f"SELECT {NEWEST_ERA}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
+        era, xid = cursor.fetchone() or (0, 0)
     # Everything of that transaction counts as told.
-    return (int(row[0]), 2**62)
+    return (int(era), int(xid), 2**62)
 
 
 def entries_after(*, cursor: Cursor, limit: int = 500) -> list[FeedEntry]:
@@ -34,6 +36,9 @@ def entries_after(*, cursor: Cursor, limit: int = 500) -> list[FeedEntry]:
 
     Transactions below the horizon have ended, so nothing can appear before an entry that was told already.
     """
-    below = Entry.objects.filter(TupleGreaterThan(Tuple("xid", "id"), cursor), xid__lt=HORIZON)
-    entries = list(with_subjects(below).order_by("xid", "id")[:limit])
-    return [FeedEntry((entry.xid, entry.pk), row) for entry, row in zip(entries, rows_of(entries), strict=True)]
+    newest = Subquery(Entry.objects.order_by("-era").values("era")[:1])
+    behind = TupleGreaterThan(Tuple("era", "xid", "id"), cursor)
+    below = Entry.objects.filter(behind, TupleLessThan(Tuple("era", "xid"), (newest, HORIZON)))
+    entries = list(with_subjects(below).order_by("era", "xid", "id")[:limit])
+    rows = rows_of(entries)
+    return [FeedEntry((entry.era, entry.xid, entry.pk), row) for entry, row in zip(entries, rows, strict=True)]

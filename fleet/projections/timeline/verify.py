@@ -10,7 +10,8 @@ from django.db import connection
 from fleet.domain.reason import Reason
 from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
 from fleet.models import Entry, Seal
-from fleet.models.timeline import lines_between
+from fleet.models.timeline import NEWEST_ERA, SETTLED, lines_between
+from fleet.projections.timeline import eras
 
 # A row that is older than this has a seal, or sealing stands still.
 SEALED_WITHIN = timedelta(minutes=5)
@@ -53,6 +54,9 @@ def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int 
     for number, wanted in sorted((heads or {}).items()):
         _check_head(number, wanted, walk)
     _check_tail(now, walk)
+    found = eras.current()
+    if found.missing:
+        walk.tell(None, "era-missing", newest=found.newest, next=found.next)
     head = ChainHead(walk.previous.number, walk.previous.hash) if walk.previous else None
     return Verified(seals=walk.seals, rows=walk.rows, findings=walk.findings, head=head)
 
@@ -89,7 +93,7 @@ class _Walk:
             self.tell(seal.number, "seal-follows-no-hash", seal=seal.number, before=self.previous.number)
         elif self.previous is None and seal.number == 1 and seal.previous_hash != NO_HASH:
             self.tell(1, "seal-begins-no-chain")
-        until = (seal.last_xid, seal.last_id)
+        until = seal.place
         begin = _place(self.previous)
         if begin is not None and until <= begin:
             self.tell(seal.number, "seal-ends-early", seal=seal.number)
@@ -101,7 +105,7 @@ class _Walk:
         self.seals += 1
 
     def _compute(self, seal: Seal, begin: Place | None, until: Place) -> None:
-        chain = Chain(number=seal.number, previous_hash=seal.previous_hash, sealed_at=seal.sealed_at)
+        chain = Chain(number=seal.number, previous_hash=seal.previous_hash, sealed_at=seal.sealed_at, era=seal.last_era)
         with lines_between(begin, until) as lines:
             for block in lines:
                 chain.feed(block)
@@ -139,16 +143,15 @@ def _check_tail(now: datetime, walk: _Walk) -> None:
     newest = Seal.objects.order_by("-number").first()
     behind, parameters = "TRUE", []
     if newest is not None:
-        behind, parameters = "(xid, id) > (%s, %s)", [newest.last_xid, newest.last_id]
+        behind, parameters = "(era, xid, id) > (%s, %s, %s)", list(newest.place)
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            SELECT count(*) FILTER (
-                       WHERE recorded_at < %s AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint),
-                   min(recorded_at) FILTER (
-                       WHERE recorded_at < %s AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint),
+            SELECT count(*) FILTER (WHERE recorded_at < %s AND {SETTLED}),
+                   min(recorded_at) FILTER (WHERE recorded_at < %s AND {SETTLED}),
                    count(*) FILTER (
-                       WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint AND xid <> %s),
+                       WHERE era >= {NEWEST_ERA} AND xid <> %s
+                       AND xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint),
                    count(*) FILTER (WHERE recorded_at > %s)
             FROM {TABLE} WHERE {behind}
             """,
@@ -172,18 +175,19 @@ def _own_transaction() -> int:
 
 
 def _place(seal: Seal | None) -> Place | None:
-    return (seal.last_xid, seal.last_id) if seal else None
+    return seal.place if seal else None
 
 
 def _behind(seal: Seal) -> Place | None:
     """Where the interval of a seal begins whose predecessor is missing: as many rows before its end as it says."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT xid, id FROM {TABLE} WHERE (xid, id) <= (%s, %s) ORDER BY xid DESC, id DESC OFFSET %s LIMIT 1",
-            [seal.last_xid, seal.last_id, max(seal.rows, 0)],
+            f"SELECT era, xid, id FROM {TABLE} WHERE (era, xid, id) <= (%s, %s, %s)"
+            " ORDER BY era DESC, xid DESC, id DESC OFFSET %s LIMIT 1",
+            [*seal.place, max(seal.rows, 0)],
         )
         row = cursor.fetchone()
-    return (int(row[0]), int(row[1])) if row else None
+    return (int(row[0]), int(row[1]), int(row[2])) if row else None
 
 
 def _seals(first: int) -> Iterator[Seal]:

@@ -1,0 +1,154 @@
+"""The database comes back from a backup, with real agents, a stream that goes on, and what was missed in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import requests
+from azure_simulator.child_process import RunningSimulator
+
+from fleet.embedded import Urls, valkey
+from tests import restoring
+from tests.processes import manage, wait_for
+from tests.ring.ring import NAMES, Ring, fleet_file
+
+pytestmark = [pytest.mark.flow, pytest.mark.real_time, pytest.mark.long]
+
+BACKEND = ("web", "worker", "beat")
+FREEZE = {"set": "west", "type": "Freeze", "notice_seconds": 895, "duration_seconds": 5, "started_seconds": 600}
+# More than a server has seen that was just made.
+TRANSACTIONS = 3000
+
+
+class Stream:
+    """A browser that is cut off and resumes."""
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        self.last = ""
+
+    def begin(self) -> None:
+        """From now on."""
+        with closing(self._open()) as said:
+            self.last = next(line[4:] for line in said.iter_lines(decode_unicode=True) if line.startswith("id: "))
+
+    def _open(self) -> requests.Response:
+        token = self.ring.people["operator"]["token"]
+        headers = {"Authorization": f"Bearer {token}", **({"Last-Event-ID": self.last} if self.last else {})}
+        said = requests.get(f"{self.ring.url}/api/v1/stream", headers=headers, stream=True, timeout=30)
+        assert said.status_code == 200
+        return said
+
+    def until(self, kind: str) -> list[str]:
+        """Listen on where it was until such an entry comes; the kinds of all that came."""
+        heard: list[str] = []
+        with closing(self._open()) as said:
+            for line in said.iter_lines(decode_unicode=True):
+                name, _, value = line.partition(": ")
+                if name == "id":
+                    self.last = value
+                elif name == "data" and '"kind":"' in value:
+                    heard.append(value.split('"kind":"')[1].split('"')[0])
+                    if heard[-1] == kind:
+                        return heard
+        raise AssertionError(f"no {kind} among {heard}")
+
+
+@pytest.fixture
+def it(tmp_path: Path) -> Iterator[Ring]:
+    """A whole ring on a server of its own, in use for a while."""
+    with ExitStack() as stack:
+        database = stack.enter_context(restoring.server())
+        with psycopg.connect(database, autocommit=True) as server:
+            each = "PERFORM pg_current_xact_id(); COMMIT;"
+            server.execute(f"DO $$ BEGIN FOR n IN 1..{TRANSACTIONS} LOOP {each} END LOOP; END $$")
+        fleet = fleet_file(tmp_path)
+        simulator = stack.enter_context(RunningSimulator(fleet))
+        urls = Urls(database=database, redis=stack.enter_context(valkey(tmp_path)))
+        ring = Ring(urls, tmp_path, simulator, fleet)
+        stack.callback(ring.stop)
+        ring.start()
+        ring.all_live(len(NAMES))
+        yield ring
+
+
+@contextmanager
+def from_dump(it: Ring, folder: Path) -> Iterator[str]:
+    with restoring.server() as url:
+        yield restoring.restore_dump(folder / "drydock.dump", url)
+
+
+@contextmanager
+def from_files(it: Ring, folder: Path) -> Iterator[str]:
+    with restoring.server_of_copy(folder / "copy") as url:
+        yield url
+
+
+def back_up(how: str, it: Ring, folder: Path) -> None:
+    if how == "dump":
+        restoring.dump(it.urls.database, folder / "drydock.dump")
+    else:
+        (folder / "copy").mkdir()
+        restoring.copy_files(it.urls.database, folder / "copy")
+
+
+def count(url: str, kind: str) -> int:
+    """Entries of this kind."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        (found,) = connection.execute("SELECT count(*) FROM fleet_entry WHERE kind = %s", [kind]).fetchone() or (0,)
+    return int(found)
+
+
+@pytest.mark.parametrize("how", ["dump", "files"])
+def test_what_azure_lists_is_back_and_everything_goes_on(it: Ring, tmp_path: Path, how: str) -> None:
+    stream = Stream(it)
+    before = it.simulator.events.create(**{**FREEZE, "resources": [NAMES[0]]})
+    it.event_when(before, "SCHEDULED")
+    it.seen_by(before, 3)
+    stream.begin()
+    back_up(how, it, tmp_path)
+
+    after = it.simulator.events.create(**{**FREEZE, "resources": [NAMES[1]]})
+    it.event_when(after, "SCHEDULED")
+    approval = it.approve(before)
+    it.approval_when(approval["id"], "CONFIRMED")
+    stream.until("approval_confirmed")
+    (post,) = it.starts()
+
+    it.kill(*BACKEND)
+    with (from_dump if how == "dump" else from_files)(it, tmp_path) as restored:
+        environment = {**it.environment, "DATABASE_URL": restored}
+        said = manage("begin_era", "--why", "played", environment=environment)
+        assert ("of a dump" in said) == (how == "dump"), said
+        it.environment = environment
+        it.start(*BACKEND)
+        it.all_live(3)
+
+        # What came after the backup, and what became of what was before it.
+        it.event_when(after, "SCHEDULED")
+        it.event_when(before, "STARTED")
+        it.seen_by(after, 3)
+        wait_for(lambda: count(restored, "reports_lost") == 3, seconds=60, what="each agent's loss is told")
+        wait_for(lambda: count(restored, "late_receipt") == 1, seconds=60, what="the lost order's receipt is told")
+        ready: dict[str, Any] = requests.get(f"{it.url}/readyz", timeout=10).json()
+        assert (ready["status"], ready["era"]) == ("ok", "ok")
+        it.simulator.events.complete(before)
+        it.event_when(before, "ENDED")
+        # It goes on: people decide, machines ask Azure, nobody asks twice.
+        it.approval_when(it.approve(after)["id"], "CONFIRMED")
+        assert it.starts()[0]["vm"] == post["vm"]
+        assert len(it.starts()) == 2
+        told = stream.until("approval_confirmed")
+        assert told[0] == "era_begun"
+        assert "event_seen" in told
+        assert stream.last.count(".") == 2
+        manage("verify_audit", environment=environment)
+        for name in NAMES:
+            assert "Something unexpected" not in it.processes[f"agent-{name}"].said()
+        it.stop()
+        it.processes.clear()

@@ -1,0 +1,173 @@
+"""After a restore a new era begins: what is written then comes after all that is there, whatever its transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.db import connection, transaction
+from pytest_django.plugin import DjangoDbBlocker
+
+from fleet.domain.actor import COMMAND_LINE
+from fleet.domain.timeline import EntryKind
+from fleet.gateway.feed import cursor_text, told
+from fleet.gateway.streams import read_cursor
+from fleet.models import Entry, LastRun, Seal
+from fleet.operations.timeline import news
+from fleet.operations.timeline import seal as sealing
+from fleet.operations.timeline.entries import tell
+from fleet.projections.blind_spots import overview
+from fleet.projections.desk.gauges import measure
+from fleet.projections.timeline import eras, feed
+from fleet.projections.timeline.verify import Finding, verify
+from tests.databases import database, django_on
+from tests.words import sentence, text
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+AHEAD = 1_000_000
+
+
+@pytest.fixture
+def restored(migrated_template: str, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """A database whose rows, sealed, name transactions that its server has not reached."""
+    with database(migrated_template) as name, django_db_blocker.unblock(), django_on(name):
+        with connection.cursor() as cursor:
+            for number in range(6):
+                cursor.execute(
+                    "INSERT INTO fleet_entry (xid, at, kind, actor, via, text, data) VALUES"
+                    " (pg_current_xact_id()::text::bigint, now(), 'set_named', 'ada', 'page', %s, '{}')",
+                    [f"before {number}"],
+                )
+            sealing.seal(now=NOW, via="beat")
+            # As if their server had been in use for longer than this one; sealed as it would have been there.
+            for table in ("fleet_entry", "fleet_seal"):
+                cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+            cursor.execute("DELETE FROM fleet_seal")
+            cursor.execute(f"UPDATE fleet_entry SET xid = xid + {AHEAD}")
+            for table in ("fleet_entry", "fleet_seal"):
+                cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+        yield
+
+
+def begin() -> str:
+    out = StringIO()
+    call_command("begin_era", "--why", "the disk died", stdout=out)
+    return out.getvalue()
+
+
+def write(said: str) -> Entry:
+    with transaction.atomic():
+        tell(EntryKind.SET_NAMED, COMMAND_LINE, at=datetime.now(UTC), name=said)
+    return Entry.objects.order_by("pk").last() or pytest.fail("nothing was written")
+
+
+def findings() -> list[Finding]:
+    found: list[Finding] = []
+    verify(now=datetime.now(UTC), tell=found.append)
+    return found
+
+
+def codes() -> list[str]:
+    return [spot.code for spot in overview(now=NOW).spots]
+
+
+def test_whoever_forgets_it_is_told(restored: None) -> None:
+    assert eras.current().missing
+    assert "era-not-begun" in codes()
+    assert any("Run “manage.py begin_era”." in sentence(each.reason) for each in findings())
+    begin()
+    assert not eras.current().missing
+    assert "era-not-begun" not in codes()
+
+
+def test_the_command_says_what_it_found_and_did_and_twice_is_once(restored: None) -> None:
+    said = begin()
+    assert "of a dump" in said and "Era 2 of the timeline begins." in said
+    line = Entry.objects.get(kind="era_begun")
+    assert (line.era, line.via, line.why, line.before, line.after) == (
+        2,
+        "command",
+        "the disk died",
+        {"era": 1},
+        {"era": 2},
+    )
+    assert text(line) == "Era 2 of the timeline began: a dump was restored, and transactions are numbered anew."
+    assert begin() == "Era 2 has only just begun: nothing to do.\n"
+    write("something")
+    assert "behind the newest line's" in begin()
+    assert write("more").era == 3
+
+
+def test_streams_tell_everything_once_and_in_order(restored: None) -> None:
+    newest = Entry.objects.order_by("era", "xid", "id").last()
+    assert newest is not None
+    cursor = (newest.era, newest.xid, newest.pk)
+    begin()
+    after = [write(f"after {number}") for number in range(3)]
+    resumed = feed.entries_after(cursor=cursor)
+    assert [entry.row.id for entry in resumed] == [after[0].pk - 1, *(row.pk for row in after)]
+    whole = feed.entries_after(cursor=(0, 0, 0))
+    assert [entry.cursor for entry in whole] == sorted(entry.cursor for entry in whole)
+    assert len(whole) == Entry.objects.count() == 10
+    assert feed.newest_cursor() > whole[-1].cursor
+    assert feed.entries_after(cursor=whole[-1].cursor) == []
+
+
+def test_ids_of_streams_have_the_old_form_in_the_first_era(restored: None) -> None:
+    assert cursor_text((1, 77, 5)) == b"77.5"
+    assert cursor_text((2, 77, 5)) == b"2.77.5"
+    for cursor in ((1, 77, 5), (2, 77, 5), (2**15 - 1, 2**63 - 1, 2**63 - 1)):
+        assert read_cursor(cursor_text(cursor).decode()) == cursor
+    assert [read_cursor(text) for text in ("32768.1.1", "1.2.3.4", "1", "", "9" * 30 + ".1", "1.²")] == [None] * 6
+    begin()
+    (entry,) = feed.entries_after(cursor=(1, 2**62, 0))
+    assert told(entry).frame.startswith(b"id: 2.")
+
+
+def test_seals_go_on_over_the_eras_and_each_change_is_found(restored: None) -> None:
+    # What an era leaves unsealed is sealed in the next: nothing can come among it any more.
+    begin()
+    for number in range(3):
+        write(f"after {number}")
+    assert sealing.seal(now=NOW + timedelta(minutes=1), via="beat", most_rows=4).rows == 10
+    assert list(Seal.objects.order_by("number").values_list("last_era", "rows")) == [(1, 4), (2, 4), (2, 2)]
+    assert findings() == []
+    rows = list(Entry.objects.order_by("era", "xid", "id").values_list("pk", flat=True))
+    changes = ["era = era + 1", "era = era - 1", f"xid = xid + {AHEAD}", "why = 'x'"]
+    for change in changes:
+        for pk in (rows[0], rows[5], rows[6], rows[-1]):
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("ALTER TABLE fleet_entry DISABLE TRIGGER USER")
+                cursor.execute(f"UPDATE fleet_entry SET {change} WHERE id = %s", [pk])
+                assert findings(), (change, pk)
+                transaction.set_rollback(True)
+    for change in ("last_era = 1", "last_era = 3", "last_xid = last_xid + 1"):
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE fleet_seal DISABLE TRIGGER USER")
+            cursor.execute(f"UPDATE fleet_seal SET {change} WHERE number = 3")
+            assert findings(), change
+            transaction.set_rollback(True)
+    assert findings() == []
+
+
+def test_reconciling_reads_what_is_new_in_the_era_and_nothing_of_before_again(restored: None) -> None:
+    run = LastRun(name="reconcile", ran_at=NOW, via="beat", snapshot=f"{AHEAD}:{2 * AHEAD}:", newest_id=10**9)
+    begin()
+    assert news.read_news(run).everywhere
+    assert news.read_news(run) == news.News()
+    write("something")
+    assert not news.read_news(run).everywhere
+    assert run.snapshot
+
+
+def test_nothing_else_asks_for_the_transaction_alone(restored: None) -> None:
+    begin()
+    write("one")
+    samples = {sample.gauge.name: sample for sample in measure(now=datetime.now(UTC))}
+    assert samples["drydock_unsealed_seconds"].values
+    sealing.seal(now=NOW, via="beat")
+    samples = {sample.gauge.name: sample for sample in measure(now=datetime.now(UTC))}
+    assert list(samples["drydock_unsealed_seconds"].values.values()) == [0.0]
