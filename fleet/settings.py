@@ -152,6 +152,7 @@ AUTH_PASSWORD_VALIDATORS = [
 SESSION_COOKIE_AGE = read.whole("SESSION_SECONDS")
 SESSION_COOKIE_NAME = "drydock_session"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BASE_URL.startswith("https://")
+CSRF_FAILURE_VIEW = "fleet.dashboard.failures.forged"
 CSRF_COOKIE_NAME = "drydock_csrf"
 # Only this very host can have set it, where the connection is encrypted.
 DEVICE_COOKIE_NAME = ("__Host-" if SESSION_COOKIE_SECURE else "") + "drydock_device"

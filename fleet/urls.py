@@ -12,5 +12,6 @@ urlpatterns = [
     path("", include("fleet.dashboard.urls")),
 ]
 
-handler404 = "fleet.dashboard.pages.not_found"
-handler500 = "fleet.dashboard.pages.failed"
+handler400 = "fleet.dashboard.failures.unreadable"
+handler404 = "fleet.dashboard.failures.not_found"
+handler500 = "fleet.dashboard.failures.failed"

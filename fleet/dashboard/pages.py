@@ -1,6 +1,5 @@
 """What all pages share: who may see them; how a page, a part of it, a list and a refusal are answered."""
 
-import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
 from functools import wraps
@@ -10,7 +9,6 @@ from urllib.parse import urlencode, urlsplit
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render, resolve_url
@@ -20,13 +18,11 @@ from django.utils.cache import patch_vary_headers
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
-from django.views.decorators.http import require_POST, require_safe
-from django.views.defaults import server_error
+from django.views.decorators.http import require_safe
 from django_htmx.middleware import HtmxDetails
 
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
-from fleet.domain.patience import sqlstate
 from fleet.domain.people import Right, Rights
 from fleet.domain.policy import hours
 from fleet.domain.refusal import Refused
@@ -37,7 +33,7 @@ from fleet.projections.people import OwnSettings, own_settings, rights
 from fleet.projections.policy import stops
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import say, times
-from fleet.wording.problems import PROBLEMS, database_waits
+from fleet.wording.problems import FAILURES, PROBLEMS
 from fleet.wording.reader import page_reader
 
 HISTORY_SIZE = 25
@@ -71,7 +67,9 @@ def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseB
         if not request.user.is_authenticated:
             login = resolve_url(settings.LOGIN_URL)
             if not asked.htmx:
-                return redirect(f"{login}?{urlencode({'next': request.get_full_path()})}")
+                # A form leads to its own address, which shows nothing.
+                there = request.get_full_path() if request.method in ("GET", "HEAD") else came_from(request)
+                return redirect(f"{login}?{urlencode({'next': there})}")
             # Back to the page, not to the part that it asked for.
             there = urlsplit(asked.htmx.current_url or "").path or "/"
             return HttpResponse(status=401, headers={"HX-Redirect": f"{login}?{urlencode({'next': there})}"})
@@ -85,6 +83,11 @@ def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseB
             return view(asked, *args, **kwargs)
 
     return never_cache(ensure_csrf_cookie(guarded))
+
+
+def came_from(request: HttpRequest) -> str:
+    """The path of the page on which a form was sent; the front page where that is not known."""
+    return urlsplit(request.headers.get("Referer", "")).path or "/"
 
 
 def shown(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
@@ -103,9 +106,24 @@ def acts(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[HttpRequest
             except Refused as error:
                 return answer(request, *args, **kwargs, sent=request.POST, **refused(error))
 
-        return require_POST(reader(guarded))
+        acting = reader(guarded)
+
+        @wraps(view)
+        def posted(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+            if request.method != "POST":
+                return failure(405, headers={"Allow": "POST"})
+            return acting(request, *args, **kwargs)
+
+        return posted
 
     return decorate
+
+
+def failure(status: int, *, headers: Mapping[str, str] | None = None, **said: object) -> HttpResponse:
+    """A page for what went wrong, made without a question to the database. `said` replaces what is said otherwise."""
+    title, reason = FAILURES[status]
+    shown = get_template("failure.html").render({"title": title, "reason": reason, **said})
+    return HttpResponse(shown, status=status, headers={"Cache-Control": "no-store", **(headers or {})})
 
 
 def refused(error: Refused) -> dict[str, Any]:
@@ -127,26 +145,6 @@ def known(found: T | None, sentence: str) -> T:
     if found is None:
         raise Http404(sentence)
     return found
-
-
-@reader
-def not_found(request: Asked, exception: Exception) -> HttpResponse:
-    """The 404 of addresses that lead nowhere, and of things that are not there."""
-    # Django's own says which patterns it tried.
-    reason = exception.args[0] if exception.args and isinstance(exception.args[0], str) else ""
-    return page(request, "404.html", status=404, reason=reason)
-
-
-def failed(request: HttpRequest) -> HttpResponse:
-    """The answer where a view, or what comes before it, has failed: try again where it is the database."""
-    error = sys.exc_info()[1]
-    if not isinstance(error, OperationalError | InterfaceError):
-        return server_error(request)
-    # Without a question to the database: who asks is as unknown as everything else.
-    said = get_template("503.html").render(
-        {"reason": database_waits(sqlstate(error)), "again": request.method == "GET"}
-    )
-    return HttpResponse(said, status=503, headers={"Retry-After": "2", "Cache-Control": "no-store"})
 
 
 def zone_of(own: OwnSettings, told: str) -> tzinfo:

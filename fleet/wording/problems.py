@@ -102,6 +102,21 @@ def status_of(code: str) -> int:
 
 
 # Why the database has not answered, by Postgres' own code; empty where nobody was there.
+# Of a page that went wrong, by HTTP status: what it is, and what to do.
+FAILURES = {
+    400: ("This request cannot be read", "Nothing was done. Go to the queue, and try again from there."),
+    403: (
+        "This form is too old",
+        "Nothing was done: it was opened before the last login, or the browser keeps no cookies. Go back, reload the"
+        " page, and send it again.",
+    ),
+    405: ("This address only takes forms", "Nothing was done. Go to the queue, and decide there."),
+    500: (
+        "Something went wrong here",
+        "It may have been done or not: look at the event before you do it again. The log of the web process says more.",
+    ),
+    503: ("Try again in a moment", ""),
+}
 DATABASE_WAITS = {
     "": "The database cannot be reached right now.",
     "55P03": "Somebody else is changing the same thing right now. Nothing was done.",
