@@ -26,6 +26,7 @@ SENTENCES: dict[str, Sentence] = {
     " heard, the other one was called so first.",
     "machine-unknown": "There is no machine with this id.",
     "admissions-full": "Too many machines wait for admission already.",
+    "admission-twice": "Several of these enrol as {name}: admit the one that it is.",
     "admission-unknown": "Nobody waits for admission under one of these ids: look at the list again.",
     "machine-id-unusable": "machine_id is empty or longer than {most} characters.",
     "enrolled-again": "Enrolled again at {at:time}: the previous credential was revoked.",

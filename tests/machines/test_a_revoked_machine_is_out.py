@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from io import StringIO
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 from drydock_agent import wire
@@ -16,6 +17,7 @@ from fleet.operations.orders import queue, receipts
 from fleet.projections.machines import identity_of
 from tests import factories
 from tests.api.conftest import caller
+from tests.approvals.asking import refused
 from tests.dashboard.conftest import text_of
 from tests.factories import Fleet, acting, admin, announced, approver, listing, open_order, seconds, the_event
 
@@ -40,7 +42,8 @@ def asks(fleet: Fleet, vm_id: str, ask: str, address: str = "10.0.0.4") -> wire.
 
 
 def admit(fleet: Fleet, *rows: Admission) -> None:
-    admissions.admit(ids=[row.pk for row in rows], actor=acting(admin(), why="clean"), now=fleet.now)
+    ada = User.objects.filter(username="alma").first() or admin("alma")
+    admissions.admit(ids=[row.pk for row in rows], actor=acting(ada, why="clean"), now=fleet.now)
 
 
 def test_a_join_token_does_not_bring_it_back(fleet: Fleet) -> None:
@@ -60,6 +63,7 @@ def test_a_person_admits_exactly_one_who_asks_and_nobody_else(fleet: Fleet) -> N
     revoke(fleet, "vm1")
     asks(fleet, vm_id, "thief")
     asks(fleet, vm_id, "rebuilt")
+    assert refused(lambda: admit(fleet, *Admission.objects.all())).code == "validation"
     admit(fleet, Admission.objects.latest("pk"))
     # That somebody is admitted opens no door for others, not even for who comes first.
     assert isinstance(asks(fleet, vm_id, "thief"), wire.EnrolPending)

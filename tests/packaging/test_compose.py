@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
-from drydock_agent.settings.load import SPEC
+from drydock_agent.settings.load import SPEC, default_state_dir
 
 from fleet.configuration import DEMO, SETTINGS
 from fleet.embedded import Urls
@@ -67,6 +67,19 @@ def test_the_images_are_slim_and_nobody_in_them_is_root() -> None:
     for source in re.findall(r"^COPY ([^-\n].*) \S+$", text, re.MULTILINE):
         assert all((ROOT / path).exists() for path in source.split())
     assert yaml.safe_load(text.rpartition("\nCMD ")[2]) == OURS["web"]["command"]
+
+
+def test_each_agent_keeps_its_state_on_a_volume_of_its_own() -> None:
+    """Made anew, a container finds its credential there, and does not wait for a person."""
+    assert AGENTS
+    folder = default_state_dir({}, "linux")
+    for name in AGENTS:
+        assert OURS[name]["volumes"] == [f"{name}:{folder}"]
+        assert name in COMPOSE["volumes"]
+        assert "DRYDOCK_STATE_DIR" not in OURS[name]["environment"]
+    # A named volume takes its owner from the image.
+    body = (ROOT / "Dockerfile").read_text().partition(" AS agent\n")[2]
+    assert f"install -d -o drydock {folder}" in body
 
 
 def test_services_start_after_what_they_need_is_healthy() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from django.db import transaction
@@ -74,6 +75,9 @@ def admit(*, ids: Sequence[int], actor: Actor, now: datetime) -> int:
     `validation`.
     """
     rows, actor = _waiting(ids, actor)
+    twice = [row.machine.resource_name for row, after in pairwise(rows) if row.machine_id == after.machine_id]
+    if twice:
+        raise Refused("validation", Reason("admission-twice", name=twice[0]))
     for row in rows:
         Admission.objects.filter(machine=row.machine_id).update(admitted_at=None, admitted_by="")
         Admission.objects.filter(pk=row.pk).update(admitted_at=now, admitted_by=actor.name)
@@ -97,7 +101,7 @@ def _waiting(ids: Sequence[int], actor: Actor) -> tuple[list[Admission], Actor]:
     rows = list(Admission.objects.select_for_update(of=("self",)).select_related("machine").filter(pk__in=ids))
     if len(rows) != len(set(ids)):
         raise Refused("not-found", Reason("admission-unknown"))
-    return sorted(rows, key=lambda row: row.pk), actor
+    return sorted(rows, key=lambda row: (row.machine_id, row.pk)), actor
 
 
 def _decided(kind: EntryKind, row: Admission, actor: Actor, now: datetime, after: str) -> None:
