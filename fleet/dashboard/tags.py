@@ -17,6 +17,7 @@ from fleet.domain.states import Presence
 from fleet.projections.approvals.rows import ApprovalRow
 from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
+from fleet.projections.timeline.series import Told, by_series
 from fleet.wording import approvals, caches, events, machines, sets, timeline, times
 from fleet.wording import say as wording
 from fleet.wording.looks import STEP_LOOKS, Look, look_of
@@ -239,6 +240,12 @@ def says(reasons: Iterable[Reason | str]) -> str:
 def text(row: TimelineRow) -> str:
     """What an entry of the timeline tells."""
     return wording.text_of(row, page_reader(timezone.now()))
+
+
+@register.filter
+def as_told(rows: Iterable[TimelineRow]) -> list[Told]:
+    """Rows of a timeline with a series in one line."""
+    return by_series(rows)
 
 
 @register.filter

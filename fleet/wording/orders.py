@@ -6,7 +6,7 @@ from typing import Any
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence, fill, listed, spoken
+from fleet.wording.sentences import EntryText, Sentence, counted, fill, listed, spoken
 
 # Why an agent did not do what an order asked for, as its receipt says it.
 REFUSALS = {
@@ -54,6 +54,12 @@ def nobody_would(values: Mapping[str, Any], reader: Reader) -> str:
     return f"No machine that could be asked has passed it on ({agents}).{others}"
 
 
+def was_busy(values: Mapping[str, Any], reader: Reader) -> str:
+    answers = listed([f"{status} ({counted(count, 'time')})" for status, count in values["answers"]])
+    times_told = fill("from {first:time} to {last:time}", values, reader)
+    return f"It answered {answers} {times_told}, asked again and again by {listed(values['machines'])}."
+
+
 def nobody_answers(values: Mapping[str, Any], reader: Reader) -> str:
     machines = listed(values["machines"]) or "The machine asked"
     have = "have" if len(values["machines"]) > 1 else "has"
@@ -89,6 +95,7 @@ SENTENCES: dict[str, Sentence] = {
     "azure-has-accepted": "Azure has accepted the approval from {machine}.",
     "next-asked": next_asked,
     "order-refused": lambda values, reader: f"Refused by the agent: {refusal(values['reason'])}.",
+    "azure-was-busy": was_busy,
     "order-failed": lambda values, reader: f"The agent got no answer: {spoken(values['reason'])}.",
     "by-hand-nobody-lists-it": "No live machine of the set lists the event, so no agent can ask Azure.",
     "by-hand-everyone-refused": "Every agent that could be asked has refused to ask Azure.",

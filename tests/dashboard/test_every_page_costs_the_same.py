@@ -100,7 +100,7 @@ EXPECTED = {
     "event": 11,
     "documents": 4,
     "timeline": 1,
-    "blind spots": 8,
+    "blind spots": 9,
     "story": 1,
 }
 

@@ -47,8 +47,7 @@ class OrderFacts:
     @property
     def busy(self) -> bool:
         """Azure answered neither yes nor no: it wants to be asked later, and what it has done nobody knows."""
-        status = self.azure_status or 0
-        return self.outcome == "answered" and (status in (202, 429) or status >= 500)
+        return is_busy(self.outcome, self.azure_status)
 
     @property
     def asked(self) -> int:
@@ -58,6 +57,12 @@ class OrderFacts:
         # An agent of 0.1.0 does not tell: it asked up to three times where Azure was busy.
         unknown = 3 if self.busy else int(self.delivered_at is not None)
         return unknown if self.posts is None else self.posts
+
+
+def is_busy(outcome: str, azure_status: int | None) -> bool:
+    """Whether an answer to an order says that Azure wants to be asked later."""
+    status = azure_status or 0
+    return outcome == "answered" and (status in (202, 429) or status >= 500)
 
 
 def answered_at(order: OrderFacts) -> datetime:

@@ -1,13 +1,14 @@
 """Timelines: entries of an event, a set, a machine, or the fleet."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
 
 from fleet.domain.actor import ACTOR_KIND, ActorKind, kind_as_told
+from fleet.domain.orders.series import Series, series_of
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.shapes import like
 from fleet.domain.timeline import EntryKind
@@ -23,7 +24,7 @@ class TimelineRow:
     """One entry: when it happened, when it was written, what, by whom and through what.
 
     `actor_kind` is of what kind the actor is, whatever its name; None where the entry does not tell. `why` to `address`
-    are filled where a person or a rule acted.
+    are filled where a person or a rule acted. `series` is what people read it as a part of, where it is one of many.
     """
 
     id: int
@@ -49,6 +50,7 @@ class TimelineRow:
     request_id: str
     address: str
     data: dict[str, Any]
+    series: Series | None = None
 
     @property
     def is_act(self) -> bool:
@@ -94,7 +96,12 @@ def _page(
     entries: QuerySet[Entry], *, cursor: str | None, size: int | None, newest_first: bool = True
 ) -> Page[TimelineRow]:
     page = read_page([Segment(with_subjects(entries), "at", descending=newest_first)], cursor=cursor, size=size)
-    return page.map(rows_of)
+    return page.map(lambda found: _in_series(rows_of(found)))
+
+
+def _in_series(rows: Sequence[TimelineRow]) -> tuple[TimelineRow, ...]:
+    found = series_of(rows)
+    return tuple(replace(row, series=found.get(row.id)) for row in rows) if found else tuple(rows)
 
 
 def with_merged(set_id: int) -> list[int]:

@@ -1,0 +1,83 @@
+"""What was asked again and again, as one line: each order that Azure answered by being busy leaves three entries."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from fleet.domain.orders.facts import is_busy
+from fleet.domain.reason import Reason
+from fleet.domain.timeline import EntryKind
+
+OF_ORDERS = (EntryKind.ORDER_OFFERED, EntryKind.ORDER_DELIVERED, EntryKind.ORDER_ANSWERED)
+# One answer is no series.
+LEAST = 2
+
+
+class Line(Protocol):
+    """An entry of the timeline, as far as it matters here."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def at(self) -> datetime: ...
+    @property
+    def kind(self) -> EntryKind: ...
+    @property
+    def approval_id(self) -> int | None: ...
+    @property
+    def data(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Entries that people read as one: `id` is that of the first as they are listed, `count` of Azure's answers."""
+
+    id: int
+    count: int
+    first_at: datetime
+    last_at: datetime
+    text: Reason
+
+
+def series_of(lines: Sequence[Line]) -> dict[int, Series]:
+    """By the id of each entry that tells of an order while Azure was busy: the series of its approval."""
+    answered: dict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.approval_id is not None and _is_busy(line):
+            answered[line.approval_id].append(line)
+    approvals = {
+        str(line.data["order"]): approval_id
+        for approval_id, found in answered.items()
+        if len(found) >= LEAST
+        for line in found
+    }
+    begun: dict[int, Series] = {}
+    told: dict[int, Series] = {}
+    for line in lines if approvals else ():
+        approval_id = approvals.get(str(line.data.get("order"))) if line.kind in OF_ORDERS else None
+        if approval_id is None:
+            continue
+        if approval_id not in begun:
+            begun[approval_id] = _series(line.id, answered[approval_id])
+        told[line.id] = begun[approval_id]
+    return told
+
+
+def _is_busy(line: Line) -> bool:
+    if line.kind is not EntryKind.ORDER_ANSWERED or "order" not in line.data:
+        return False
+    status = line.data.get("azure_status")
+    # Another release may have written it.
+    return isinstance(status, int) and is_busy(line.data.get("outcome", ""), status)
+
+
+def _series(line_id: int, answered: Sequence[Line]) -> Series:
+    in_turn = sorted(answered, key=lambda line: line.at)
+    first, last = in_turn[0].at, in_turn[-1].at
+    statuses = Counter(line.data["azure_status"] for line in in_turn)
+    machines = list(dict.fromkeys(str(line.data.get("machine", "")) for line in in_turn))
+    answers = [list(pair) for pair in statuses.items()]
+    text = Reason("azure-was-busy", answers=answers, first=first, last=last, machines=machines)
+    return Series(id=line_id, count=len(answered), first_at=first, last_at=last, text=text)
