@@ -101,6 +101,16 @@ def test_the_command_says_what_it_found_and_did_and_twice_is_once(restored: None
     assert write("more").era == 3
 
 
+def test_migrating_begins_it_where_a_dump_was_restored_and_nowhere_else(restored: None) -> None:
+    out = StringIO()
+    call_command("migrate", "--plan", stdout=out)
+    assert eras.current().missing
+    call_command("migrate", stdout=out)
+    assert "era 2 of the timeline begins" in out.getvalue()
+    call_command("migrate", verbosity=0)
+    assert (eras.current().era, eras.current().missing) == (2, False)
+
+
 def test_streams_tell_everything_once_and_in_order(restored: None) -> None:
     newest = Entry.objects.order_by("era", "xid", "id").last()
     assert newest is not None

@@ -1,0 +1,22 @@
+"""`manage.py migrate`: Django's, and then a new era of the timeline where a dump was restored and nobody began one."""
+
+from typing import Any
+
+from django.core.management.commands import migrate
+from django.utils import timezone
+
+from fleet.domain.actor import COMMAND_LINE
+from fleet.operations.timeline import era
+from fleet.projections.timeline import eras
+
+
+class Command(migrate.Command):
+    def handle(self, *args: Any, **options: Any) -> None:
+        super().handle(*args, **options)
+        # Compose migrates at each start, before anybody writes: what is written in the wrong era stays so.
+        if (
+            not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label"))
+            and eras.current().missing
+        ):
+            begun = era.begin(actor=COMMAND_LINE.because("migrate found a restored dump"), now=timezone.now())
+            self.stdout.write(f"A dump was restored: era {begun.era} of the timeline begins.")
