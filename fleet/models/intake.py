@@ -73,6 +73,11 @@ class PresenceRow(models.Model):
     signatures = models.TextField(blank=True, default="", db_default="")
     # Since when it reminds of a document that is not here; NULL again with its next document.
     lacking_since = models.DateTimeField(null=True, blank=True)
+    # Since when its newest document cannot be read: what it says of its polls since then does not count.
+    unreadable_since = models.DateTimeField(null=True, blank=True)
+    # Bytes of what could not be understood in the hour that began then (`fleet.domain.intake.oddities`).
+    odd_bytes = models.BigIntegerField(default=0, db_default=0)
+    odd_since = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"presence of {self.machine_id}"

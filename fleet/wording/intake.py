@@ -11,6 +11,9 @@ SENTENCES: dict[str, Sentence] = {
     "body-empty": "empty body",
     "body-no-json": "not JSON",
     "body-cut": "longer than 1 MiB, so it is kept cut and says nothing of any event",
+    "body-not-kept": "{bytes} bytes that were not kept: too much came that could not be understood",
+    "too-much-not-understood": "More than {megabytes} MiB in an hour could not be understood. Until {until} only the"
+    " size of what comes is kept.",
     "body-no-events": "no Events list",
     "incarnation-unreadable": "DocumentIncarnation cannot be read",
     "event-listed-twice": "event {event} is listed twice",

@@ -162,6 +162,8 @@ class ScheduledEvents:
             self._unreadable_left -= size
             data = to_data(document, api_version=self._imds.events_version)
             self._outbox.add(wire.DOCUMENT, at, data)
+            # That is the newest word now: the next good answer is told even where it is the same as before.
+            self._next_reminder = 0.0
 
     def _remind(self, at: datetime) -> None:
         self._next_reminder = self._clock.monotonic() + self._context.settings.reminder_seconds

@@ -16,7 +16,7 @@ from fleet.domain.times import in_bounds
 # must not make the pages that link to them fail.
 EVENT_ID = r"[A-Za-z0-9{][A-Za-z0-9._:{}-]{0,199}"
 UNUSABLE = Reason("event-id-unusable")
-# A longer body is kept as far as that.
+# A longer body is kept as far as that, and what is so long counts as cut.
 MOST_BYTES = 1024 * 1024
 # Read in any case; another status is shown as it is.
 STATUSES = {"scheduled": "Scheduled", "started": "Started"}
@@ -156,10 +156,13 @@ def read_document(body: bytes) -> Document:
     """Understand one body. An empty one is unreadable: it says nothing, least of all that there are no events."""
     if not body.strip():
         return Document(readable=False, flags=(Reason("body-empty"),))
+    if len(body) >= MOST_BYTES:
+        # Also where what is left of it could be read: nobody knows what else it said.
+        return Document(readable=False, flags=(Reason("body-cut"),))
     try:
         raw = json.loads(body.decode("utf-8-sig", errors="replace"), strict=False)
     except (ValueError, RecursionError):
-        return Document(readable=False, flags=(Reason("body-cut" if len(body) >= MOST_BYTES else "body-no-json"),))
+        return Document(readable=False, flags=(Reason("body-no-json"),))
     if not isinstance(raw, dict) or not isinstance(raw.get("Events"), list):
         return Document(readable=False, flags=(Reason("body-no-events"),))
     flags: list[Reason] = []

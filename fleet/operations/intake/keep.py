@@ -193,8 +193,8 @@ def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[i
     return found
 
 
-def keep_bodies(deliveries: Sequence[Delivery], now: datetime) -> tuple[dict[str, Document], set[str]]:
-    """Each document by its hash, read; and the hashes that were never kept before."""
+def read_bodies(deliveries: Sequence[Delivery]) -> tuple[dict[str, Document], dict[str, bytes]]:
+    """Each document by its hash, read; and the bodies that came."""
     bodies: dict[str, bytes] = {}
     wanted: set[str] = set()
     for delivery in deliveries:
@@ -207,6 +207,11 @@ def keep_bodies(deliveries: Sequence[Delivery], now: datetime) -> tuple[dict[str
     documents = {document_hash: _read(document_hash, body) for document_hash, body in bodies.items()}
     if wanted := wanted - set(bodies):
         documents |= read_again(wanted)
+    return documents, bodies
+
+
+def keep_bodies(bodies: Mapping[str, bytes], documents: Mapping[str, Document], now: datetime) -> set[str]:
+    """Keep each body once; the hashes that were never kept before."""
     new: set[str] = set()
     if bodies:
         keys = sorted(bodies)
@@ -227,7 +232,7 @@ def keep_bodies(deliveries: Sequence[Delivery], now: datetime) -> tuple[dict[str
                 ],
             )
             new = {row[0] for row in cursor.fetchall()}
-    return documents, new
+    return new
 
 
 def rows_of(deliveries: Sequence[Delivery], spools: Mapping[tuple[int, str], Numbered]) -> list[KeptReport]:

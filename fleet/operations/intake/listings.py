@@ -5,7 +5,7 @@ so that repeats and replays change nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -16,6 +16,7 @@ from fleet.domain.intake.documents import Document, Listing
 from fleet.models import LatestDocument, ScheduledEvent, Sighting
 from fleet.models.machines import Machine
 from fleet.operations.intake import presence
+from fleet.operations.intake.keep import KeptReport
 
 Position = tuple[int, int]
 
@@ -66,6 +67,21 @@ def ahead_of_latest(documents: Iterable[MachineDocument]) -> list[MachineDocumen
         # Here, so that one table says how present machines are.
         presence.note_polls(polls={one.machine_id: one.at for one in newest})
     return ahead
+
+
+def newest_unreadable(rows: Iterable[KeptReport], documents: Mapping[str, Document]) -> dict[int, datetime]:
+    """The machines (row ids) whose newest document could not be read, with when it was. No query where all could."""
+    found: dict[int, tuple[Position, datetime]] = {}
+    for row in rows:
+        document = documents.get(row.document_hash or "")
+        if document is not None and not document.readable:
+            found[row.machine_id] = ((row.epoch, row.report.seq), row.report.at)
+    if found:
+        latest = LatestDocument.objects.filter(machine_id__any=list(found))
+        for machine_id, epoch, seq in latest.values_list("machine_id", "epoch", "seq"):
+            if (epoch, seq) > found[machine_id][0]:
+                del found[machine_id]
+    return {machine_id: at for machine_id, (_, at) in found.items()}
 
 
 def _move_latest(newest: list[MachineDocument]) -> None:

@@ -55,7 +55,9 @@ def flush(*, contacts: Iterable[Contact]) -> int:
                     -- No poll is later than the contact that told of it.
                     CASE WHEN row.last_poll_at <= GREATEST(row.last_heard_at, EXCLUDED.last_heard_at)
                          THEN row.last_poll_at END,
-                    EXCLUDED.last_poll_at),
+                    -- Nor is it a good one after an answer that could not be read, whatever is said.
+                    CASE WHEN EXCLUDED.last_poll_at IS NOT NULL
+                         THEN LEAST(EXCLUDED.last_poll_at, row.unreadable_since) END),
                 clock_offset = COALESCE(EXCLUDED.clock_offset, row.clock_offset),
                 signatures = COALESCE(NULLIF(EXCLUDED.signatures, ''), row.signatures)
             """,
@@ -87,7 +89,27 @@ def note_polls(*, polls: Mapping[int, datetime]) -> None:
             INSERT INTO {table} AS row (machine_id, last_poll_at)
             SELECT * FROM unnest(%s::bigint[], %s::timestamptz[])
             ON CONFLICT (machine_id) DO UPDATE SET
-                last_poll_at = GREATEST(row.last_poll_at, EXCLUDED.last_poll_at), lacking_since = NULL
+                last_poll_at = GREATEST(row.last_poll_at, EXCLUDED.last_poll_at), lacking_since = NULL,
+                unreadable_since = NULL
+            """,
+            [machine_ids, [polls[machine_id] for machine_id in machine_ids]],
+        )
+
+
+def note_unreadable(*, polls: Mapping[int, datetime]) -> None:
+    """The newest document of these machines (row ids) could not be read, at this time (corrected): from then on they
+    have not polled, until they send one that can.
+    """
+    machine_ids = sorted(polls)
+    table = PresenceRow._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            INSERT INTO {table} AS row (machine_id, unreadable_since)
+            SELECT * FROM unnest(%s::bigint[], %s::timestamptz[])
+            ON CONFLICT (machine_id) DO UPDATE SET
+                unreadable_since = COALESCE(row.unreadable_since, EXCLUDED.unreadable_since),
+                last_poll_at = LEAST(row.last_poll_at, COALESCE(row.unreadable_since, EXCLUDED.unreadable_since))
             """,
             [machine_ids, [polls[machine_id] for machine_id in machine_ids]],
         )

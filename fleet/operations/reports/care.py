@@ -102,7 +102,7 @@ def _take_events(said: OfEvents, now: datetime, *, also: Collection[str] = ()) -
     for event_id in held:
         backlog.add(What.EVENT, event_id, by_event[event_id].positions(), now=now)
     with Apart(What.EVENT, now=now) as apart:
-        touched = apart.look(sorted(taken.events), partial(follow, taken, now))
+        touched = apart.look(sorted(taken.events), lambda pks: follow(taken, now, compute.lock(pks)))
     transaction.on_commit(lambda: wake_up.hint_events(touched))
 
 

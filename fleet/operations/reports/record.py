@@ -4,24 +4,19 @@ Phases: number the spools, keep the bodies, keep the observations, then take wha
 by one (`care`): of events first, of caches last.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 
-from fleet.domain.actor import machine as machine_actor
-from fleet.domain.intake.documents import UNUSABLE, Document
-from fleet.domain.reason import Reason
-from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, Machine
+from fleet.models import Machine
 from fleet.operations.aside import is_away
-from fleet.operations.intake import backlog, keep, listings, presence, spools
+from fleet.operations.intake import backlog, keep, listings, oddities, presence, spools
 from fleet.operations.locks import impatient
 from fleet.operations.reports import care
 from fleet.operations.reports.take import readable, take
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import write
 
 
 def record(
@@ -50,14 +45,18 @@ def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool
         revoked = set(Machine.objects.filter(pk__any=named, revoked_at__isnull=False).values_list("pk", flat=True))
         deliveries = [delivery for delivery in deliveries if delivery.machine_id not in revoked]
         numbered = keep.number_spools(deliveries, now)
-        documents, new_hashes = keep.keep_bodies(deliveries, now)
+        documents, bodies = keep.read_bodies(deliveries)
+        beyond = oddities.beyond_measure(deliveries, bodies, documents, now=now)
+        if beyond.reports:
+            deliveries = oddities.without(deliveries, beyond, bodies, documents)
+        new_hashes = keep.keep_bodies(bodies, documents, now)
         rows = keep.rows_of(deliveries, numbered)
         new = keep.keep_observations(rows, now)
         news = [row for row in rows if row.key in new]
-        written = _oddities(deliveries, news, documents, new_hashes, now)
+        written = oddities.entries(deliveries, news, documents, new_hashes, beyond, now=now)
         found = readable(news, documents)
         ahead = listings.ahead_of_latest(found) if found else []
-        _note_presence(ahead, now)
+        _note_presence(ahead, listings.newest_unreadable(news, documents), now)
         fresh = {one.machine_id for one in ahead}
         answers, missing = spools.taken(deliveries, numbered, documents, fresh=fresh, now=now)
         written += missing
@@ -70,52 +69,11 @@ def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool
     return answers
 
 
-def _oddities(
-    deliveries: Sequence[keep.Delivery],
-    news: Sequence[keep.KeptReport],
-    documents: dict[str, Document],
-    new_hashes: set[str],
-    now: datetime,
-) -> list[Entry]:
-    """What was not understood, and what was refused."""
-    # By kind, machine, time, data.
-    found: list[tuple[EntryKind, int, datetime, dict[str, Any]]] = []
-    told: set[str] = set()
-    for row in news:
-        document = documents.get(row.document_hash or "")
-        if row.document_hash is not None and document is None:
-            unknown: dict[str, Any] = {"reason": Reason("document-unknown")}
-            found.append((EntryKind.REPORT_UNKNOWN, row.machine_id, now, unknown))
-        # Once for each such body: an answer that stays empty for hours is one piece of news.
-        odd = document is not None and (not document.readable or UNUSABLE in document.flags)
-        if document is not None and odd and row.document_hash in new_hashes - told:
-            told.add(row.document_hash or "")
-            flags = document.flags if not document.readable else (UNUSABLE,)
-            found.append((EntryKind.DOCUMENT_UNREADABLE, row.machine_id, row.report.at, {"flags": flags}))
-        if row.report.flag:
-            reason = Reason("report-kept", kind=row.report.kind, flag=row.report.flag)
-            found.append((EntryKind.REPORT_UNKNOWN, row.machine_id, row.report.at, {"reason": reason}))
-    for delivery in deliveries:
-        for seq, why in delivery.refused:
-            found.append((EntryKind.REPORT_REFUSED, delivery.machine_id, now, {"seq": seq, "reason": why}))
-    if not found:
-        return []
-    concerned = Machine.objects.filter(pk__any={machine_id for _, machine_id, _, _ in found}).defer("compute")
-    machines = {machine.pk: machine for machine in concerned}
-    return [
-        entry(
-            kind,
-            machine_actor(machines[machine_id].resource_name),
-            at=at,
-            machine_id=machine_id,
-            set_id=machines[machine_id].availability_set_id,
-            **data,
-        )
-        for kind, machine_id, at, data in found
-    ]
-
-
-def _note_presence(ahead: Sequence[listings.MachineDocument], now: datetime) -> None:
+def _note_presence(
+    ahead: Sequence[listings.MachineDocument], unreadable: Mapping[int, datetime], now: datetime
+) -> None:
+    if unreadable:
+        presence.note_unreadable(polls=unreadable)
     # Computing asks who is live: who speaks of an event in this very batch is.
     presence.flush(
         contacts=[

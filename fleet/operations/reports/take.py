@@ -15,7 +15,7 @@ from django.db import transaction
 from drydock_agent import wire
 
 from fleet.domain.intake.documents import Document
-from fleet.models import Entry
+from fleet.models import Entry, ScheduledEvent
 from fleet.operations import wake_up
 from fleet.operations.caches import notifications
 from fleet.operations.drills import sightings
@@ -93,12 +93,15 @@ class OfCaches:
 
 @dataclass(slots=True)
 class TakenEvents:
-    """What was taken: the row ids of the events, their new sightings and who listed them, and the entries to write."""
+    """What was taken: the row ids of the events, their new sightings and who listed them, and the entries to write;
+    `locked` are the events themselves.
+    """
 
     events: set[int] = field(default_factory=set)
     reporters: dict[int, set[int]] = field(default_factory=dict)
     new_sightings: dict[int, list[int]] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
+    locked: list[ScheduledEvent] = field(default_factory=list)
 
 
 def readable(rows: Sequence[KeptReport], documents: Mapping[str, Document]) -> list[MachineDocument]:
@@ -136,9 +139,10 @@ def take(
     if said := of_events(rows, ahead):
         taken = take_of_events(said, now=now)
         written += taken.entries
-        touched = follow(taken, now, sorted(taken.events))
-        # Commit, answer, then decide: nothing that is slow or goes wrong in deciding holds up a report.
-        transaction.on_commit(lambda: wake_up.hint_events(touched))
+        if taken.locked:
+            touched = follow(taken, now, taken.locked)
+            # Commit, answer, then decide: nothing that is slow or goes wrong in deciding holds up a report.
+            transaction.on_commit(lambda: wake_up.hint_events(touched))
     return written + OfCaches.among(rows).take(now, careful=False)
 
 
@@ -153,7 +157,7 @@ def take_of_events(said: OfEvents, *, now: datetime, only: Collection[str] | Non
     found = TakenEvents(merged.touched if merged else set())
     found.events |= receipts.events_of(said.receipts)
     found.events |= preparations.events_of(said.hooks) | sightings.events_of(said.rehearsals)
-    compute.lock(found.events)
+    found.locked = compute.lock(found.events) if found.events else []
     if merged is not None:
         listings.store(merged)
         found.reporters, found.new_sightings = dict(merged.reporters), dict(merged.new_sightings)
@@ -164,9 +168,8 @@ def take_of_events(said: OfEvents, *, now: datetime, only: Collection[str] | Non
     return found
 
 
-def follow(taken: TakenEvents, now: datetime, event_pks: Sequence[int]) -> list[int]:
-    """Settle the sets of these events, compute them and go on with their approvals; their row ids."""
-    events = compute.lock(event_pks)
+def follow(taken: TakenEvents, now: datetime, events: list[ScheduledEvent]) -> list[int]:
+    """Settle the sets of these locked events, compute them and go on with their approvals; their row ids."""
     locked = {event.pk for event in events}
     events = join.settle_sets(events, {pk: who for pk, who in taken.reporters.items() if pk in locked}, now=now)
     compute.compute_state(events, now=now, new_sightings=taken.new_sightings)

@@ -145,6 +145,20 @@ def test_every_page_that_is_no_document_is_kept_up_to_so_many_bytes_an_hour(
     assert made.waiting(wire.DOCUMENT)[-1]["body"] == "an hour later"
 
 
+def test_after_a_page_the_next_good_answer_is_told_even_where_it_is_the_same_as_before(
+    parts: PartsFactory, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = parts()
+    document = b'{"DocumentIncarnation": 1, "Events": []}'
+    answers = iter([document, b"a page", document, document])
+    monkeypatch.setattr(made.poller._imds, "scheduled_events", lambda first_call: next(answers))
+    for _ in range(4):
+        made.poller.step()
+        clock.advance(1)
+    assert [data["body"] for data in made.waiting(wire.DOCUMENT)] == [document.decode(), "a page"]
+    assert len(made.waiting(wire.REMINDER)) == 1
+
+
 def test_the_same_warning_comes_once_an_hour(
     parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,163 @@
+"""What could not be understood, and what was refused: kept within a measure, and told on the timeline."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from drydock_agent import wire
+
+from fleet.domain.actor import machine as machine_actor
+from fleet.domain.intake.documents import UNUSABLE, Document
+from fleet.domain.intake.oddities import BYTES, PERIOD, cost, kept
+from fleet.domain.reason import Reason
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry, Machine, PresenceRow
+from fleet.operations.intake.keep import Delivery, KeptReport, ParsedReport
+from fleet.operations.timeline.entries import entry
+
+# Kind, machine (row id), time, data.
+Told = tuple[EntryKind, int, datetime, dict[str, Any]]
+# Machine (row id), spool, seq.
+Place = tuple[int, str, int]
+
+
+@dataclass(slots=True)
+class Beyond:
+    """What is too much to be kept: the bodies (hashes), the reports that bring it, and since when, by machine (row id),
+    where it is news that it is too much.
+    """
+
+    hashes: set[str] = field(default_factory=set)
+    reports: set[Place] = field(default_factory=set)
+    since: dict[int, datetime] = field(default_factory=dict)
+
+
+def beyond_measure(
+    deliveries: Sequence[Delivery], bodies: Mapping[str, bytes], documents: Mapping[str, Document], *, now: datetime
+) -> Beyond:
+    """What of this is too much. No query where all was understood, else one."""
+    odd: dict[int, list[tuple[str, ParsedReport, int]]] = defaultdict(list)
+    for delivery in deliveries:
+        for report in delivery.reports:
+            size = _odd_size(report, bodies, documents)
+            if size is not None:
+                odd[delivery.machine_id].append((delivery.spool, report, size))
+    found = Beyond()
+    if not odd:
+        return found
+    costs = {machine_id: sum(cost(size) for _, _, size in odd[machine_id]) for machine_id in sorted(odd)}
+    within: set[str] = set()
+    for machine_id, total, since in _counted(costs, now):
+        before = total - costs[machine_id]
+        sizes = [size for _, _, size in odd[machine_id]]
+        for (spool, report, _), is_kept in zip(odd[machine_id], kept(before, sizes), strict=True):
+            hashes = within if is_kept else found.hashes
+            if isinstance(report.data, wire.DocumentData):
+                hashes.add(report.data.hash)
+            if not is_kept:
+                found.reports.add((machine_id, spool, report.seq))
+        if before <= BYTES < total:
+            found.since[machine_id] = since
+    found.hashes -= within
+    return found
+
+
+def _odd_size(report: ParsedReport, bodies: Mapping[str, bytes], documents: Mapping[str, Document]) -> int | None:
+    """The bytes of what could not be understood; None where it could."""
+    if isinstance(report.data, wire.DocumentData):
+        return None if documents[report.data.hash].readable else len(bodies[report.data.hash])
+    return len(json.dumps(report.data)) if report.flag and isinstance(report.data, dict) else None
+
+
+def _counted(costs: Mapping[int, int], now: datetime) -> list[tuple[int, int, datetime]]:
+    """Count these bytes; machine (row id), how many there are in its hour, and when that began."""
+    table = PresenceRow._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            INSERT INTO {table} AS row (machine_id, odd_bytes, odd_since)
+            SELECT given.machine_id, given.bytes, %(now)s
+            FROM unnest(%(machines)s::bigint[], %(costs)s::bigint[]) AS given (machine_id, bytes)
+            ON CONFLICT (machine_id) DO UPDATE SET
+                odd_bytes = CASE WHEN row.odd_since > %(begun)s THEN row.odd_bytes ELSE 0 END + EXCLUDED.odd_bytes,
+                odd_since = CASE WHEN row.odd_since > %(begun)s THEN row.odd_since ELSE EXCLUDED.odd_since END
+            RETURNING machine_id, odd_bytes, odd_since
+            """,
+            {"now": now, "begun": now - PERIOD, "machines": list(costs), "costs": list(costs.values())},
+        )
+        return list(cursor.fetchall())
+
+
+def without(
+    deliveries: Iterable[Delivery], beyond: Beyond, bodies: dict[str, bytes], documents: dict[str, Document]
+) -> list[Delivery]:
+    """The deliveries without what is too much; of that the hash and the size stay, here and in `bodies`."""
+    for each in beyond.hashes:
+        documents[each] = Document(readable=False, flags=(Reason("body-not-kept", bytes=len(bodies[each])),))
+        bodies[each] = b""
+
+    def cut(delivery: Delivery, report: ParsedReport) -> ParsedReport:
+        odd = (delivery.machine_id, delivery.spool, report.seq) in beyond.reports and isinstance(report.data, dict)
+        return replace(report, data={"bytes": len(json.dumps(report.data))}) if odd else report
+
+    return [replace(one, reports=[cut(one, report) for report in one.reports]) for one in deliveries]
+
+
+def entries(
+    deliveries: Sequence[Delivery],
+    news: Sequence[KeptReport],
+    documents: Mapping[str, Document],
+    new_hashes: set[str],
+    beyond: Beyond,
+    *,
+    now: datetime,
+) -> list[Entry]:
+    """What was not understood, and what was refused; of what was too much only that it was, once."""
+    found: list[Told] = []
+    told: set[str] = set()
+    silent = {(machine_id, seq) for machine_id, _, seq in beyond.reports}
+    for row in news:
+        if (row.machine_id, row.report.seq) in silent:
+            continue
+        document = documents.get(row.document_hash or "")
+        if row.document_hash is not None and document is None:
+            unknown: dict[str, Any] = {"reason": Reason("document-unknown")}
+            found.append((EntryKind.REPORT_UNKNOWN, row.machine_id, now, unknown))
+        # Once for each such body: an answer that stays empty for hours is one piece of news.
+        odd = document is not None and (not document.readable or UNUSABLE in document.flags)
+        if document is not None and odd and row.document_hash in new_hashes - told:
+            told.add(row.document_hash or "")
+            flags = document.flags if not document.readable else (UNUSABLE,)
+            found.append((EntryKind.DOCUMENT_UNREADABLE, row.machine_id, row.report.at, {"flags": flags}))
+        if row.report.flag:
+            reason = Reason("report-kept", kind=row.report.kind, flag=row.report.flag)
+            found.append((EntryKind.REPORT_UNKNOWN, row.machine_id, row.report.at, {"reason": reason}))
+    for machine_id, since in beyond.since.items():
+        reason = Reason("too-much-not-understood", megabytes=BYTES // 1024**2, until=since + PERIOD)
+        found.append((EntryKind.REPORT_UNKNOWN, machine_id, now, {"reason": reason}))
+    for delivery in deliveries:
+        for seq, why in delivery.refused:
+            found.append((EntryKind.REPORT_REFUSED, delivery.machine_id, now, {"seq": seq, "reason": why}))
+    return _of_machines(found)
+
+
+def _of_machines(found: Sequence[Told]) -> list[Entry]:
+    if not found:
+        return []
+    concerned = Machine.objects.filter(pk__any={machine_id for _, machine_id, _, _ in found}).defer("compute")
+    machines = {machine.pk: machine for machine in concerned}
+    return [
+        entry(
+            kind,
+            machine_actor(machines[machine_id].resource_name),
+            at=at,
+            machine_id=machine_id,
+            set_id=machines[machine_id].availability_set_id,
+            **data,
+        )
+        for kind, machine_id, at, data in found
+    ]
