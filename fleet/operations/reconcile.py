@@ -36,8 +36,9 @@ from fleet.operations.timeline.news import read_news
 from fleet.operations.waves import end as waves
 
 RUN = "relay"
-# Of one tick; the rest is left to the next.
-MOST_PORTIONS = 20
+# Of one tick; the rest is left to the next. A changed rule makes everything due that is open, and orders are not to
+# wait for that longer than a tick takes.
+MOST_PORTIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +127,14 @@ def _notice(now: datetime, via: str) -> bool:
 
 
 def _portions(looked: list[int], now: datetime) -> Iterator[list[int]]:
-    """What is due, each event once a tick; `looked` gathers them."""
-    while len(looked) < MOST_PORTIONS * looks.PORTION and (taken := looks.take_due(now=now, besides=looked)):
-        looked += taken
-        yield taken
+    """What is due, each event once a tick, and what is decided first; `looked` gathers them."""
+    for decided in (True, False):
+        while len(looked) < MOST_PORTIONS * looks.PORTION:
+            taken = looks.take_due(now=now, decided=decided, besides=looked)
+            if not taken:
+                break
+            looked += taken
+            yield taken
 
 
 def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple[int, int, set[int]]]:

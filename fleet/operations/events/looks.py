@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from fleet.domain.due import AT_ONCE, NEVER
 from fleet.domain.intake.presence import NUMBERS
-from fleet.domain.states import OPEN_EVENTS, ApprovalState, EventStatus, Presence
+from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, EventStatus, Presence
 from fleet.models import Approval, AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.operations.timeline.news import News
 
@@ -78,18 +78,28 @@ def _near(set_ids: Collection[int]) -> list[int]:
     return sorted({*set_ids, *others})
 
 
-def take_due(*, now: datetime, besides: Collection[int] = ()) -> list[int]:
-    """Up to a portion of the events that are due, save these (row ids), taken for a while."""
+def take_due(*, now: datetime, decided: bool, besides: Collection[int] = ()) -> list[int]:
+    """Up to a portion of the events that are due, save these (row ids), taken for a while; with `decided` only those
+    that somebody has decided about and that are on their way.
+    """
+    live = "state = ANY(%(live)s)"
+    decisions = f"AND id IN (SELECT event_id FROM {Approval._meta.db_table} WHERE {live})" if decided else ""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            UPDATE {TABLE} AS event SET look_at = %s
+            UPDATE {TABLE} AS event SET look_at = %(taken)s
             FROM (SELECT id FROM {TABLE}
-                  WHERE (look_at IS NULL OR look_at <= %s) AND NOT (id = ANY(%s::bigint[]))
-                  ORDER BY look_at NULLS LAST, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED) AS due
+                  WHERE (look_at IS NULL OR look_at <= %(now)s) AND NOT (id = ANY(%(besides)s::bigint[])) {decisions}
+                  ORDER BY look_at NULLS LAST, id LIMIT %(portion)s FOR NO KEY UPDATE SKIP LOCKED) AS due
             WHERE event.id = due.id RETURNING event.id
             """,
-            [now + TAKEN, now, list(besides), PORTION],
+            {
+                "taken": now + TAKEN,
+                "now": now,
+                "besides": list(besides),
+                "portion": PORTION,
+                "live": [state.value for state in LIVE_APPROVALS],
+            },
         )
         return sorted(row[0] for row in cursor.fetchall())
 
