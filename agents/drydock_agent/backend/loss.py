@@ -34,9 +34,17 @@ class Loss:
         self._tell_document = tell_document
         self._tell_everything = tell_everything
         self._pause = PAUSE_SECONDS
-        self._told_at = float("-inf")
+        self._told_at = self._anew_at = float("-inf")
         # What the backend still had when it lost something, as long as that was not made good.
         self._left: int | None = None
+
+    def may_begin_anew(self) -> bool:
+        """Whether a new spool may begin, which numbers everything that waits anew: at most once in such a pause."""
+        now = self._clock.monotonic()
+        if now < self._anew_at + PAUSE_SECONDS:
+            return False
+        self._anew_at = now
+        return True
 
     def heard(self, known: int, answer: Acknowledgement) -> None:
         """One answer, and up to where this spool was acknowledged when the very call was made that it answers: so no

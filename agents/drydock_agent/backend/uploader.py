@@ -156,6 +156,8 @@ class Uploader:
         self._keyring.hear(answer.key_words)
         # Orders first: they are in a hurry, and nothing about them depends on the spool's tidying up.
         self._orders.take(answer.orders, answer.unreadable)
+        if answer.acknowledged > self._spool.sent and not self._loss.may_begin_anew():
+            raise NoAnswer("it asks for a new spool again and again")
         if not self._spool.acknowledge(answer.acknowledged, answer.refused):
             log.warning("The backend knows reports that this state folder lost: it was put back. A new spool begins.")
             self._renewed()

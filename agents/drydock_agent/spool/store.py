@@ -85,6 +85,11 @@ class Spool:
         """Every report up to this number was committed or refused by the backend."""
         return self._acknowledged
 
+    @property
+    def sent(self) -> int:
+        """The highest number that may have been sent."""
+        return self._sent
+
     def add(self, kind: str, at: datetime, data: dict[str, Any], *, remember: dict[str, str] | None = None) -> int:
         """Number and keep one report, together with the meta values of `remember`. Returns its number."""
         text = json.dumps(data)

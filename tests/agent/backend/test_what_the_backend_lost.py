@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import stat
 from pathlib import Path
 
@@ -82,6 +83,27 @@ def test_a_hostile_backend_is_told_again_within_measure(answers: list[tuple[int,
         clock.advance(seconds)
     # Twice as long each time: of a whole day a handful.
     assert len(told) - 1 <= 7 + (clock.monotonic() - 1000) / 3600
+
+
+def test_a_hostile_backend_has_a_new_spool_begun_at_most_once_a_minute(
+    uploader: Uploader, fleet: FleetDouble, clock: SteppedClock
+) -> None:
+    until_idle(uploader)
+    fill(uploader, 3)
+    begun: list[tuple[str, float]] = []
+    for _ in range(300):
+        fleet.acknowledged[uploader._spool.id] = wire.BEGIN_ANEW
+        uploader.step()
+        if not begun or begun[-1][0] != uploader._spool.id:
+            begun.append((uploader._spool.id, clock.monotonic()))
+        clock.advance(1)
+    assert 2 < len(begun) <= 6
+    assert all(later - earlier >= PAUSE_SECONDS for (_, earlier), (_, later) in itertools.pairwise(begun[1:]))
+    assert uploader._spool.pending() == 3
+    fleet.acknowledged.clear()
+    clock.advance(60)
+    until_idle(uploader)
+    assert uploader._spool.pending() == 0
 
 
 def test_a_loss_that_comes_too_early_is_made_good_later() -> None:
