@@ -95,7 +95,9 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
 
 def _follow_due(looked: Sequence[int], apart: Apart, *, now: datetime) -> None:
     """Judge what was looked at, and say when each is due again; where that fails it is taken up soon."""
-    conditions.advance(now=now, event_pks=events_in_turn(now=now))
+    with Apart(What.WAVE, now=now) as of_waves:
+        in_turns = of_waves.look(waves.running(now=now), partial(events_in_turn, now=now))
+    conditions.advance(now=now, event_pks=in_turns)
     for at in range(0, len(looked), looks.PORTION):
         judged = looked[at : at + looks.PORTION]
         in_turn(

@@ -9,21 +9,36 @@ import pytest
 from drydock_agent import wire
 
 from fleet.domain import gauges
-from fleet.domain.aside import What, pause
+from fleet.domain.aside import pause
+from fleet.domain.due import portion
 from fleet.domain.events import sightings
-from fleet.models import Approval, Cache, Maintenance, Notification, Observation, ScheduledEvent, SetAside
+from fleet.models import (
+    Approval,
+    AvailabilitySet,
+    Cache,
+    Drill,
+    Maintenance,
+    Notification,
+    Observation,
+    ScheduledEvent,
+    SetAside,
+    Wave,
+)
+from fleet.models.facts import waves as wave_facts
 from fleet.operations import reconcile
 from fleet.operations.approvals import conditions
 from fleet.operations.approvals.approve import When
-from fleet.operations.aside import Apart
 from fleet.operations.caches import maintenances
 from fleet.operations.drills import advance as drills
+from fleet.operations.drills import begin as drilling
+from fleet.operations.drills.begin import Wanted
 from fleet.operations.policy import apply
 from fleet.operations.waves import end as waves
+from fleet.operations.waves.begin import begin as begin_wave
 from fleet.projections import blind_spots
 from fleet.projections.desk.gauges import measure
 from tests.caches.walking import Listeners, line
-from tests.factories import Fleet, listing, open_order, seconds, the_event
+from tests.factories import Fleet, acting, listing, open_order, operator, seconds, the_event, the_set
 from tests.policy.conftest import made
 from tests.words import sentence
 
@@ -186,14 +201,84 @@ def test_a_cache_that_cannot_be_computed_keeps_its_lines_and_makes_up_for_it(mon
     assert Maintenance.objects.filter(cache__host=bad).count() == 1
 
 
-def test_a_wave_and_a_drill_are_set_aside_by_themselves(break_when: Any) -> None:
+def two_sets() -> Fleet:
     fleet = Fleet()
-    for what in (What.WAVE, What.DRILL):
-        with Apart(what, now=fleet.now) as apart:
-            found = apart.look([1, 2, 3, 4], lambda pks: [pk for pk in pks if pk != 3 or 1 / 0])
-            assert found == [1, 2, 4]
-            assert apart.run(3, lambda: True) is None
-    assert aside() == {"wave": 3, "drill": 3}
+    fleet.enrol_set(2)
+    fleet.enrol_set(2, prefix="db", availability_set="db")
+    return fleet
+
+
+def test_a_drill_that_cannot_be_advanced_does_not_keep_the_other_from_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = two_sets()
+    bad, good = drill_of(fleet, "db"), drill_of(fleet, "web")
+    with monkeypatch.context() as patch:
+        _breaker(patch)(drills, "_ending", lambda drill, now: drill.pk == bad.pk)
+        fleet.now = max(bad.ends_by, good.ends_by) + seconds(1)
+        fleet.heard()
+        fleet.advance()
+        assert aside() == {"drill": bad.pk}
+        assert (is_open(bad), is_open(good)) == (True, False)
+    fleet.later(11)
+    fleet.heard()
+    fleet.advance()
+    assert not is_open(bad)
+    assert aside() == {}
+
+
+def drill_of(fleet: Fleet, name: str) -> Drill:
+    actor = acting(operator(), why="every spring")
+    return drilling.begin(set_id=the_set(name).pk, actor=actor, now=fleet.now, wanted=Wanted())
+
+
+def is_open(drill: Drill) -> bool:
+    drill.refresh_from_db()
+    return drill.closed_at is None
+
+
+@pytest.mark.parametrize("where", ["ending", "whose turn"])
+def test_a_wave_that_cannot_be_advanced_stops_no_other_and_no_rule(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = two_sets()
+    AvailabilitySet.objects.filter(name="web").update(service="shop")
+    AvailabilitySet.objects.filter(name="db").update(service="books")
+    at = fleet.now + seconds(1800)
+    for event_id, prefix in ((GOOD, "vm"), (BAD, "db")):
+        second = event_id.replace("-4000-", "-4001-")
+        both_of = [listing(one, resources=[prefix + "1"], not_before=at) for one in (event_id, second)]
+        fleet.all_say(*both_of, names=[prefix + "1", prefix + "2"])
+    actor = acting(operator(), why="so")
+    good, bad = (begin_wave(actor=actor, service=one, now=fleet.now) for one in ("shop", "books"))
+    with monkeypatch.context() as patch:
+        module = waves if where == "ending" else wave_facts
+        _breaker(patch)(module, "judge", lambda members, **_: any(one.set_id == the_set("db").pk for one in members))
+        # Azure takes both back, so both waves are over.
+        fleet.later(5)
+        fleet.all_say()
+        fleet.enrol("new1", availability_set="new")
+        fleet.say("new1", listing("2E000000-0000-4000-8000-000000000009", resources=["new1"], not_before=at))
+        made()
+        for _ in range(3):
+            fleet.later(2)
+            fleet.heard()
+            fleet.advance()
+        assert bad.pk in SetAside.objects.filter(what="wave").values_list("row_id", flat=True)
+        assert Wave.objects.get(pk=good.pk).state != "RUNNING"
+        assert Approval.objects.filter(event__event_id__startswith="2E").exists(), "rules go on"
+    for _ in range(3):
+        fleet.later(11)
+        fleet.heard()
+        fleet.advance()
+    assert Wave.objects.get(pk=bad.pk).state != "RUNNING"
+    assert aside() == {}
+
+
+def test_many_waves_drills_and_caches_are_asked_in_portions_and_each_before_long() -> None:
+    rows, now, asked = range(1000), Fleet().now, set()
+    for tick in range(120):
+        found = portion(rows, most=100, now=now + seconds(2 * tick))
+        assert len(set(found)) == 100
+        asked |= set(found)
+    assert asked == set(rows)
+    assert portion(range(7), most=100, now=now) == list(range(7))
 
 
 def test_it_is_shown_among_the_blind_spots(break_when: Any) -> None:

@@ -12,7 +12,7 @@ import requests
 from django.db import connection as django_connection
 
 from fleet.embedded import Urls, valkey
-from fleet.models import Observation, PresenceRow
+from fleet.models import Observation, PresenceRow, SetAside
 from tests.databases import execute
 from tests.gateway_process import Agent, Gateway, running_gateway
 from tests.processes import wait_for
@@ -158,3 +158,14 @@ def test_while_postgres_lets_nobody_in_agents_are_told_to_come_again(servers: Ur
         said = gateway.process.said()
         assert said.count("loop.failing") <= 6
         assert "loop.recovered" in said
+
+
+def test_what_is_set_aside_is_counted_in_readyz_and_is_no_failure_of_the_process(gateway: Gateway) -> None:
+    now = datetime.now(UTC)
+    rows = [("event", 2**40), ("event", 2**40 + 1), ("wave", 2**40)]
+    for what, row_id in rows:
+        SetAside.objects.create(what=what, row_id=row_id, since=now, reason="played", next_try_at=now)
+    answer = requests.get(f"{gateway.url}/readyz", timeout=10)
+    assert (answer.status_code, answer.json()["set_aside"]) == (200, {"event": 2, "wave": 1})
+    SetAside.objects.filter(row_id__gte=2**40).delete()
+    assert "set_aside" not in requests.get(f"{gateway.url}/readyz", timeout=10).json()

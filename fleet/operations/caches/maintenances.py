@@ -6,6 +6,7 @@ from functools import partial
 
 from fleet.domain.aside import What
 from fleet.domain.caches.maintenances import ACTIVE, Heard, MaintenanceStatus, Operation, operations_of, status_of
+from fleet.domain.due import portion
 from fleet.domain.shapes import like
 from fleet.models import Cache, Entry, Maintenance, Notification, SetAside
 from fleet.operations.aside import Apart
@@ -14,6 +15,8 @@ from fleet.operations.timeline.entries import write
 
 # Notifications this far apart are never about the same operation.
 APART = timedelta(hours=6)
+# Caches of one tick.
+PORTION = 100
 COMPUTED = (
     "first_at", "last_at", "began_at", "node_port", "partner_port", "expected_at", "approximate", "failover_at",
     "ended_at", "was_replica", "is_replica", "swapped",
@@ -85,7 +88,7 @@ def advance(*, now: datetime) -> int:
     late = SetAside.objects.filter(what=What.CACHE.value, next_try_at__lte=now)
     with Apart(What.CACHE, now=now) as apart:
         caches = {*active.values_list("cache", flat=True), *late.values_list("row_id", flat=True)}
-        due = apart.look(sorted(caches), partial(_due, now=now))
+        due = apart.look(portion(sorted(caches), most=PORTION, now=now), partial(_due, now=now))
         for cache_id in sorted({cache_id for cache_id, _, _ in due}):
             apart.run(cache_id, partial(_compute, cache_id, [one[1:] for one in due if one[0] == cache_id], now=now))
     return len(due)

@@ -8,6 +8,7 @@ from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.aside import What
+from fleet.domain.due import portion
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, read_reason
 from fleet.domain.refusal import Refused, or_refuse
@@ -23,7 +24,15 @@ from fleet.operations.orders.states import close
 from fleet.operations.people.rights import acting, require
 from fleet.operations.timeline.entries import tell
 
+# Of one tick.
+PORTION = 100
 WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
+
+
+def running(*, now: datetime) -> list[int]:
+    """The waves that run (row ids), a portion of them where they are many."""
+    rows = Wave.objects.filter(state=WaveState.RUNNING.value).order_by("pk")
+    return portion(list(rows.values_list("pk", flat=True)), most=PORTION, now=now)
 
 
 def advance(*, now: datetime) -> int:
@@ -31,9 +40,8 @@ def advance(*, now: datetime) -> int:
 
     Looks without locks first; each wave is a transaction of its own.
     """
-    running = list(Wave.objects.filter(state=WaveState.RUNNING.value).order_by("pk").values_list("pk", flat=True))
     with Apart(What.WAVE, now=now) as apart:
-        over = apart.look(running, partial(_over, now=now))
+        over = apart.look(running(now=now), partial(_over, now=now))
         return sum(apart.run(wave_id, partial(_settle, wave_id, now=now)) or False for wave_id in over)
 
 
