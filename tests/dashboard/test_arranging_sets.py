@@ -108,7 +108,7 @@ def test_machines_without_an_agent_and_disagreements_stand_on_the_pages(
 
 def test_the_blind_spots_have_a_page(fleet: factories.Fleet, viewer: Client) -> None:
     empty = viewer.get("/blind-spots/")
-    assert "No known blind spots" in text_of(empty)
+    assert "Nobody watches yet" in text_of(empty)
     assert '<a href="/blind-spots/" aria-current="page">' in empty.content.decode()
     fleet.enrol("quiet", availability_set="", heard=False)
     answer = viewer.get("/blind-spots/")

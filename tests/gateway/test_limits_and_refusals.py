@@ -164,7 +164,7 @@ def test_texts_of_an_enrolment_may_hold_anything(gateway: Gateway) -> None:
 @pytest.mark.real_time
 def test_the_probes_answer(gateway: Gateway) -> None:
     assert requests.get(gateway.url + "/healthz", timeout=5).json() == {"status": "ok"}
-    ready = {"status": "ok", "database": "ok", "redis": "ok", "signing": "ok"}
+    ready = {"status": "ok", "database": "ok", "redis": "ok", "signing": "ok", "era": "ok"}
     wait_for(lambda: requests.get(gateway.url + "/readyz", timeout=5).json() == ready, seconds=20, what="ready")
     agent = gateway.agent()
     before = gateway.metric("drydock_reports_total")
