@@ -383,7 +383,8 @@ class World:
         """Machines whose newest word does not count, though all are up and have said everything."""
         self.announce()
         for node in self.nodes:
-            node.up = True
+            # What is astray comes no more: the next word of its machine would make it good a minute later.
+            node.up, node.astray = True, []
         for _ in range(4):
             self.fleet.later(61)
             for node in self.nodes:
