@@ -8,7 +8,8 @@ from django.conf import settings
 from django.db.models import Case, Count, F, OuterRef, QuerySet, Subquery, TextField, Value, When
 
 from fleet.domain.aside import What
-from fleet.domain.blind_spots import AgentFacts, BlindSpot, CacheFacts, Confidence, SetAsideFacts, SetFacts, blind_spots
+from fleet.domain.blind_spots.facts import AgentFacts, BlindSpot, CacheFacts, Confidence, SetAsideFacts, SetFacts
+from fleet.domain.blind_spots.find import blind_spots
 from fleet.domain.intake.spools import MANY_A_DAY
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.sets import OUTSIDE, PROVISIONAL
@@ -38,6 +39,8 @@ class BlindSpotRow:
     machines: tuple[MachineRef, ...]
     names: tuple[str, ...]
     cache: CacheRef | None = None
+    # Of what is set aside.
+    event_id: str = ""
 
     @property
     def where(self) -> Reason | str:
@@ -122,6 +125,7 @@ def _aside() -> list[SetAsideFacts]:
             name=named.get(row.what, {}).get(row.row_id, str(row.row_id)),
             why=row.reason,
             tries=row.tries,
+            event_id=events.get(row.row_id, "") if row.what in OF_EVENTS else "",
         )
         for row in rows
     ]

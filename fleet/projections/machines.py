@@ -7,7 +7,8 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
-from fleet.domain.blind_spots import SIGNATURES, BlindSpot, Confidence
+from fleet.domain.blind_spots.agents import SIGNATURES
+from fleet.domain.blind_spots.facts import BlindSpot, Confidence
 from fleet.domain.intake.presence import Limits
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.secrets import hash_of

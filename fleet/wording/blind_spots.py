@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.domain.aside import What
 from fleet.domain.timeline import EntryKind
 from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, counted, some, spoken
@@ -75,6 +76,17 @@ def _lists_of(values: Mapping[str, Any], reader: Reader) -> str:
 BRING_BACK = "Bring one of its agents back: its first request switches the service on, and may take two minutes."
 ENABLE = "Enable OSImageNotificationProfile of the scale set if upgrades of its operating system should be announced."
 
+# What is set aside, at the beginning of a sentence.
+ASIDE: dict[str, str] = {
+    What.EVENT: "The event",
+    What.RULES: "What rules say of the event",
+    What.APPROVAL: "Approval",
+    What.WAVE: "Wave",
+    What.DRILL: "Drill",
+    What.CACHE: "The cache",
+    What.MACHINE: "Machine",
+}
+
 SPOTS: dict[str, SpotWords] = {
     "era-not-begun": SpotWords(
         "A restored database without a new era",
@@ -96,8 +108,10 @@ SPOTS: dict[str, SpotWords] = {
     ),
     "set-aside": SpotWords(
         "What cannot be advanced",
-        "{what} {names:some} is set aside: {why}. It was tried {tries} times, and is tried again by itself."
-        " Everything else goes on.",
+        lambda values, reader: (
+            f"{ASIDE.get(values['what'], values['what'])} {some(values['names'])} cannot be advanced: {values['why']}."
+            f" That was tried {counted(values['tries'], 'time')} and is tried again by itself. All else goes on."
+        ),
         "Decide about it by hand if it is urgent, and report what stands here and in the backend's log.",
     ),
     "switched-off": SpotWords(

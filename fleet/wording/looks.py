@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleet.domain.approvals.guards import Need
-from fleet.domain.blind_spots import Confidence
+from fleet.domain.blind_spots.facts import Confidence
 from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.domain.drills import Outcome
 from fleet.domain.intake.preparation import Prepared

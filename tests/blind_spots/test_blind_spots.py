@@ -7,16 +7,10 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from fleet.domain.blind_spots import (
-    ORDER,
-    AgentFacts,
-    BlindSpot,
-    Confidence,
-    SetFacts,
-    blind_spots,
-    never_announces_upgrades,
-    read_version,
-)
+from fleet.domain.blind_spots.agents import read_version
+from fleet.domain.blind_spots.facts import AgentFacts, BlindSpot, Confidence, SetFacts
+from fleet.domain.blind_spots.find import ORDER, blind_spots
+from fleet.domain.blind_spots.sets import never_announces_upgrades
 from fleet.domain.states import Presence
 from fleet.models import Machine
 from fleet.operations.intake import presence

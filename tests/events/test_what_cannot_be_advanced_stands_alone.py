@@ -38,6 +38,7 @@ from fleet.operations.waves.begin import begin as begin_wave
 from fleet.projections import blind_spots
 from fleet.projections.desk.gauges import measure
 from tests.caches.walking import Listeners, line
+from tests.dashboard.conftest import logged_in
 from tests.factories import Fleet, acting, listing, open_order, operator, seconds, the_event, the_set
 from tests.policy.conftest import made
 from tests.words import sentence
@@ -287,6 +288,7 @@ def test_it_is_shown_among_the_blind_spots(break_when: Any) -> None:
     break_computing(break_when)
     fleet.all_say(bad, good)
     (spot,) = [spot for spot in blind_spots.overview(now=fleet.now).spots if spot.code == "set-aside"]
-    assert BAD in sentence(spot.reason)
+    assert sentence(spot.reason).startswith(f"The event {BAD} cannot be advanced: ")
     assert "Played" in sentence(spot.reason)
+    assert f'href="/events/{BAD}/"' in logged_in(operator()).get("/blind-spots/").content.decode()
     assert ScheduledEvent.objects.count() == 2

@@ -3,7 +3,7 @@
 from rest_framework import serializers
 
 from fleet.api.shapes.derive import shape
-from fleet.domain.blind_spots import ORDER
+from fleet.domain.blind_spots.find import ORDER
 from fleet.operations.machines.inventory import Imported
 from fleet.projections.blind_spots import BlindSpotRow
 
@@ -17,6 +17,7 @@ BlindSpotShape = shape(
         "machines": "Those concerned that have an agent.",
         "names": "All machines concerned; the host of a cache.",
         "cache": "The cache that it is about.",
+        "event_id": "The event that is set aside; else empty.",
     },
     code=serializers.ChoiceField(ORDER),
 )
