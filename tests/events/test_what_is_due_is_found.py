@@ -1,7 +1,7 @@
 """A tick looks at what is due only, and yet nothing is forgotten: after it, computing everything finds nothing to do.
 
-Random stories of two sets of one service: reports, silence, polls, approvals of all kinds, rules and windows switched,
-machines revoked, all stopped and let go, and time in odd steps.
+Random stories of two sets of one service: reports, silence, polls, hooks, approvals of all kinds, waves, drills, a
+cache, rules and windows switched, machines revoked, all stopped and let go, and time in odd steps.
 """
 
 from __future__ import annotations
@@ -13,14 +13,21 @@ from datetime import time, timedelta
 
 import pytest
 from django.db import transaction
+from drydock_agent import wire
 
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
+from fleet.domain.due import SOON
 from fleet.domain.refusal import Refused
-from fleet.models import Approval, AvailabilitySet, NoApprovalWindow, Order, Rule, ScheduledEvent
+from fleet.models import Approval, AvailabilitySet, Instruction, NoApprovalWindow, Order, Rule, ScheduledEvent
 from fleet.operations.approvals import claims, withdraw
+from fleet.operations.drills.begin import Wanted
+from fleet.operations.drills.begin import begin as begin_drill
 from fleet.operations.machines import revocation
 from fleet.operations.policy import rules, stop, windows
+from fleet.operations.waves.begin import begin as begin_wave
+from tests.caches.walking import line
+from tests.drills import walking
 from tests.events.model import Node, World
 from tests.events.whole_computation import left_to_do
 from tests.factories import acting, admin, approver, seconds
@@ -44,8 +51,18 @@ class Story(World):
 
     def act(self) -> None:
         """One step of anybody."""
-        moves = [self.decide, self.order, self.policy, self.change, self.say]
-        self.choice.choices(moves, weights=[6, 12, 3, 1, 1])[0]()
+        moves = [
+            self.decide,
+            self.order,
+            self.policy,
+            self.change,
+            self.say,
+            self.hooks,
+            self.wave,
+            self.drill,
+            self.hear,
+        ]
+        self.choice.choices(moves, weights=[6, 12, 3, 1, 1, 6, 2, 4, 2])[0]()
 
     def event(self, **fields: str) -> ScheduledEvent | None:
         rows = list(ScheduledEvent.objects.filter(**fields).order_by("pk"))
@@ -83,6 +100,45 @@ class Story(World):
                     [("answered", 200), ("answered", 200), ("answered", 429), ("answered", 400), ("refused", None)]
                 )
                 self.fleet.receipt(order, outcome=outcome, status=status)
+
+    def hooks(self) -> None:
+        event = self.event()
+        if event is not None:
+            phase, outcome = (
+                self.choice.choice(["prepare", "recover"]),
+                self.choice.choice(["succeeded", "failed", "nothing"]),
+            )
+            walking.hooks(self.fleet, self.choice.choice(sorted(self.fleet.agents)), event.event_id, phase, outcome)
+
+    def wave(self) -> None:
+        reasons = dict.fromkeys(TAKE_REASONS, "because")
+        begin_wave(actor=self.person, now=self.fleet.now, service="shop", overrides=reasons)
+
+    def drill(self) -> None:
+        """A drill begins, or a machine does what one asks of it."""
+        waiting = [(name, order) for name in sorted(self.fleet.agents) for order in walking.waiting(self.fleet, name)]
+        drilled = [(name, order) for name, order in waiting if order.drill is not None]
+        if not drilled:
+            home = self.choice.choice([self.nodes, self.other.nodes])[0].agent.machine
+            home.refresh_from_db()
+            begin_drill(set_id=home.availability_set_id, actor=self.person, now=self.fleet.now, wanted=Wanted())
+            return
+        name, order = self.choice.choice(drilled)
+        walking.answer(self.fleet, name, order, status=200)
+        begun = Instruction.objects.filter(machine=self.fleet.agents[name].machine, what="rehearse").order_by(
+            "written_at"
+        )
+        steps = {"rehearse": "announced", "start": "started", "cancel": "gone"}
+        if (step := steps.get((order.drill or {})["step"])) is not None:
+            walking.say(self.fleet, name, str(begun.last().pk), step)  # type: ignore[union-attr]
+
+    def hear(self) -> None:
+        """A machine hears a line of a cache."""
+        agent = self.choice.choice([*self.nodes, *self.other.nodes]).agent
+        kind = self.choice.choice(["NodeMaintenanceScheduled", "NodeMaintenanceStarting", "NodeMaintenanceEnded"])
+        starts = (self.fleet.now + seconds(60)).strftime("%Y-%m-%dT%H:%M:%S")
+        data = wire.RedisData(cache="shop.redis.cache.windows.net", raw=f"{line(kind)}|StartTimeInUTC|{starts}")
+        self.fleet.record(agent.delivery(agent.report(data, kind=wire.REDIS, at=self.fleet.now)))
 
     def policy(self) -> None:
         now, what = self.fleet.now, self.choice.random()
@@ -130,6 +186,8 @@ class Story(World):
 
     def tick(self) -> list[str]:
         """What is left to do after a tick, and after those that follow at once from what it did."""
+        # The next poll of a machine that is live announces itself by nothing: the tick after it looks again.
+        self.fleet.later(SOON.total_seconds())
         for _ in range(4):
             self.fleet.advance()
         return left_to_do(self.fleet.now)

@@ -12,11 +12,12 @@ from fleet.domain.orders.next_step import Do
 from fleet.domain.policy.rules import verdict
 from fleet.domain.states import OPEN_EVENTS, EventStatus, Presence
 from fleet.domain.waves import Signal, judge
-from fleet.models import Approval, Drill, ScheduledEvent, Sighting, Wave
+from fleet.models import Approval, Drill, Maintenance, ScheduledEvent, Sighting, Wave
 from fleet.models.facts.events import load_facts, load_witnesses, machine_presence, presence_limits
 from fleet.models.facts.waves import load_members, return_timeout, whose_turn
 from fleet.models.policy import rule_of, rules_in_force, stop_in_force
 from fleet.operations.approvals import conditions
+from fleet.operations.caches import maintenances
 from fleet.operations.drills import advance as drills
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
@@ -24,7 +25,7 @@ from fleet.operations.policy import apply
 
 def left_to_do(now: datetime) -> list[str]:
     """Everything that a tick would have to do now; waking again is left out, since it changes nothing."""
-    return [*_steps(now), *_states(now), *_waiting(now), *_rules(now), *_drills_and_waves(now)]
+    return [*_steps(now), *_states(now), *_waiting(now), *_rules(now), *_drills_and_waves(now), *_caches(now)]
 
 
 def _steps(now: datetime) -> list[str]:
@@ -75,3 +76,9 @@ def _drills_and_waves(now: datetime) -> list[str]:
         if judge(members, now=now, return_timeout=return_timeout()).do in (Signal.STOP, Signal.FINISH):
             found.append(f"wave {wave_id}")
     return found
+
+
+def _caches(now: datetime) -> list[str]:
+    active = Maintenance.objects.filter(status__in=[status.value for status in maintenances.ACTIVE])
+    overdue = maintenances._overdue(list(active.values_list("cache", flat=True)), now)
+    return [f"cache {cache_id}, shard {shard}" for cache_id, shard, _ in overdue]
