@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
 # More than Django has threads.
 MANY = 24
+SILENT = 400
 
 
 @pytest.fixture
@@ -49,6 +50,15 @@ def test_half_sent_logins_keep_nobody_from_the_pages(gateway: Gateway, sockets: 
         one.sendall(b"POST /accounts/login/ HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\nuser")
     time.sleep(0.5)
     answers_quickly(gateway)
+
+
+def test_hundreds_of_connections_on_which_nothing_is_said_keep_nobody_out(gateway: Gateway) -> None:
+    with ExitStack() as stack:
+        for _ in range(SILENT):
+            stack.enter_context(opened(gateway))
+        answers_quickly(gateway)
+        agent = gateway.agent()
+        assert agent.post(agent.document()).status_code == 200
 
 
 def test_half_sent_calls_of_the_api_keep_nobody_waiting_either(gateway: Gateway, sockets: list[socket.socket]) -> None:
