@@ -17,7 +17,7 @@ from fleet.gateway.figures import Collected, Figures
 from fleet.gateway.http import Request, Send, answer
 from fleet.gateway.loops import Loop
 from fleet.gateway.streams import Streams
-from fleet.gateway.threads import Threads
+from fleet.gateway.threads import Threads, with_connection
 from fleet.gateway.wake_ups import WakeUps
 from fleet.operations.orders.sign import unreadable
 from fleet.projections.desk.gauges import set_aside
@@ -55,16 +55,14 @@ class Probes:
         """200 when reports can be taken ("degraded" without Redis, a signing key, or the era that is due); 503 without
         its database.
         """
-        database = await self.threads.run(self._database)
+        database, signing, era, aside = await self.threads.run(self._asked)
         redis = "ok" if self.wake_ups.heard else "away"
         ready = database == "ok" and not self.agents.stopping
-        signing = await self.threads.run(self._signing) if database == "ok" else "unknown"
-        era = await self.threads.run(self._era) if database == "ok" else "unknown"
         whole = (redis, signing, era) == ("ok", "ok", "ok")
         status = "unavailable" if not ready else "ok" if whole else "degraded"
         said: dict[str, Any] = {"status": status, "database": database, "redis": redis, "signing": signing, "era": era}
         # A row that cannot be advanced is no failure of this process.
-        if aside := await self.threads.run(self._set_aside) if database == "ok" else {}:
+        if aside:
             said["set_aside"] = aside
         await answer(send, 200 if ready else 503, msgspec.json.encode(said))
 
@@ -80,37 +78,20 @@ class Probes:
             body += generate_latest(registry)
         await answer(send, 200, body, kind=CONTENT_TYPE_LATEST.encode())
 
-    def _signing(self) -> str:
+    def _asked(self) -> tuple[str, str, str, dict[str, int]]:
+        """How it stands with the database, the keys that sign, the era, and what is set aside."""
         try:
-            return "unreadable" if unreadable(now=datetime.now(UTC)) else "ok"
+            return with_connection(self._ask)
         except DatabaseError:
             connection.close()
-            return "unknown"
+            return "away", "unknown", "unknown", {}
 
-    def _era(self) -> str:
-        try:
-            return "not begun" if eras.current().missing else "ok"
-        except DatabaseError:
-            connection.close()
-            return "unknown"
-
-    def _set_aside(self) -> dict[str, int]:
-        try:
-            return set_aside()
-        except DatabaseError:
-            connection.close()
-            return {}
-
-    def _database(self) -> str:
-        try:
-            connection.ensure_connection()
-            if self.migrated:
-                with connection.cursor() as cursor:
-                    cursor.execute("SELECT 1")
-                return "ok"
+    def _ask(self) -> tuple[str, str, str, dict[str, int]]:
+        if not self.migrated:
             executor = MigrationExecutor(connection)
             self.migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
-        except DatabaseError:
-            connection.close()
-            return "away"
-        return "ok" if self.migrated else "migrations are missing"
+        if not self.migrated:
+            return "migrations are missing", "unknown", "unknown", {}
+        signing = "unreadable" if unreadable(now=datetime.now(UTC)) else "ok"
+        era = "not begun" if eras.current().missing else "ok"
+        return "ok", signing, era, set_aside()
