@@ -30,6 +30,7 @@ from fleet.gateway.http import (
 from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.loops import Loop
 from fleet.gateway.probes import Probes
+from fleet.gateway.silence import Silence
 from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Threads
 from fleet.gateway.undo import UndoClock
@@ -103,6 +104,7 @@ class Gateway:
         self.ticker = Ticker(self.agents.dispatcher, seconds=self.limits.ticker)
         self.sealer = Sealer()
         self.undo = UndoClock(self.agents.dispatcher.ask_all)
+        self.silence = Silence()
         self.wake_ups = WakeUps(self._on_wake_up)
         self.parent = Loop("parent", _parent_watch(), pause=PARENT_SECONDS)
         self.figures = Figures(self.measure, events) if self.measure else None
@@ -111,6 +113,7 @@ class Gateway:
             self.wake_ups.loop,
             self.ticker.loop,
             self.undo.loop,
+            self.silence.loop,
             self.sealer.loop,
             self.agents.dispatcher.loop,
             self.agents.revocations,

@@ -1,0 +1,92 @@
+"""Ends connections on which nothing was ever said: the server waits for ever for a first byte, and has no setting.
+
+What stops in the middle of a request, and between two, it ends itself. On Linux; elsewhere a proxy has to.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from fleet.gateway.loops import Loop
+
+SILENT_SECONDS = 30.0
+PAUSE_SECONDS = 10.0
+FOLDER = Path("/proc/self/fd")
+# Of `struct tcp_info`: milliseconds since data came, or since the connection was made; and how many bytes came.
+LAST_CAME, BYTES_CAME = 52, 128
+TCP_INFO_BYTES = BYTES_CAME + 8
+
+
+class Silence:
+    """Looks at each connection to this process until it has said something once."""
+
+    def __init__(self, seconds: float = SILENT_SECONDS) -> None:
+        self.seconds = seconds
+        self.loop = Loop("silence", self.step, pause=PAUSE_SECONDS)
+        # What need not be looked at again: the file of each descriptor, which tells when its number is used anew.
+        self._spoken: dict[int, int] = {}
+
+    def step(self) -> None:
+        """End what has been silent for too long."""
+        if not hasattr(socket, "TCP_INFO") or not FOLDER.is_dir():
+            return
+        found: dict[int, int] = {}
+        unknown: list[tuple[int, int]] = []
+        for entry in FOLDER.iterdir():
+            number = int(entry.name)
+            with suppress(OSError):
+                file = os.fstat(number).st_ino
+                if self._spoken.get(number) == file:
+                    found[number] = file
+                else:
+                    unknown.append((number, file))
+        ports = {port for number, _ in unknown if (port := _listens(number))}
+        spoken = [one for one in unknown if _listens(one[0]) is None and self._has_spoken(one[0], ports)]
+        self._spoken = found | dict(spoken)
+
+    def _has_spoken(self, number: int, ports: set[int]) -> bool:
+        """Whether it is none of our connections, or one that has said something; ends what is silent for too long."""
+        try:
+            with _own(number) as one:
+                if one.family not in (socket.AF_INET, socket.AF_INET6) or one.getsockname()[1] not in ports:
+                    return True
+                told = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+                if len(told) < TCP_INFO_BYTES or struct.unpack_from("Q", told, BYTES_CAME)[0]:
+                    return True
+                if struct.unpack_from("I", told, LAST_CAME)[0] > self.seconds * 1000:
+                    one.shutdown(socket.SHUT_RDWR)
+                return False
+        except OSError:
+            return True
+
+
+@contextmanager
+def _own(number: int) -> Iterator[socket.socket]:
+    """The socket of this descriptor, by a number of one's own: whatever becomes of the other one meanwhile, this is the
+    one that is asked. Raises OSError where it is no socket.
+    """
+    copy = os.dup(number)
+    try:
+        one = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+    with closing(one):
+        yield one
+
+
+def _listens(number: int) -> int | None:
+    """The port on which this socket listens; None where it does not, or is none."""
+    try:
+        with _own(number) as one:
+            listens = one.family in (socket.AF_INET, socket.AF_INET6) and one.getsockopt(
+                socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+            )
+            return int(one.getsockname()[1]) if listens else None
+    except OSError:
+        return None
