@@ -158,6 +158,8 @@ def test_a_wrong_key_and_a_missing_right_are_refusals_until_they_are_mended(flee
         fleet.until(RIGHT, "subscribed", since=mended)
 
 
+# Half a minute of silence has to pass.
+@pytest.mark.long
 def test_a_path_that_swallows_everything_is_found_in_45_seconds_and_left(fleet: Fleet) -> None:
     fleet.until(SWALLOWED, "stale")
     found = [(since - fleet.swallowed_at).total_seconds() for since in fleet.since(SWALLOWED)]

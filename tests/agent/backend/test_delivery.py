@@ -273,6 +273,8 @@ def test_a_cloned_disk_enrols_anew_with_a_new_spool(
     assert [report["data"]["resource_name"] for report in fleet.reports(wire.INSTANCE)] == ["web-vm1", "web-vm2"]
 
 
+# Up to a minute passes before an agent enrols anew, so that not all of them do at once.
+@pytest.mark.long
 @pytest.mark.real_time
 @pytest.mark.flow
 def test_a_backend_that_forgot_the_machine_gets_the_whole_document_again(agents: Agents, fleet: FleetDouble) -> None:
