@@ -117,3 +117,12 @@ def test_a_click_can_be_undone_in_front_of_everybody(fleet: Fleet, open_page: Op
     expect(hers.get_by_role("status").filter(has_text="Undone: nothing went to Azure.")).to_be_visible()
     expect(hers.get_by_role("button", name=START_NOW)).to_be_visible()
     assert not Order.objects.exists()
+
+
+def test_a_line_about_many_machines_fits_a_phone(fleet: Fleet, open_page: OpenPage) -> None:
+    fleet.enrol_set(prefix="a-machine-with-a-long-name-")
+    fleet.later(1)
+    fleet.all_say(listing(resources=("a-machine-with-a-long-name-1",)))
+    page = open_page("/timeline/", viewport=PHONE).page
+    expect(page.locator(".entry-who").filter(has_text="machines a-machine").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
