@@ -81,37 +81,40 @@ def free_among(machine_ids: Iterable[int]) -> set[int]:
 
 def note_polls(*, polls: Mapping[int, datetime]) -> None:
     """A document is a good poll, too: when these machines (row ids) read theirs (corrected)."""
-    machine_ids = sorted(polls)
-    table = PresenceRow._meta.db_table
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            INSERT INTO {table} AS row (machine_id, last_poll_at)
-            SELECT * FROM unnest(%s::bigint[], %s::timestamptz[])
-            ON CONFLICT (machine_id) DO UPDATE SET
-                last_poll_at = GREATEST(row.last_poll_at, EXCLUDED.last_poll_at), lacking_since = NULL,
-                unreadable_since = NULL
-            """,
-            [machine_ids, [polls[machine_id] for machine_id in machine_ids]],
-        )
+    _note(
+        "last_poll_at",
+        polls,
+        "last_poll_at = GREATEST(row.last_poll_at, EXCLUDED.last_poll_at), lacking_since = NULL,"
+        " unreadable_since = NULL",
+    )
 
 
 def note_unreadable(*, polls: Mapping[int, datetime]) -> None:
     """The newest document of these machines (row ids) could not be read, at this time (corrected): from then on they
     have not polled, until they send one that can.
     """
-    machine_ids = sorted(polls)
-    table = PresenceRow._meta.db_table
+    _note(
+        "unreadable_since",
+        polls,
+        "unreadable_since = COALESCE(row.unreadable_since, EXCLUDED.unreadable_since),"
+        " last_poll_at = LEAST(row.last_poll_at, COALESCE(row.unreadable_since, EXCLUDED.unreadable_since))",
+    )
+
+
+def _note(column: str, times: Mapping[int, datetime], known: str) -> None:
+    """Write a time for each machine (row id): into this column of a new row, or as `known` says of one that is there.
+
+    Sorted, as everybody locks these rows.
+    """
+    machine_ids = sorted(times)
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            INSERT INTO {table} AS row (machine_id, unreadable_since)
+            INSERT INTO {PresenceRow._meta.db_table} AS row (machine_id, {column})
             SELECT * FROM unnest(%s::bigint[], %s::timestamptz[])
-            ON CONFLICT (machine_id) DO UPDATE SET
-                unreadable_since = COALESCE(row.unreadable_since, EXCLUDED.unreadable_since),
-                last_poll_at = LEAST(row.last_poll_at, COALESCE(row.unreadable_since, EXCLUDED.unreadable_since))
+            ON CONFLICT (machine_id) DO UPDATE SET {known}
             """,
-            [machine_ids, [polls[machine_id] for machine_id in machine_ids]],
+            [machine_ids, [times[machine_id] for machine_id in machine_ids]],
         )
 
 
