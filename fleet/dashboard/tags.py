@@ -11,6 +11,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from fleet.dashboard.places import ADMIN, PLACES, area_of
+from fleet.domain.people import Rights
 from fleet.domain.reason import Reason
 from fleet.domain.sets import SetSource
 from fleet.domain.states import Presence
@@ -64,6 +66,26 @@ def live(context: Any, part: str, address: str, every: int = 0, css: str = "", *
 @register.simple_tag
 def type_icon(event_type: str, size: int = 18) -> SafeString:
     return icon(events.type_words(event_type).icon, size)
+
+
+@register.simple_tag(takes_context=True)
+def places(context: Any) -> dict[str, Any]:
+    """The navigation around a page: the four places, which of them it stands in, and the tabs there for its reader.
+    `here` is how the page's own tab is marked: it is this page, or the list to which this page belongs.
+    """
+    request = context["request"]
+    rights = getattr(request, "rights", Rights())
+    name = request.resolver_match.url_name or "" if request.resolver_match else ""
+    area = area_of(name)
+    tab = area.tab_of(name) if area else None
+    return {
+        "places": PLACES,
+        "admin": ADMIN.tabs_for(rights),
+        "area": area,
+        "tab": tab,
+        "here": "page" if tab and tab.address == name else "true",
+        "tabs": area.tabs_for(rights) if area else (),
+    }
 
 
 @register.filter

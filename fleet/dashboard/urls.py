@@ -3,6 +3,7 @@
 from django.contrib.auth import views as auth
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
+from django.views.generic import RedirectView
 
 from fleet.dashboard import blind_spots, caches, desk, drills, events, login, machines, sets, timeline, waves
 from fleet.dashboard.approvals import views as approvals
@@ -22,6 +23,7 @@ register_converter(EventId, "event")
 urlpatterns = [
     path("", desk.decision_queue, name="queue"),
     path("pulse/", desk.pulse, name="pulse"),
+    path("fleet/", RedirectView.as_view(pattern_name="sets"), name="fleet"),
     path("sets/", sets.set_list, name="sets"),
     path("sets/<int:set_id>/", sets.set_page, name="set"),
     path("sets/<int:set_id>/name/", sets.name_set, name="set-name"),
@@ -43,7 +45,7 @@ urlpatterns = [
     path("join-tokens/", machines.token_list, name="join-tokens"),
     path("join-tokens/make/", machines.make_token, name="join-token-make"),
     path("join-tokens/<str:prefix>/end/", machines.end_token, name="join-token-end"),
-    path("events/", events.event_list, name="events"),
+    path("history/", events.event_list, name="events"),
     path("events/<event:event_id>/", events.event_page, name="event"),
     path("events/<event:event_id>/documents/", events.event_documents, name="event-documents"),
     path("events/<event:event_id>/export.json", events.event_export, name="event-export"),
@@ -65,7 +67,7 @@ urlpatterns = [
     path("stop/banner/", stop.banner, name="stop-banner"),
     path("stop/all/", stop.stop_all, name="stop-all"),
     path("stop/lift/", stop.lift, name="stop-lift"),
-    path("rules/", rules.rule_list, name="rules"),
+    path("policy/", rules.rule_list, name="rules"),
     path("rules/new/", rules.rule_new, name="rule-new"),
     path("rules/<int:rule_id>/", rules.rule_page, name="rule"),
     path("rules/<int:rule_id>/switch/", rules.rule_switch, name="rule-switch"),
@@ -87,6 +89,9 @@ urlpatterns = [
     path("people/<str:username>/", members.person_page, name="person"),
     path("people/<str:username>/change/", members.change_person, name="person-change"),
     path("people/<str:username>/password/", members.reset_password, name="person-password"),
+    # Where these stood before the desk had four places.
+    path("events/", RedirectView.as_view(pattern_name="events", query_string=True)),
+    path("rules/", RedirectView.as_view(pattern_name="rules", query_string=True)),
     path("accounts/login/", login.Login.as_view(), name="login"),
     path("accounts/logout/", auth.LogoutView.as_view(), name="logout"),
 ]

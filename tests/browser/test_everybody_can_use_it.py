@@ -42,7 +42,7 @@ def test_axe_finds_nothing_serious_on_any_page(fleet: Fleet, open_page: OpenPage
         f"/sets/{story.set_id}/",
         "/machines/",
         f"/machines/{story.machine_id}/",
-        "/events/",
+        "/history/",
         f"/events/{story.waiting}/",
         f"/events/{story.under_way}/",
         f"/events/{story.ended}/",
@@ -52,7 +52,7 @@ def test_axe_finds_nothing_serious_on_any_page(fleet: Fleet, open_page: OpenPage
         "/audit/",
         "/you/",
         "/you/password/",
-        "/rules/",
+        "/policy/",
     ):
         watched.open(path)
         if watched.page.locator("#raw").count():

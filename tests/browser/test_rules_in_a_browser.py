@@ -39,11 +39,11 @@ def test_a_rule_is_made_tried_and_switched_on(
         now=now,
         values={"name": "Summer sale", "reason": "The shop is full.", "weekdays": [0, 1, 2, 3, 4, 5, 6]},
     )
-    watched = open_page("/rules/", who="ada", color_scheme=scheme, viewport=size)
+    watched = open_page("/policy/", who="ada", color_scheme=scheme, viewport=size)
     page = watched.page
     kind = "phone" if size is PHONE else scheme
     assert serious(page) == []
-    fits(page, "/rules/")
+    fits(page, "/policy/")
     page.screenshot(path=pictures / f"rules-{kind}.png", full_page=True)
     page.get_by_text("New no-approval window").click()
     assert serious(page) == []

@@ -75,13 +75,13 @@ def costs(client: Client) -> dict[str, int]:
         "page /sets/N/": lambda: client.get(f"/sets/{set_id}/"),
         "page /machines/": lambda: client.get("/machines/"),
         "page /machines/N/": lambda: client.get(f"/machines/{machine_id}/"),
-        "page /events/": lambda: client.get("/events/"),
+        "page /history/": lambda: client.get("/history/"),
         "page /events/ID/": lambda: client.get(f"/events/{event.event_id}/"),
         "page /timeline/": lambda: client.get("/timeline/"),
         "blind spots": lambda: blind_spots.overview(now=now),
         "page /blind-spots/": lambda: client.get("/blind-spots/"),
         "page /audit/": lambda: client.get("/audit/"),
-        "page /rules/": lambda: client.get("/rules/"),
+        "page /policy/": lambda: client.get("/policy/"),
     }
     return {name: len(queries(call)) for name, call in calls.items()}
 

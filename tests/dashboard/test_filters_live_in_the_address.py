@@ -48,14 +48,14 @@ def two(fleet: factories.Fleet) -> factories.Fleet:
 def test_events_by_filter(two: factories.Fleet, operator: Client, query: str, shown: set[str]) -> None:
     ids = {name: agent.machine.pk for name, agent in two.agents.items()}
     asked = query.format(**ids, set=factories.the_set().pk)
-    body = text_of(operator.get(f"/events/?{asked}"))
+    body = text_of(operator.get(f"/history/?{asked}"))
     assert {name for name in ("vm1", "VM2") if f"of {name}" in body} == shown
 
 
 def test_the_part_that_refreshes_keeps_the_filter(two: factories.Fleet, operator: Client) -> None:
-    body = operator.get("/events/?needs_decision=true").content.decode()
-    assert 'hx-get="/events/?needs_decision=true&amp;part=event_rows"' in body
-    part = operator.get("/events/?needs_decision=true&part=event_rows", headers={"HX-Request": "true"})
+    body = operator.get("/history/?needs_decision=true").content.decode()
+    assert 'hx-get="/history/?needs_decision=true&amp;part=event_rows"' in body
+    part = operator.get("/history/?needs_decision=true&part=event_rows", headers={"HX-Request": "true"})
     assert "of vm1" not in text_of(part)
 
 

@@ -15,9 +15,9 @@ from tests.dashboard.conftest import logged_in
 from tests.factories import EVENT, Fleet, admin, announced
 
 FIRST, LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-ROOMS = ("", "events/", "blind-spots/", "audit/", "caches/", "timeline/", "machines/", "sets/", "audit/export.csv")
+ROOMS = ("", "history/", "blind-spots/", "audit/", "caches/", "timeline/", "machines/", "sets/", "audit/export.csv")
 EVENTS = (f"events/{EVENT}/", f"events/{EVENT}/documents/")
-CALLS = ("events/", f"events/{EVENT}/", f"events/{EVENT}/timeline/", "caches/", "maintenances/", "audit/")
+CALLS = ("history/", f"events/{EVENT}/", f"events/{EVENT}/timeline/", "caches/", "maintenances/", "audit/")
 ZONES = ("Pacific/Kiritimati", "Etc/GMT+12")
 
 
@@ -48,7 +48,7 @@ def test_the_api_answers(viewer: Client, pages: list[str]) -> None:
 TIMES = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "0001-01-01", "9999-12-31T23:59:59Z", "99999", "\0")
 
 
-@pytest.mark.parametrize("path", ["/api/v1/events/", "/api/v1/notifications/", "/events/", "/audit/"])
+@pytest.mark.parametrize("path", ["/api/v1/events/", "/api/v1/notifications/", "/history/", "/audit/"])
 def test_no_filter_by_time_fails(viewer: Client, path: str) -> None:
     for time in TIMES:
         for name in ("since", "until"):

@@ -53,13 +53,13 @@ def pages(fleet: factories.Fleet) -> list[str]:
         f"/sets/{machine.availability_set_id}/",
         "/machines/",
         f"/machines/{machine.pk}/",
-        "/events/",
+        "/history/",
         f"/events/{ended.event_id}/",
         f"/events/{ended.event_id}/documents/",
         "/events/0A1B2C3D-0000-4000-8000-00000000000A/",
         "/timeline/",
         "/blind-spots/",
-        "/rules/",
+        "/policy/",
         "/sets/999999/",
         "/no/such/page/",
     ]
@@ -111,7 +111,7 @@ def test_every_part_that_refreshes_itself_can_be_asked_for(pages: list[str], ope
 
 
 def test_an_unreadable_cursor_leads_to_the_beginning(fleet: factories.Fleet, operator: Client) -> None:
-    for address in ("/events/", "/sets/", "/machines/", "/timeline/"):
+    for address in ("/history/", "/sets/", "/machines/", "/timeline/"):
         answer = operator.get(f"{address}?cursor=nonsense")
         assert (answer.status_code, answer["Location"]) == (302, address)
 

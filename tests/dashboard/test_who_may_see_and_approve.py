@@ -8,7 +8,7 @@ from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
 from tests.rows import PersonFactory
 
-PAGES = ["/", "/sets/", "/machines/", "/events/", "/timeline/", "/blind-spots/", "/pulse/"]
+PAGES = ["/", "/sets/", "/machines/", "/history/", "/timeline/", "/blind-spots/", "/pulse/"]
 
 
 @pytest.mark.django_db

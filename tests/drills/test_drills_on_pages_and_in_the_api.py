@@ -139,7 +139,7 @@ def test_the_page_of_a_set_offers_it_to_operators_and_begins_it(fleet: Fleet, br
 def test_it_is_marked_on_every_page(fleet: Fleet, browser: Client) -> None:
     walk = Walk(fleet).announced()
     home = walk.event.availability_set_id
-    for address in ("/", "/events/", "/sets/", f"/sets/{home}/", f"/machines/{fleet.agents['vm1'].machine.pk}/",
+    for address in ("/", "/history/", "/sets/", f"/sets/{home}/", f"/machines/{fleet.agents['vm1'].machine.pk}/",
                     f"/events/{walk.event.event_id}/", "/drills/", f"/drills/{walk.drill.pk}/"):  # fmt: skip
         page = browser.get(address)
         assert page.status_code == 200, address

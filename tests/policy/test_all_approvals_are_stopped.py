@@ -160,7 +160,7 @@ def test_every_page_says_so_until_it_is_lifted() -> None:
     assert "All approvals are stopped" not in text_of(anna.get("/sets/"))
     assert anna.post("/stop/all/", {"comment": ""}).status_code == 422
     assert anna.post("/stop/all/", {"comment": "it runs wild"}).status_code == 302
-    for address in ("/", "/sets/", "/machines/", "/rules/", "/stop/", "/you/", f"/events/{EVENT}/", "/stop/banner/"):
+    for address in ("/", "/sets/", "/machines/", "/policy/", "/stop/", "/you/", f"/events/{EVENT}/", "/stop/banner/"):
         said = text_of(ada.get(address))
         assert "All approvals are stopped" in said, address
         assert "it runs wild" in said, address

@@ -53,11 +53,11 @@ def operator(db: None) -> Client:
 
 
 def test_the_page_lists_rules_in_order_with_all_that_people_ask(admin: Client, operator: Client) -> None:
-    assert "people decide everything" in text_of(operator.get("/rules/"))
+    assert "people decide everything" in text_of(operator.get("/policy/"))
     made(name="first", enabled=False, event_types=["Reboot"])
     made(name="second")
     for client, forms in ((operator, False), (admin, True)):
-        answer = client.get("/rules/")
+        answer = client.get("/policy/")
         seen = text_of(answer)
         assert seen.index("first") < seen.index("second")
         for words in ("Approve now: Reboot events.", "“short pauses are harmless”", "by ada", "no decision yet", "off"):
@@ -66,7 +66,7 @@ def test_the_page_lists_rules_in_order_with_all_that_people_ask(admin: Client, o
         outline = Outline(answer.content.decode())
         assert (outline.inline, outline.count("h1")) == ([], 1)
         assert len(set(outline.ids)) == len(outline.ids)
-    assert '<a href="/rules/" aria-current="page">' in answer.content.decode()
+    assert '<a href="/policy/" aria-current="page">' in answer.content.decode()
 
 
 def test_a_rule_is_tried_before_it_is_saved_and_saved_off(fleet: factories.Fleet, admin: Client) -> None:
@@ -112,7 +112,7 @@ def test_a_rule_is_changed_switched_moved_and_deleted_by_plain_forms(admin: Clie
     first.refresh_from_db()
     assert (first.weekdays, str(first.from_time), first.max_duration_seconds) == ([0, 6], "22:00:00", 8)
     answer = admin.post(f"{address}switch/", {"enabled": "on"}, follow=True)
-    assert answer.redirect_chain == [(f"/rules/#rule-{first.pk}", 302)]
+    assert answer.redirect_chain == [(f"/policy/#rule-{first.pk}", 302)]
     assert "“first” is on" in text_of(answer)
     assert "“second” is number 1 now." in text_of(admin.post(f"/rules/{second.pk}/move/", {"to": "up"}, follow=True))
     assert list(Rule.objects.order_by("position").values_list("name", flat=True)) == ["second", "first"]
@@ -156,7 +156,7 @@ def test_windows_are_made_and_deleted_on_the_same_page(admin: Client) -> None:
     assert "Say when: a beginning and an end, or weekdays and hours." in text_of(refused)
     row = NoApprovalWindow.objects.get()
     assert "“Sale” is deleted." in text_of(admin.post(f"/no-approval-windows/{row.pk}/delete/", follow=True))
-    assert "events can be approved at any hour" in text_of(admin.get("/rules/"))
+    assert "events can be approved at any hour" in text_of(admin.get("/policy/"))
 
 
 def test_the_events_page_shows_the_rule_as_it_was_worded_then(fleet: factories.Fleet, operator: Client) -> None:
@@ -169,7 +169,7 @@ def test_the_events_page_shows_the_rule_as_it_was_worded_then(fleet: factories.F
     # At the decision, and on the timeline.
     assert seen.count("Approve now: every event, announced to last at most 8 s.") == 2
     assert f'<a href="/rules/{row.pk}/">Short freezes</a>' in answer.content.decode()
-    assert "1 approved, last" in text_of(operator.get("/rules/"))
+    assert "1 approved, last" in text_of(operator.get("/policy/"))
 
 
 def test_the_page_costs_the_same_however_many_rules_there_are(operator: Client) -> None:
@@ -181,7 +181,7 @@ def test_the_page_costs_the_same_however_many_rules_there_are(operator: Client) 
         return len(caught)
 
     first: Any = Rule.objects.get().pk
-    before = cost("/rules/"), cost(f"/rules/{first}/?try=1")
+    before = cost("/policy/"), cost(f"/rules/{first}/?try=1")
     for _ in range(4):
         made()
-    assert (cost("/rules/"), cost(f"/rules/{first}/?try=1")) == before
+    assert (cost("/policy/"), cost(f"/rules/{first}/?try=1")) == before

@@ -62,7 +62,7 @@ def admin() -> Client:
 @pytest.mark.parametrize(
     "address",
     ["/", f"/events/{EVENT}1/", f"/events/{EVENT}2/", f"/events/{EVENT}3/", f"/events/{EVENT}4/", "/sets/1/",
-     "/machines/2/", "/timeline/", "/audit/", "/rules/", "/caches/", "/people/", "/blind-spots/"],
+     "/machines/2/", "/timeline/", "/audit/", "/policy/", "/caches/", "/people/", "/blind-spots/"],
 )  # fmt: skip
 def test_every_page_shows_it(admin: Client, address: str) -> None:
     assert admin.get(address).status_code == 200

@@ -1,0 +1,84 @@
+"""The four places of the desk and the pages in each, and beside them what admins look after."""
+
+from dataclasses import dataclass
+
+from fleet.domain.people import Right, Rights
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A page that the navigation names. `address` is the name of its URL; `nouns` begin the names of what lies behind
+    it, such as `set` for `set` and `set-name`.
+    """
+
+    label: str
+    address: str
+    nouns: tuple[str, ...] = ()
+    needs: Right = Right.READ
+
+    def holds(self, name: str) -> bool:
+        """Whether the URL of this name is this page or lies behind it."""
+        return name == self.address or any(name == noun or name.startswith(f"{noun}-") for noun in self.nouns)
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Pages that belong together; the first is the one on which it opens."""
+
+    label: str
+    icon: str
+    tabs: tuple[Tab, ...]
+
+    def tab_of(self, name: str) -> Tab | None:
+        return next((tab for tab in self.tabs if tab.holds(name)), None)
+
+    def tabs_for(self, rights: Rights) -> tuple[Tab, ...]:
+        return tuple(tab for tab in self.tabs if rights.may(tab.needs))
+
+
+PLACES = (
+    Area(
+        "Now",
+        "list-checks",
+        (Tab("Queue", "queue"), Tab("Waves", "waves", ("wave",)), Tab("Drills", "drills", ("drill",))),
+    ),
+    Area(
+        "Fleet",
+        "boxes",
+        (
+            Tab("Sets", "sets", ("set",)),
+            Tab("Machines", "machines", ("machine",)),
+            Tab("Caches", "caches", ("cache", "maintenance")),
+            Tab("Blind spots", "blind-spots"),
+        ),
+    ),
+    Area(
+        "History",
+        "history",
+        (
+            Tab("Events", "events", ("event", "approval")),
+            Tab("Timeline", "timeline"),
+            Tab("Audit", "audit", ("audit",)),
+        ),
+    ),
+    Area(
+        "Policy",
+        "scale",
+        (Tab("Rules and windows", "rules", ("rule", "window")), Tab("Stop all approvals", "stop", ("stop",))),
+    ),
+)
+
+ADMIN = Area(
+    "Admin",
+    "wrench",
+    (
+        Tab("People", "people", ("person",), Right.ADMINISTER),
+        Tab("Join tokens", "join-tokens", ("join-token",), Right.ADMINISTER),
+        Tab("Machines to admit", "admissions", ("admissions",)),
+    ),
+)
+
+
+def area_of(name: str) -> Area | None:
+    """Where the URL of this name belongs; None for what has no place, such as a person's own page."""
+    return next((area for area in (*PLACES, ADMIN) if area.tab_of(name)), None)

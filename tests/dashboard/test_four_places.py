@@ -1,0 +1,93 @@
+"""Four places hold every page: Now, Fleet, History, Policy; what admins look after stands beside them."""
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from fleet.dashboard.places import ADMIN, PLACES
+from fleet.dashboard.urls import urlpatterns
+from tests import factories
+
+# A person's own pages, parts of every page, and the door.
+OWN = {"you", "you-settings", "you-password", "token-make", "token-end"}
+WITHOUT_A_PLACE = OWN | {"pulse", "login", "logout", "fleet"}
+
+
+def current(body: str, nav: str) -> list[str]:
+    """What a navigation marks as where the reader is."""
+    part = re.split(f'<nav [^>]*aria-label="{nav}"', body)[1].split("</nav>")[0]
+    links = re.findall(r"<a [^>]*aria-current[^>]*>(.*?)</a>", part, re.DOTALL)
+    return [re.sub(r"<svg.*?</svg>|<[^>]+>|\s+", " ", link).strip().split("  ")[0] for link in links]
+
+
+def test_every_page_has_one_place_or_is_ones_own() -> None:
+    found = {
+        str(pattern.name): [
+            tab.address for area in (*PLACES, ADMIN) for tab in area.tabs if tab.holds(str(pattern.name))
+        ]
+        for pattern in urlpatterns
+        if pattern.name
+    }
+    assert {name: tabs for name, tabs in found.items() if len(tabs) != (name not in WITHOUT_A_PLACE)} == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "place", "tab"),
+    [
+        ("/", "Now", "Queue"),
+        ("/drills/", "Now", "Drills"),
+        ("/machines/", "Fleet", "Machines"),
+        ("/blind-spots/", "Fleet", "Blind spots"),
+        ("/history/", "History", "Events"),
+        ("/audit/", "History", "Audit"),
+        ("/policy/", "Policy", "Rules and windows"),
+        ("/stop/", "Policy", "Stop all approvals"),
+    ],
+)
+def test_a_page_says_where_it_stands(operator: Client, path: str, place: str, tab: str) -> None:
+    body = operator.get(path).content.decode()
+    assert [one.split()[0] for one in current(body, "Places")] == [place]
+    assert current(body, place) == [tab]
+
+
+def test_the_page_of_one_thing_stands_with_its_list(fleet: factories.Fleet, operator: Client) -> None:
+    event = factories.announced(fleet)
+    for path, tab in (
+        (f"/events/{event.event_id}/", "Events"),
+        (f"/sets/{event.availability_set_id}/", "Sets"),
+        (f"/machines/{fleet.agents['vm1'].machine.pk}/", "Machines"),
+    ):
+        body = operator.get(path).content.decode()
+        assert current(body, "History" if tab == "Events" else "Fleet") == [tab]
+        assert 'aria-current="page"' not in body
+
+
+@pytest.mark.parametrize(("old", "new"), [("/events/", "/history/"), ("/rules/", "/policy/")])
+def test_an_old_address_leads_on_with_its_filters(operator: Client, old: str, new: str) -> None:
+    assert operator.get(f"{old}?status=ENDED&q=a%26b").headers["Location"] == f"{new}?status=ENDED&q=a%26b"
+    assert operator.get(old, follow=True).status_code == 200
+
+
+def test_admin_holds_what_only_admins_open_for_admins(admin: Client, operator: Client) -> None:
+    body = admin.get("/people/").content.decode()
+    assert current(body, "Admin") == ["People"]
+    assert 'href="/join-tokens/"' in body
+    seen = operator.get("/admissions/").content.decode()
+    assert current(seen, "Admin") == ["Machines to admit"]
+    assert 'href="/people/"' not in seen
+    assert 'href="/join-tokens/"' not in seen
+
+
+@pytest.mark.parametrize("path", ["/nowhere/", "/events/00000000-0000-0000-0000-000000000000/"])
+def test_what_is_not_there_still_leads_to_the_four_places(operator: Client, path: str) -> None:
+    answer: Any = operator.get(path)
+    assert answer.status_code == 404
+    for area in PLACES:
+        assert area.label in answer.content.decode()
+
+
+@pytest.mark.django_db
+def test_nobody_meets_the_places_before_the_login(client: Client) -> None:
+    assert 'aria-label="Places"' not in client.get("/accounts/login/").content.decode()
