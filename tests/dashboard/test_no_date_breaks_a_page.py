@@ -17,7 +17,7 @@ from tests.factories import EVENT, Fleet, admin, announced
 FIRST, LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 ROOMS = ("", "history/", "blind-spots/", "audit/", "caches/", "timeline/", "machines/", "sets/", "audit/export.csv")
 EVENTS = (f"events/{EVENT}/", f"events/{EVENT}/documents/")
-CALLS = ("history/", f"events/{EVENT}/", f"events/{EVENT}/timeline/", "caches/", "maintenances/", "audit/")
+CALLS = ("events/", f"events/{EVENT}/", f"events/{EVENT}/timeline/", "caches/", "maintenances/", "audit/")
 ZONES = ("Pacific/Kiritimati", "Etc/GMT+12")
 
 
