@@ -35,7 +35,7 @@ def standing(event: EventRow) -> str:
         return "Running" if event.status is EventStatus.STARTED else "Over"
     if event.past_not_before:
         return "Too late to approve"
-    return "Held" if event.hold and not event.hold.by_rule else "Decision"
+    return "Left to Azure" if event.hold and not event.hold.by_rule else "Decision"
 
 
 def rule_named(name: str | None) -> str:
@@ -102,7 +102,9 @@ GUARDS: dict[str, Sentence] = {
     ),
     "set-wants-second": "Approving in this set always takes a second person, an approver.",
     "last-live-machines": last_live_machines,
-    "held": lambda values, reader: f"{values['by']} holds it since {at(values['at'], reader)}: “{values['reason']}”",
+    "held": lambda values, reader: (
+        f"{values['by']} left it to Azure at {at(values['at'], reader)}: “{values['reason']}”"
+    ),
     "no-approval-window": "These are hours without approvals ({name}): {reason}",
     "lost-for-good": lambda values, reader: (
         f"What is lost does not come back: {type_words(values['event_type']).lost}."
@@ -179,12 +181,12 @@ SENTENCES: dict[str, Sentence] = {
     "claimed-already": "{by} is on it already, since {at:time}.",
     "not-claimed": "Nobody has claimed this event.",
     "claim-of-another": "It is {by}'s claim: only {by} or an approver may give it back.",
-    "hold-without-reason": "Say why it is held: others will ask.",
-    "hold-event-not-waiting": "The event is no longer waiting: there is nothing left to hold.",
+    "hold-without-reason": "Say why it is left to Azure: others will ask.",
+    "hold-event-not-waiting": "The event is no longer waiting: it cannot be left to Azure any more.",
     "hold-decided-already": "{by} has approved it already: withdraw that first, unless it is already on its way.",
-    "held-already": "{by} holds it already.",
+    "held-already": "{by} has left it to Azure already.",
     "hold-after-withdrawal": "What the rule decided was withdrawn.",
-    "not-held": "Nobody holds this event.",
+    "not-held": "Nobody has left this event to Azure.",
     "withdrawn": lambda values, reader: f"{values['by']} withdrew it.{quoted(values['comment'])}",
     "undone": lambda values, reader: f"{values['by']} undid it before it went.{quoted(values['comment'])}",
     "beaten-by-person": "{by} decided: that goes before {rule}.",
@@ -224,8 +226,8 @@ DONE = {
     "undo": "Undone: nothing went to Azure. The event needs a decision again.",
     "claim": "Claimed: the others see that you are on it.",
     "give-back": "Given back: nobody is on it now.",
-    "hold": "Held: no rule approves it. Azure may still start it from NotBefore on.",
-    "lift": "The hold is lifted: people and rules may decide again.",
+    "hold": "Left to Azure: no rule approves it, and Azure may start it from NotBefore on.",
+    "lift": "Taken back: people and rules may decide again.",
 }
 
 
@@ -245,7 +247,8 @@ def who(row: TimelineRow) -> str:
 def lifted(row: TimelineRow, reader: Reader) -> str:
     holder = (row.before or {})["hold"]
     of_rule = holder.startswith("rule: ")
-    return f"{row.actor} lifted the hold of {rule_named(holder.removeprefix('rule: ')) if of_rule else holder}."
+    whose = rule_named(holder.removeprefix("rule: ")) if of_rule else holder
+    return f"{row.actor} took it back: {whose} had left it to Azure."
 
 
 def claimed(row: TimelineRow, reader: Reader) -> str:
@@ -264,8 +267,8 @@ def held(row: TimelineRow, reader: Reader) -> str:
     if row.data["withdrew_rule"]:
         return f"{row.actor} withdrew what the rule decided, so rules leave it alone.{quoted(row.why)}"
     if row.via == "rule":
-        return f"{who(row)} holds it: people decide.{quoted(row.why)}"
-    return f"{row.actor} holds it: nothing is approved by a rule, Azure may start it from NotBefore.{quoted(row.why)}"
+        return f"{who(row)} leaves it to Azure: people may still decide.{quoted(row.why)}"
+    return f"{row.actor} left it to Azure: no rule approves it, Azure may start it from NotBefore on.{quoted(row.why)}"
 
 
 ENTRIES: dict[EntryKind, EntryText] = {

@@ -16,8 +16,8 @@ DOING = {
     "approve": "Approving",
     "claim": "Claiming",
     "give-back": "Giving a claim back",
-    "hold": "Holding",
-    "lift": "Lifting a hold",
+    "hold": "Leaving an event to Azure",
+    "lift": "Taking back what was left to Azure",
     "withdraw": "Withdrawing",
     "consent": "Being the second person",
     "override": "Overriding a guard that blocks",
@@ -33,7 +33,7 @@ DOING = {
 # What each role may, beside what those before it may.
 MAY = {
     VIEWER: "reads everything",
-    OPERATOR: "also claims, approves and holds",
+    OPERATOR: "also claims, approves, and leaves events to Azure",
     APPROVER: "is also the second person, and may override guards that block",
     ADMIN: "also manages people, tokens, rules, sets and machines",
 }

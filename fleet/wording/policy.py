@@ -15,7 +15,7 @@ Values = Mapping[str, Any]
 ACTION_WORDS: dict[Action, str] = {
     Action.APPROVE_NOW: "Approve now",
     Action.APPROVE_WHEN_PREPARED: "Approve once every machine is prepared",
-    Action.HOLD: "Hold",
+    Action.HOLD: "Leave it to Azure",
     Action.LEAVE: "Leave to people",
 }
 # What a rule says that it overrides, in the order of `ACCEPTABLE`.
@@ -121,7 +121,7 @@ def dry_run(values: Values, reader: Reader) -> str:
         return "No event is stored for this time."
     parts = []
     if held:
-        parts.append(f"Would have held {held} of {considered}")
+        parts.append(f"Would have left {held} of {considered} to Azure")
     elif left:
         parts.append(f"Would have left {left} of {considered} to people")
     else:
@@ -188,7 +188,7 @@ SENTENCES: dict[str, Sentence] = {
     "dry-run": dry_run,
     "would-approve": would_approve,
     "would-approve-later": "It would have approved it later. {guard}",
-    "would-hold": "It would have held it.",
+    "would-hold": "It would have left it to Azure.",
     "would-leave": "It would have left it to people.",
     "would-be-guarded": "A guard stood against it: {guard}",
     "would-be-earlier": "The rule “{rule}” stands before it and would have been asked first.",

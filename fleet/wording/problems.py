@@ -59,8 +59,10 @@ PROBLEMS: dict[str, ProblemType] = {
         409, "Somebody is on it already", "Talk to `by`, or take the claim over with `take_over`."
     ),
     "not-claimed": ProblemType(409, "Nobody has claimed it", "Do nothing: there is no claim to give back."),
-    "already-held": ProblemType(409, "Somebody holds it already", "Do nothing: `by` says who, `reason` why."),
-    "not-held": ProblemType(409, "Nobody holds it", "Do nothing: there is no hold to lift."),
+    "already-held": ProblemType(
+        409, "Somebody has left it to Azure already", "Do nothing: `by` says who, `reason` why."
+    ),
+    "not-held": ProblemType(409, "Nobody has left it to Azure", "Do nothing: there is no hold to lift."),
     "real-event-open": ProblemType(
         409, "A real event of this set is open", "Decide about that one; `event` is its id. Rehearse when it is over."
     ),

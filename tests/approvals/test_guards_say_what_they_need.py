@@ -105,7 +105,12 @@ CASES: list[tuple[dict[str, Any], str, Need, str]] = [
         REASON,
         "Another event of the service shop is under way, in db.",
     ),
-    ({"hold": HoldFacts("olga", NOW, "sale")}, "held", REASON, "olga holds it since 2022-04-11 22:12:00 UTC: “sale”"),
+    (
+        {"hold": HoldFacts("olga", NOW, "sale")},
+        "held",
+        REASON,
+        "olga left it to Azure at 2022-04-11 22:12:00 UTC: “sale”",
+    ),
     (
         {"windows": (WindowFacts("nights", "nobody is here"),)},
         "no-approval-window",

@@ -30,14 +30,17 @@ def test_a_hold_says_who_since_when_why_and_what_it_means(fleet: Fleet) -> None:
     assert (row.at, row.reason, row.ended_at) == (fleet.now, "the shop is open", None)
     (line,) = entries("event_held")
     assert text(line) == (
-        "olga holds it: nothing is approved by a rule, Azure may start it from NotBefore. “the shop is open”"
+        "olga left it to Azure: no rule approves it, Azure may start it from NotBefore on. “the shop is open”"
     )
     assert (line.before, line.after, line.why) == ({"hold": None}, {"hold": "olga"}, "the shop is open")
 
 
 def test_it_takes_a_reason(fleet: Fleet) -> None:
     event = announced(fleet)
-    assert sentence(refused(lambda: held(fleet, event, operator(), " "))) == "Say why it is held: others will ask."
+    assert (
+        sentence(refused(lambda: held(fleet, event, operator(), " ")))
+        == "Say why it is left to Azure: others will ask."
+    )
 
 
 def test_approving_against_it_takes_a_reason_and_lifting_it_none(fleet: Fleet) -> None:
@@ -46,7 +49,7 @@ def test_approving_against_it_takes_a_reason_and_lifting_it_none(fleet: Fleet) -
     held(fleet, event, olga)
     assert codes(refused(fleet.approve)) == ["held"]
     lift(fleet, operator("otto"))
-    assert text(entries("hold_ended")[0]) == "otto lifted the hold of olga."
+    assert text(entries("hold_ended")[0]) == "otto took it back: olga had left it to Azure."
     assert fleet.approve().state == "GRANTED"
 
 
@@ -57,7 +60,7 @@ def test_held_twice_and_lifted_twice_are_told(fleet: Fleet) -> None:
     error = refused(lambda: held(fleet, event, operator()))
     assert (error.code, sentence(error), error.details["reason"]) == (
         "already-held",
-        "olga holds it already.",
+        "olga has left it to Azure already.",
         "the shop is open",
     )
     lift(fleet, olga)
@@ -102,7 +105,7 @@ def test_a_rule_holds_too_and_a_person_may_go_past_it(fleet: Fleet) -> None:
         row = claims.hold_locked(event.pk, approve.judged(event.pk, now=fleet.now), by_rule, now=fleet.now)
     assert (row.by, row.rule_wording) == (None, "Freeze: hold")
     error = refused(fleet.approve)
-    assert "the rule “freezes” holds it" in sentence(error)
+    assert "the rule “freezes” left it to Azure" in sentence(error)
     assert fleet.approve(overrides={"held": "I looked"}).state == "GRANTED"
     assert Approval.objects.get().overrides[0]["reason"] == "I looked"
 
@@ -110,5 +113,5 @@ def test_a_rule_holds_too_and_a_person_may_go_past_it(fleet: Fleet) -> None:
 def test_a_viewer_may_not(fleet: Fleet) -> None:
     event = announced(fleet)
     vera = viewer()
-    assert sentence(refused(lambda: held(fleet, event, vera))).startswith("Holding needs the right of an operator.")
+    assert sentence(refused(lambda: held(fleet, event, vera))).startswith("Leaving an event to Azure needs the right")
     assert refused(lambda: lift(fleet, vera)).code == "not-permitted"

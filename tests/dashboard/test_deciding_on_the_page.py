@@ -204,12 +204,15 @@ class TestHolds:
         assert "Azure is not told, and may start it from NotBefore on." in panel(operator, event.event_id)
         assert post(operator, f"{address}/hold/", reason=" ").status_code == 422
         done = text_of(post(operator, f"{address}/hold/", reason="the shop is open"))
-        assert "holds it just now : “the shop is open”" in done or "holds it just now: “the shop is open”" in done
+        assert (
+            "left it to Azure just now : “the shop is open”" in done
+            or "left it to Azure just now: “the shop is open”" in done
+        )
         assert "Nobody can postpone it: Azure may start it from NotBefore on." in done
         assert "reason-held" in operator.get(f"{address}/").content.decode()
         queue = text_of(operator.get("/?part=queue", headers=HTMX))
         assert "Nothing needs a decision" in queue
-        assert "held by otto" in queue
+        assert "left to Azure by otto" in queue
         lifted = text_of(post(operator, f"{address}/lift/"))
         assert "Start Freeze of vm1, vm2 now" in lifted
         assert Hold.objects.get().ended_at is not None
@@ -222,7 +225,12 @@ def test_a_viewer_sees_it_all_and_no_form(fleet: factories.Fleet, operator: Clie
     answer = viewer.get(f"/events/{event.event_id}/?part=decision", headers=HTMX)
     assert "<form" not in answer.content.decode()
     shown = text_of(answer)
-    for seen in ("otto is on it", "otto holds it", "needs a reason", "Approving needs the right of an operator."):
+    for seen in (
+        "otto is on it",
+        "otto left it to Azure",
+        "needs a reason",
+        "Approving needs the right of an operator.",
+    ):
         assert seen in shown
     for act in ("claim", "give-back", "hold", "lift"):
         assert post(viewer, f"/events/{event.event_id}/{act}/", reason="x").status_code == 403

@@ -42,7 +42,7 @@ def test_a_new_rule_is_off_and_stands_at_the_end() -> None:
     entry = newest("rule_created")
     assert (entry.actor, entry.via, entry.token_name, entry.why) == ("ada", "api", "ci", "r")
     assert entry.before is None
-    assert text(entry) == "ada made the rule “second” (off): Hold: Freeze or Reboot events."
+    assert text(entry) == "ada made the rule “second” (off): Leave it to Azure: Freeze or Reboot events."
     assert made(name="third", position=1).position == 1
     assert order() == ["third", "first", "second"]
 

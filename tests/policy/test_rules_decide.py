@@ -146,7 +146,11 @@ def test_a_rule_holds_and_a_hold_that_a_person_lifts_stays_lifted(fleet: Fleet) 
     rule = made(action="hold", reason="the database team decides")
     announced(fleet)
     hold = Hold.objects.get()
-    assert (hold.rule, hold.reason, sentence(hold.rule_wording)) == (rule, rule.reason, "Hold: every event.")
+    assert (hold.rule, hold.reason, sentence(hold.rule_wording)) == (
+        rule,
+        rule.reason,
+        "Leave it to Azure: every event.",
+    )
     made(position=1)
     claims.lift(event_id=EVENT, actor=acting(operator()), now=fleet.now)
     fleet.advance()

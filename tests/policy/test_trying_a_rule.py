@@ -137,7 +137,7 @@ def test_what_was_under_way_then_would_have_made_it_wait(history: Fleet) -> None
 
 def test_holding_and_leaving_are_told_as_such(history: Fleet) -> None:
     held = dry_run(rule=rule(action="hold", event_types=("Reboot",)), now=history.now)
-    assert (held.hold, sentence(held.sentence)) == (1, "Would have held 1 of 7.")
+    assert (held.hold, sentence(held.sentence)) == (1, "Would have left 1 of 7 to Azure.")
     left = dry_run(rule=rule(action="leave"), now=history.now)
     assert (left.leave, sentence(left.sentence)) == (7, "Would have left 7 of 7 to people.")
 

@@ -35,4 +35,4 @@ def test_what_people_wrote_is_no_reason_though_it_looks_like_one(written: str) -
 
 def test_values_are_never_read_as_templates() -> None:
     odd = "{by.__class__} {0} {at:time}"
-    assert say(Reason("held-already", by=odd), API) == f"{odd} holds it already."
+    assert say(Reason("held-already", by=odd), API) == f"{odd} has left it to Azure already."

@@ -50,7 +50,7 @@ ApprovalShape = shape(
 ClaimRefShape = shape(ClaimRow, name="ClaimRef")
 HoldRefShape = shape(
     HoldRow,
-    {"by": "A person, or the rule.", "by_rule": "A rule holds it: people may still decide."},
+    {"by": "A person, or the rule.", "by_rule": "A rule left it to Azure: people may still decide."},
     name="HoldRef",
 )
 ClaimShape = shape(ClaimTold, name="Claim")

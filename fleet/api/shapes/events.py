@@ -36,7 +36,7 @@ EventShape = shape(
         "claim": "Who is on it.",
         "hold": "Who wants it to run by itself.",
         "drill": "A rehearsal: Azure knows nothing of it.",
-        "needs_decision": "Nobody has decided, or a second person has to agree. What a person holds is decided.",
+        "needs_decision": "Nobody has decided, or a second person has to agree. Left to Azure by a person is decided.",
         "if_nobody_acts": "What happens if nobody acts, in one sentence.",
     },
     without=("id",),

@@ -131,7 +131,7 @@ RuleShape = shape(
         "accepts": "Guards whose reason this rule gives.",
         "author": "Who made it; empty for a ready-made one that nobody has taken on.",
         "approvals": "How many approvals it has decided.",
-        "holds": "How many events it has held.",
+        "holds": "How many events it has left to Azure.",
     },
     seconds_left=SecondsUntil("expires_at", states=(), help_text="Until it expires; null when it never does."),
 )
@@ -141,7 +141,7 @@ PastEventShape = shape(
         "would": "What the rule would have done.",
         "sentence": "The same in words, with the guard or the rule that came first.",
         "approved_by": "Who approved it in truth; empty when nobody did.",
-        "held_by": "Who held it; empty when nobody did.",
+        "held_by": "Who left it to Azure; empty when nobody did.",
     },
 )
 DryRunShape = shape(

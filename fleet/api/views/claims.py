@@ -37,7 +37,7 @@ class EventClaims(Call):
 class EventHolds(Call):
     @describe(
         "hold_event",
-        "Hold: do not approve, let it run",
+        "Leave it to Azure (a hold): do not approve, let it run",
         needs="approve",
         answer=HoldShape,
         body=HoldRequestSerializer,
@@ -50,7 +50,13 @@ class EventHolds(Call):
         row = claims.hold(event_id=event_id, actor=self.actor.because(self.wanted["reason"]), now=self.now)
         return attention.hold_told(row)
 
-    @describe("lift_hold", "Lift a hold", needs="approve", answer=HoldShape, problems=(404, 409))
+    @describe(
+        "lift_hold",
+        "Take back what was left to Azure (lift a hold)",
+        needs="approve",
+        answer=HoldShape,
+        problems=(404, 409),
+    )
     def delete(self, event_id: str) -> attention.HoldTold:
         return attention.hold_told(claims.lift(event_id=event_id, actor=self.actor, now=self.now))
 

@@ -43,7 +43,7 @@ class ClaimForm(CommentForm):
 
 
 class HoldForm(Sent):
-    wrong = "Say why it is held, in up to 2,000 characters: others will ask."
+    wrong = "Say why it is left to Azure, in up to 2,000 characters: others will ask."
     reason = line(required=True)
 
 
