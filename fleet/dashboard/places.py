@@ -59,6 +59,7 @@ PLACES = (
             Tab("Events", "events", ("event", "approval")),
             Tab("Timeline", "timeline"),
             Tab("Audit", "audit", ("audit",)),
+            Tab("Reports", "reports", ("report",)),
         ),
     ),
     Area(

@@ -15,7 +15,7 @@ from fleet.dashboard.places import ADMIN, PLACES, area_of
 from fleet.domain.people import Rights
 from fleet.domain.reason import Reason
 from fleet.domain.sets import SetSource
-from fleet.domain.states import Presence
+from fleet.domain.states import EndedAs, Presence
 from fleet.projections.approvals.rows import ApprovalRow
 from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
@@ -190,6 +190,12 @@ def impact(seconds: int | None) -> str:
 @register.filter
 def iso(at: datetime | None) -> str:
     return times.iso(at) if at else ""
+
+
+@register.filter
+def ended_as_named(how: str) -> str:
+    """How an event ended, as a word."""
+    return look_of(EndedAs(how)).label
 
 
 @register.filter

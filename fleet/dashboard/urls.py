@@ -7,8 +7,10 @@ from django.views.generic import RedirectView
 
 from fleet.dashboard import blind_spots, caches, desk, drills, events, login, machines, sets, timeline, waves
 from fleet.dashboard.approvals import views as approvals
+from fleet.dashboard.history import reports
 from fleet.dashboard.people import members, you
 from fleet.dashboard.policy import rules, stop, windows
+from fleet.domain.history import Month
 from fleet.domain.intake.documents import EVENT_ID
 
 
@@ -18,7 +20,20 @@ class EventId(StringConverter):
     regex = EVENT_ID
 
 
+class MonthConverter:
+    """A month, such as `2026-11`."""
+
+    regex = r"2[01][0-9]{2}-(?:0[1-9]|1[0-2])"
+
+    def to_python(self, value: str) -> Month:
+        return Month(*map(int, value.split("-")))
+
+    def to_url(self, value: Month) -> str:
+        return str(value)
+
+
 register_converter(EventId, "event")
+register_converter(MonthConverter, "month")
 
 urlpatterns = [
     path("", desk.decision_queue, name="queue"),
@@ -79,6 +94,12 @@ urlpatterns = [
     path("audit/", timeline.audit_page, name="audit"),
     path("audit/export.csv", timeline.audit_csv, name="audit-csv"),
     path("audit/export.jsonl", timeline.audit_jsonl, name="audit-jsonl"),
+    path("reports/", reports.report_list, name="reports"),
+    path("reports/<month:month>/", reports.month_page, name="report-month"),
+    path("reports/<month:month>/<slug:table>.csv", reports.month_csv, name="report-month-csv"),
+    path("reports/events/<event:event_id>/", reports.event_page, name="report-event"),
+    path("reports/events/<event:event_id>/report.md", reports.event_markdown, name="report-event-markdown"),
+    path("reports/events/<event:event_id>/report.json", reports.event_json, name="report-event-json"),
     path("you/", you.you, name="you"),
     path("you/settings/", you.choose, name="you-settings"),
     path("you/password/", you.password, name="you-password"),

@@ -15,7 +15,9 @@ from fleet.wording.drills import in_drill
 from fleet.wording.reader import API, Reader
 from fleet.wording.sentences import EntryText, Sentence, machine_named
 
-NAMES = "approvals blind_spots caches desk drills events intake machines orders people policy sets timeline waves"
+NAMES = (
+    "approvals blind_spots caches desk drills events history intake machines orders people policy sets timeline waves"
+)
 ROOMS = [import_module(f"fleet.wording.{name}") for name in NAMES.split()]
 # Each room words its own codes and kinds; none is worded twice.
 SENTENCES: dict[str, Sentence] = {code: sentence for room in ROOMS for code, sentence in room.SENTENCES.items()}

@@ -82,6 +82,9 @@ def costs(client: Client) -> dict[str, int]:
         "page /blind-spots/": lambda: client.get("/blind-spots/"),
         "page /audit/": lambda: client.get("/audit/"),
         "page /policy/": lambda: client.get("/policy/"),
+        "page /reports/": lambda: client.get("/reports/"),
+        "page /reports/MONTH/": lambda: client.get(f"/reports/{now:%Y-%m}/"),
+        "page /reports/events/ID/": lambda: client.get(f"/reports/events/{event.event_id}/"),
     }
     return {name: len(queries(call)) for name, call in calls.items()}
 

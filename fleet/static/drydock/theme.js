@@ -8,4 +8,11 @@
   }
   follow();
   system.addEventListener("change", follow);
+  // Paper is light.
+  let before = null;
+  window.addEventListener("beforeprint", () => {
+    before = root.getAttribute("data-bs-theme");
+    root.setAttribute("data-bs-theme", "light");
+  });
+  window.addEventListener("afterprint", () => before && root.setAttribute("data-bs-theme", before));
 })();

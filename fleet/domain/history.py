@@ -1,0 +1,105 @@
+"""What is read back: the month of a report, and what an event came to in the end."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from fleet.domain.states import ApprovalState, EndedAs, EventStatus
+
+# Everything that happened is kept; a report never reaches back before the service that it is about.
+FIRST_YEAR = 2016
+
+
+class Decided(StrEnum):
+    """What people or rules here decided about an event, in the end."""
+
+    ACCEPTED = "accepted"
+    UNDER_WAY = "under-way"
+    LAPSED = "lapsed"
+    REFUSED = "refused"
+    WITHDRAWN = "withdrawn"
+    VOID = "void"
+    LEFT = "left"
+    NOBODY = "nobody"
+
+
+class Happened(StrEnum):
+    """What Azure did with the event, as far as it was seen."""
+
+    WAITS = "waits"
+    RUNS = "runs"
+    RAN = "ran"
+    CANCELLED = "cancelled"
+    MAYBE = "maybe"
+    DELETED = "deleted"
+    UNSEEN = "unseen"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Month:
+    """A month of the calendar, in UTC."""
+
+    year: int
+    month: int
+
+    @property
+    def begin(self) -> datetime:
+        return datetime(self.year, self.month, 1, tzinfo=UTC)
+
+    @property
+    def end(self) -> datetime:
+        """The first moment after it."""
+        return self.next.begin
+
+    @property
+    def next(self) -> "Month":
+        return Month(self.year + self.month // 12, self.month % 12 + 1)
+
+    @property
+    def previous(self) -> "Month":
+        return Month(self.year - (self.month == 1), (self.month - 2) % 12 + 1)
+
+    def __str__(self) -> str:
+        """`2026-11`, as addresses carry it."""
+        return f"{self.year:04d}-{self.month:02d}"
+
+
+def month_of(moment: datetime) -> Month:
+    moment = moment.astimezone(UTC)
+    return Month(moment.year, moment.month)
+
+
+def months_back(first: datetime | None, *, now: datetime, most: int) -> tuple[Month, ...]:
+    """From this month back to that of `first`, at most so many."""
+    found = [month_of(now)]
+    last = month_of(first) if first is not None else found[0]
+    while found[-1] > last and found[-1].year >= FIRST_YEAR and len(found) < most:
+        found.append(found[-1].previous)
+    return tuple(found)
+
+
+def decided(state: ApprovalState | None, *, accepted: bool, held: bool) -> Decided:
+    """Of the approval that counts (its state, None without one; whether Azure answered 200), and holds by anybody."""
+    if accepted:
+        return Decided.ACCEPTED
+    if state is None or (state is ApprovalState.WITHDRAWN and held):
+        return Decided.LEFT if held else Decided.NOBODY
+    closed = {
+        ApprovalState.CONFIRMED: Decided.ACCEPTED,
+        ApprovalState.LAPSED: Decided.LAPSED,
+        ApprovalState.REFUSED: Decided.REFUSED,
+        ApprovalState.WITHDRAWN: Decided.WITHDRAWN,
+        ApprovalState.VOID: Decided.VOID,
+    }
+    return closed.get(state, Decided.UNDER_WAY)
+
+
+def happened(status: EventStatus, *, started: bool, ended_as: EndedAs | None) -> Happened:
+    if status is not EventStatus.ENDED:
+        return Happened.RUNS if started else Happened.WAITS
+    if ended_as is EndedAs.MACHINE_DELETED:
+        return Happened.DELETED
+    if started:
+        return Happened.RAN
+    known = {EndedAs.CANCELLED: Happened.CANCELLED, EndedAs.CANCELLED_OR_MISSED: Happened.MAYBE}
+    return known.get(ended_as, Happened.UNSEEN) if ended_as else Happened.UNSEEN
