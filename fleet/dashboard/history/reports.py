@@ -14,7 +14,7 @@ from fleet.dashboard.export import exported
 from fleet.dashboard.history.markdown import written
 from fleet.dashboard.lanes.event import draw_event
 from fleet.dashboard.pages import Asked, known, page, shown
-from fleet.domain.history import Month, month_of
+from fleet.domain.history import FIRST_YEAR, Month, month_of
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.rows import EventRow
 from fleet.projections.filters import EventFilter
@@ -89,9 +89,8 @@ def _of_address(month: Month, request: Asked) -> Month:
 def month_page(request: Asked, month: Month) -> HttpResponse:
     found = months.month_report(month=_of_address(month, request), documented=DOCUMENTED, now=request.now)
     later = month.next if month.next <= month_of(request.now) else None
-    return page(
-        request, "history/month.html", report=found, title=month_named(month), later=later, earlier=month.previous
-    )
+    earlier = month.previous if month.previous.year >= FIRST_YEAR else None
+    return page(request, "history/month.html", report=found, title=month_named(month), later=later, earlier=earlier)
 
 
 @shown
