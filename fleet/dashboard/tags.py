@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 import lucide
 from django import template
@@ -16,12 +17,15 @@ from fleet.domain.people import Rights
 from fleet.domain.reason import Reason
 from fleet.domain.sets import SetSource
 from fleet.domain.states import EndedAs, Presence
+from fleet.projections.approvals.cards import DecisionCard
 from fleet.projections.approvals.rows import ApprovalRow
+from fleet.projections.desk.queue import QueueGroup
 from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.projections.timeline.series import Told, by_series
 from fleet.wording import approvals, caches, events, machines, sets, timeline, times
 from fleet.wording import say as wording
+from fleet.wording.card import CardWords, card_words
 from fleet.wording.looks import STEP_LOOKS, Look, look_of
 from fleet.wording.reader import page_reader
 
@@ -250,6 +254,30 @@ def say(reason: Reason | str | None) -> str:
 def starts_when(approval: ApprovalRow) -> str:
     """When an approval starts its event: `now`."""
     return approvals.when_at(approval.when, approval.due_at, page_reader(timezone.now()))
+
+
+@register.filter
+def told(card: DecisionCard) -> CardWords:
+    """The decision card in sentences."""
+    return card_words(card, page_reader(timezone.now()))
+
+
+@register.filter
+def as_rule(card: DecisionCard) -> str:
+    """The address of a new rule that would decide so by itself; empty where none could."""
+    if not card.as_rule:
+        return ""
+    words = told(card)
+    event_type, place = card.event.event_type, card.event.set.name
+    stated = {**card.as_rule, "name": f"{event_type} in {card.as_rule.get('service', place)}", "reason": words.why}
+    return f"{reverse('rule-new')}?{urlencode(stated, doseq=True)}"
+
+
+@register.filter
+def group_query(group: QueueGroup) -> str:
+    """The filter of the list of events that shows what stands in a group of the queue."""
+    place = {"set": group.set.id} if group.set else {"service": group.service}
+    return urlencode({"needs_decision": "true", "drill": "false", "type": group.event_type, **place})
 
 
 @register.filter

@@ -47,8 +47,12 @@ def matches(pattern: str, text: str) -> bool:
     """
     if not pattern:
         return True
-    parts = (".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern)
-    return re.fullmatch("".join(parts), text, re.IGNORECASE | re.DOTALL) is not None
+    return re.fullmatch(pattern_of(pattern), text, re.IGNORECASE | re.DOTALL) is not None
+
+
+def pattern_of(pattern: str) -> str:
+    """The same as a regular expression, for Python and Postgres alike."""
+    return "".join(".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern)
 
 
 def lies_in(place: Place, *, set_pattern: str, service: str, resource_group: str) -> bool:

@@ -3,9 +3,10 @@
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.db import models
-from django.db.models import F, Value
+from django.db.models import F, Q, Value
 
-from fleet.domain.people import ADMIN, Rights
+from fleet.domain.people import ADMIN, Right, Rights, pattern_of
+from fleet.domain.sets import PROVISIONAL
 
 Person = User | AbstractBaseUser | AnonymousUser
 
@@ -132,3 +133,20 @@ def rights_of(person: Person) -> Rights:
         )
         person._drydock_rights = known  # type: ignore[attr-defined]
     return known
+
+
+def decides(rights: Rights, *, proposed: Q) -> Q:
+    """The events about which somebody with these rights decides, as `Rights.decides` says it; `proposed` are those that
+    wait for a second person.
+    """
+    if not rights.may(Right.APPROVE):
+        return Q()
+    found = Q() if rights.may(Right.OVERRIDE) else ~proposed
+    if ADMIN in rights.groups or not rights.scopes:
+        return found
+    # A text that is empty lies in no scope.
+    anywhere = Q(pk__in=[])
+    for kind, text in rights.scopes:
+        column, pattern = f"availability_set__{kind}", pattern_of(text or "*")
+        anywhere |= Q(**{f"{column}__iregex": f"^({pattern})$"}) & ~Q(**{column: ""})
+    return found & anywhere & ~Q(availability_set__kind=PROVISIONAL)

@@ -64,6 +64,7 @@ class EventFilter(django_filters.FilterSet):  # type: ignore[misc]
     type = django_filters.CharFilter(field_name="event_type", lookup_expr="iexact", label="Type")
     source = django_filters.CharFilter(field_name="source", lookup_expr="iexact", label="Source")
     set = django_filters.NumberFilter(field_name="availability_set", label="Set")
+    service = django_filters.CharFilter(field_name="availability_set__service", label="Service")
     machine = django_filters.NumberFilter(method="filter_machine", label="Machine")
     needs_decision = django_filters.BooleanFilter(method="filter_needs_decision", label="Needs a decision")
     drill = django_filters.BooleanFilter(field_name="drill", label="Drill")

@@ -86,21 +86,38 @@ def test_enter_beside_a_time_never_starts_the_event_now(fleet: Fleet, open_page:
     assert (approval.when, approval.state) == ("time", "WAITING")
 
 
-@pytest.mark.parametrize("event_type", ["Freeze", "Terminate"])
-def test_on_a_phone_decide_shows_the_event_and_its_button_together(
-    fleet: Fleet, open_page: OpenPage, event_type: str
+# However high the header is, and whether or not it stays at the top.
+HEADERS = {"as it is": "", "high": "header.bar { min-height: 240px }", "sticky": "header.bar { position: sticky }"}
+
+
+@pytest.mark.parametrize(("event_type", "header"), [("Freeze", "high"), ("Terminate", "as it is")])
+def test_on_a_phone_decide_shows_the_card_and_its_button_together(
+    fleet: Fleet, open_page: OpenPage, event_type: str, header: str
 ) -> None:
     factories.announced(fleet, event_type=event_type, resources=("vm1",))
     page = open_page("/", viewport=PHONE, has_touch=True).page
+    expect(page.locator("#queue .decide-advice")).to_be_visible()
     page.get_by_role("link", name=re.compile("^Decide")).tap()
     expect(page.get_by_role("button", name=START_NOW)).to_be_visible()
+    page.evaluate(
+        "css => { const sheet = new CSSStyleSheet(); sheet.replaceSync(css); document.adoptedStyleSheets.push(sheet);"
+        " location.hash = ''; location.hash = 'decision' }",
+        HEADERS[header],
+    )
     page.wait_for_function("window.scrollY > 0")
-    for part in (
-        page.locator("#decision .what-name"),
-        page.locator("#decision .countdown"),
-        page.locator("#approve .approve"),
-    ):
-        expect(part).to_be_in_viewport(ratio=1)
+    for part in (".decide-name", ".decide-when", ".decide-what", ".decide-stays", ".decide-advice", ".decide-nobody"):
+        expect(page.locator(f"#decision {part}")).to_be_in_viewport(ratio=1)
+    button = page.locator("#approve-now")
+    expect(button).to_be_in_viewport(ratio=1)
+    # Nothing lies over it: neither the bar of places nor the card.
+    at = button.bounding_box()
+    assert at is not None
+    hit = page.evaluate(
+        "([x, y]) => document.elementFromPoint(x, y).closest('button')?.id",
+        [at["x"] + at["width"] / 2, at["y"] + at["height"] / 2],
+    )
+    assert hit == "approve-now"
+    assert at["height"] >= 44
 
 
 def test_a_click_can_be_undone_in_front_of_everybody(fleet: Fleet, open_page: OpenPage, settings: Any) -> None:

@@ -78,7 +78,9 @@ def test_each_way_of_deciding_is_a_form_of_its_own(fleet: factories.Fleet, opera
     forms = [
         part.split("</form>")[0] for part in body.split("<form")[1:] if f"/events/{event.event_id}/approve/" in part
     ]
-    assert [form.count('type="submit"') for form in forms] == [1, 1, 1]
+    # The first one's button stands beside it, where it can stay on the screen.
+    assert [form.count('type="submit"') for form in forms] == [0, 1, 1]
+    assert 'id="approve-now" form="approve" type="submit"' in body
     assert [form.count('name="when"') for form in forms] == [1, 1, 1]
 
 
@@ -133,7 +135,7 @@ class TestTheSecondPerson:
         assert "You proposed it yourself: the second person has to be somebody else, an approver." in done
         queue = text_of(approver.get("/?part=queue", headers=HTMX))
         assert "1 event needs a decision" in queue
-        assert "Waits for a second person otto proposed it" in queue
+        assert "Waits for a second person: otto proposed it." in queue
         assert "Agree?" in queue
 
     def test_an_approver_agrees(self, fleet: factories.Fleet, operator: Client, approver: Client) -> None:
@@ -185,7 +187,7 @@ class TestClaims:
         assert "otto is on it, just now : “draining vm1”" in done or "otto is on it, just now: “draining vm1”" in done
         assert "Give back" in done
         olga = logged_in(factories.operator("olga"))
-        assert "otto, just now" in text_of(olga.get("/?part=queue", headers=HTMX))
+        assert "otto is on it since" in text_of(olga.get("/?part=queue", headers=HTMX))
         seen = panel(olga, event.event_id)
         assert "Take over" in seen
         assert "Give back" not in seen

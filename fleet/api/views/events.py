@@ -19,6 +19,7 @@ EVENT_FILTERS = filters_of(
         "type": "Such as `Reboot`, in any case.",
         "source": "`Platform` or `User`, in any case.",
         "set": "The id of a set.",
+        "service": "The name of a service, exactly.",
         "machine": "The id of a machine: the events that name it in `Resources`.",
         "needs_decision": "Before NotBefore, and nobody has decided or a second person has to agree.",
         "drill": "Only drills, or only real events.",

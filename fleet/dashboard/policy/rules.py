@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.contrib import messages
+from django.forms import MultipleChoiceField
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -44,7 +45,19 @@ def rule_new(request: Asked) -> HttpResponse:
         return list_answer(request, **refused(Refused("not-permitted", missing)))
     if request.method == "POST":
         return form_answer(request, None)
-    return rule_answer(request, RuleForm(initial={"action": "approve_now"}), None)
+    return rule_answer(request, RuleForm(initial={"action": "approve_now", **_prefilled(request)}), None)
+
+
+def _prefilled(request: Asked) -> dict[str, Any]:
+    """What an address states of a new rule, such as that of a piece of advice: shown in the form, and saved by nobody
+    but whoever sends it.
+    """
+    lists = {name for name, field in RuleForm.base_fields.items() if isinstance(field, MultipleChoiceField)}
+    return {
+        name: request.GET.getlist(name) if name in lists else request.GET[name]
+        for name in RuleForm.base_fields
+        if name in request.GET
+    }
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -1,35 +1,42 @@
 """The decision queue: what needs a person, by time left."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Case, CharField, Count, Exists, F, IntegerField, Min, OuterRef, Q, Value, When
 
 from fleet.domain.events.consequences import FAR_AHEAD
 from fleet.domain.people import Place, Rights
 from fleet.domain.states import ApprovalState
 from fleet.models import Approval, ScheduledEvent
-from fleet.models.facts.events import place_of
+from fleet.models.facts.events import load_facts, place_of
+from fleet.models.people import decides
+from fleet.projections.approvals.cards import DecisionCard, decision_cards
 from fleet.projections.desk.attention import needs_decision
 from fleet.projections.events.blast import BlastRadius, blast_radii
 from fleet.projections.events.rows import OPEN, EventRow, event_rows
+from fleet.projections.refs import SetRef
 
-LIMIT = 200
+# So many that need a decision are shown one by one, the first of them as whole cards; of every other part so many. The
+# rest stands in groups.
+SHOWN = 100
+CARDS = 10
+BESIDE = 25
+GROUPS = 25
 # Somebody who decides nothing looks at everything.
 ANYBODY = Rights()
-PLACE = [f"availability_set__{name}" for name in ("kind", "name", "service", "resource_group")]
+PARTS = ("waiting", "of_others", "under_way", "far_ahead", "drills")
 
 
 @dataclass(frozen=True, slots=True)
 class QueueItem:
+    """`card` where the whole of it is shown, else None."""
+
     event: EventRow
     blast: BlastRadius
     place: Place
-
-    def mine(self, rights: Rights) -> bool:
-        """Whether somebody with these rights decides it."""
-        approval = self.event.approval
-        return rights.decides(self.place, proposed=approval is not None and approval.state == ApprovalState.PROPOSED)
+    card: DecisionCard | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +48,26 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueGroup:
+    """Events that need a decision and are not shown one by one: those of one type in one service, or in a set (`set`)
+    that belongs to none. `first_at` is the NotBefore of the first.
+    """
+
+    event_type: str
+    service: str
+    set: SetRef | None
+    count: int
+    first_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class DecisionQueue:
     """`waiting` needs a decision or a second person, `of_others` too, but not from whoever looks; `under_way` is
     decided, held, started or past NotBefore; `far_ahead` lies beyond 24 hours; `drills` are rehearsals, which nothing
     else here counts.
 
-    Each is sorted by time left. `more` is True when there are more open events than are shown.
+    Each is sorted by time left and holds the first ones only: `counts` says how many there are of each (of drills: that
+    are shown). `groups` hold what waits behind those that are shown, the most urgent first.
     """
 
     waiting: tuple[QueueItem, ...]
@@ -54,14 +75,15 @@ class DecisionQueue:
     under_way: tuple[QueueItem, ...]
     far_ahead: tuple[QueueItem, ...]
     drills: tuple[QueueItem, ...]
-    more: bool
+    counts: Mapping[str, int]
+    groups: tuple[QueueGroup, ...]
     server_time: datetime
 
     @property
     def pulse(self) -> Pulse:
         """What `pulse` would ask for again."""
         times = [item.event.not_before for item in self.waiting if item.event.not_before is not None]
-        return Pulse(waiting=len(self.waiting), next_at=min(times, default=None))
+        return Pulse(waiting=self.counts["waiting"], next_at=min(times, default=None))
 
     @property
     def items(self) -> tuple[QueueItem, ...]:
@@ -72,45 +94,114 @@ class DecisionQueue:
         """The sets concerned, the most urgent first."""
         return tuple(dict.fromkeys(item.event.set.id for item in self.items))
 
+    @property
+    def in_groups(self) -> int:
+        """How many stand in the groups."""
+        return sum(group.count for group in self.groups)
+
+    @property
+    def unnamed(self) -> int:
+        """How many need a decision and stand nowhere here."""
+        return self.counts["waiting"] - len(self.waiting) - self.in_groups
+
 
 def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
-    """All open events in five parts, for somebody with these rights. Five queries."""
-    events = list(
-        ScheduledEvent.objects.filter(status__in=OPEN)
-        .select_related("availability_set")
-        .order_by("not_before", "pk")[: LIMIT + 1]
-    )
-    more = len(events) > LIMIT
-    events = events[:LIMIT]
-    blasts = blast_radii(events, now=now)
-    places = {event.pk: place_of(event.availability_set) for event in events}
-    everything = [
-        QueueItem(event=row, blast=blasts[row.id], place=places[row.id]) for row in event_rows(events, now=now)
-    ]
-    drills = [item for item in everything if item.event.drill]
-    items = [item for item in everything if not item.event.drill]
-    far = [item for item in items if item.event.needs_decision and item.event.far_ahead]
-    waiting = [item for item in items if item.event.needs_decision and not item.event.far_ahead]
-    under_way = [item for item in items if not item.event.needs_decision]
+    """Open events in five parts, for somebody with these rights. Sixteen queries; two more where not all are shown."""
+    parts = _parts(now, rights)
+    found = _chosen(parts)
+    counts = {name: len(rows) for name, rows in found.items()}
+    shown = {name: rows[: _most(name)] for name, rows in found.items()}
+    more = any(len(rows) > _most(name) for name, rows in found.items())
+    if more:
+        real = ScheduledEvent.objects.filter(status__in=OPEN, drill=False).filter
+        counts |= {name: real(parts[name]).count() for name in PARTS[:-1] if counts[name] > _most(name)}
+    order = {pk: number for number, pk in enumerate(pk for name in PARTS for pk in shown[name])}
+    events = ScheduledEvent.objects.filter(pk__in=order).select_related("availability_set")
+    items = _items(sorted(events, key=lambda event: order[event.pk]), whole=shown["waiting"][:CARDS], now=now)
+    known = {item.event.id: item for item in items}
     return DecisionQueue(
-        waiting=tuple(item for item in waiting if item.mine(rights)),
-        of_others=tuple(item for item in waiting if not item.mine(rights)),
-        under_way=tuple(under_way),
-        far_ahead=tuple(far),
-        drills=tuple(drills),
-        more=more,
+        **{name: tuple(known[pk] for pk in shown[name] if pk in known) for name in PARTS},
+        counts=counts,
+        groups=_groups(parts["waiting"], shown["waiting"]) if counts["waiting"] > SHOWN else (),
         server_time=now,
+    )
+
+
+def _most(part: str) -> int:
+    return SHOWN if part == "waiting" else BESIDE
+
+
+def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
+    """What belongs to each part, of events that are open. Drills are nobody's decision here."""
+    needed, mine = needs_decision(now=now), decides(rights, proposed=_proposed())
+    # Without a stated time it may start at any moment.
+    soon = Q(not_before=None) | Q(not_before__lte=now + FAR_AHEAD)
+    return {
+        "waiting": needed & soon & mine,
+        "of_others": needed & soon & ~mine if mine else Q(pk__in=[]),
+        "under_way": ~needed,
+        "far_ahead": needed & ~soon,
+        "drills": Q(),
+    }
+
+
+def _proposed() -> Q:
+    return Q(Exists(Approval.objects.filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value)))
+
+
+def _chosen(parts: Mapping[str, Q]) -> dict[str, list[int]]:
+    """The row ids of each part by time left, one more than are shown. One query."""
+    rows = ScheduledEvent.objects.filter(status__in=OPEN).order_by("not_before", "pk")
+    asked = [
+        rows.filter(part, drill=name == "drills").values_list(Value(number, IntegerField()), "not_before", "pk")[
+            : _most(name) + 1
+        ]
+        for number, (name, part) in enumerate(parts.items())
+    ]
+    found: dict[str, list[int]] = {name: [] for name in parts}
+    # A union keeps no order of its parts.
+    for number, _, pk in sorted(asked[0].union(*asked[1:], all=True), key=lambda row: (row[1] is None, *row[1:])):
+        found[PARTS[number]].append(pk)
+    return found
+
+
+def _items(events: Sequence[ScheduledEvent], *, whole: Sequence[int], now: datetime) -> list[QueueItem]:
+    blasts = blast_radii(events, now=now)
+    rows = event_rows(events, now=now)
+    facts = load_facts(whole, now=now) if whole else {}
+    cards = decision_cards([row for row in rows if row.id in facts], blasts, facts, now=now)
+    places = {event.pk: place_of(event.availability_set) for event in events}
+    return [QueueItem(event=row, blast=blasts[row.id], place=places[row.id], card=cards.get(row.id)) for row in rows]
+
+
+def _groups(waiting: Q, shown: Sequence[int]) -> tuple[QueueGroup, ...]:
+    rows = ScheduledEvent.objects.filter(status__in=OPEN, drill=False).filter(waiting).exclude(pk__in=shown)
+    alone = Q(availability_set__service="")
+    of_set = {name: When(alone, then=F(f"availability_set__{name}")) for name in ("id", "kind", "name")}
+    grouped = rows.annotate(
+        set_id=Case(of_set["id"], default=None),
+        set_kind=Case(of_set["kind"], default=Value(""), output_field=CharField()),
+        set_name=Case(of_set["name"], default=Value(""), output_field=CharField()),
+    )
+    counted = grouped.values("event_type", "availability_set__service", "set_id", "set_kind", "set_name").annotate(
+        count=Count("pk"), first_at=Min("not_before")
+    )
+    return tuple(
+        QueueGroup(
+            event_type=row["event_type"],
+            service=row["availability_set__service"],
+            set=SetRef(id=row["set_id"], kind=row["set_kind"], name=row["set_name"]) if row["set_id"] else None,
+            count=row["count"],
+            first_at=row["first_at"],
+        )
+        for row in counted.order_by("first_at", "-count")[:GROUPS]
     )
 
 
 def pulse(*, now: datetime, rights: Rights = ANYBODY) -> Pulse:
     """What every page carries in its head, for somebody with these rights. One query."""
-    waiting = ScheduledEvent.objects.filter(needs_decision(now=now, until=now + FAR_AHEAD), drill=False)
-    proposed = Approval.objects.filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value)
-    rows = waiting.annotate(proposed=Exists(proposed)).order_by("not_before", "pk").select_related("availability_set")
-    times = [
-        row.not_before
-        for row in rows.only("not_before", *PLACE)[:LIMIT]
-        if rights.decides(place_of(row.availability_set), proposed=row.proposed)
-    ]
-    return Pulse(waiting=len(times), next_at=min((time for time in times if time is not None), default=None))
+    waiting = _parts(now, rights)["waiting"]
+    found = ScheduledEvent.objects.filter(waiting, status__in=OPEN, drill=False).aggregate(
+        waiting=Count("pk"), next_at=Min("not_before")
+    )
+    return Pulse(waiting=found["waiting"], next_at=found["next_at"])

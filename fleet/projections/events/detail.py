@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.domain.approvals.conditions import not_ready
-from fleet.domain.approvals.guards import EventFacts, Guard, guards, who_is_asked
+from fleet.domain.approvals.guards import EventFacts, Guard, who_is_asked
 from fleet.domain.events.consequences import advice
 from fleet.domain.intake.preparation import Prepared, prepared_of
 from fleet.domain.intake.presence import Limits
@@ -16,6 +16,7 @@ from fleet.domain.states import EventStatus, Presence
 from fleet.models import Drill, Machine, Preparation, ScheduledEvent, Sighting
 from fleet.models.facts.events import facts_of, machine_presence, presence_limits
 from fleet.projections import orders
+from fleet.projections.approvals.cards import DecisionCard, decision_cards
 from fleet.projections.approvals.rows import ApprovalRow, by_event, told_by
 from fleet.projections.desk import attention
 from fleet.projections.desk.attention import NOBODY
@@ -80,9 +81,20 @@ class EventDetail:
     # What can be done without an agent; None while agents do it.
     by_hand: ByHandRow | None
     advice: Reason | str
+    card: DecisionCard
     # Of the drill that it belongs to; None for real events.
     drill_id: int | None
     server_time: datetime
+
+    @property
+    def recommendation(self) -> Reason | None:
+        """What is recommended, and why; None where there is nothing left to decide."""
+        return self.card.advised
+
+    @property
+    def decide_by(self) -> datetime | None:
+        """Until when to decide so that Azure is asked before NotBefore."""
+        return self.card.decide_by
 
     @property
     def seen_summary(self) -> Reason:
@@ -170,13 +182,17 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     hit = tuple(_hit(name, machines, preparations, now=now, limits=limits) for name in event.resources)
     approval_rows = tuple(told_by(row, facts, now=now) for row in approval_rows)
     seen_to = attention.of_events([event.pk]).get(event.pk, NOBODY)
+    row = event_row(event, approval_rows, now=now, seen_to=seen_to)
+    blast = blast_radius(event.resources, [(machine.resource_name, presence) for machine, presence in presences])
+    card = decision_cards([row], {event.pk: blast}, {event.pk: facts}, now=now)[event.pk]
     return EventDetail(
-        event=event_row(event, approval_rows, now=now, seen_to=seen_to),
+        event=row,
         sightings=tuple(_sighting_row(sighting, event, now=now, limits=limits) for sighting in sightings),
         approvals=approval_rows,
-        guards=tuple(guards(facts, now=now)),
+        guards=card.guards,
         hit=hit,
-        blast=blast_radius(event.resources, [(machine.resource_name, presence) for machine, presence in presences]),
+        blast=blast,
+        card=card,
         asked=tuple(MachineRef(id=m.machine_id, resource_name=m.name) for m in who_is_asked(facts)),
         seen_by=tuple(machine_ref(machine) for machine in machines if machine.pk in witnesses),
         not_seen_by=tuple(machine_ref(machine) for machine in there if machine.pk not in witnesses),

@@ -1,0 +1,117 @@
+"""The decision card in sentences: the same for the queue, the event's page, a phone and a message."""
+
+from dataclasses import dataclass
+
+from fleet.domain.approvals.guards import Guard
+from fleet.domain.approvals.recommend import Advised
+from fleet.domain.states import ApprovalState, EventStatus
+from fleet.projections.approvals.cards import DecisionCard
+from fleet.wording.approvals import ADVISED
+from fleet.wording.events import named, type_words
+from fleet.wording.looks import NEED_LOOKS
+from fleet.wording.reader import Reader
+from fleet.wording.say import say
+from fleet.wording.sentences import quoted
+from fleet.wording.times import at, duration
+
+# Tones of the advice: green only where it says to start.
+TONES = {Advised.START_NOW: "good", Advised.WHEN_PREPARED: "good", Advised.LEAVE: "calm", Advised.PROPOSE: "calm"}
+
+
+@dataclass(frozen=True, slots=True)
+class CardWords:
+    """Every part is a sentence or a name, and empty where there is nothing to say. `guards` say what each asks for.
+
+    `before` tells of an approval that is there: one that waits for a second person, or one that came to nothing.
+    `advised` is the head of the advice (`Start now`), `why` its reason, `tone` how it is shown.
+    """
+
+    title: str
+    effect: str
+    lost: str
+    stays: str
+    until: str
+    decide_by: str
+    advised: str
+    why: str
+    tone: str
+    guards: tuple[str, ...]
+    before: str
+    nobody: str
+    who: str
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All of it, line by line, for whoever cannot show a card."""
+        advice = f"Recommended: {self.advised}. {self.why}" if self.advised else ""
+        told = (self.effect, self.lost, self.stays, self.until, self.decide_by, advice, *self.guards)
+        return tuple(line for line in (self.title, *told, self.before, self.nobody, self.who) if line)
+
+
+def card_words(card: DecisionCard, reader: Reader) -> CardWords:
+    """The card for this reader."""
+    event, known = card.event, type_words(card.event.event_type)
+    scheduled = event.status is EventStatus.SCHEDULED
+    missing = f", {card.blast.not_live} not live" if card.blast.not_live else ""
+    advice = card.recommendation
+    return CardWords(
+        title=("DRILL: " if event.drill else "") + named(event.event_type, event.resources),
+        effect=known.effect,
+        lost=f"Lost: {known.lost}." if known.lost else "",
+        stays=f"In {say(event.set.label, reader)}: {say(card.blast.summary, reader)}{missing}.",
+        until=f"NotBefore {at(event.not_before, reader)}" if scheduled and event.not_before else "",
+        decide_by=_decide_by(card, reader),
+        advised=ADVISED[advice.advised] if advice else "",
+        why=_why(card, reader),
+        tone=TONES.get(advice.advised, "due") if advice else "",
+        guards=tuple(f"{say(guard.sentence, reader)} ({NEED_LOOKS[guard.needs].label})" for guard in _to_tell(card)),
+        before=_before(card, reader),
+        nobody=("If nobody acts: " if scheduled else "") + say(event.if_nobody_acts, reader),
+        who=_who(card, reader),
+    )
+
+
+def _to_tell(card: DecisionCard) -> list[Guard]:
+    """Guards that neither the advice names already, nor the approval that there is."""
+    named_already = card.recommendation.reasons if card.recommendation else ()
+    return [g for g in card.guards if g.sentence not in named_already and g.code != "already-decided"]
+
+
+def _why(card: DecisionCard, reader: Reader) -> str:
+    if card.recommendation is None:
+        return ""
+    told = [say(reason, reader) for reason in card.recommendation.reasons]
+    if card.recommendation.advised is not Advised.START_NOW:
+        return " ".join(told)
+    text = ", ".join(told)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _decide_by(card: DecisionCard, reader: Reader) -> str:
+    if card.decide_by is None:
+        return ""
+    took = card.took_seconds
+    known = (
+        f"the way to Azure took {_seconds(took)} here lately" if took is not None else "nothing was sent from here yet"
+    )
+    return f"Decide by {at(card.decide_by, reader)}: {known}."
+
+
+def _seconds(count: float) -> str:
+    return "under 1 s" if count < 1 else duration(count)
+
+
+def _before(card: DecisionCard, reader: Reader) -> str:
+    approval = card.event.approval
+    if approval is None or not card.event.needs_decision:
+        return ""
+    if approval.state is ApprovalState.PROPOSED:
+        return f"Waits for a second person: {say(approval.by, reader)} proposed it."
+    return f"An earlier approval: {say(approval.reason, reader)}" if approval.reason else ""
+
+
+def _who(card: DecisionCard, reader: Reader) -> str:
+    claim = card.event.claim
+    if claim is None:
+        return "Nobody is on it." if card.event.open else ""
+    return f"{claim.by} is on it since {at(claim.at, reader)}.{quoted(claim.comment)}"

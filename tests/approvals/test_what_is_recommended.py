@@ -1,0 +1,169 @@
+"""What is recommended, and why: from the guards, what earlier events tell, and what is open beside it."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fleet.domain.approvals.guards import EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts
+from fleet.domain.approvals.recommend import Advised, Experience, as_rule, decide_by, recommend
+from fleet.domain.intake.preparation import Prepared
+from fleet.domain.states import EventStatus, Presence
+from fleet.models import Approval, ScheduledEvent
+from fleet.models.facts.experience import NEWEST, experiences
+from fleet.projections.events.detail import event_detail
+from fleet.wording.card import card_words
+from fleet.wording.reader import API
+from fleet.wording.say import say
+from tests import factories
+from tests.factories import NOW, Fleet, seconds
+
+SEEN_OFTEN = Experience(count=12, median_seconds=4.2, cancelled=0, relay_seconds=5.0)
+
+
+@pytest.fixture
+def fleet(db: None) -> Fleet:
+    return Fleet()
+
+
+def machine(number: int, **fields: Any) -> MachineFacts:
+    known = {"presence": Presence.LIVE, "lists_it": True, "prepared": Prepared.NOTHING}
+    return MachineFacts(machine_id=number, name=f"vm{number}", **(known | fields))
+
+
+FACTS = EventFacts(
+    event_id="E",
+    status=EventStatus.SCHEDULED,
+    event_type="Freeze",
+    version=1,
+    not_before=NOW + seconds(900),
+    resources=("vm1",),
+    set_id=1,
+    set_kind="availability_set",
+    set_name="web",
+    set_service="shop",
+    source="Platform",
+    duration_seconds=5,
+    machines=(machine(1), machine(2), machine(3)),
+)
+
+
+def said(facts: EventFacts, experience: Experience = SEEN_OFTEN) -> str:
+    found = recommend(facts, experience, now=NOW)
+    return say(found.sentence, API) if found else ""
+
+
+def test_what_nothing_speaks_against_is_started_for_reasons_that_are_named() -> None:
+    assert said(FACTS) == "Start now: 12 earlier Freezes here, median pause 4 s, nothing else open in the service shop."
+
+
+def test_without_a_history_it_says_so() -> None:
+    assert "no earlier Freeze here was seen to its end" in said(FACTS, Experience())
+    assert "1 earlier Freeze here" in said(FACTS, Experience(count=1, median_seconds=3.0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "advised"),
+    [
+        ({"event_type": "Redeploy"}, Advised.LOOK),
+        ({"event_type": "Terminate"}, Advised.LOOK),
+        ({"event_type": "Terminate", "source": "User"}, Advised.START_NOW),
+        ({"event_type": "Holiday"}, Advised.LOOK),
+        ({"not_before": NOW + timedelta(days=3)}, Advised.REDEPLOY),
+        ({"machines": (machine(1, lists_it=False),)}, Advised.BY_HAND),
+        ({"machines": (machine(1, prepared=Prepared.PREPARING), machine(2))}, Advised.WHEN_PREPARED),
+        ({"machines": (machine(1, prepared=Prepared.FAILED), machine(2))}, Advised.LOOK),
+        ({"machines": (machine(2),)}, Advised.LOOK),
+        ({"machines": (machine(1),), "event_type": "Reboot"}, Advised.LOOK),
+        ({"machines": (machine(1),)}, Advised.START_NOW),
+        ({"resources": ("vm1", "vm2", "vm3"), "event_type": "Reboot"}, Advised.PROPOSE),
+        ({"second_person": True}, Advised.PROPOSE),
+        ({"others": (OtherEvent("O", 1, "web", in_flight=True),)}, Advised.WAIT),
+        ({"others": (OtherEvent("O", 2, "db", in_flight=True),)}, Advised.WAIT),
+        ({"others": (OtherEvent("O", 2, "db", in_flight=False),)}, Advised.START_NOW),
+        ({"hold": HoldFacts("otto", NOW, "The sale ends at midnight.")}, Advised.LEAVE),
+        ({"windows": (WindowFacts("Sale", "Nobody touches the shop."),)}, Advised.LOOK),
+    ],
+)
+def test_what_speaks_against_it_decides_what_is_advised(fields: dict[str, Any], advised: Advised) -> None:
+    found = recommend(replace(FACTS, **fields), SEEN_OFTEN, now=NOW)
+    assert found is not None
+    assert found.advised is advised
+    assert all(say(reason, API) for reason in found.reasons)
+
+
+@pytest.mark.parametrize("fields", [{"status": EventStatus.STARTED}, {"not_before": NOW}])
+def test_where_nothing_is_left_to_decide_nothing_is_advised(fields: dict[str, Any]) -> None:
+    assert recommend(replace(FACTS, **fields), SEEN_OFTEN, now=NOW) is None
+
+
+def test_decide_by_leaves_the_way_to_azure_its_time() -> None:
+    by = decide_by(NOW + seconds(900), relay=seconds(5), undo=seconds(3))
+    assert by == NOW + seconds(892)
+    assert decide_by(None, relay=seconds(5), undo=seconds(3)) is None
+
+
+def test_advice_can_be_stated_as_a_rule_that_means_this_place_only() -> None:
+    advice = recommend(FACTS, SEEN_OFTEN, now=NOW)
+    assert as_rule(FACTS, advice) == {
+        "action": "approve_now",
+        "event_types": ["Freeze"],
+        "sources": ["Platform"],
+        "service": "shop",
+        "max_duration_seconds": 5,
+    }
+    for fields in ({"set_service": "sh*p"}, {"drill": True}, {"set_kind": "provisional"}):
+        assert as_rule(replace(FACTS, **fields), advice) == {}
+    assert as_rule(FACTS, recommend(replace(FACTS, event_type="Redeploy"), SEEN_OFTEN, now=NOW)) == {}
+
+
+def test_the_history_of_the_set_is_counted_and_its_way_to_azure_measured(fleet: Fleet) -> None:
+    fleet.enrol_set()
+    for number in range(3):
+        event = f"0000000{number}-0000-4000-8000-000000000000"
+        factories.freeze_completed(fleet, event_id=event)
+        fleet.later(60)
+    Approval.objects.update(accepted_at=NOW, granted_at=NOW - seconds(7))
+    set_id = factories.the_set().pk
+    found = experiences([set_id]).of(set_id, "Freeze")
+    assert (found.count, found.cancelled, found.relay_seconds) == (3, 0, 7.0)
+    assert found.median_seconds is not None
+    assert found.median_seconds > 0
+    # The way to Azure is the same for every type; the rest is not.
+    other = experiences([set_id]).of(set_id, "Reboot")
+    assert (other.count, other.median_seconds, other.relay_seconds) == (0, None, 7.0)
+
+
+def test_only_the_newest_of_a_set_are_looked_back_on(fleet: Fleet) -> None:
+    first = factories.freeze_completed(fleet)
+    rows = [
+        ScheduledEvent(
+            event_id=f"OLD-{number}", availability_set=first.availability_set, created_at=NOW, status="ENDED",
+            event_type="Freeze", first_seen_at=NOW - seconds(100 + number), started_at=NOW, ended_at=NOW,
+            ended_as="completed",
+        )
+        for number in range(NEWEST + 20)
+    ]  # fmt: skip
+    ScheduledEvent.objects.bulk_create(rows)
+    found = experiences([first.availability_set_id]).of(first.availability_set_id, "Freeze")
+    assert found.count == NEWEST
+
+
+def test_the_card_can_be_told_line_by_line(fleet: Fleet) -> None:
+    event = factories.announced(fleet, event_type="Reboot")
+    found = event_detail(event_id=event.event_id, now=fleet.now)
+    assert found is not None
+    lines = card_words(found.card, API).lines
+    assert lines[0] == "Reboot of vm1, vm2"
+    told = "\n".join(lines)
+    for part in (
+        "Lost: memory.",
+        "In web: 4 of 6 stay up.",
+        "NotBefore 2022-04-11 22:27:00 UTC",
+        "Decide by 2022-04-11 22:26:",
+        "Recommended: Start when prepared.",
+        "If nobody acts: Azure starts it any time after",
+        "Nobody is on it.",
+    ):
+        assert part in told
