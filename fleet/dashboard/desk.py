@@ -4,6 +4,7 @@ from functools import cache
 
 from django.http import HttpResponse
 
+from fleet.dashboard import first_steps
 from fleet.dashboard.pages import Asked, page, shown
 from fleet.projections import sets
 from fleet.projections.caches import maintenances
@@ -16,10 +17,12 @@ def decision_queue(request: Asked) -> HttpResponse:
     """Each part is a region (`data-live`): when the stream tells of a change, the browser asks for that part again."""
     now = request.now
     waiting = cache(lambda: queue.decision_queue(now=now, rights=request.rights))
+    beginning = {"desk/first_steps.html": lambda: first_steps.parts(request)} if first_steps.wanted(request) else {}
     return page(
         request,
         "desk/page.html",
-        {
+        beginning
+        | {
             "desk/queue.html": lambda: {
                 "queue": waiting(),
                 "pulse": waiting().pulse,

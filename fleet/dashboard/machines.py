@@ -10,6 +10,7 @@ from django.http import HttpResponse
 
 from fleet.dashboard.forms import CommentForm, Sent, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
+from fleet.domain.machines.install import install_lines
 from fleet.domain.people import Right
 from fleet.operations.machines import admissions, join_tokens, revocation
 from fleet.operations.machines.move import move_machine
@@ -138,7 +139,8 @@ def make_token(request: Asked) -> HttpResponse:
         actor=request.actor,
         now=request.now,
     )
-    return tokens_answer(request, new_token=token, plain=plain, fleet_url=settings.BASE_URL)
+    lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain)
+    return tokens_answer(request, new_token=token, lines=lines)
 
 
 @acts(tokens_answer)

@@ -76,6 +76,8 @@ ADMIN = Area(
         Tab("People", "people", ("person",), Right.ADMINISTER),
         Tab("Join tokens", "join-tokens", ("join-token",), Right.ADMINISTER),
         Tab("Machines to admit", "admissions", ("admissions",)),
+        Tab("Inventory", "inventory", ("inventory",), Right.ADMINISTER),
+        Tab("First steps", "first-steps", ("first-steps",), Right.ADMINISTER),
     ),
 )
 

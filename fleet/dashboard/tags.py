@@ -239,6 +239,25 @@ def set_source(source: str) -> str:
 
 
 @register.filter
+def platform(name: str) -> tuple[str, str]:
+    """What a line that installs the agent is for, and what to know beside it."""
+    return machines.PLATFORMS[name]
+
+
+@register.filter
+def inventory_change(code: str) -> str:
+    """What an inventory does to a machine, in a word."""
+    return machines.CHANGES[code]
+
+
+@register.filter
+def stated_set(said: str) -> str:
+    """A set that is stated as `kind:name`, as people say it."""
+    kind, _, name = said.partition(":")
+    return f"{sets.KINDS[kind]} {name}" if name else DASH
+
+
+@register.filter
 def signatures(check: str) -> str:
     """What an agent does about signatures of orders."""
     return machines.SIGNATURES.get(check, DASH)

@@ -5,7 +5,20 @@ from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 from django.views.generic import RedirectView
 
-from fleet.dashboard import blind_spots, caches, desk, drills, events, login, machines, sets, timeline, waves
+from fleet.dashboard import (
+    blind_spots,
+    caches,
+    desk,
+    drills,
+    events,
+    first_steps,
+    inventory,
+    login,
+    machines,
+    sets,
+    timeline,
+    waves,
+)
 from fleet.dashboard.approvals import views as approvals
 from fleet.dashboard.history import reports
 from fleet.dashboard.people import members, you
@@ -60,6 +73,12 @@ urlpatterns = [
     path("join-tokens/", machines.token_list, name="join-tokens"),
     path("join-tokens/make/", machines.make_token, name="join-token-make"),
     path("join-tokens/<str:prefix>/end/", machines.end_token, name="join-token-end"),
+    path("inventory/", inventory.inventory_page, name="inventory"),
+    path("inventory/take/", inventory.take_inventory, name="inventory-take"),
+    path("first-steps/", first_steps.steps_page, name="first-steps"),
+    path("first-steps/token/", first_steps.make_token, name="first-steps-token"),
+    path("first-steps/sets/<int:set_id>/name/", first_steps.name_set, name="first-steps-name"),
+    path("first-steps/put-away/", first_steps.put_away, name="first-steps-put-away"),
     path("history/", events.event_list, name="events"),
     path("events/<event:event_id>/", events.event_page, name="event"),
     path("events/<event:event_id>/documents/", events.event_documents, name="event-documents"),

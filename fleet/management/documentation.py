@@ -17,6 +17,7 @@ from fleet import configuration
 from fleet.api.documentation import schema
 from fleet.api.reference import calls_table, fields_tables
 from fleet.domain.gauges import GAUGES
+from fleet.domain.machines.install import UNIT, install_lines
 from fleet.domain.orders.timeouts import MULTIPLES
 from fleet.domain.states import (
     APPROVAL_MOVES,
@@ -117,6 +118,16 @@ def metrics() -> str:
     return table(("Metric", "Labels", "What it says"), rows)
 
 
+def install() -> str:
+    """The unit that the lines of the pages write, and the line for Linux with a word for the token."""
+    address, token = "https://drydock.example.org", "join_TOKEN"
+    lines = install_lines(fleet_url=address, join_token=token)
+    shown = {line.platform: line.text for line in lines}
+    windows = f"On Windows, in PowerShell as administrator:\n\n```\n{shown['windows']}\n```"
+    unit = f"The unit that it writes; its state folder belongs to it, and it needs no root rights:\n\n```\n{UNIT}```"
+    return f"On Linux with systemd:\n\n```\n{shown['linux']}\n```\n\n{unit}\n\n{windows}"
+
+
 def timeouts_table() -> str:
     answer = float(configuration.DEFAULTS["ORDER_ANSWER_SECONDS"])
     rows = [(TIMEOUTS[name], str(count), f"{count * answer:g} s") for name, count in MULTIPLES.items()]
@@ -136,6 +147,7 @@ PARTS: tuple[Part, ...] = (
     Part("fields", "api.md", fields_tables),
     Part("settings", "settings.md", configuration.markdown),
     Part("timeouts", "settings.md", timeouts_table),
+    Part("install", "agent.md", install),
     Part("code map", "code-map.md", code_map),
 )
 

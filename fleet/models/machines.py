@@ -140,6 +140,7 @@ class InventoryMachine(models.Model):
     class Meta:
         indexes = [
             models.Index(Upper("name"), name="inventory_by_name"),
+            models.Index(fields=["name", "id"], name="inventory_listed"),
         ]
 
     def __str__(self) -> str:

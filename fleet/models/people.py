@@ -12,13 +12,21 @@ Person = User | AbstractBaseUser | AnonymousUser
 
 
 class Profile(models.Model):
-    """What a person has chosen. `time_zone` is an IANA name; empty is UTC. `shortcuts` switches the keyboard's on."""
+    """What a person has chosen. `time_zone` is an IANA name; empty is UTC. `shortcuts` switches the keyboard's on.
+
+    `sound` and `notifications` (of the desktop) tell of a new thing to decide; `first_steps` is off once the checklist
+    of an empty installation was put away.
+    """
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="profile"
     )
     time_zone = models.TextField(blank=True, default="")
     shortcuts = models.BooleanField(default=True)
+    # A process of an earlier release writes no value for these.
+    sound = models.BooleanField(default=False, db_default=False)
+    notifications = models.BooleanField(default=False, db_default=False)
+    first_steps = models.BooleanField(default=True, db_default=True)
 
     def __str__(self) -> str:
         return f"profile of {self.user_id}"

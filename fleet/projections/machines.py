@@ -218,6 +218,47 @@ def join_tokens(*, now: datetime) -> tuple[JoinTokenRow, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class InventoryRow:
+    """One machine of the imported inventory. `machine` is its agent's row id; it counts only while not `revoked`."""
+
+    id: int
+    name: str
+    subscription: str
+    resource_group: str
+    set_kind: str
+    set_name: str
+    set_id: int | None
+    region: str
+    size: str
+    machine: int | None
+    revoked: bool
+    imported_at: datetime
+
+
+def inventory(
+    *, cursor: str | None = None, size: int | None = None, q: str = "", without_agent: bool = False
+) -> Page[InventoryRow]:
+    """What the imported inventory lists, by name. One query."""
+    rows = (agentless() if without_agent else InventoryMachine.objects.all()).select_related("machine")
+    rows = rows.defer("machine__compute")
+    if q:
+        rows = rows.filter(name__icontains=q)
+    return read_page([Segment(rows, "name")], cursor=cursor, size=size).map(
+        lambda found: [
+            like(
+                InventoryRow,
+                row,
+                id=row.pk,
+                set_id=row.availability_set_id,
+                machine=row.machine_id,
+                revoked=row.machine is not None and row.machine.revoked_at is not None,
+            )
+            for row in found
+        ]
+    )
+
+
 def event_brief(event: ScheduledEvent) -> OpenEventBrief:
     return like(OpenEventBrief, event)
 

@@ -73,6 +73,9 @@ class OwnSettings:
 
     time_zone: str = ""
     shortcuts: bool = True
+    sound: bool = False
+    notifications: bool = False
+    first_steps: bool = True
 
 
 @dataclass(frozen=True, slots=True)

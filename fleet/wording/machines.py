@@ -52,6 +52,26 @@ SIGNATURES: dict[str, str] = {
     SignatureCheck.STRANGE_KEYS: "by other keys than Drydock's",
 }
 
+# What a line that installs the agent is for, and what has to be known beside it.
+PLATFORMS: dict[str, tuple[str, str]] = {
+    "linux": ("Linux with systemd", "In a shell on the machine. It needs Python 3.11 or newer with its venv module."),
+    "windows": ("Windows", "In PowerShell as administrator. It needs Python 3.11 or newer with its launcher, py."),
+    "cloud-init": ("New Linux machines, by cloud-init", "The custom data of a VM or of a scale set's model, as it is."),
+    "azure-cli": (
+        "Linux machines from afar, with az",
+        "Where you are logged in to Azure; put in the names of your own.",
+    ),
+    "other": ("Anything else", "The settings of each new agent, as environment variables; an .env file takes them."),
+}
+
+# How an inventory changes what is known of a machine.
+CHANGES: dict[str, str] = {
+    "dropped": "dropped",
+    "changed": "changed",
+    "new": "new",
+    "same": "as before",
+}
+
 LABELS = {
     "resource_name": "name",
     "availability_set_id": "set",

@@ -34,6 +34,9 @@ OwnSettingsShape = shape(
     {
         "time_zone": "An IANA name, `browser`, or empty for UTC. Pages alone go by it.",
         "shortcuts": "Whether pages listen to the keyboard's shortcuts.",
+        "sound": "Whether pages sound when something new needs a decision.",
+        "notifications": "Whether the browser notifies then, where it may.",
+        "first_steps": "Whether the front page of an empty installation begins with the first steps.",
     },
 )
 MeShape = shape(Me, {"token": "The token of this call; null for a session."}, beside=("person", "settings"))
@@ -83,6 +86,9 @@ class ChoicesSerializer(RequestSerializer):
         required=False, allow_blank=True, max_length=100, help_text="An IANA name, `browser`, or empty for UTC."
     )
     shortcuts = serializers.BooleanField(required=False)
+    sound = serializers.BooleanField(required=False)
+    notifications = serializers.BooleanField(required=False)
+    first_steps = serializers.BooleanField(required=False)
 
 
 class MakeTokenSerializer(RequestSerializer):

@@ -42,7 +42,7 @@ class Me(Call):
     def get(self) -> people.Me:
         return self.me()
 
-    @describe("change_me", "One's own time zone and shortcuts", needs="read", answer=MeShape, body=ChoicesSerializer)
+    @describe("change_me", "One's own settings", needs="read", answer=MeShape, body=ChoicesSerializer)
     def patch(self) -> people.Me:
         profiles.choose(actor=self.actor, now=self.now, **self.wanted)
         return self.me()

@@ -24,6 +24,8 @@ class ChoicesForm(Sent):
     wrong = "Choose a time zone."
     time_zone = line(100)
     shortcuts = forms.BooleanField(required=False)
+    sound = forms.BooleanField(required=False)
+    notifications = forms.BooleanField(required=False)
 
 
 class TokenForm(Sent):

@@ -1,7 +1,7 @@
 """Taking an inventory: what `az` printed becomes known machines, and says which set each of them is in."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from django.db import transaction
@@ -12,7 +12,7 @@ from django.db.models.functions import Lower
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.machines.inventory import Inventory, InventoryItem
 from fleet.domain.people import Right
-from fleet.domain.sets import agree
+from fleet.domain.sets import SetKey, agree
 from fleet.domain.timeline import EntryKind
 from fleet.models import InventoryMachine, Machine
 from fleet.operations.locks import Lock, take
@@ -25,6 +25,8 @@ COLUMNS = [
     "name", "subscription", "resource_group", "set_kind", "set_name", "set_subscription", "set_resource_group",
     "placement_group", "vm_id", "zone", "region", "size", "os_type", "machine", "availability_set", "imported_at",
 ]  # fmt: skip
+# What would change stands before what would not.
+ORDER_OF_CHANGES = ("dropped", "changed", "new", "same")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,63 @@ class Imported:
     refused: tuple[RefusedStatement, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class InventoryChange:
+    """What an inventory would change about one machine. `change` is `new`, `changed`, `same` or `dropped`.
+
+    `machine` is the row id of its agent, None where it has none; sets are `kind:name`, empty where none is stated.
+    """
+
+    name: str
+    resource_group: str
+    change: str
+    set_before: str
+    set_after: str
+    machine: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What an import would find and change, with nothing written. `changes` begin with what would change."""
+
+    found: Imported
+    changes: tuple[InventoryChange, ...]
+
+
+@dataclass(slots=True)
+class _Compared:
+    """An inventory beside what is known: rows as they would be, and what each of them says now."""
+
+    items: list[InventoryItem]
+    rows: list[InventoryMachine]
+    before: list[tuple[SetKey | None, int | None]]
+    dropped: list[InventoryMachine]
+    touched: set[int]
+
+    def found(self, inventory: Inventory) -> Imported:
+        return Imported(
+            machines=len(self.items),
+            new=sum(row._state.adding for row in self.rows),
+            without_agent=sum(row.machine_id is None for row in self.rows),
+            dropped=len(self.dropped),
+            scale_sets=len(inventory.upgrade_notices),
+        )
+
+
+def _compare(inventory: Inventory, now: datetime, *, complete: bool) -> _Compared:
+    """Nothing is written."""
+    items = sorted(inventory.machines, key=lambda item: item.resource_id)
+    known = {
+        row.resource_id: row
+        for row in InventoryMachine.objects.filter(resource_id__any=[item.resource_id for item in items])
+    }
+    dropped = _not_listed(inventory, {item.resource_id for item in items}) if complete else []
+    rows = [known.get(item.resource_id) or InventoryMachine(resource_id=item.resource_id) for item in items]
+    before = [(placement.listed_key(row), row.machine_id) for row in rows]
+    touched = {row.machine_id for row in dropped if row.machine_id is not None} | _take(rows, items, now)
+    return _Compared(items, rows, before, dropped, touched)
+
+
 @transaction.atomic
 def import_inventory(
     *, inventory: Inventory, now: datetime, actor: Actor = COMMAND_LINE, complete: bool = False
@@ -63,31 +122,50 @@ def import_inventory(
     """
     require(actor, Right.ADMINISTER)
     take(Lock.INVENTORY)
-    items = sorted(inventory.machines, key=lambda item: item.resource_id)
-    known = {
-        row.resource_id: row
-        for row in InventoryMachine.objects.filter(resource_id__any=[item.resource_id for item in items])
-    }
-    dropped = _not_listed(inventory, {item.resource_id for item in items}) if complete else []
-    touched = {row.machine_id for row in dropped if row.machine_id is not None}
-    InventoryMachine.objects.filter(pk__in=[row.pk for row in dropped]).delete()
-    rows = [known.get(item.resource_id) or InventoryMachine(resource_id=item.resource_id) for item in items]
-    touched |= _take(rows, items, now)
-    _store(rows, now)
+    compared = _compare(inventory, now, complete=complete)
+    found = compared.found(inventory)
+    InventoryMachine.objects.filter(pk__in=[row.pk for row in compared.dropped]).delete()
+    _store(compared.rows, now)
     for key, enabled in inventory.upgrade_notices:
         placement.groups_of(key).update(upgrade_notices=enabled)
-    for machine_id in sorted(touched):
+    for machine_id in sorted(compared.touched):
         write(instance.place_again(machine_id, now=now))
-    found = Imported(
-        machines=len(items),
-        new=len(items) - len(known),
-        without_agent=sum(row.machine_id is None for row in rows),
-        dropped=len(dropped),
-        scale_sets=len(inventory.upgrade_notices),
-        refused=_refused(rows),
-    )
+    found = replace(found, refused=_refused(compared.rows))
     tell(EntryKind.INVENTORY_IMPORTED, actor, at=now, after=asdict(found), complete=complete)
     return found
+
+
+def try_inventory(*, inventory: Inventory, now: datetime, actor: Actor, complete: bool = False) -> Trial:
+    """What `import_inventory` would do; nothing is written. Raises Refused `not-permitted`."""
+    require(actor, Right.ADMINISTER)
+    compared = _compare(inventory, now, complete=complete)
+    changes = [
+        InventoryChange(
+            name=row.name,
+            resource_group=row.resource_group,
+            change=_change(row, before),
+            set_before=_said(before[0]),
+            set_after=_said(placement.listed_key(row)),
+            machine=row.machine_id,
+        )
+        for row, before in zip(compared.rows, compared.before, strict=True)
+    ]
+    for row in compared.dropped:
+        said = _said(placement.listed_key(row))
+        changes.append(InventoryChange(row.name, row.resource_group, "dropped", said, "", row.machine_id))
+    changes.sort(key=lambda one: (ORDER_OF_CHANGES.index(one.change), one.name.lower()))
+    found = replace(compared.found(inventory), refused=_refused(compared.rows))
+    return Trial(found=found, changes=tuple(changes))
+
+
+def _change(row: InventoryMachine, before: tuple[SetKey | None, int | None]) -> str:
+    if row._state.adding:
+        return "new"
+    return "same" if before == (placement.listed_key(row), row.machine_id) else "changed"
+
+
+def _said(key: SetKey | None) -> str:
+    return f"{key.kind}:{key.name}" if key else ""
 
 
 def _take(rows: list[InventoryMachine], items: list[InventoryItem], now: datetime) -> set[int]:

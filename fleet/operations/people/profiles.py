@@ -1,4 +1,4 @@
-"""What people choose for themselves: the time zone of their pages, the keyboard's shortcuts, their password."""
+"""What people choose for themselves: the time zone of their pages, shortcuts, what tells them of news, a password."""
 
 from datetime import datetime
 
@@ -15,6 +15,7 @@ from fleet.operations.timeline.entries import tell
 
 # Stands for the time zone of whichever browser the page is read in.
 BROWSER = "browser"
+SWITCHES = ("shortcuts", "sound", "notifications", "first_steps")
 
 
 @transaction.atomic
@@ -24,6 +25,9 @@ def choose(
     now: datetime,
     time_zone: str | None = None,
     shortcuts: bool | None = None,
+    sound: bool | None = None,
+    notifications: bool | None = None,
+    first_steps: bool | None = None,
 ) -> Profile:
     """One's own settings; what is None stays as it is.
 
@@ -31,17 +35,22 @@ def choose(
     """
     Profile.objects.get_or_create(user=actor.person)
     row = Profile.objects.select_for_update().get(user=actor.person)
-    before = {"time_zone": row.time_zone or "UTC", "shortcuts": row.shortcuts}
+    before = _values(row)
     if time_zone is not None:
         row.time_zone = _zone(time_zone)
-    if shortcuts is not None:
-        row.shortcuts = shortcuts
-    before, after = differing(before, {"time_zone": row.time_zone or "UTC", "shortcuts": row.shortcuts})
+    for name, wanted in zip(SWITCHES, (shortcuts, sound, notifications, first_steps), strict=True):
+        if wanted is not None:
+            setattr(row, name, wanted)
+    before, after = differing(before, _values(row))
     if after:
         row.save(update_fields=list(after))
         person = actor.name
         tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, person=person, did="settings")
     return row
+
+
+def _values(row: Profile) -> dict[str, object]:
+    return {"time_zone": row.time_zone or "UTC", **{name: getattr(row, name) for name in SWITCHES}}
 
 
 @transaction.atomic

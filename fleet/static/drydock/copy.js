@@ -5,11 +5,12 @@ document.documentElement.classList.add("can-copy");
 
 async function copied(source) {
   try {
-    await navigator.clipboard.writeText(source.textContent);
+    await navigator.clipboard.writeText(source.value ?? source.textContent);
     return true;
   } catch {
     // Without TLS there is no clipboard: select it, so that one key press copies it.
-    getSelection().selectAllChildren(source);
+    if (source.select) source.select();
+    else getSelection().selectAllChildren(source);
     return false;
   }
 }

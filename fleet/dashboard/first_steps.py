@@ -1,0 +1,70 @@
+"""The first ten minutes: a checklist that makes a join token, watches the first agent appear, and ends with a drill."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.debug import sensitive_post_parameters
+
+from fleet.dashboard.pages import Asked, acts, done, page, shown
+from fleet.dashboard.sets import KINDS, SetNameForm
+from fleet.domain.machines.install import install_lines
+from fleet.domain.people import Right
+from fleet.operations.machines import join_tokens
+from fleet.operations.people import profiles
+from fleet.operations.sets import names
+from fleet.projections.desk import first_steps
+
+# For the first machines; the page of join tokens offers other times.
+FIRST_TOKEN = timedelta(days=1)
+# The first drill is short: somebody is waiting for it.
+FIRST_DRILL = {"type": "Freeze", "notice_seconds": 120, "duration_seconds": 10}
+
+
+def parts(request: Asked) -> dict[str, Any]:
+    """What the checklist needs, wherever it stands."""
+    return {"steps": first_steps.first_steps(now=request.now), "kinds": KINDS, "first_drill": FIRST_DRILL}
+
+
+def wanted(request: Asked) -> bool:
+    """Whether the front page begins with the checklist: for admins of an installation that has seen no event yet."""
+    return request.rights.may(Right.ADMINISTER) and request.own.first_steps and first_steps.is_new()
+
+
+def steps_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """The checklist; also the answer to a form of it that was refused, or made a join token."""
+    context.pop("set_id", None)
+    if not request.rights.may(Right.ADMINISTER):
+        reason = "The first steps need the right of an admin."
+        return render(request, "403.html", {"reason": reason}, status=403)
+    return page(request, "desk/first_steps_page.html", {"desk/first_steps.html": lambda: parts(request)}, **context)
+
+
+steps_page = shown(steps_answer)
+
+
+@sensitive_post_parameters()
+@acts(steps_answer)
+def make_token(request: Asked) -> HttpResponse:
+    token, plain = join_tokens.create_join_token(
+        comment="the first machines", expires_in=FIRST_TOKEN, actor=request.actor, now=request.now
+    )
+    lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain)
+    return steps_answer(request, new_token=token, lines=lines)
+
+
+@acts(steps_answer)
+def name_set(request: Asked, set_id: int) -> HttpResponse:
+    sent = SetNameForm(request.POST).values
+    row = names.name_set(
+        set_id=set_id, actor=request.actor, now=request.now, name=sent["name"], kind=sent["kind"], service=None
+    )
+    return done(request, f"This set is now called “{row.name}”.", "first-steps")
+
+
+@acts(steps_answer)
+def put_away(request: Asked) -> HttpResponse:
+    profiles.choose(actor=request.actor, now=request.now, first_steps=False)
+    return done(request, "Put away. The first steps remain under Admin.", "queue")

@@ -1,0 +1,83 @@
+"""An empty installation opens on a checklist: join token, first agent, its set's name, a drill; for admins alone."""
+
+from __future__ import annotations
+
+import re
+
+from django.test import Client
+
+from fleet.models import JoinToken
+from tests import factories
+from tests.dashboard.conftest import logged_in, text_of
+from tests.factories import Fleet, the_set
+
+STEPS = "/first-steps/"
+
+
+def marks(answer: object) -> list[str]:
+    """How far each step is, in words."""
+    body = answer.content.decode()  # type: ignore[attr-defined]
+    return re.findall(r'class="check-mark [^"]*">.*?<span>([^<]+)</span>', body, flags=re.DOTALL)
+
+
+def test_an_empty_installation_opens_on_it_for_who_may_act_on_it(admin: Client, operator: Client) -> None:
+    front = admin.get("/")
+    assert marks(front) == ["to do"] * 4
+    assert marks(operator.get("/")) == []
+    assert operator.get(STEPS).status_code == 403
+    assert operator.post("/first-steps/token/").status_code == 403
+    assert not JoinToken.objects.filter(comment="the first machines").exists()
+
+
+def test_it_makes_a_token_shown_once_with_one_line_for_each_platform(admin: Client) -> None:
+    answer = admin.post("/first-steps/token/")
+    found = re.search(r"DRYDOCK_JOIN_TOKEN=(join_[\w-]+)</pre>", answer.content.decode())
+    assert found is not None
+    assert answer.content.decode().count(found[1]) == 5
+    assert set(re.findall(r'data-copy="(install-[\w-]+)"', answer.content.decode())) == set(
+        re.findall(r'<pre [^>]*id="(install-[\w-]+)"', answer.content.decode())
+    )
+    assert marks(answer)[:2] == ["done", "waiting"]
+    assert found[1] not in admin.get(STEPS).content.decode()
+
+
+def test_the_part_that_follows_the_fleet_shows_the_agent_names_its_set_and_offers_a_drill(
+    fleet: Fleet, admin: Client
+) -> None:
+    admin.post("/first-steps/token/")
+    fleet.enrol("<b>vm1</b>", availability_set="")
+    part = admin.get(f"{STEPS}?part=first_steps", headers={"HX-Request": "true"})
+    assert "<!doctype" not in part.content.decode() and "<b>vm1" not in part.content.decode()
+    assert marks(part) == ["done", "done", "to do", "to do"]
+    unnamed = re.search(r"/first-steps/sets/(\d+)/name/", part.content.decode())
+    assert unnamed is not None
+    refused = admin.post(unnamed[0], {"name": "", "kind": "availability_set"})
+    assert refused.status_code == 422 and "needs a name" in text_of(refused)
+    named = admin.post(unnamed[0], {"name": "web", "kind": "availability_set"}, follow=True)
+    assert marks(named) == ["done", "done", "done", "to do"]
+    drill = re.search(rf'action="(/sets/{the_set().pk}/drill/)".*?</form>', named.content.decode(), flags=re.DOTALL)
+    assert drill is not None
+    sent = dict(re.findall(r'type="hidden" name="(\w+)" value="(\w+)"', drill[0]))
+    assert sent.keys() >= {"type", "notice_seconds", "duration_seconds"}
+    assert "The drill has begun" in text_of(admin.post(drill[1], sent, follow=True))
+    assert marks(admin.get(STEPS)) == ["done"] * 4
+    # Now something happens here: the front page is the queue's alone.
+    assert marks(admin.get("/")) == []
+
+
+def test_whoever_put_it_away_finds_it_under_admin(admin: Client) -> None:
+    answer = admin.post("/first-steps/put-away/", follow=True)
+    assert marks(answer) == []
+    assert "First steps" in text_of(admin.get("/people/"))
+    assert marks(admin.get(STEPS)) == ["to do"] * 4
+    other = factories.admin("adele")
+    assert marks(logged_in(other).get("/")) == ["to do"] * 4
+
+
+def test_an_installation_that_has_seen_an_event_is_not_new(fleet: Fleet, admin: Client) -> None:
+    factories.announced(fleet)
+    assert marks(admin.get("/")) == []
+
+
+def test_nothing_leads_to_channels_while_there_are_none(admin: Client) -> None:
+    assert "channel" not in text_of(admin.get(STEPS)).lower()
