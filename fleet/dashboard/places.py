@@ -60,6 +60,7 @@ PLACES = (
             Tab("Timeline", "timeline"),
             Tab("Audit", "audit", ("audit",)),
             Tab("Reports", "reports", ("report",)),
+            Tab("Handover", "handover", ("handover",)),
         ),
     ),
     Area(

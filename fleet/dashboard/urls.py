@@ -20,7 +20,7 @@ from fleet.dashboard import (
     waves,
 )
 from fleet.dashboard.approvals import views as approvals
-from fleet.dashboard.history import reports
+from fleet.dashboard.history import handover, reports
 from fleet.dashboard.people import members, you
 from fleet.dashboard.policy import rules, stop, windows
 from fleet.domain.history import Month
@@ -113,6 +113,8 @@ urlpatterns = [
     path("audit/", timeline.audit_page, name="audit"),
     path("audit/export.csv", timeline.audit_csv, name="audit-csv"),
     path("audit/export.jsonl", timeline.audit_jsonl, name="audit-jsonl"),
+    path("handover/", handover.handover_page, name="handover"),
+    path("handover/read/", handover.read, name="handover-read"),
     path("reports/", reports.report_list, name="reports"),
     path("reports/<month:month>/", reports.month_page, name="report-month"),
     path("reports/<month:month>/<slug:table>.csv", reports.month_csv, name="report-month-csv"),

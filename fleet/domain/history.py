@@ -1,11 +1,40 @@
 """What is read back: the month of a report, and what an event came to in the end."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from fleet.domain.states import ApprovalState, EndedAs, EventStatus
+from fleet.domain.timeline import EntryKind
 
+# What people and rules decide about events, as entries tell it.
+DECISIONS = (
+    EntryKind.APPROVAL_PROPOSED,
+    EntryKind.APPROVAL_CONSENTED,
+    EntryKind.APPROVAL_PLANNED,
+    EntryKind.APPROVAL_GRANTED,
+    EntryKind.APPROVAL_WITHDRAWN,
+    EntryKind.EVENT_CLAIMED,
+    EntryKind.CLAIM_ENDED,
+    EntryKind.EVENT_HELD,
+    EntryKind.HOLD_ENDED,
+    EntryKind.WAVE_BEGAN,
+)
+# What happened to events and caches, step by step, few lines among many. An index has the same kinds.
+ANNOUNCED = (EntryKind.EVENT_SEEN, EntryKind.MAINTENANCE_SCHEDULED)
+STARTED = (EntryKind.EVENT_STARTED, EntryKind.MAINTENANCE_STARTED, EntryKind.DRILL_BEGAN)
+ENDED = (
+    EntryKind.EVENT_ENDED,
+    EntryKind.MAINTENANCE_ENDED,
+    EntryKind.MAINTENANCE_END_NOT_SEEN,
+    EntryKind.MAINTENANCE_NEVER_STARTED,
+    EntryKind.DRILL_ENDED,
+)
+FAILED = (EntryKind.APPROVAL_LAPSED, EntryKind.APPROVAL_REFUSED, EntryKind.APPROVAL_VOID, EntryKind.WAVE_STOPPED)
+MILESTONES = tuple(sorted(kind.value for kind in ANNOUNCED + STARTED + ENDED + FAILED))
+# How far somebody looks back who has never said that they have read it, and the longest that one look covers.
+SHIFT = timedelta(hours=12)
+LONGEST_LOOK = timedelta(days=31)
 # Everything that happened is kept; a report never reaches back before the service that it is about.
 FIRST_YEAR = 2016
 

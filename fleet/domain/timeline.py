@@ -112,6 +112,7 @@ class EntryKind(StrEnum):
     JOIN_TOKEN_ENDED = "join_token_ended"  # noqa: S105
     LOGINS_REFUSED = "logins_refused"
     ERA_BEGUN = "era_begun"
+    HANDOVER_READ = "handover_read"
 
     @classmethod
     def _missing_(cls, value: object) -> "EntryKind | None":

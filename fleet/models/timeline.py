@@ -8,6 +8,7 @@ from django.db import connection, models
 from django.db.models import Func
 from django.db.models.functions import Cast, Now
 
+from fleet.domain.history import MILESTONES
 from fleet.domain.timeline import FIRST_ERA, Place
 from fleet.models.approvals import Approval
 from fleet.models.caches import Cache, Maintenance
@@ -102,6 +103,8 @@ class Entry(models.Model):
             models.Index(
                 fields=["cache", "-at", "-id"], name="entry_by_cache", condition=models.Q(cache__isnull=False)
             ),
+            # What happened to events and caches, step by step, without all that was said and sent meanwhile.
+            models.Index(fields=["-at", "-id"], name="entry_of_milestones", condition=models.Q(kind__in=MILESTONES)),
             # What people and rules did: few lines among many.
             models.Index(fields=["actor", "-at", "-id"], name="entry_by_actor", condition=models.Q(via__in=ACTING)),
             models.Index(fields=["-at", "-id"], name="entry_of_acts", condition=models.Q(via__in=ACTING)),

@@ -76,6 +76,8 @@ class OwnSettings:
     sound: bool = False
     notifications: bool = False
     first_steps: bool = True
+    # What changed until then, they have read.
+    looked_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

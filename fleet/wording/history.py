@@ -1,6 +1,7 @@
 """Words of the room of history: what an event came to, what a month is called, and the columns of its tables."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fleet.domain.history import Decided, Happened, Month
@@ -59,6 +60,24 @@ def month_named(month: Month) -> str:
     return f"{month.begin:%B} {month.year}"
 
 
+@dataclass(frozen=True, slots=True)
+class PartWords:
+    """A part of a handover: its head, what it holds, and what it says while it is empty."""
+
+    head: str
+    told: str
+    none: str
+
+
+HANDOVER: dict[str, PartWords] = {
+    "decided": PartWords("Decided", "by people and rules", "Nobody decided anything."),
+    "failed": PartWords("Came to nothing", "lapsed, refused or void", "Nothing lapsed, was refused or became void."),
+    "started": PartWords("Started", "events, caches and drills", "Nothing started."),
+    "ended": PartWords("Ended", "events, caches and drills", "Nothing ended."),
+    "announced": PartWords("Announced", "by Azure", "Azure announced nothing."),
+    "desk": PartWords("Changed at the desk", "rules, people, sets and machines", "Nothing else was changed."),
+}
+
 # The columns of each table of a month, as its file carries them.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "events": (
@@ -82,4 +101,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 SENTENCES: dict[str, Sentence] = {"event-verdict": verdict}
 
-ENTRIES: dict[EntryKind, EntryText] = {}
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.HANDOVER_READ: "{actor} has read what changed until {until:time}.",
+}

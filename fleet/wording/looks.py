@@ -233,6 +233,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.PERSON_CHANGED: Look("Person changed", "calm", "user-cog"),
     EntryKind.SIGNING_KEY_MADE: Look("Signing key made", "calm", "file-key"),
     EntryKind.SIGNING_KEY_RETIRED: Look("Signing key retired", "calm", "file-key"),
+    EntryKind.HANDOVER_READ: Look("Took over", "calm", "book-open-check"),
     EntryKind.TOKEN_CREATED: Look("Token made", "calm", "key-round"),
     EntryKind.TOKEN_ENDED: Look("Token ended", "calm", "key-round"),
     EntryKind.JOIN_TOKEN_ENDED: Look("Join token ended", "calm", "key-round"),

@@ -27,6 +27,7 @@ def test_reports_are_for_everybody(fleet: Fleet, open_page: OpenPage, pictures: 
         "reports": "/reports/",
         "report-month": f"/reports/{datetime.now(UTC):%Y-%m}/",
         "report-event": f"/reports/events/{story.ended}/",
+        "handover": "/handover/",
     }
     for name, path in pages.items():
         watched.open(path)
@@ -35,9 +36,11 @@ def test_reports_are_for_everybody(fleet: Fleet, open_page: OpenPage, pictures: 
         assert wide <= 0, f"{path} is wider than its window by {wide} px"
         watched.picture(pictures / f"{name}{'-phone' if phone else ''}.png", full_page=True)
     assert found == []
+    watched.open(pages["report-event"])
     # On paper there is no frame, and nothing stands in a box that scrolls.
     watched.page.emulate_media(media="print", color_scheme="light")
-    assert watched.page.locator("header.bar").is_hidden()
+    for frame in ("header.bar", "nav.tabs"):
+        assert watched.page.locator(frame).is_hidden()
     assert watched.page.locator(".report-files").is_hidden()
     assert watched.page.locator(".report-verdict").is_visible()
     watched.picture(pictures / f"report-paper{'-phone' if phone else ''}.png", full_page=True)

@@ -82,6 +82,7 @@ def costs(client: Client) -> dict[str, int]:
         "page /blind-spots/": lambda: client.get("/blind-spots/"),
         "page /audit/": lambda: client.get("/audit/"),
         "page /policy/": lambda: client.get("/policy/"),
+        "page /handover/": lambda: client.get(f"/handover/?since={now:%Y-%m-%d}T00:00:00Z&until=2090-01-01T00:00:00Z"),
         "page /reports/": lambda: client.get("/reports/"),
         "page /reports/MONTH/": lambda: client.get(f"/reports/{now:%Y-%m}/"),
         "page /reports/events/ID/": lambda: client.get(f"/reports/events/{event.event_id}/"),

@@ -151,7 +151,7 @@ def test_pages_that_only_take_forms_refuse_who_has_not_logged_in_and_who_may_not
     assert len(forms) > 10
     before = Entry.objects.filter(via="page").count()
     # Their own things are everybody's to change.
-    own = {"you-settings", "first-steps-put-away", "token-make", "logout", "rule-dry-run"}
+    own = {"you-settings", "handover-read", "first-steps-put-away", "token-make", "logout", "rule-dry-run"}
     for name, address in forms:
         if name in own:
             continue
@@ -170,6 +170,7 @@ PAGES: list[tuple[str, dict[str, str]]] = [
     (f"/events/{EVENT}/approve/", {"comment": "go"}),
     ("/sets/{web}/second-person/", {"second_person": "True"}),
     ("/you/settings/", {"time_zone": "Europe/Berlin", "shortcuts": "on"}),
+    ("/handover/read/", {"until": "2026-11-01T06:00:00Z"}),
     ("/you/tokens/", {"name": "deploys", "scopes": "read", "days": "7"}),
     ("/tokens/{token}/end/", {}),
     ("/you/password/", {"old_password": "harbour-ada", "new_password1": NEW, "new_password2": NEW}),

@@ -37,6 +37,7 @@ OwnSettingsShape = shape(
         "sound": "Whether pages sound when something new needs a decision.",
         "notifications": "Whether the browser notifies then, where it may.",
         "first_steps": "Whether the front page of an empty installation begins with the first steps.",
+        "looked_until": "What changed until then, they have read on the page Handover; null before the first time.",
     },
 )
 MeShape = shape(Me, {"token": "The token of this call; null for a session."}, beside=("person", "settings"))

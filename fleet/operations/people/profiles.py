@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Q
 
 from fleet.domain.actor import Actor
 from fleet.domain.policy.hours import zone_of
@@ -51,6 +52,21 @@ def choose(
 
 def _values(row: Profile) -> dict[str, object]:
     return {"time_zone": row.time_zone or "UTC", **{name: getattr(row, name) for name in SWITCHES}}
+
+
+@transaction.atomic
+def note_read(*, actor: Actor, until: datetime, now: datetime) -> bool:
+    """Somebody has read what changed until then, but not beyond now. False where they had read further before."""
+    until = min(until, now)
+    Profile.objects.get_or_create(user=actor.person)
+    row = Profile.objects.select_for_update().get(user=actor.person)
+    before = row.looked_until
+    moved = Profile.objects.filter(pk=row.pk).filter(Q(looked_until=None) | Q(looked_until__lt=until))
+    if not moved.update(looked_until=until):
+        return False
+    was, became = {"looked_until": before}, {"looked_until": until}
+    tell(EntryKind.HANDOVER_READ, actor, at=now, before=was, after=became, until=until)
+    return True
 
 
 @transaction.atomic

@@ -1,0 +1,113 @@
+"""Whoever takes the shift reads what changed since they looked, in one view that a link keeps."""
+
+from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from fleet.models import Entry, Profile
+from fleet.operations.approvals import claims
+from fleet.projections.history.handover import handover, span
+from tests import factories
+from tests.dashboard.conftest import logged_in, text_of
+
+pytestmark = pytest.mark.django_db
+OTHER = "0A1B2C3D-0000-4000-8000-00000000000A"
+
+
+@pytest.fixture
+def shift(fleet: factories.Fleet) -> factories.Fleet:
+    """An hour ago one event went its whole way; another waits, and otto is on it."""
+    fleet.now -= timedelta(hours=1)
+    factories.freeze_completed(fleet)
+    fleet.later(60)
+    fleet.all_say(factories.listing(OTHER, resources=("vm3",), not_before=datetime.now(UTC) + timedelta(minutes=10)))
+    actor = factories.acting(factories.operator(), why="calling the database people")
+    claims.claim(event_id=OTHER, actor=actor, now=fleet.now)
+    return fleet
+
+
+def view(client: Client, **times: datetime) -> str:
+    sent = {name: at.isoformat() for name, at in times.items()}
+    return text_of(client.get("/handover/", sent))
+
+
+def test_it_tells_what_was_decided_started_ended_and_is_open_and_by_whom(
+    shift: factories.Fleet, viewer: Client
+) -> None:
+    now = datetime.now(UTC)
+    found = handover(since=now - timedelta(hours=2), until=now, now=now)
+    assert {row.kind.value for row in found.decided.rows} == {"approval_granted", "event_claimed"}
+    assert {row.actor for row in found.decided.rows} == {"otto"}
+    assert [row.kind.value for row in found.started.rows] == ["event_started"]
+    assert [row.kind.value for row in found.ended.rows] == ["event_ended"]
+    assert len(found.announced.rows) == 2
+    assert found.failed.rows == ()
+    assert [row.event_id for row in found.still_open] == [OTHER]
+    shown = view(viewer, since=now - timedelta(hours=2), until=now)
+    assert "claimed by otto" in shown
+    assert "Nothing lapsed, was refused or became void." in shown
+    assert "1 open now" in shown and "2 decided" in shown
+
+
+def test_the_address_keeps_the_view(shift: factories.Fleet, viewer: Client) -> None:
+    answer = viewer.get("/handover/")
+    assert answer.status_code == 302
+    kept = parse_qs(urlsplit(answer["Location"]).query)
+    assert set(kept) == {"since", "until"}
+    colleague = logged_in(factories.operator())
+    assert "1 started" in text_of(viewer.get(answer["Location"]))
+    assert "1 started" in text_of(colleague.get(answer["Location"]))
+    began = datetime.fromisoformat(kept["until"][0]) - datetime.fromisoformat(kept["since"][0])
+    assert began == timedelta(hours=12)
+
+
+def test_what_somebody_has_read_is_where_their_next_look_begins(shift: factories.Fleet, viewer: Client) -> None:
+    until = (datetime.now(UTC) - timedelta(minutes=5)).replace(microsecond=0)
+    assert viewer.post("/handover/read/", {"until": until.isoformat()})["Location"] == "/handover/"
+    kept = parse_qs(urlsplit(viewer.get("/handover/")["Location"]).query)
+    assert datetime.fromisoformat(kept["since"][0]) == until
+    line = Entry.objects.get(kind="handover_read")
+    assert (line.actor, line.via) == ("vera", "page")
+    # Whoever reads an older link forgets nothing, and nobody has read what is to come.
+    viewer.post("/handover/read/", {"until": (until - timedelta(hours=3)).isoformat()})
+    viewer.post("/handover/read/", {"until": "2090-01-01T00:00:00Z"})
+    row = Profile.objects.get(user__username="vera")
+    assert row.looked_until is not None
+    assert until < row.looked_until <= datetime.now(UTC)
+    assert Entry.objects.filter(kind="handover_read").count() == 2
+    # One's own note is news to nobody but the audit.
+    assert "has read what changed until" in text_of(viewer.get("/audit/"))
+
+
+def test_times_that_cannot_be_read_are_named_and_left_out(fleet: factories.Fleet, viewer: Client) -> None:
+    shown = text_of(viewer.get("/handover/?since=soon&until=9999-99-99"))
+    assert "could not be read and were left out: since, until" in shown
+    answer = viewer.post("/handover/read/", {"until": "soon"})
+    assert answer.status_code == 422
+    assert "Say until when you have read." in text_of(answer)
+
+
+def test_a_look_never_covers_more_than_a_month_nor_what_is_to_come() -> None:
+    now = datetime(2026, 3, 1, 6, tzinfo=UTC)
+    ago = now - timedelta(days=400)
+    begin, end = span(since=None, until=None, looked_until=ago, now=now)
+    assert (begin, end) == (now - timedelta(days=31), now)
+    begin, end = span(since=now + timedelta(days=1), until=now + timedelta(days=2), looked_until=None, now=now)
+    assert (begin, end) == (now, now)
+
+
+def test_milestones_go_by_their_index(shift: factories.Fleet) -> None:
+    now = datetime.now(UTC)
+    found = Entry.objects.filter(kind__in=["event_started", "drill_began"], at__gte=now - timedelta(days=1), at__lt=now)
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+    assert "entry_of_milestones" in found.order_by("-at", "-pk")[:100].explain()
+
+
+def test_an_empty_shift_says_so(fleet: factories.Fleet, viewer: Client) -> None:
+    shown = text_of(viewer.get("/handover/", follow=True))
+    for words in ("No event is open.", "Nobody decided anything.", "Nothing started.", "Nothing ended."):
+        assert words in shown
