@@ -1,5 +1,7 @@
 """One tick of reconciling with thousands of events open: in sets of twenty machines, each of them live, nothing due.
 
+A thousand of the events go on in waves, and a thousand drills and operations on caches are open beside them.
+
 Each tick is a process of its own (`manage.py reconcile --once`), so that its peak of memory is its own, too.
 """
 
@@ -13,8 +15,10 @@ import psycopg
 from bench.stage import Stage
 from bench.table import Line
 
-EVENTS, MACHINES = 5_000, 20
+EVENTS, MACHINES, OTHERS = 5_000, 20, 1_000
 TICKS = 7
+PERSON = """INSERT INTO auth_user (username, password, first_name, last_name, email, is_superuser, is_staff, is_active,
+        date_joined) VALUES ('bench', '', '', '', '', false, false, false, now()) RETURNING id"""
 FILL = (
     """INSERT INTO fleet_availabilityset (id, kind, name, key, subscription, resource_group, service, second_person,
            created_at)
@@ -40,14 +44,54 @@ FILL = (
        SELECT event.id, machine.id, false, now(), now(), 1, 1, now(), event.event_id, 'Scheduled', 'Freeze',
            'VirtualMachine', 'Platform', '', event.not_before, '[]'
        FROM fleet_scheduledevent event JOIN fleet_machine machine USING (availability_set_id)""",
+    # Waves whose first event goes on.
+    "UPDATE fleet_sighting SET status = 'Started', started_at = now() WHERE event_id <= %(o)s",
+    "UPDATE fleet_scheduledevent SET status = 'STARTED', started_at = now() WHERE id <= %(o)s",
+    """INSERT INTO fleet_wave (id, service, state, created_by_id, via, token_name, comment, created_at, reason)
+       SELECT n, '', 'RUNNING', %(p)s, 'page', '', '', now(), '' FROM generate_series(1, %(o)s) n""",
+    """INSERT INTO fleet_approval (event_id, wave_id, turn, state, decided_by_id, decided_at, granted_at, via,
+           token_name, "when", comment, consent_comment, rule_wording, event_version, overrides, reason, inferred)
+       SELECT n, n, 1, 'CONFIRMED', %(p)s, now(), now(), 'page', '', 'now', '', '', '', 1, '[]', '', false
+       FROM generate_series(1, %(o)s) n""",
+    # Drills of sets with one machine each.
+    """INSERT INTO fleet_availabilityset (id, kind, name, key, subscription, resource_group, service, second_person,
+           created_at)
+       SELECT %(e)s + n, 'availability_set', 'drilled ' || n, 'drilled|' || n, '', '', '', false, now()
+       FROM generate_series(1, %(o)s) n""",
+    """INSERT INTO fleet_machine (id, vm_id, resource_name, availability_set_id, stated_set, token_set, set_source,
+           set_warnings, zone, region, size, os_type, compute, agent_version, protocol, enrolled_at, credential_hash,
+           warnings)
+       SELECT %(e)s::bigint * %(m)s + n, 'drilled-' || n, 'drilled' || n, %(e)s + n, '', '', '', '[]', '', '', '', '',
+           '{}', '', 1, now(), 'drilled' || n, '[]' FROM generate_series(1, %(o)s) n""",
+    """INSERT INTO fleet_scheduledevent (id, event_id, availability_set_id, created_at, drill, status, version,
+           first_seen_at, ended_as, certainty, watched, approved_elsewhere, warnings, event_type, resource_type, source,
+           description, not_before, resources)
+       SELECT %(e)s + n, 'DRILL-' || n, %(e)s + n, now(), true, 'SCHEDULED', 1, now(), '', '', true, false, '[]',
+           'Freeze', 'VirtualMachine', 'Platform', '', now() + interval '1 day', '[]'
+       FROM generate_series(1, %(o)s) n""",
+    """INSERT INTO fleet_drill (id, event_id, started_by_id, via, token_name, comment, created_at, ends_by, outcome,
+           reason)
+       SELECT n, %(e)s + n, %(p)s, 'page', '', '', now(), now() + interval '1 hour', '', ''
+       FROM generate_series(1, %(o)s) n""",
+    """INSERT INTO fleet_rehearsal (drill_id, machine_id, left_out, gone_reason, epoch, seq)
+       SELECT n, %(e)s::bigint * %(m)s + n, '', '', 0, 0 FROM generate_series(1, %(o)s) n""",
+    # Operations whose end is awaited.
+    """INSERT INTO fleet_cache (id, host, source, tier, service, divisor, created_at)
+       SELECT n, 'cache' || n, 'azure-redis', '', '', 2, now() FROM generate_series(1, %(o)s) n""",
+    """INSERT INTO fleet_maintenance (id, cache_id, source, status, first_at, last_at, approximate, began_at, swapped,
+           look_at)
+       SELECT n, n, 'azure-redis', 'UNDER_WAY', now(), now(), false, now(), false, now() + interval '30 minutes'
+       FROM generate_series(1, %(o)s) n""",
 )
 
 
 def measure(stage: Stage) -> list[Line]:
     """The ticks that look at everything for the first time, then those with nothing to do."""
     with psycopg.connect(stage.database_url, autocommit=True) as connection:
+        ((person,),) = connection.execute(PERSON).fetchall()
         for statement in FILL:
-            connection.execute(statement.encode(), {"e": EVENTS, "m": MACHINES})
+            values = {"e": EVENTS, "m": MACHINES, "o": OTHERS, "p": person}
+            connection.execute(statement.encode(), values)
         connection.execute("ANALYZE")
     first = []
     while not first or first[-1][2]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from fleet.domain.due import first_after
 from fleet.domain.events.types import TYPES
 from fleet.domain.reason import Reason
 from fleet.domain.states import EventStatus
@@ -93,6 +94,12 @@ def ending_of(
         lost = [machine.name for machine in taking_part if machine.listed and not machine.gone]
         return Ending(Outcome.UNFINISHED, Reason("drill-unheard", machines=lost))
     return None
+
+
+def due_at(*, ended_at: datetime | None, ends_by: datetime, now: datetime) -> datetime:
+    """When to look at a drill again, where there is no news of its event or its set."""
+    settles = (ended_at + SETTLED, ended_at + SPEECHLESS) if ended_at is not None else ()
+    return first_after(now, [ends_by, *settles])
 
 
 def _settled(machine: MachineInDrill, ended_at: datetime | None, now: datetime) -> bool:

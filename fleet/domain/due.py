@@ -1,11 +1,7 @@
 """When reconciling looks at something again. Too early is harmless, too late is not."""
 
-import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
-
-T = TypeVar("T", bound=int)
 
 # What has news is looked at by the next tick, whatever its clock says.
 AT_ONCE = datetime(1970, 1, 1, tzinfo=UTC)
@@ -13,13 +9,10 @@ AT_ONCE = datetime(1970, 1, 1, tzinfo=UTC)
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 # Waiting for something that announces itself by no turn and no entry, as the next poll of a machine that is live.
 SOON = timedelta(seconds=2)
-
-
-def portion(rows: Sequence[T], *, most: int, now: datetime) -> list[T]:
-    """All of these where they are few; else so many, others at each moment, and each of them before long."""
-    if len(rows) <= most:
-        return list(rows)
-    return sorted(random.Random(now.timestamp()).sample(rows, most))  # noqa: S311 - no secret
+# Nothing open goes unseen for longer, whatever was forgotten: between three and five quarters of an hour, so that not
+# all come at once.
+LONGEST = timedelta(minutes=45)
+SPREAD = timedelta(minutes=30)
 
 
 def first_after(now: datetime, moments: Iterable[datetime | None]) -> datetime:
@@ -33,3 +26,8 @@ def before(moment: datetime | None, lead: timedelta) -> datetime | None:
         return None if moment is None else moment - lead
     except OverflowError:
         return None
+
+
+def at_the_latest(row_id: int, *, now: datetime) -> datetime:
+    """When to look again at something that is open, whatever else is known of it."""
+    return now + LONGEST + row_id % 64 * SPREAD / 64

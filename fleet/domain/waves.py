@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from fleet.domain.due import SOON, first_after
 from fleet.domain.reason import Reason
 from fleet.domain.states import ApprovalState, EventStatus
 
@@ -131,6 +132,18 @@ def judge(members: Sequence[Member], *, now: datetime, return_timeout: timedelta
     if waiting:
         return Judgement(Signal.GO, Reason("wave-turn", event=waiting[0].named), waiting[0].approval_id)
     return Judgement(Signal.FINISH, summary(in_turn))
+
+
+def due_at(members: Sequence[Member], *, now: datetime, return_timeout: timedelta) -> datetime:
+    """When to judge a running wave again, where there is no news of its events."""
+    moments = []
+    for member in members:
+        if member.phase is Phase.RETURNING:
+            # Who returns is heard by a poll, which is no news.
+            moments.append(now + SOON)
+        if member.event_status is EventStatus.STARTED and member.last_heard_at is not None:
+            moments.append(member.last_heard_at + return_timeout)
+    return first_after(now, moments)
 
 
 def _left_to_azure(member: Member) -> bool:

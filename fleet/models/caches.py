@@ -3,6 +3,7 @@
 from django.db import models
 
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
+from fleet.domain.due import AT_ONCE
 from fleet.models.machines import Machine
 
 # The channel `AzureRedisEvents` of Azure Cache for Redis.
@@ -46,6 +47,8 @@ class Maintenance(models.Model):
     was_replica = models.BooleanField(null=True, blank=True)
     is_replica = models.BooleanField(null=True, blank=True)
     swapped = models.BooleanField(default=False)
+    # When time alone may change it.
+    look_at = models.DateTimeField(default=AT_ONCE, db_default=AT_ONCE)
 
     class Meta:
         constraints = [
@@ -57,6 +60,11 @@ class Maintenance(models.Model):
         indexes = [
             models.Index(fields=["cache", "-first_at", "-id"], name="maintenance_by_cache"),
             models.Index(fields=["-first_at", "-id"], name="maintenance_newest"),
+            models.Index(
+                fields=["look_at"],
+                name="maintenance_by_look",
+                condition=models.Q(status__in=[status.value for status in ACTIVE]),
+            ),
             models.Index(
                 fields=["cache"],
                 name="maintenance_active",

@@ -3,6 +3,7 @@
 from django.conf import settings
 from django.db import models
 
+from fleet.domain.due import AT_ONCE
 from fleet.models.events import ScheduledEvent
 from fleet.models.machines import Machine
 
@@ -24,10 +25,12 @@ class Drill(models.Model):
     closed_at = models.DateTimeField(null=True, blank=True)
     outcome = models.TextField(blank=True, default="")
     reason = models.TextField(blank=True, default="")
+    # When time alone may change it; news of its event and its set is found by them.
+    look_at = models.DateTimeField(default=AT_ONCE, db_default=AT_ONCE)
 
     class Meta:
         indexes = [
-            models.Index(fields=["ends_by"], name="drill_open", condition=models.Q(closed_at__isnull=True)),
+            models.Index(fields=["look_at"], name="drill_by_look", condition=models.Q(closed_at__isnull=True)),
             models.Index(fields=["-created_at", "-id"], name="drill_newest"),
         ]
 

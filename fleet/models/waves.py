@@ -3,6 +3,9 @@
 from django.conf import settings
 from django.db import models
 
+from fleet.domain.due import AT_ONCE
+from fleet.domain.waves import WaveState
+
 
 class Wave(models.Model):
     """Several events approved one after the other; its approvals carry `wave` and `turn`.
@@ -19,6 +22,13 @@ class Wave(models.Model):
     created_at = models.DateTimeField()
     closed_at = models.DateTimeField(null=True, blank=True)
     reason = models.TextField(blank=True, default="")
+    # When time alone may change it; news of its events is found by them.
+    look_at = models.DateTimeField(default=AT_ONCE, db_default=AT_ONCE)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["look_at"], name="wave_by_look", condition=models.Q(state=WaveState.RUNNING.value)),
+        ]
 
     def __str__(self) -> str:
         return f"wave {self.pk}"

@@ -2,13 +2,17 @@
 how long a transaction waits for locks and answers where its role's patience (`fleet.domain.patience`) does not fit.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from enum import IntEnum
 
-from django.db import connection
+from django.db import connection, models, transaction
 
 from fleet.domain.patience import IMPATIENT
+
+# Taken up and not settled within this time: whoever did so has died, or it was set aside.
+TAKEN = timedelta(seconds=10)
 
 
 class Lock(IntEnum):
@@ -65,4 +69,54 @@ def take_your_time() -> None:
         cursor.execute(
             "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true),"
             " set_config('idle_in_transaction_session_timeout', '0', true)"
+        )
+
+
+def take_due(
+    table: type[models.Model],
+    *,
+    now: datetime,
+    most: int,
+    open_only: str = "true",
+    besides: Collection[int] = (),
+    ids_from: str = "",
+    **values: list[str],
+) -> list[int]:
+    """Up to so many rows (ids) whose `look_at` has come, save these, taken for a while: those due longest come first.
+
+    Rows that somebody holds are passed by, so that no tick waits for anybody. `open_only` is the condition of the index
+    by `look_at`; `ids_from` a query of ids out of which to take. Both are SQL of our own, with these values.
+    """
+    name = table._meta.db_table
+    among = f"AND id IN ({ids_from})" if ids_from else ""
+    with connection.cursor() as cursor:
+        # Chosen once: as a joined query it may be asked again for each row, and then it gives others each time.
+        cursor.execute(
+            f"""
+            WITH due AS MATERIALIZED (
+                SELECT id FROM {name}
+                WHERE {open_only} AND (look_at IS NULL OR look_at <= %(now)s)
+                      AND NOT (id = ANY(%(besides)s::bigint[])) {among}
+                ORDER BY look_at NULLS LAST, id LIMIT %(most)s FOR NO KEY UPDATE SKIP LOCKED)
+            UPDATE {name} AS row SET look_at = %(taken)s FROM due WHERE row.id = due.id RETURNING row.id
+            """,
+            {"taken": now + TAKEN, "now": now, "besides": list(besides), "most": most, **values},
+        )
+        return sorted(row[0] for row in cursor.fetchall())
+
+
+def settle_due(table: type[models.Model], due: Mapping[int, datetime], *, now: datetime) -> None:
+    """Say of rows (ids) that were taken at this time when they are due again; what got news since then stays due."""
+    name = table._meta.db_table
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            UPDATE {name} AS row SET look_at = given.look_at
+            FROM (SELECT row.id, given.look_at
+                  FROM unnest(%s::bigint[], %s::timestamptz[]) AS given (id, look_at)
+                  JOIN {name} AS row ON row.id = given.id
+                  WHERE row.look_at = %s ORDER BY row.id FOR NO KEY UPDATE OF row SKIP LOCKED) AS given
+            WHERE row.id = given.id AND row.look_at = %s
+            """,
+            [list(due), list(due.values()), now + TAKEN, now + TAKEN],
         )

@@ -12,6 +12,7 @@ from functools import partial
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from fleet.domain.aside import What
 from fleet.domain.events.sightings import compute_state
@@ -20,14 +21,13 @@ from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, LastRun, ScheduledEvent
 from fleet.models.facts.due import load_due
 from fleet.models.facts.events import load_witnesses, presence_limits
-from fleet.models.facts.waves import events_in_turn
 from fleet.operations.approvals import conditions
 from fleet.operations.aside import Apart, forget, in_turn
 from fleet.operations.caches import coverage, maintenances
 from fleet.operations.drills import advance as drills
 from fleet.operations.events import compute, looks
 from fleet.operations.intake import backlog, presence
-from fleet.operations.locks import Lock, take_if_free
+from fleet.operations.locks import Lock, settle_due, take_if_free
 from fleet.operations.machines import names
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
@@ -77,9 +77,9 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
         for _ in range(2):
             before = len(looked)
             for portion in _portions(looked, now):
-                due = {*apart.look(portion, partial(_with_steps, now=now))}
-                due |= {*apart.look(portion, partial(_changed, now=now))}
-                done += apart.look(sorted(due), partial(_advance, now=now, via=via))
+                to_do = {*apart.look(portion, partial(_with_steps, now=now))}
+                to_do |= {*apart.look(portion, partial(_changed, now=now))}
+                done += apart.look(sorted(to_do), partial(_advance, now=now, via=via))
             if len(looked) == before or not _notice(now, via):
                 break
         # In transactions of their own: approvals do not wait for them.
@@ -87,26 +87,30 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
             coverage.vouch,
             partial(names.settle_all, now=now),
             partial(maintenances.advance, now=now),
-            partial(drills.advance, now=now),
-            partial(waves.advance, now=now),
             partial(_follow_due, looked, apart, now=now),
         )
 
 
 def _follow_due(looked: Sequence[int], apart: Apart, *, now: datetime) -> None:
-    """Judge what was looked at, and say when each is due again; where that fails it is taken up soon."""
-    with Apart(What.WAVE, now=now) as of_waves:
-        in_turns = of_waves.look(waves.running(now=now), partial(events_in_turn, now=now))
-    conditions.advance(now=now, event_pks=in_turns)
-    for at in range(0, len(looked), looks.PORTION):
-        judged = looked[at : at + looks.PORTION]
-        in_turn(
-            partial(conditions.advance, now=now, event_pks=judged),
-            partial(apply.decide_due, now=now, event_pks=judged),
-        )
+    """Judge what was looked at, and say when each is due again. Where any of this fails it is all taken up soon: what
+    else belongs to an event, its wave or its drill, hears of its news by this only.
+    """
+    portions = [looked[at : at + looks.PORTION] for at in range(0, len(looked), looks.PORTION)]
+    in_turn(
+        partial(drills.advance, now=now, event_pks=looked),
+        partial(_turns, looked, now=now),
+        *(partial(conditions.advance, now=now, event_pks=judged) for judged in portions),
+        *(partial(apply.decide_due, now=now, event_pks=judged) for judged in portions),
+    )
+    for judged in portions:
         found = apart.look(judged, lambda pks: list(load_due(pks, now=now).items()))
         later = {pk: until for pk in judged if (until := apart.waits_until(pk)) is not None}
-        looks.settle(dict(found) | later, now=now)
+        settle_due(ScheduledEvent, dict(found) | later, now=now)
+
+
+def _turns(event_pks: Collection[int], *, now: datetime) -> None:
+    """Advance the waves that are due or have news of these events (row ids), and whose turn it is in them."""
+    conditions.advance(now=now, event_pks=waves.advance(now=now, event_pks=event_pks))
 
 
 @transaction.atomic
@@ -117,9 +121,10 @@ def _notice(now: datetime, via: str) -> bool:
     if not take_if_free(Lock.RECONCILE):
         return False
     run, _ = LastRun.objects.get_or_create(name=RUN, defaults={"ran_at": now, "via": via})
-    news, times = read_news(run), str((settings.ORDER_ANSWER_SECONDS, presence_limits()))
+    news, times = read_news(run), str((settings.ORDER_ANSWER_SECONDS, settings.WAVE_RETURN_SECONDS, presence_limits()))
     if run.times != times:
         looks.make_all_due()
+        waves.make_due(Q())
     looks.make_news_due(news)
     looks.make_turned_due(presence.turned(now=now, limits=presence_limits()))
     forget(now=now)
@@ -132,7 +137,7 @@ def _portions(looked: list[int], now: datetime) -> Iterator[list[int]]:
     """What is due, each event once a tick, and what is decided first; `looked` gathers them."""
     for decided in (True, False):
         while len(looked) < MOST_PORTIONS * looks.PORTION:
-            taken = looks.take_due(now=now, decided=decided, besides=looked)
+            taken = looks.take(now=now, decided=decided, besides=looked)
             if not taken:
                 break
             looked += taken
@@ -176,8 +181,8 @@ def _changed(event_pks: Sequence[int], *, now: datetime) -> list[int]:
 def follow(event_pks: Collection[int] | None = None, *, now: datetime) -> None:
     """Judge these events (row ids) and what stands beside them, or everything that is open."""
     in_turn(
-        partial(drills.advance, now=now),
-        partial(waves.advance, now=now),
+        partial(drills.advance, now=now, event_pks=event_pks or ()),
+        partial(_turns, event_pks or (), now=now),
         partial(conditions.advance, now=now, event_pks=event_pks),
         partial(apply.decide, now=now, event_pks=event_pks),
     )

@@ -156,8 +156,8 @@ def test_the_node_may_go_three_minutes_before_scheduled_says() -> None:
 
 
 def test_an_announced_operation_is_given_time_before_it_counts_as_never_started() -> None:
-    assert status_of(one(SEQUENCE[0]), now=clock("16:50:57")) is MaintenanceStatus.ANNOUNCED
-    assert status_of(one(SEQUENCE[0]), now=clock("16:50:58")) is MaintenanceStatus.NEVER_STARTED
+    assert status_of(one(SEQUENCE[0]), now=clock("16:50:56")) is MaintenanceStatus.ANNOUNCED
+    assert status_of(one(SEQUENCE[0]), now=clock("16:50:57")) is MaintenanceStatus.NEVER_STARTED
 
 
 def test_ended_for_a_replica_with_nothing_before_it_is_an_operation() -> None:

@@ -198,7 +198,7 @@ class Story(World):
 @searched("steps", share=400, whole=8_000, variable="DUE_STEPS")
 def test_after_a_tick_nothing_is_left_to_do(part: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without the net below it: what is forgotten is to be seen here.
-    monkeypatch.setattr("fleet.models.facts.due.LONGEST", timedelta(days=3650))
+    monkeypatch.setattr("fleet.domain.due.LONGEST", timedelta(days=3650))
     first = int(os.environ.get("DUE_SEED", "1"))
     for number in range(max(1, steps // 2 // STORY)):
         seed = first + part * 1_000_000 + number

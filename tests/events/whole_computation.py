@@ -7,6 +7,7 @@ from datetime import datetime
 from django.db.models import Q
 
 from fleet.domain.approvals.conditions import Wait
+from fleet.domain.caches.maintenances import operations_of, status_of
 from fleet.domain.events.sightings import compute_state
 from fleet.domain.orders.next_step import Do
 from fleet.domain.policy.rules import verdict
@@ -80,5 +81,9 @@ def _drills_and_waves(now: datetime) -> list[str]:
 
 def _caches(now: datetime) -> list[str]:
     active = Maintenance.objects.filter(status__in=[status.value for status in maintenances.ACTIVE])
-    overdue = maintenances._overdue(list(active.values_list("cache", flat=True)), now)
-    return [f"cache {cache_id}, shard {shard}" for cache_id, shard, _ in overdue]
+    found = []
+    for row in active.prefetch_related("notifications").order_by("cache", "pk"):
+        heard = [maintenances._heard(one) for one in row.notifications.all()]
+        if any(status_of(operation, now=now).value != row.status for operation in operations_of(heard)):
+            found.append(f"cache {row.cache_id}, shard {row.shard}")
+    return found

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from fleet.domain.caches.notifications import TYPES, NotificationType
+from fleet.domain.due import first_after
 
 # A node may go this much earlier than Scheduled says.
 EARLY = timedelta(minutes=3)
@@ -221,6 +222,16 @@ def operations_of(heard: Iterable[Heard]) -> list[Operation]:
     return found
 
 
+def due_at(operation: Operation, *, now: datetime) -> datetime:
+    """When time alone may change where the operation stands."""
+    last = max(operation.last_at, operation.began_at or operation.last_at)
+    moments = [operation.began_at, last + END_NOT_SEEN_AFTER]
+    announced = operation.expected_at or (operation.scheduled_at and operation.scheduled_at + NOTICE)
+    if announced is not None:
+        moments.append(announced + NEVER_STARTED_AFTER)
+    return first_after(now, moments)
+
+
 def status_of(operation: Operation, *, now: datetime) -> MaintenanceStatus:
     """Where the operation stands now. None of them stays open for ever."""
     if operation.ended_at is not None:
@@ -231,14 +242,14 @@ def status_of(operation: Operation, *, now: datetime) -> MaintenanceStatus:
             # Nodes were added or removed: the notification of it is all there is.
             return MaintenanceStatus.ENDED
         expected = operation.expected_at or operation.scheduled_at + NOTICE
-        over = now > expected + NEVER_STARTED_AFTER
+        over = now >= expected + NEVER_STARTED_AFTER
         if operation.scaled_at is not None:
             return MaintenanceStatus.ENDED
         return MaintenanceStatus.NEVER_STARTED if over else MaintenanceStatus.ANNOUNCED
     last = max(operation.last_at, operation.began_at or begun)
     if operation.scaled_at is not None:
         return MaintenanceStatus.ENDED
-    if now > last + END_NOT_SEEN_AFTER:
+    if now >= last + END_NOT_SEEN_AFTER:
         return MaintenanceStatus.END_NOT_SEEN
     if operation.failover_at is not None:
         return MaintenanceStatus.FAILED_OVER

@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from fleet.domain.approvals.conditions import TIMED, When
 from fleet.domain.aside import What
-from fleet.domain.due import first_after
+from fleet.domain.due import at_the_latest, first_after
 from fleet.domain.events import due as events
 from fleet.domain.events.sightings import compute_state
 from fleet.domain.orders import due as orders
@@ -20,11 +20,6 @@ from fleet.models.facts.events import load_facts, load_witnesses, order_timeouts
 from fleet.models.orders import Order
 from fleet.models.policy import NoApprovalWindow, rule_of, rules_in_force, window_of
 from fleet.models.reconcile import SetAside
-
-# Nothing open goes unseen for longer, whatever was forgotten: between three and five quarters of an hour, so that not
-# all come at once.
-LONGEST = timedelta(minutes=45)
-SPREAD = timedelta(minutes=30)
 
 
 def load_due(event_ids: Collection[int], *, now: datetime) -> dict[int, datetime]:
@@ -64,7 +59,7 @@ def load_due(event_ids: Collection[int], *, now: datetime) -> dict[int, datetime
         elif row.pk in open_to_rules:
             due.append(policy.due_at(facts[row.pk], rules, windows, now=now))
         if approval is not None or not was_ended:
-            due.append(now + LONGEST + row.pk % 64 * SPREAD / 64)
+            due.append(at_the_latest(row.pk, now=now))
         due += tried.get(row.pk, [])
         found[row.pk] = min(due)
     return found

@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
+from fleet.domain.due import at_the_latest
 from fleet.domain.events.types import DELETING_TYPES
 from fleet.domain.reason import read_reason
 from fleet.domain.shapes import like
 from fleet.domain.states import ApprovalState, EventStatus, Presence
-from fleet.domain.waves import Member, Returner, WaveState, judge
+from fleet.domain.waves import Member, Returner, WaveState, due_at, judge
 from fleet.models.approvals import Approval
 from fleet.models.events import ScheduledEvent
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
@@ -85,6 +86,15 @@ def _returner(machine: Machine, event: ScheduledEvent, *, now: datetime) -> Retu
     # For a minute a machine counts as live though it is just starting again: it has to speak after the end.
     since = heard is not None and (event.ended_at is None or heard >= event.ended_at)
     return Returner(name=machine.resource_name, back=live and since)
+
+
+def load_due(wave_ids: Collection[int], *, now: datetime) -> dict[int, datetime]:
+    """When each of these waves (row ids) is to be judged again, if there is no news of its events. Two queries."""
+    members = load_members(wave_ids, now=now)
+    return {
+        wave_id: min(due_at(found, now=now, return_timeout=return_timeout()), at_the_latest(wave_id, now=now))
+        for wave_id, found in members.items()
+    }
 
 
 def whose_turn(wave_ids: Collection[int], *, now: datetime) -> set[int]:

@@ -1,22 +1,32 @@
 """Maintenance computed from notifications: by news of a cache, and by what time alone changes."""
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
 
 from fleet.domain.aside import What
-from fleet.domain.caches.maintenances import ACTIVE, Heard, MaintenanceStatus, Operation, operations_of, status_of
-from fleet.domain.due import portion
+from fleet.domain.caches.maintenances import (
+    ACTIVE,
+    Heard,
+    MaintenanceStatus,
+    Operation,
+    due_at,
+    operations_of,
+    status_of,
+)
 from fleet.domain.shapes import like
 from fleet.models import Cache, Entry, Maintenance, Notification, SetAside
 from fleet.operations.aside import Apart
 from fleet.operations.caches.entries import overdue_entry
+from fleet.operations.locks import take_due
 from fleet.operations.timeline.entries import write
 
 # Notifications this far apart are never about the same operation.
 APART = timedelta(hours=6)
-# Caches of one tick.
+# Operations of one tick.
 PORTION = 100
+OPEN = "status IN ({})".format(", ".join(f"'{status.value}'" for status in ACTIVE))
 COMPUTED = (
     "first_at", "last_at", "began_at", "node_port", "partner_port", "expected_at", "approximate", "failover_at",
     "ended_at", "was_replica", "is_replica", "swapped",
@@ -71,6 +81,7 @@ def _apply(row: Maintenance, operation: Operation, *, now: datetime) -> bool:
     """Whether anything changed."""
     values = {name: getattr(operation, name) for name in COMPUTED}
     values["status"] = status_of(operation, now=now).value
+    values["look_at"] = due_at(operation, now=now)
     if operation.ended_at is None and values["status"] == MaintenanceStatus.ENDED.value:
         values["ended_at"] = operation.scaled_at
     changed = [name for name, value in values.items() if getattr(row, name) != value]
@@ -80,18 +91,22 @@ def _apply(row: Maintenance, operation: Operation, *, now: datetime) -> bool:
 
 
 def advance(*, now: datetime) -> int:
-    """What time alone changes: ends that nobody saw, starts that never came. How many operations changed.
-
-    One query while no operation is open.
-    """
-    active = Maintenance.objects.filter(status__in=[status.value for status in ACTIVE]).order_by("cache")
+    """What time alone changes: ends that nobody saw, starts that never came. How many operations were computed."""
+    taken = take_due(Maintenance, now=now, most=PORTION, open_only=OPEN)
     late = SetAside.objects.filter(what=What.CACHE.value, next_try_at__lte=now)
+    todo: dict[int, set[tuple[int | None, datetime]]] = defaultdict(set)
+    rows = Maintenance.objects.filter(pk__in=taken) if taken else ()
+    for row in rows:
+        todo[row.cache_id].add((row.shard, row.first_at))
+    # What was heard while a cache was set aside is made up for.
+    for row_id, since in late.order_by("next_try_at").values_list("row_id", "since")[:PORTION]:
+        heard = Notification.objects.filter(cache=row_id, maintenance=None, received_at__gte=since)
+        held = Maintenance.objects.filter(cache=row_id, status__in=[status.value for status in ACTIVE])
+        todo[row_id] |= {*heard.values_list("shard", "first_at"), *held.values_list("shard", "first_at")}
     with Apart(What.CACHE, now=now) as apart:
-        caches = {*active.values_list("cache", flat=True), *late.values_list("row_id", flat=True)}
-        due = apart.look(portion(sorted(caches), most=PORTION, now=now), partial(_due, now=now))
-        for cache_id in sorted({cache_id for cache_id, _, _ in due}):
-            apart.run(cache_id, partial(_compute, cache_id, [one[1:] for one in due if one[0] == cache_id], now=now))
-    return len(due)
+        for cache_id in sorted(todo):
+            apart.run(cache_id, partial(_compute, cache_id, sorted(todo[cache_id], key=str), now=now))
+    return len(taken)
 
 
 def _compute(cache_id: int, due: Iterable[tuple[int | None, datetime]], *, now: datetime) -> bool:
@@ -99,30 +114,3 @@ def _compute(cache_id: int, due: Iterable[tuple[int | None, datetime]], *, now: 
     for shard, at in due:
         write(compute_operations(cache, shard, [at], now=now))
     return True
-
-
-def _due(cache_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int | None, datetime]]:
-    found = _overdue(cache_ids, now)
-    # What was heard while a cache was set aside is made up for.
-    for row in SetAside.objects.filter(what=What.CACHE.value, row_id__in=cache_ids):
-        heard = Notification.objects.filter(cache=row.row_id, maintenance=None, received_at__gte=row.since)
-        found += heard.order_by("pk").values_list("cache", "shard", "first_at")
-    return found
-
-
-def _overdue(cache_ids: Sequence[int], now: datetime) -> list[tuple[int, int | None, datetime]]:
-    rows = list(
-        Maintenance.objects.filter(cache__in=cache_ids, status__in=[status.value for status in ACTIVE]).order_by(
-            "cache", "pk"
-        )
-    )
-    members: dict[int | None, list[Heard]] = {}
-    for row in Notification.objects.filter(maintenance__any=[row.pk for row in rows]):
-        members.setdefault(row.maintenance_id, []).append(_heard(row))
-    return [
-        (row.cache_id, row.shard, row.first_at)
-        for row in rows
-        if any(
-            status_of(operation, now=now).value != row.status for operation in operations_of(members.get(row.pk, []))
-        )
-    ]

@@ -1,5 +1,6 @@
 """A drill moves on and ends by itself. Everything about it is written under the lock of its event."""
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -9,8 +10,8 @@ from django.db.models.functions import Greatest
 
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.aside import What
-from fleet.domain.drills import Ending, MachineInDrill, Outcome, ending_of
-from fleet.domain.due import portion
+from fleet.domain.drills import Ending, MachineInDrill, Outcome, due_at, ending_of
+from fleet.domain.due import AT_ONCE
 from fleet.domain.reason import Reason
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
@@ -27,6 +28,7 @@ from fleet.models import (
 from fleet.models.facts.events import load_facts
 from fleet.operations.aside import Apart
 from fleet.operations.events import compute
+from fleet.operations.locks import settle_due, take_due
 from fleet.operations.orders import advance as orders
 from fleet.operations.orders import instructions, states
 from fleet.operations.timeline.entries import tell
@@ -35,26 +37,44 @@ from fleet.operations.timeline.entries import tell
 START = timedelta(seconds=2)
 # Of one tick: each costs some queries.
 PORTION = 50
+UNDER_WAY = "closed_at IS NULL"
 RECOVERED = ("succeeded", "failed", "timed-out", "nothing")
 
 
-def advance(*, now: datetime) -> int:
-    """Move on every drill that is not over: start the other machines, end what is to end; how many moved.
+def advance(*, now: datetime, event_pks: Collection[int] = ()) -> int:
+    """Move on the drills that are due, and those in the sets of these events (row ids): start the other machines, end
+    what is to end; how many moved.
 
-    Looks without locks first; each move is a transaction of its own. One query while there is no drill.
+    Looks without locks first; each move is a transaction of its own.
     """
+    if event_pks:
+        _make_due(event_pks)
+    taken = take_due(Drill, now=now, most=PORTION, open_only=UNDER_WAY)
+    if not taken:
+        return 0
     moved = 0
+    later: dict[int, datetime] = {}
     with Apart(What.DRILL, now=now) as apart:
-        under_way = list(Drill.objects.filter(closed_at__isnull=True).order_by("pk").values_list("pk", flat=True))
-        chosen = portion(under_way, most=PORTION, now=now)
-        for drill in Drill.objects.filter(pk__in=chosen).select_related("event").order_by("pk") if chosen else ():
+        for drill in Drill.objects.filter(pk__in=taken).select_related("event").order_by("pk"):
             moved += apart.run(drill.pk, partial(_look_at, drill, now=now)) or False
+            due_again = due_at(ended_at=drill.event.ended_at, ends_by=drill.ends_by, now=now)
+            later[drill.pk] = apart.waits_until(drill.pk) or due_again
+    settle_due(Drill, later, now=now)
     return moved
 
 
+def _make_due(event_pks: Collection[int]) -> None:
+    """The drills in the sets of these events are looked at by the next tick."""
+    sets = ScheduledEvent.objects.filter(pk__any=list(event_pks)).values("availability_set")
+    beside = Drill.objects.filter(closed_at__isnull=True, event__availability_set__in=sets, look_at__gt=AT_ONCE)
+    with transaction.atomic():
+        pks = list(beside.order_by("pk").select_for_update(no_key=True, of=("self",)).values_list("pk", flat=True))
+        Drill.objects.filter(pk__any=pks).update(look_at=AT_ONCE)
+
+
 def _look_at(drill: Drill, *, now: datetime) -> bool:
-    due = _ending(drill, now) is not None or bool(_to_start(drill))
-    return due and _move_on(drill.pk, drill.event_id, now=now)
+    to_move = _ending(drill, now) is not None or bool(_to_start(drill))
+    return to_move and _move_on(drill.pk, drill.event_id, now=now)
 
 
 @transaction.atomic

@@ -1,24 +1,18 @@
-"""When events are looked at: who has news is due at once, and each tick takes what is due, portion by portion.
-
-Rows that somebody holds are passed by: whoever holds an event has made it due, and no tick waits for anybody.
-"""
+"""When events are looked at: who has news is due at once, and each tick takes what is due, portion by portion."""
 
 from collections.abc import Collection, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 
 from fleet.domain.due import AT_ONCE, NEVER
 from fleet.domain.intake.presence import NUMBERS
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, EventStatus, Presence
 from fleet.models import Approval, AvailabilitySet, Machine, ScheduledEvent, Sighting
+from fleet.operations.locks import take_due
 from fleet.operations.timeline.news import News
 
 PORTION = 100
-# Taken up and not settled within this time: whoever did so has died, or it was set aside.
-TAKEN = timedelta(seconds=10)
-TABLE = ScheduledEvent._meta.db_table
 # Of one query, however many names it brings.
 IS_OPEN = Q(status__in=[status.value for status in OPEN_EVENTS])
 
@@ -78,44 +72,10 @@ def _near(set_ids: Collection[int]) -> list[int]:
     return sorted({*set_ids, *others})
 
 
-def take_due(*, now: datetime, decided: bool, besides: Collection[int] = ()) -> list[int]:
+def take(*, now: datetime, decided: bool, besides: Collection[int] = ()) -> list[int]:
     """Up to a portion of the events that are due, save these (row ids), taken for a while; with `decided` only those
     that somebody has decided about and that are on their way.
     """
-    live = "state = ANY(%(live)s)"
-    decisions = f"AND id IN (SELECT event_id FROM {Approval._meta.db_table} WHERE {live})" if decided else ""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            UPDATE {TABLE} AS event SET look_at = %(taken)s
-            FROM (SELECT id FROM {TABLE}
-                  WHERE (look_at IS NULL OR look_at <= %(now)s) AND NOT (id = ANY(%(besides)s::bigint[])) {decisions}
-                  ORDER BY look_at NULLS LAST, id LIMIT %(portion)s FOR NO KEY UPDATE SKIP LOCKED) AS due
-            WHERE event.id = due.id RETURNING event.id
-            """,
-            {
-                "taken": now + TAKEN,
-                "now": now,
-                "besides": list(besides),
-                "portion": PORTION,
-                "live": [state.value for state in LIVE_APPROVALS],
-            },
-        )
-        return sorted(row[0] for row in cursor.fetchall())
-
-
-@transaction.atomic
-def settle(due: Mapping[int, datetime], *, now: datetime) -> None:
-    """Say of events that were taken at this time when they are due again; what got news since then stays due."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            UPDATE {TABLE} AS event SET look_at = given.look_at
-            FROM (SELECT event.id, given.look_at
-                  FROM unnest(%s::bigint[], %s::timestamptz[]) AS given (id, look_at)
-                  JOIN {TABLE} AS event ON event.id = given.id
-                  WHERE event.look_at = %s ORDER BY event.id FOR NO KEY UPDATE OF event SKIP LOCKED) AS given
-            WHERE event.id = given.id AND event.look_at = %s
-            """,
-            [list(due), list(due.values()), now + TAKEN, now + TAKEN],
-        )
+    decisions = f"SELECT event_id FROM {Approval._meta.db_table} WHERE state = ANY(%(live)s)" if decided else ""
+    live = [state.value for state in LIVE_APPROVALS]
+    return take_due(ScheduledEvent, now=now, most=PORTION, besides=besides, ids_from=decisions, live=live)

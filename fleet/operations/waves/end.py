@@ -5,10 +5,11 @@ from datetime import datetime
 from functools import partial
 
 from django.db import transaction
+from django.db.models import Q
 
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.aside import What
-from fleet.domain.due import portion
+from fleet.domain.due import AT_ONCE
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, read_reason
 from fleet.domain.refusal import Refused, or_refuse
@@ -17,32 +18,48 @@ from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import Member, Signal, WaveState, judge
 from fleet.models import Approval, Wave
 from fleet.models.facts.events import load_facts, place_of
-from fleet.models.facts.waves import load_members, return_timeout
+from fleet.models.facts.waves import events_in_turn, load_due, load_members, return_timeout
 from fleet.operations.aside import Apart
 from fleet.operations.events import compute
+from fleet.operations.locks import settle_due, take_due
 from fleet.operations.orders.states import close
 from fleet.operations.people.rights import acting, require
 from fleet.operations.timeline.entries import tell
 
 # Of one tick.
 PORTION = 100
+RUNNING = f"state = '{WaveState.RUNNING.value}'"
 WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
 
 
-def running(*, now: datetime) -> list[int]:
-    """The waves that run (row ids), a portion of them where they are many."""
-    rows = Wave.objects.filter(state=WaveState.RUNNING.value).order_by("pk")
-    return portion(list(rows.values_list("pk", flat=True)), most=PORTION, now=now)
-
-
-def advance(*, now: datetime) -> int:
-    """Stop the waves in which something has not come back, end those that are through; how many.
+def advance(*, now: datetime, event_pks: Collection[int] = ()) -> list[int]:
+    """Of the waves that are due and those of these events (row ids): stop the ones in which something has not come
+    back, end those that are through. Returns the events (row ids) whose turn it is in the others.
 
     Looks without locks first; each wave is a transaction of its own.
     """
+    if event_pks:
+        make_due(Q(approvals__event__any=list(event_pks)))
+    taken = take_due(Wave, now=now, most=PORTION, open_only=RUNNING)
+    if not taken:
+        return []
     with Apart(What.WAVE, now=now) as apart:
-        over = apart.look(running(now=now), partial(_over, now=now))
-        return sum(apart.run(wave_id, partial(_settle, wave_id, now=now)) or False for wave_id in over)
+        for wave_id in apart.look(taken, partial(_over, now=now)):
+            apart.run(wave_id, partial(_settle, wave_id, now=now))
+        in_turns = apart.look(taken, partial(events_in_turn, now=now))
+        found = dict(apart.look(taken, lambda pks: list(load_due(pks, now=now).items())))
+        later = {wave_id: until for wave_id in taken if (until := apart.waits_until(wave_id)) is not None}
+        settle_due(Wave, found | later, now=now)
+    return in_turns
+
+
+def make_due(which: Q) -> None:
+    """These waves are judged by the next tick."""
+    # Unlike those of events, these rows are waited for: who holds one need not make it due.
+    running = Wave.objects.filter(which, state=WaveState.RUNNING.value, look_at__gt=AT_ONCE).order_by("pk")
+    with transaction.atomic():
+        pks = list(running.select_for_update(no_key=True, of=("self",)).values_list("pk", flat=True))
+        Wave.objects.filter(pk__any=pks).update(look_at=AT_ONCE)
 
 
 def _over(wave_ids: Sequence[int], *, now: datetime) -> list[int]:

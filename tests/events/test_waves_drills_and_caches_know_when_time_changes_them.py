@@ -1,0 +1,233 @@
+"""Waves, drills and operations on caches are asked when their time has come or there is news of them, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from fleet.models import Approval, AvailabilitySet, Cache, Drill, Maintenance, SetAside, Wave
+from fleet.operations.caches import maintenances
+from fleet.operations.drills import advance as drills
+from fleet.operations.events import looks
+from fleet.operations.waves import end as waves
+from fleet.operations.waves.begin import begin as begin_wave
+from tests.caches.walking import Listeners, line
+from tests.drills.walking import Walk as DrillWalk
+from tests.drills.walking import say
+from tests.factories import NOW, Fleet, acting, listing, open_order, operator, seconds
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[int]]]:
+    """The waves, drills and caches that ticks ask."""
+    found: dict[str, list[int]] = {"waves": [], "drills": [], "caches": []}
+    over, look_at, compute = waves._over, drills._look_at, maintenances._compute
+
+    def of_waves(wave_ids: Any, **fields: Any) -> Any:
+        found["waves"] += wave_ids
+        return over(wave_ids, **fields)
+
+    def of_drill(drill: Drill, **fields: Any) -> Any:
+        found["drills"].append(drill.pk)
+        return look_at(drill, **fields)
+
+    def of_cache(cache_id: int, *args: Any, **fields: Any) -> Any:
+        found["caches"].append(cache_id)
+        return compute(cache_id, *args, **fields)
+
+    monkeypatch.setattr(waves, "_over", of_waves)
+    monkeypatch.setattr(drills, "_look_at", of_drill)
+    monkeypatch.setattr(maintenances, "_compute", of_cache)
+    yield found
+
+
+def ticked(
+    fleet: Fleet, asked: dict[str, list[int]], *, after: float = 2, heard: Sequence[str] = ()
+) -> dict[str, list[int]]:
+    """Whom one tick asks, so many seconds later; every machine polls meanwhile, or these."""
+    for rows in asked.values():
+        rows.clear()
+    fleet.later(after)
+    fleet.heard(*heard)
+    fleet.advance()
+    return {what: sorted(set(rows)) for what, rows in asked.items() if rows}
+
+
+def with_waves(count: int) -> Fleet:
+    """So many services of a set with two machines, and in each a wave whose first event goes on at Azure."""
+    fleet = Fleet()
+    for number in range(count):
+        prefix = f"w{number}-"
+        fleet.enrol_set(2, prefix=prefix, availability_set=f"set-{number}")
+        AvailabilitySet.objects.filter(name=f"set-{number}").update(service=f"service-{number}")
+        fleet.all_say(*events(number), names=names(number))
+        begin_wave(
+            actor=acting(operator(), why="because"),
+            now=fleet.now,
+            service=f"service-{number}",
+            overrides={"set-in-flight": "one after the other"},
+        )
+    fleet.advance()
+    for number, approval in enumerate(Approval.objects.filter(turn=1).order_by("wave")):
+        order = open_order(approval)
+        fleet.delivered(order)
+        fleet.receipt(order)
+        fleet.all_say(*events(number, status="Started"), names=names(number))
+    for _ in range(4):
+        fleet.later(2)
+        fleet.heard()
+        fleet.advance()
+    return fleet
+
+
+def names(number: int) -> list[str]:
+    return [f"w{number}-{machine}" for machine in (1, 2)]
+
+
+def events(number: int, *, status: str = "Scheduled") -> list[dict[str, Any]]:
+    """The events of one wave; the first is as told."""
+    return [
+        listing(
+            f"{number:08X}-0000-4000-8000-{turn:012}",
+            resources=(name,),
+            event_type="Reboot",
+            not_before=NOW + seconds(3600 * turn + 3600),
+            status="Scheduled" if turn else status,
+        )
+        for turn, name in enumerate(names(number))
+    ]
+
+
+def test_a_wave_is_asked_when_its_events_have_news_and_left_alone_while_they_have_none(asked: Any) -> None:
+    fleet = with_waves(3)
+    _, second, _ = Wave.objects.order_by("pk")
+    assert "waves" not in ticked(fleet, asked)
+    looks.make_due(looks.Q(approvals__wave=second))
+    assert ticked(fleet, asked)["waves"] == [second.pk]
+    assert "waves" not in ticked(fleet, asked)
+
+
+def test_a_wave_whose_machine_is_to_return_is_asked_by_every_tick(asked: Any) -> None:
+    fleet = with_waves(1)
+    (wave,) = Wave.objects.all()
+    # The machine that is hit says no more; the other one sees that the event is over.
+    fleet.all_say(events(0)[1], names=["w0-2"])
+    for _ in range(4):
+        ticked(fleet, asked, after=80, heard=["w0-2"])
+    assert Approval.objects.get(turn=1).event.status == "ENDED"
+    for _ in range(3):
+        assert ticked(fleet, asked, heard=["w0-2"])["waves"] == [wave.pk]
+    fleet.all_say(events(0)[1], names=["w0-1"])
+    ticked(fleet, asked)
+    assert Approval.objects.get(turn=2).state in ("GRANTED", "RELAYING")
+
+
+def test_where_there_are_more_than_a_tick_takes_each_has_its_turn(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = with_waves(5)
+    monkeypatch.setattr(waves, "PORTION", 2)
+    waves.make_due(looks.Q())
+    taken = [ticked(fleet, asked).get("waves", []) for _ in range(4)]
+    assert [len(one) for one in taken] == [2, 2, 1, 0]
+    assert sorted(pk for one in taken for pk in one) == sorted(Wave.objects.values_list("pk", flat=True))
+
+
+def test_another_time_to_return_in_the_settings_makes_every_wave_due(asked: Any, settings: Any) -> None:
+    fleet = with_waves(2)
+    settings.WAVE_RETURN_SECONDS += 1
+    assert len(ticked(fleet, asked)["waves"]) == 2
+
+
+def test_a_drill_is_asked_at_its_times_and_when_its_set_has_news(asked: Any) -> None:
+    walk = DrillWalk(Fleet(), notice_seconds=300).announced()
+    for _ in range(3):
+        ticked(walk.fleet, asked)
+    assert "drills" not in ticked(walk.fleet, asked)
+    say(walk.fleet, "vm1", walk.began["vm1"], "announced")
+    assert ticked(walk.fleet, asked)["drills"] == [walk.drill.pk]
+    ticked(walk.fleet, asked)
+    assert "drills" not in ticked(walk.fleet, asked)
+    left = (Drill.objects.get().ends_by - walk.fleet.now).total_seconds()
+    assert "drills" not in ticked(walk.fleet, asked, after=left - 3)
+    assert ticked(walk.fleet, asked, after=3)["drills"] == [walk.drill.pk]
+
+
+def test_an_operation_on_a_cache_is_computed_at_its_times_only(asked: Any) -> None:
+    fleet = Listeners()
+    fleet.enrol_set(1)
+    starts = (fleet.now + seconds(60)).strftime("%Y-%m-%dT%H:%M:%S")
+    fleet.hear("vm1", f"{line('NodeMaintenanceStarting')}|StartTimeInUTC|{starts}")
+    row = Maintenance.objects.get()
+    assert row.status == "STARTING"
+    assert "caches" not in ticked(fleet, asked), "it was computed as it was heard"
+    assert "caches" not in ticked(fleet, asked, after=50)
+    assert ticked(fleet, asked, after=10)["caches"] == [row.cache_id]
+    assert Maintenance.objects.get().status == "UNDER_WAY"
+    assert "caches" not in ticked(fleet, asked, after=600)
+    ticked(fleet, asked, after=1200)
+    assert Maintenance.objects.get().status == "END_NOT_SEEN"
+
+
+def test_caches_that_cannot_be_computed_hold_up_no_others(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Listeners()
+    fleet.enrol_set(1)
+    starts = (fleet.now + seconds(60)).strftime("%Y-%m-%dT%H:%M:%S")
+    for name in ("bad1", "bad2", "good"):
+        host = f"{name}.redis.cache.windows.net"
+        fleet.hear("vm1", f"{line('NodeMaintenanceStarting')}|StartTimeInUTC|{starts}", host=host)
+    real = maintenances.compute_operations
+
+    def played(cache: Cache, *args: Any, **fields: Any) -> Any:
+        if cache.host.startswith("bad"):
+            raise ValueError("no such luck")
+        return real(cache, *args, **fields)
+
+    monkeypatch.setattr(maintenances, "compute_operations", played)
+    monkeypatch.setattr(maintenances, "PORTION", 1)
+    fleet.later(60)
+    for _ in range(4):
+        ticked(fleet, asked)
+    assert Maintenance.objects.get(cache__host__startswith="good").status == "UNDER_WAY"
+    assert SetAside.objects.filter(what="cache").count() == 2
+    monkeypatch.setattr(maintenances, "compute_operations", real)
+    monkeypatch.setattr(maintenances, "PORTION", 100)
+    ticked(fleet, asked, after=120)
+    ticked(fleet, asked, after=12)
+    assert set(Maintenance.objects.values_list("status", flat=True)) == {"UNDER_WAY"}
+
+
+def test_nothing_that_is_open_is_read_while_nothing_is_due(asked: Any) -> None:
+    fleet = with_waves(2)
+    with connection.execute_wrapper(_no_row_of("fleet_wave", "fleet_drill", "fleet_maintenance")):
+        assert ticked(fleet, asked) == {}
+
+
+def _no_row_of(*tables: str) -> Any:
+    def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        result = execute(sql, params, many, context)
+        if any(f"FROM {table}\n" in sql or f'FROM "{table}"' in sql for table in tables):
+            assert context["cursor"].rowcount == 0, sql
+        return result
+
+    return wrapper
+
+
+def test_a_tick_takes_no_more_than_a_portion_whatever_plan_postgres_chooses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    due = fleet.now + seconds(900)
+    fleet.all_say(*(listing(f"BAC10600-0000-4000-8000-{number:012}", not_before=due) for number in range(12)))
+    looks.make_all_due()
+    monkeypatch.setattr(looks, "PORTION", 4)
+    with connection.cursor() as cursor:
+        # A table that seems to hold one row is joined row by row.
+        cursor.execute("UPDATE pg_class SET reltuples = 1, relpages = 1 WHERE relname = 'fleet_scheduledevent'")
+        cursor.execute("SET LOCAL enable_hashjoin = off")
+        cursor.execute("SET LOCAL enable_mergejoin = off")
+    assert len(looks.take(now=fleet.now, decided=False)) == 4
