@@ -107,6 +107,12 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("SESSION_SECONDS", "43200", BROWSERS, "How long a login lasts."),
     Setting("API_TOKEN_SECONDS", "7776000", BROWSERS, "How long a new API token lasts, if nothing else is said."),
+    Setting(
+        "HEAD_SECONDS",
+        "5",
+        BROWSERS,
+        "How long a web process keeps what it counted for the strip in the head of all pages, 0 to 60.",
+    ),
     Setting("STREAM_SECONDS", "200", BROWSERS, "A stream to a browser ends after this time; the browser resumes it."),
     Setting("STREAM_PING_SECONDS", "15", BROWSERS, "Pause between signs of life on a stream."),
     Setting(

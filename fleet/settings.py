@@ -66,6 +66,7 @@ SET_TAG = read.text("SET_TAG")
 # What agents are compared with.
 VERSION = version("drydock")
 PROTOCOL = wire.PROTOCOL
+HEAD_SECONDS = read.seconds_up_to("HEAD_SECONDS", 60)
 UNDO_SECONDS = read.seconds_up_to("UNDO_SECONDS", 10)
 ORDER_ANSWER_SECONDS = read.seconds("ORDER_ANSWER_SECONDS")
 WAVE_RETURN_SECONDS = read.seconds("WAVE_RETURN_SECONDS")

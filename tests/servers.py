@@ -31,6 +31,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     os.environ["SECRET_KEY"] = "a key for tests, long enough and known to everybody"
     # What follows an approval is what most tests look at; those of undoing say so.
     os.environ["UNDO_SECONDS"] = "0"
+    # One test's numbers are not to be told in the next.
+    os.environ["HEAD_SECONDS"] = "0"
     # Hundreds of processes are started here; each would compile the whole of Django and Celery anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -37,5 +37,5 @@ def decision_queue(request: Asked) -> HttpResponse:
 
 @shown
 def pulse(request: Asked) -> HttpResponse:
-    """The count and the shortest time in the head of every page."""
-    return page(request, "desk/pulse.html")
+    """What the head of every page tells: the count and the shortest time, and the strip."""
+    return page(request, "desk/head.html")

@@ -21,6 +21,7 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 from django_htmx.middleware import HtmxDetails
 
+from fleet.dashboard.strip import kept
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
 from fleet.domain.people import Right, Rights
@@ -171,6 +172,8 @@ def common(request: HttpRequest) -> dict[str, Any]:
         "may_administer": asked.rights.may(Right.ADMINISTER),
         "stop": SimpleLazyObject(stops.banner),
         "pulse": SimpleLazyObject(lambda: queue.pulse(now=asked.now, rights=asked.rights)),
+        "oldest": SimpleLazyObject(lambda: queue.oldest(now=asked.now, rights=asked.rights)),
+        "strip": SimpleLazyObject(lambda: kept.at(asked.now)),
     }
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from fleet.domain.reason import Reason
 
@@ -24,6 +25,21 @@ class Watch:
     reconciled_by: str
 
 
+class RelayHealth(StrEnum):
+    """Who looks for what is due: Celery, or the web processes in its place, or nobody."""
+
+    WORKS = "works"
+    WITHOUT_CELERY = "without_celery"
+    STANDS_STILL = "stands_still"
+
+
+def relay_health(watch: Watch, *, now: datetime) -> RelayHealth:
+    """By when reconciling last ran, and by whom."""
+    if watch.reconciled_at is None or now - watch.reconciled_at > RECONCILED_WITHIN:
+        return RelayHealth.STANDS_STILL
+    return RelayHealth.WORKS if watch.reconciled_by == BEAT else RelayHealth.WITHOUT_CELERY
+
+
 def doubts(watch: Watch, *, now: datetime) -> tuple[Reason, ...]:
     """Why nobody should rely on seeing nothing, the worst first; empty where all is well."""
     found = []
@@ -35,8 +51,9 @@ def doubts(watch: Watch, *, now: datetime) -> tuple[Reason, ...]:
         found.append(Reason("agents-missing", count=watch.agents - watch.live))
     if watch.without_agent:
         found.append(Reason("machines-without-agents", count=watch.without_agent))
-    if watch.reconciled_at is None or now - watch.reconciled_at > RECONCILED_WITHIN:
+    health = relay_health(watch, now=now)
+    if health is RelayHealth.STANDS_STILL:
         found.append(Reason("nobody-reconciles", at=watch.reconciled_at))
-    elif watch.reconciled_by != BEAT:
+    elif health is RelayHealth.WITHOUT_CELERY:
         found.append(Reason("celery-is-away"))
     return tuple(found)

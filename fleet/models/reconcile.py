@@ -6,6 +6,9 @@ from django.db import models
 class LastRun(models.Model):
     """One row by name: when it last ran, and who ran it (`beat`, `ticker`)."""
 
+    # The name of reconciling; others have rows beside it.
+    RECONCILE = "relay"
+
     name = models.TextField(primary_key=True)
     ran_at = models.DateTimeField()
     via = models.TextField()

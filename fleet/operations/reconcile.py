@@ -35,7 +35,6 @@ from fleet.operations.reports import care
 from fleet.operations.timeline.news import read_news
 from fleet.operations.waves import end as waves
 
-RUN = "relay"
 # Of one tick; the rest is left to the next. A changed rule makes everything due that is open, and orders are not to
 # wait for that longer than a tick takes.
 MOST_PORTIONS = 5
@@ -120,7 +119,7 @@ def _notice(now: datetime, via: str) -> bool:
     """
     if not take_if_free(Lock.RECONCILE):
         return False
-    run, _ = LastRun.objects.get_or_create(name=RUN, defaults={"ran_at": now, "via": via})
+    run, _ = LastRun.objects.get_or_create(name=LastRun.RECONCILE, defaults={"ran_at": now, "via": via})
     news, times = read_news(run), str((settings.ORDER_ANSWER_SECONDS, settings.WAVE_RETURN_SECONDS, presence_limits()))
     if run.times != times:
         looks.make_all_due()
@@ -157,7 +156,7 @@ def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple
 
 def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanced:
     """Advance when nobody has for this long: the gateway's part when Celery is gone."""
-    ran_at = LastRun.objects.filter(name=RUN).values_list("ran_at", flat=True).first()
+    ran_at = LastRun.objects.filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
     if ran_at is not None and (now - ran_at).total_seconds() < quiet_seconds:
         return Advanced(ran=False)
     return advance(now=now, via=via)

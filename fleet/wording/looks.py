@@ -7,6 +7,7 @@ from typing import Any
 from fleet.domain.approvals.guards import Need
 from fleet.domain.blind_spots.facts import Confidence
 from fleet.domain.caches.maintenances import MaintenanceStatus
+from fleet.domain.desk import RelayHealth
 from fleet.domain.drills import Outcome
 from fleet.domain.intake.preparation import Prepared
 from fleet.domain.states import ApprovalState, EndedAs, EventStatus, OrderState, Presence
@@ -138,6 +139,11 @@ WOULD_LOOKS: dict[Would, Look] = {
     Would.GUARDED: Look("left by a guard", "due", "shield-alert"),
     Would.EARLIER: Look("an earlier rule", "quiet", "list-ordered"),
 }
+RELAY_LOOKS: dict[RelayHealth, Look] = {
+    RelayHealth.WORKS: Look("works", "good", "radio-tower"),
+    RelayHealth.WITHOUT_CELERY: Look("no Celery", "due", "triangle-alert"),
+    RelayHealth.STANDS_STILL: Look("stands still", "bad", "octagon-x"),
+}
 NEED_LOOKS: dict[Need, Look] = {
     Need.BLOCKS: Look("nobody can override it", "bad", "octagon-x"),
     Need.SECOND: Look("needs a second person", "due", "users"),
@@ -257,6 +263,7 @@ BY_KIND: dict[type, Mapping[Any, Look]] = {
     Would: WOULD_LOOKS,
     EntryKind: ENTRY_LOOKS,
     Need: NEED_LOOKS,
+    RelayHealth: RELAY_LOOKS,
 }
 
 

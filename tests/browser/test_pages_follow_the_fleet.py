@@ -59,16 +59,53 @@ def test_a_comment_that_is_being_typed_is_not_swept_away(fleet: Fleet, open_page
     event = factories.announced(fleet)
     watched = open_page(f"/events/{event.event_id}/")
     page = watched.page
-    page.locator("#comment-now").fill("half a sen")
+    comment = page.locator("#comment-now")
+    comment.press_sequentially("half a sen")
     fleet.all_say(listing(resources=("vm1", "vm2", "vm3"), not_before=event.not_before))
     expect(page.locator("#event-head h1")).to_contain_text("vm3")
-    expect(page.locator("#decision .pill")).to_have_text("Changed: show")
-    expect(page.locator("#comment-now")).to_have_value("half a sen")
+    # What stands beside it is as new as the head, and says that it has changed.
+    expect(page.get_by_role("button", name=START_NOW)).to_contain_text("vm3")
+    expect(page.locator("#decision")).to_contain_text("This changed while you were writing.")
+    expect(comment).to_be_focused()
+    comment.press_sequentially("tence")
+    expect(comment).to_have_value("half a sentence")
     # Approving what was looked at before is refused, and what was typed stays.
     watched.expected = ("409",)
     page.get_by_role("button", name=START_NOW).click()
     expect(page.get_by_role("alert")).to_contain_text("The event has changed since you looked.")
-    expect(page.locator("#comment-now")).to_have_value("half a sen")
+    expect(comment).to_have_value("half a sentence")
+
+
+def test_what_was_typed_outlives_the_form_and_the_acts_beside_it(fleet: Fleet, open_page: OpenPage) -> None:
+    event = factories.announced(fleet)
+    olga = factories.operator("olga")
+    page = open_page(f"/events/{event.event_id}/").page
+    comment = page.locator("#comment-now")
+    comment.fill("the shop is <b>closed</b>")
+    page.get_by_role("button", name="I am on it").click()
+    expect(page.locator("#decision")).to_contain_text("Claimed")
+    expect(comment).to_have_value("the shop is <b>closed</b>")
+    comment.focus()
+    fleet.approve(by=olga)
+    expect(page.locator("#decision")).to_contain_text("by olga")
+    expect(page.locator("#decision")).to_contain_text("You had written: “the shop is <b>closed</b>”")
+    expect(page.locator("#decision")).to_be_focused()
+
+
+def test_the_focus_stays_where_it_was_while_parts_are_renewed(fleet: Fleet, open_page: OpenPage) -> None:
+    fleet.enrol_set()
+    fleet.all_say()
+    page = open_page("/").page
+    link = page.locator("#cards .more")
+    link.focus()
+    fleet.all_say(listing(resources=("vm1",), not_before=ahead(10)))
+    expect(page.locator("#cards .card-events")).to_contain_text("vm1")
+    expect(link).to_be_focused()
+    watch = page.locator("#strip a").first
+    watch.focus()
+    fleet.enrol("vm7", heard=False)
+    expect(watch).to_contain_text("of 7")
+    expect(watch).to_be_focused()
 
 
 def test_two_operators_one_decision_and_the_other_sees_it_at_once(fleet: Fleet, open_page: OpenPage) -> None:

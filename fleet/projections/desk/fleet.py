@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from django.db.models import Count, Q
 from django.db.models.functions import Greatest
 
-from fleet.domain.desk import Watch, doubts
+from fleet.domain.desk import RelayHealth, Watch, doubts, relay_health
 from fleet.domain.reason import Reason
 from fleet.models import LastRun, Machine, ScheduledEvent
 from fleet.models.facts.events import presence_limits
@@ -16,9 +16,13 @@ from fleet.projections.refs import PresenceCounts
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`last_event_at` is when the newest event was first seen. `doubts` say why seeing nothing may mean little."""
+    """`last_event_at` is when the newest event was first seen. `without_agent` counts machines of an inventory.
+    `doubts` say why seeing nothing may mean little.
+    """
 
     presence: PresenceCounts
+    without_agent: int
+    relay: RelayHealth
     last_event_at: datetime | None
     doubts: tuple[Reason, ...]
     server_time: datetime
@@ -33,7 +37,7 @@ def overview(*, now: datetime) -> Overview:
     real = ScheduledEvent.objects.filter(drill=False)
     newest = real.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
     presence = presence_counts(now=now)
-    run = LastRun.objects.order_by("-ran_at").first()
+    run = LastRun.objects.filter(name=LastRun.RECONCILE).first()
     watch = Watch(
         live=presence.live,
         agents=presence.total,
@@ -42,7 +46,14 @@ def overview(*, now: datetime) -> Overview:
         reconciled_at=run.ran_at if run else None,
         reconciled_by=run.via if run else "",
     )
-    return Overview(presence=presence, last_event_at=newest, doubts=doubts(watch, now=now), server_time=now)
+    return Overview(
+        presence=presence,
+        without_agent=watch.without_agent,
+        relay=relay_health(watch, now=now),
+        last_event_at=newest,
+        doubts=doubts(watch, now=now),
+        server_time=now,
+    )
 
 
 def presence_counts(*, now: datetime) -> PresenceCounts:

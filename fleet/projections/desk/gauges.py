@@ -102,7 +102,7 @@ def _orders(now: datetime) -> tuple[Sample, ...]:
 
 
 def _own(now: datetime) -> tuple[Sample, ...]:
-    ran_at = LastRun.objects.order_by("-ran_at").values_list("ran_at", flat=True).first()
+    ran_at = LastRun.objects.filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
     seal = Seal.objects.order_by("-number").first()
     # By the index of the stream: the first entry behind the last seal.
     behind = [TupleGreaterThan(Tuple("era", "xid", "id"), seal.place)] if seal else []

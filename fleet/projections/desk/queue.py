@@ -48,6 +48,14 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
+class Undecided:
+    """An event that needs a decision since it was announced, at `since`."""
+
+    event_id: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class QueueGroup:
     """Events that need a decision and are not shown one by one: those of one type in one service, or in a set (`set`)
     that belongs to none. `first_at` is the NotBefore of the first.
@@ -205,3 +213,10 @@ def pulse(*, now: datetime, rights: Rights = ANYBODY) -> Pulse:
         waiting=Count("pk"), next_at=Min("not_before")
     )
     return Pulse(waiting=found["waiting"], next_at=found["next_at"])
+
+
+def oldest(*, now: datetime, rights: Rights = ANYBODY) -> Undecided | None:
+    """What has waited longest for a decision of somebody with these rights. One query."""
+    waiting = ScheduledEvent.objects.filter(_parts(now, rights)["waiting"], status__in=OPEN, drill=False)
+    found = waiting.order_by("first_seen_at", "pk").values_list("event_id", "first_seen_at").first()
+    return None if found is None else Undecided(*found)

@@ -2,6 +2,7 @@
 // Every part is asked for by htmx at the address that it carries, so it keeps its own filter.
 
 import "./copy.js";
+import { aimedAt, remember, restore, tell } from "./keep.js";
 import { ago, clockIn, span } from "./words.js";
 
 const POLL_MS = 10_000;
@@ -91,13 +92,12 @@ function concerns(region, change) {
   return region.dataset.live.split(" ").some((scope) => scopes.has(scope));
 }
 
-// A row or a form under the pointer or the keyboard stays where it is; a part whose form has text in it, too.
+// A row or a button under the pointer or the keyboard stays where it is. Parts about the same thing wait together, so
+// that none is older than the head of the page.
 function held(region) {
-  const here = "[data-key], form";
-  if ([...region.querySelectorAll(here)].some((node) => node.matches(":hover"))) return true;
-  const focused = document.activeElement;
-  if (focused && focused !== document.body && region.contains(focused) && focused.closest(here)) return true;
-  return [...region.querySelectorAll("input:not([type=hidden])")].some((input) => input.value !== input.defaultValue);
+  const scope = region.dataset.live;
+  if (scope === "any") return aimedAt(region);
+  return regions().some((other) => other.dataset.live === scope && aimedAt(other));
 }
 
 const keysOf = (node) => new Set([...node.querySelectorAll("[data-key]")].map((row) => row.dataset.key));
@@ -106,8 +106,12 @@ const keysOf = (node) => new Set([...node.querySelectorAll("[data-key]")].map((r
 function essence(node, { pictures = true } = {}) {
   const copy = node.cloneNode(true);
   if (!pictures) for (const picture of copy.querySelectorAll("svg[viewBox]")) picture.remove();
-  for (const pill of copy.querySelectorAll(".pill-box")) pill.remove();
+  for (const own of copy.querySelectorAll(".pill-box, [data-told]")) own.remove();
   for (const secret of copy.querySelectorAll("[name=csrfmiddlewaretoken]")) secret.remove();
+  for (const version of copy.querySelectorAll("[data-newest]")) {
+    version.setAttribute("value", version.dataset.newest);
+    version.removeAttribute("data-newest");
+  }
   for (const time of copy.querySelectorAll("[data-countdown], [data-since], .mark-now")) {
     time.replaceWith(time.dataset.countdown ?? time.dataset.since ?? "");
   }
@@ -133,15 +137,31 @@ function pill(region, count) {
   box.firstElementChild.textContent = count ? `${count} new` : "Changed: show";
 }
 
+// Parts that have to be asked for again once nobody aims at them.
+const waiting = new Set();
+
 function release(region, forced = false) {
-  const box = region.querySelector(":scope > .pill-box");
-  if (!box || (!forced && held(region))) return;
-  box.remove();
+  if (!waiting.has(region.id) || (!forced && held(region))) return;
+  waiting.delete(region.id);
+  region.querySelector(":scope > .pill-box")?.remove();
   if (forced) region.dataset.forced = "";
   refresh(region);
 }
 
 const before = new Map();
+const CHANGED = "This changed while you were writing. Read it again before you send it.";
+
+// An answer may bring more than the part that asked: each has its own place on the page.
+function renewOthers(found) {
+  for (const fresh of [...found.children].slice(1)) {
+    const old = fresh.id && document.getElementById(fresh.id);
+    if (!old || essence(fresh) === essence(old)) continue;
+    const kept = remember(old);
+    old.replaceWith(fresh);
+    htmx.process(fresh);
+    restore(fresh, kept);
+  }
+}
 
 document.body.addEventListener("htmx:beforeSwap", (event) => {
   const { target, xhr, requestConfig } = event.detail;
@@ -151,7 +171,7 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
   if (xhr.status < 400) setClock(xhr.getResponseHeader("X-Drydock-Time") ?? "");
   if (!asked) {
     // The answer to a form: show it, whatever is held.
-    before.set(target.id, { keys: keysOf(target), open: [] });
+    before.set(target.id, { keys: keysOf(target), open: [], kept: remember(target, elt.closest("form")) });
     return;
   }
   if (xhr.status !== 200) {
@@ -163,6 +183,10 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
   const lazy = elt.hasAttribute("data-lazy");
   const fresh = lazy ? Object.assign(document.createElement("div"), { innerHTML: xhr.responseText }) : box.content.firstElementChild;
   if (!fresh) return;
+  if (!lazy && box.content.childElementCount > 1) {
+    event.detail.serverResponse = fresh.outerHTML;
+    renewOthers(box.content.cloneNode(true));
+  }
   const same = essence(fresh) === essence(elt) && fresh.dataset.waiting === elt.dataset.waiting && fresh.dataset.next === elt.dataset.next;
   if (same) {
     event.detail.shouldSwap = false;
@@ -173,12 +197,16 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
     event.detail.shouldSwap = false;
     // A picture moves on with the clock; the tables beside it say what is new.
     if (essence(fresh, { pictures: false }) === essence(elt, { pictures: false })) return;
+    waiting.add(elt.id);
+    // The pill stands where somebody aims.
+    if (!aimedAt(elt)) return;
     const old = keysOf(elt);
     pill(elt, [...keysOf(fresh)].filter((key) => !old.has(key)).length);
     return;
   }
   const open = [...elt.querySelectorAll("details[data-key][open]")].map((node) => node.dataset.key);
-  before.set(elt.id, { keys: keysOf(elt), open });
+  const told = [...elt.querySelectorAll("[data-told]")].map((node) => node.textContent);
+  before.set(elt.id, { keys: keysOf(elt), open, told, kept: remember(elt) });
 });
 
 document.body.addEventListener("htmx:load", (event) => {
@@ -191,6 +219,10 @@ document.body.addEventListener("htmx:load", (event) => {
   if (known.keys.size) {
     for (const row of region.querySelectorAll("[data-key]")) if (!known.keys.has(row.dataset.key)) row.classList.add("is-new");
   }
+  const lost = restore(region, known.kept);
+  const said = known.told ?? [];
+  if (known.kept.isWriting && known.told) said.push(CHANGED);
+  for (const line of new Set([...said, ...lost.map((text) => `You had written: “${text}”`)])) tell(region, line);
   tickTimes();
 });
 

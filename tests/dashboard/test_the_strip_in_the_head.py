@@ -1,0 +1,95 @@
+"""A strip in the head of every page: agents live of expected, what waits longest, blind spots, the relay.
+
+Green says that somebody would have seen it, and that an approval would go.
+"""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from fleet.dashboard.strip import Kept
+from fleet.models import InventoryMachine, LastRun
+from fleet.operations.policy import stop
+from tests import factories
+from tests.dashboard.conftest import text_of
+from tests.factories import Fleet, announced
+
+
+def strip(client: Client, path: str = "/drills/") -> tuple[str, int]:
+    """What the strip of a page tells, and how much of it is green."""
+    body = client.get(path).content.decode().split('<ul id="strip"')[1].split("</ul>")[0]
+    said = re.sub(r"<svg.*?</svg>|<[^>]+>", " ", f"<ul {body}", flags=re.DOTALL)
+    return re.sub(r"\s+", " ", said).strip(), body.count("tone-text-good")
+
+
+@pytest.fixture
+def watched(fleet: Fleet) -> Fleet:
+    fleet.enrol_set()
+    fleet.all_say()
+    fleet.advance()
+    return fleet
+
+
+def test_all_is_well(watched: Fleet, operator: Client) -> None:
+    assert strip(operator) == ("6 of 6 agents live nothing undecided no known blind spot works relay", 3)
+
+
+def test_an_empty_installation_is_not_green(db: Any, operator: Client) -> None:
+    assert strip(operator) == ("0 of 0 agents live nothing undecided nobody watches stands still relay", 0)
+
+
+def test_one_agent_that_is_away_takes_the_green_from_everything(watched: Fleet, operator: Client) -> None:
+    presence = watched.agents["vm1"].machine.presence
+    presence.last_heard_at -= timedelta(minutes=2)
+    presence.save()
+    assert strip(operator) == ("5 of 6 agents live nothing undecided 1 blind spot works relay", 0)
+
+
+def test_machines_of_an_inventory_without_agents_are_expected(watched: Fleet, operator: Client) -> None:
+    InventoryMachine.objects.create(name="vm7", imported_at=watched.now)
+    said, green = strip(operator)
+    assert said.startswith("6 of 7 agents live")
+    assert green == 0
+
+
+def test_without_celery_and_with_nobody_who_looks_nothing_is_green(watched: Fleet, operator: Client) -> None:
+    watched.advance(via="ticker")
+    said, green = strip(operator)
+    assert ("no Celery relay" in said, green) == (True, 0)
+    LastRun.objects.update(ran_at=watched.now - timedelta(minutes=1))
+    # Sealing goes on by itself, and says nothing of the relay.
+    LastRun.objects.update_or_create(name="seal", defaults={"ran_at": watched.now, "via": "beat"})
+    said, green = strip(operator)
+    assert ("stands still relay" in said, green) == (True, 0)
+    assert "Nobody has looked for what is due since" in text_of(operator.get("/"))
+
+
+def test_a_stop_of_all_approvals_stands_in_it(watched: Fleet, operator: Client) -> None:
+    stop.stop_all(actor=factories.acting(factories.admin()).because("drill"), now=watched.now)
+    assert "stopped relay" in strip(operator)[0]
+
+
+def test_what_waits_longest_leads_to_its_event(fleet: Fleet, operator: Client) -> None:
+    event = announced(fleet)
+    said, _ = strip(operator)
+    assert re.search(r"(just now|s ago) oldest undecided", said)
+    assert f'href="/events/{event.event_id}/"' in operator.get("/drills/").content.decode().split('id="strip"')[1]
+
+
+def test_the_head_is_asked_for_alone_and_brings_both(watched: Fleet, operator: Client) -> None:
+    body = operator.get("/pulse/").content.decode()
+    assert body.index('id="pulse"') < body.index('id="strip"')
+
+
+def test_it_is_counted_once_for_all_readers(watched: Fleet, settings: Any, django_assert_num_queries: Any) -> None:
+    settings.HEAD_SECONDS = 5
+    kept = Kept()
+    with django_assert_num_queries(13):
+        first = kept.at(watched.now)
+    with django_assert_num_queries(0):
+        assert kept.at(watched.now + timedelta(seconds=4)) is first
+    with django_assert_num_queries(13):
+        assert kept.at(watched.now + timedelta(seconds=6)) is not first
