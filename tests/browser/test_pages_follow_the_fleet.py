@@ -85,6 +85,8 @@ def test_what_was_typed_outlives_the_form_and_the_acts_beside_it(fleet: Fleet, o
     page.get_by_role("button", name="I am on it").click()
     expect(page.locator("#decision")).to_contain_text("Claimed")
     expect(comment).to_have_value("the shop is <b>closed</b>")
+    # Off the button that stands there now.
+    page.mouse.move(2, 2)
     comment.focus()
     fleet.approve(by=olga)
     expect(page.locator("#decision")).to_contain_text("by olga")
