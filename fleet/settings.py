@@ -118,6 +118,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "fleet.dashboard.failures.PageForEveryFailure",
 ]
 ROOT_URLCONF = "fleet.urls"
 TEMPLATES = [

@@ -1,14 +1,41 @@
 """Pages for what went wrong: each says what happened, whether anything was done, and what to do."""
 
 import sys
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.middleware.csrf import get_token
 
+from fleet.dashboard import visitor
+from fleet.dashboard.again import stale
 from fleet.dashboard.pages import Asked, failure, page, reader
 from fleet.domain.actor import REQUEST_ID
+from fleet.domain.orders.by_hand import linux_command, look_command
 from fleet.domain.patience import sqlstate
-from fleet.wording.problems import database_waits
+from fleet.domain.people import Right
+from fleet.projections.desk import last_known
+from fleet.wording.problems import DATABASE_AWAY, FAILURES, ONLY_SHOWS, database_waits
+
+
+class PageForEveryFailure:
+    """Whatever refuses without a word, such as Django's own 405, gets a page that says what to do."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        answer = self.get_response(request)
+        bare = answer.status_code in FAILURES and not answer.streaming and not getattr(answer, "content", b"")
+        if not bare or request.path.startswith("/api/"):
+            return answer
+        said = {}
+        if answer.status_code == 405 and "POST" not in answer.get("Allow", ""):
+            said = dict(zip(("title", "reason"), ONLY_SHOWS, strict=True))
+        headers = {name: answer[name] for name in ("Allow", "Retry-After") if name in answer}
+        return failure(answer.status_code, headers=headers, **said)
 
 
 @reader
@@ -20,19 +47,41 @@ def not_found(request: Asked, exception: Exception) -> HttpResponse:
 
 
 def failed(request: HttpRequest) -> HttpResponse:
-    """The answer where a view, or what comes before it, has failed: try again where it is the database."""
+    """The answer where a view, or what comes before it, has failed. Without the database it shows what this process
+    knows by heart, to whoever was here some minutes ago.
+    """
     error = sys.exc_info()[1]
-    if isinstance(error, OperationalError | InterfaceError):
-        reason = database_waits(sqlstate(error))
-        return failure(503, headers={"Retry-After": "2"}, reason=reason, again=request.method == "GET")
-    return failure(500, request_id=request.META.get(REQUEST_ID, ""))
+    if not isinstance(error, OperationalError | InterfaceError):
+        return failure(500, request_id=request.META.get(REQUEST_ID, ""))
+    state = sqlstate(error)
+    said: dict[str, Any] = {"reason": database_waits(state), "again": request.method == "GET"}
+    # The form came from a page of ours: what was typed can be sent again as it is.
+    if request.method == "POST" and getattr(request, "csrf_processing_done", False):
+        kept = visitor.kept_of(request, visitor.name_of(request))
+        said |= {"kept": kept, "csrf_token": get_token(request)}
+    if not state:
+        said |= {"title": DATABASE_AWAY, **_by_heart(request)}
+    return failure(503, headers={"Retry-After": "2"}, **said)
+
+
+def _by_heart(request: HttpRequest) -> Mapping[str, Any]:
+    by_hand = {"look": look_command(), "start": linux_command("EVENT-ID")}
+    known = visitor.here_lately(request)
+    if known is None or not known.rights.may(Right.READ):
+        return {"away": True, **by_hand}
+    return {"away": True, "last": last_known.kept(lambda place: True), **by_hand}
 
 
 def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
     """The answer to a form that does not come from a page of this login."""
-    return failure(403)
+    return stale(request) or failure(403)
 
 
 def unreadable(request: HttpRequest, exception: Exception) -> HttpResponse:
     """The answer to a request that is none, or that is for another host."""
     return failure(400)
+
+
+def page_of(status: int) -> bytes:
+    """The page for people of a refusal that is made before Django is asked."""
+    return failure(status if status in FAILURES else 500).content

@@ -5,11 +5,12 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.views import LoginView
+from django.contrib.auth.views import LoginView, LogoutView
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
+from fleet.dashboard import visitor
 from fleet.operations.people import logins
 from fleet.wording import people, times
 
@@ -66,4 +67,13 @@ class Login(LoginView):
                 httponly=True,
                 samesite="Lax",
             )
+        return answer
+
+
+class Logout(LogoutView):
+    """Nobody is remembered after it."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        answer = super().post(request, *args, **kwargs)
+        visitor.forget(answer)
         return answer

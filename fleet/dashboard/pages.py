@@ -21,6 +21,7 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 from django_htmx.middleware import HtmxDetails
 
+from fleet.dashboard import visitor
 from fleet.dashboard.strip import kept
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
@@ -60,20 +61,13 @@ Parts = Mapping[str, Callable[[], Mapping[str, Any]]]
 
 
 def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
-    """Only people who may read. A part that is asked for after the login ended sends the browser to log in."""
+    """Only people who may read. Where the login has ended, the password is asked for; what a form sent is kept."""
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         asked = cast(Asked, request)
         if not request.user.is_authenticated:
-            login = resolve_url(settings.LOGIN_URL)
-            if not asked.htmx:
-                # A form leads to its own address, which shows nothing.
-                there = request.get_full_path() if request.method in ("GET", "HEAD") else came_from(request)
-                return redirect(f"{login}?{urlencode({'next': there})}")
-            # Back to the page, not to the part that it asked for.
-            there = urlsplit(asked.htmx.current_url or "").path or "/"
-            return HttpResponse(status=401, headers={"HX-Redirect": f"{login}?{urlencode({'next': there})}"})
+            return _ended(asked)
         asked.rights = rights(asked.user)
         if not asked.rights.may(Right.READ):
             return render(request, "403.html", {"reason": "You are in none of the groups that may read."}, status=403)
@@ -81,9 +75,27 @@ def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseB
         request_id, address = request.META.get(REQUEST_ID, ""), request.META["REMOTE_ADDR"]
         asked.actor = actor.person(asked.user, "page", request_id=request_id, address=address)
         with timezone.override(zone_of(asked.own, request.COOKIES.get("drydock_zone", ""))):
-            return view(asked, *args, **kwargs)
+            answer = view(asked, *args, **kwargs)
+        visitor.note(request, answer, asked.user.get_username(), asked.rights)
+        return answer
 
     return never_cache(ensure_csrf_cookie(guarded))
+
+
+def _ended(request: Asked) -> HttpResponse:
+    """The answer where nobody is logged in: what was typed stays, and the password is asked for in its place."""
+    if request.htmx:
+        # The box beside the page, which stays as it is.
+        box = render(request, "again/box.html", {"whose": visitor.opened_by(request)}, status=401)
+        box["HX-Retarget"], box["HX-Reswap"] = "#again", "innerHTML"
+        return box
+    if request.method == "POST":
+        kept = visitor.kept_of(request, visitor.name_of(request))
+        if kept is not None and kept.whose:
+            return render(request, "again/page.html", {"kept": kept, "whose": kept.whose}, status=401)
+    # A form leads to its own address, which shows nothing.
+    there = request.get_full_path() if request.method in ("GET", "HEAD") else came_from(request)
+    return redirect(f"{resolve_url(settings.LOGIN_URL)}?{urlencode({'next': there})}")
 
 
 def came_from(request: HttpRequest) -> str:
@@ -123,7 +135,7 @@ def acts(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[HttpRequest
 def failure(status: int, *, headers: Mapping[str, str] | None = None, **said: object) -> HttpResponse:
     """A page for what went wrong, made without a question to the database. `said` replaces what is said otherwise."""
     title, reason = FAILURES[status]
-    shown = get_template("failure.html").render({"title": title, "reason": reason, **said})
+    shown = get_template("failure.html").render({"title": title, "reason": reason, "status": status, **said})
     return HttpResponse(shown, status=status, headers={"Cache-Control": "no-store", **(headers or {})})
 
 

@@ -1,6 +1,6 @@
 """Template tags: times, states, icons and sentences. `{% load drydock %}`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -27,7 +27,8 @@ from fleet.wording import approvals, caches, events, machines, sets, timeline, t
 from fleet.wording import say as wording
 from fleet.wording.card import CardWords, card_words
 from fleet.wording.looks import STEP_LOOKS, Look, look_of
-from fleet.wording.reader import page_reader
+from fleet.wording.reader import API, page_reader
+from fleet.wording.sentences import some
 
 register = template.Library()
 
@@ -200,6 +201,18 @@ def iso(at: datetime | None) -> str:
 def ended_as_named(how: str) -> str:
     """How an event ended, as a word."""
     return look_of(EndedAs(how)).label
+
+
+@register.filter
+def utc(at: datetime) -> str:
+    """A whole time in UTC, where nobody knows the reader."""
+    return times.at(at, API)
+
+
+@register.filter
+def named_some(resources: Sequence[str]) -> str:
+    """Machines that an event hits: `vm1, vm2 and 3 more`."""
+    return some(resources, 3) or "no named machine"
 
 
 @register.filter

@@ -1,11 +1,11 @@
 """The pages."""
 
-from django.contrib.auth import views as auth
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 from django.views.generic import RedirectView
 
 from fleet.dashboard import (
+    again,
     blind_spots,
     caches,
     desk,
@@ -135,5 +135,6 @@ urlpatterns = [
     path("events/", RedirectView.as_view(pattern_name="events", query_string=True)),
     path("rules/", RedirectView.as_view(pattern_name="rules", query_string=True)),
     path("accounts/login/", login.Login.as_view(), name="login"),
-    path("accounts/logout/", auth.LogoutView.as_view(), name="logout"),
+    path("accounts/again/", again.again, name="login-again"),
+    path("accounts/logout/", login.Logout.as_view(), name="logout"),
 ]

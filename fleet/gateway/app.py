@@ -48,20 +48,29 @@ PARENT_SECONDS = 1.0
 ORPHAN_ROUNDS = 5
 # How often calls that have waited too long are looked for.
 OVERDUE_SECONDS = 1.0
+# How old the queue may be that a process knows by heart.
+LEARN_SECONDS = 1.0
 # The connection to Celery's broker is made so long after the start, which it would otherwise slow down.
 BROKER_SECONDS = 1.0
 
 
 class Gateway:
     """The one ASGI application of the backend. `pages` is Django; it gets what is not the gateway's own. `measure`
-    counts the fleet for `/metrics`; without it there are the process's own numbers only.
+    counts the fleet for `/metrics`; without it there are the process's own numbers only. `learn` is called each second,
+    so that pages know the queue by heart when the database is away.
     """
 
     def __init__(
-        self, *, pages: Application, limits: GatewayLimits | None = None, measure: Measure | None = None
+        self,
+        *,
+        pages: Application,
+        limits: GatewayLimits | None = None,
+        measure: Measure | None = None,
+        learn: Callable[[], None] | None = None,
     ) -> None:
         self.pages = pages
         self.measure = measure
+        self.learn = learn
         self.limits = limits or GatewayLimits.from_settings()
         self.routes: dict[str, dict[str, Handler]] = {}
         self.loops: list[Loop] = []
@@ -124,6 +133,8 @@ class Gateway:
         ]
         if self.figures is not None:
             self.loops.insert(0, self.figures.loop)
+        if self.learn is not None:
+            self.loops.insert(0, Loop("learn", self.learn, pause=LEARN_SECONDS))
         probes = Probes(
             agents=self.agents,
             streams=self.streams,

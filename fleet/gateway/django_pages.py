@@ -19,12 +19,13 @@ from django.core.handlers.wsgi import WSGIHandler
 
 from fleet.domain import patience
 from fleet.gateway import metrics
-from fleet.gateway.http import Disconnected, Problem, Receive, Request, Scope, Send, answer_problem, busy
+from fleet.gateway.http import Disconnected, Problem, Receive, Request, Scope, Send, answer, answer_problem, busy
 
 T = TypeVar("T")
 
 # What may stand in a query string as it is.
 PLAIN = bytes(range(0x21, 0x7F))
+HTML = b"text/html; charset=utf-8"
 # A form or a call of the API: the longest has a few texts of 2,000 characters.
 BODY_BYTES = 256 * 1024
 # A thread computes about so much of a long answer at once.
@@ -36,8 +37,12 @@ PIECE_SECONDS = 30.0
 class Pages:
     """Django's pages. Its own ASGI path costs several times as much and leaks connections."""
 
-    def __init__(self, handler: WSGIHandler, *, threads: int, queue: int) -> None:
+    def __init__(
+        self, handler: WSGIHandler, *, threads: int, queue: int, page_of: Callable[[int], bytes] | None = None
+    ) -> None:
+        """`page_of` makes the page for people of a refusal's status; programs get a problem document."""
         self.queue = queue
+        self._page_of = page_of
         self.running = 0
         self._handler = handler
         self._threads = ThreadPoolExecutor(
@@ -54,7 +59,7 @@ class Pages:
                 metrics.SHED.labels("pages").inc()
                 raise busy("Too many requests are waiting: try again in a moment.")
         except Problem as problem:
-            await answer_problem(send, problem)
+            await self._refuse(scope, send, problem)
             return
         except Disconnected:
             return
@@ -66,6 +71,14 @@ class Pages:
         finally:
             gone.cancel()
             self.running -= 1
+
+    async def _refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
+        accepted = next((value for name, value in scope["headers"] if name == b"accept"), b"")
+        if self._page_of is None or b"text/html" not in accepted or scope["path"].startswith("/api/"):
+            await answer_problem(send, problem)
+            return
+        again = ((b"retry-after", str(problem.retry_after).encode()),) if problem.retry_after is not None else ()
+        await answer(send, problem.status, self._page_of(problem.status), kind=HTML, headers=again)
 
     async def _answer(self, answer: _Answer, send: Send, gone: asyncio.Future[None]) -> None:
         # Everything of one request in one context, whichever threads it takes.

@@ -103,7 +103,6 @@ def status_of(code: str) -> int:
     return PROBLEMS[code].status
 
 
-# Why the database has not answered, by Postgres' own code; empty where nobody was there.
 # Of a page that went wrong, by HTTP status: what it is, and what to do.
 FAILURES = {
     400: ("This request cannot be read", "Nothing was done. Go to the queue, and try again from there."),
@@ -112,13 +111,21 @@ FAILURES = {
         "Nothing was done: it was opened before the last login, or the browser keeps no cookies. Go back, reload the"
         " page, and send it again.",
     ),
+    404: ("Not found", "No page has this address. Go to the queue, or look the event up in the history."),
     405: ("This address only takes forms", "Nothing was done. Go to the queue, and decide there."),
+    408: ("The request took too long to arrive", "Nothing was done. Send it again."),
+    409: ("Somebody was first", "Nothing was done. Go back, reload the page, and look at how it stands now."),
+    413: ("This is too much at once", "Nothing was done. Go back, and send less."),
+    429: ("Too many requests", "Nothing was done. Wait for a minute, then try again."),
     500: (
         "Something went wrong here",
         "It may have been done or not: look at the event before you do it again. The log of the web process says more.",
     ),
-    503: ("Try again in a moment", ""),
+    503: ("Try again in a moment", "Too many requests are waiting. Nothing was done."),
 }
+ONLY_SHOWS = ("This address only shows something", "Nothing was done. Go back, and use the form there.")
+DATABASE_AWAY = "The database is away"
+# Why the database has not answered, by Postgres' own code; empty where nobody was there.
 DATABASE_WAITS = {
     "": "The database cannot be reached right now.",
     "55P03": "Somebody else is changing the same thing right now. Nothing was done.",

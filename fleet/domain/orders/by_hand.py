@@ -45,6 +45,14 @@ def linux_command(event_id: str, *, service: str = SERVICE) -> str:
     )
 
 
+def look_command(*, service: str = SERVICE) -> str:
+    """A command for a shell with curl that shows what Azure has announced to the machine."""
+    return (
+        "curl --silent --show-error --fail-with-body --noproxy '*' --max-time 20 --header Metadata:true "
+        + shlex.quote(f"{service}/metadata/scheduledevents?api-version={API_VERSION}")
+    )
+
+
 def windows_command(event_id: str) -> str:
     """The same for Windows PowerShell and PowerShell 7."""
     body = _body(event_id).replace("'", "''")

@@ -1,0 +1,89 @@
+"""Logging in again in the middle of something: by the same person, and with what was typed still there."""
+
+from typing import Any
+
+from django.contrib.auth.forms import AuthenticationForm
+from django.http import HttpRequest, HttpResponse
+from django.middleware.csrf import get_token
+from django.shortcuts import render
+from django.template.response import TemplateResponse
+from django.views.decorators.cache import never_cache
+from django_htmx.middleware import HtmxDetails
+
+from fleet.dashboard import visitor
+from fleet.dashboard.login import Login
+from fleet.dashboard.visitor import Kept
+
+
+class Again(Login):
+    """The box on a page (htmx), and the page that a form leads to when the session has ended (plain).
+
+    Nobody else goes on with what somebody typed: another person's password is refused, and nobody is logged in by it.
+    Nothing is sent by logging in: whoever is back presses the button once more, and sees what it would send.
+    """
+
+    redirect_authenticated_user = False
+    http_method_names = ["post", "options"]
+
+    @property
+    def kept(self) -> Kept | None:
+        return visitor.unsealed(self.request.POST.get("kept", ""))
+
+    @property
+    def whose(self) -> str:
+        """Who opened the page: it says so itself, or what it sent does."""
+        if in_a_box(self.request):
+            return visitor.opened_by(self.request)
+        return self.kept.whose if self.kept else ""
+
+    def get_template_names(self) -> list[str]:
+        return ["again/box.html" if in_a_box(self.request) else "again/page.html"]
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs, whose=self.whose, kept=self.kept)
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        answer = super().form_invalid(form)
+        if answer.status_code == 200:
+            answer.status_code = 401
+        return answer
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        if form.get_user().get_username() != self.whose:
+            context = self.get_context_data(form=form, other=True)
+            return TemplateResponse(self.request, self.get_template_names(), context, status=403)
+        kept, done = self.kept, super().form_valid(form)
+        if in_a_box(self.request):
+            answer = render(self.request, "again/done.html", {"token": get_token(self.request)})
+        elif kept is not None:
+            answer = render(self.request, "again/send.html", {"kept": kept})
+        else:
+            return done
+        answer.cookies.update(done.cookies)
+        return answer
+
+
+again = never_cache(Again.as_view())
+
+
+def in_a_box(request: HttpRequest) -> bool:
+    htmx: HtmxDetails = request.htmx  # type: ignore[attr-defined]
+    return bool(htmx)
+
+
+def stale(request: HttpRequest) -> HttpResponse | None:
+    """The answer to a part of a page that was opened before its person logged in again elsewhere: it gets the new key,
+    so that nothing typed is lost. None where it is somebody else's, or a plain form.
+    """
+    # No other site can send this header: a browser would ask us first, and we would not agree.
+    if not in_a_box(request):
+        return None
+    whose = visitor.opened_by(request)
+    if not request.user.is_authenticated:
+        answer = render(request, "again/box.html", {"whose": whose}, status=403)
+    elif request.user.get_username() == whose:
+        answer = render(request, "again/done.html", {"token": get_token(request)}, status=403)
+    else:
+        answer = render(request, "again/other.html", {"whose": whose}, status=403)
+    answer["HX-Retarget"], answer["HX-Reswap"] = "#again", "innerHTML"
+    return answer

@@ -1,0 +1,165 @@
+"""A session that ends in the middle of a decision: the password is asked for in place, and what was typed is kept."""
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.test import Client
+
+from fleet.dashboard import visitor
+from fleet.models import Approval
+from tests import factories
+from tests.dashboard.conftest import text_of
+
+PASSWORD = "a pier of green heart"
+HTMX = {"HX-Request": "true", "X-Drydock-User": "otto"}
+
+
+@pytest.fixture
+def otto(fleet: factories.Fleet) -> Client:
+    """Logged in and on a page of his; then his session ends."""
+    user = factories.operator()
+    user.set_password(PASSWORD)
+    user.save()
+    event = factories.announced(fleet)
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(user)
+    assert client.get(f"/events/{event.event_id}/").status_code == 200
+    Session.objects.all().delete()
+    return client
+
+
+def token(client: Client) -> str:
+    return client.cookies["drydock_csrf"].value
+
+
+def approve(client: Client, headers: dict[str, str] | None = None, **fields: str) -> Any:
+    data = {"csrfmiddlewaretoken": token(client), "comment": "drained <vm1>", "when": "now", **fields}
+    return client.post(f"/events/{factories.EVENT}/approve/", data, headers=headers or {})
+
+
+def field(answer: Any, name: str) -> str:
+    found = re.search(rf'name="{name}" value="([^"]*)"', answer.content.decode())
+    assert found
+    return unescape(found[1])
+
+
+def again(client: Client, answer: Any, username: str = "otto", password: str = PASSWORD) -> Any:
+    data = {
+        "csrfmiddlewaretoken": field(answer, "csrfmiddlewaretoken"),
+        "kept": field(answer, "kept"),
+        "username": username,
+        "password": password,
+    }
+    return client.post("/accounts/again/", data)
+
+
+def test_a_form_leads_to_the_password_then_to_what_it_would_send_and_only_then_to_azure(otto: Client) -> None:
+    asked = approve(otto)
+    assert asked.status_code == 401
+    shown = text_of(asked)
+    assert "Your session has ended Nothing was done." in shown
+    assert "drained &lt;vm1&gt;" in asked.content.decode()
+    assert 'value="otto" readonly' in asked.content.decode()
+    back = again(otto, asked)
+    assert "This was not sent yet" in text_of(back)
+    assert not Approval.objects.exists()
+    # As its form holds it, with the key that logging in has made.
+    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', back.content.decode())
+    sent = otto.post(f"/events/{factories.EVENT}/approve/", {name: unescape(value) for name, value in fields})
+    assert sent.status_code == 302
+    assert Approval.objects.get().comment == "drained <vm1>"
+
+
+def test_a_wrong_password_keeps_it_all_the_same(otto: Client) -> None:
+    asked = approve(otto)
+    refused = again(otto, asked, password="wrong")
+    assert refused.status_code == 401
+    assert "The password is wrong." in text_of(refused)
+    assert "This was not sent yet" in text_of(again(otto, refused))
+
+
+def test_nobody_else_goes_on_with_it(otto: Client) -> None:
+    mallory = factories.operator("mallory")
+    mallory.set_password(PASSWORD)
+    mallory.save()
+    refused = again(otto, approve(otto), username="mallory")
+    assert refused.status_code == 403
+    assert "nobody else goes on with it, and nobody was logged in" in text_of(refused)
+    assert not Session.objects.exists()
+    assert not Approval.objects.exists()
+
+
+def test_what_was_kept_cannot_be_made_up(otto: Client) -> None:
+    asked = approve(otto)
+    answer = otto.post(
+        "/accounts/again/",
+        {
+            "csrfmiddlewaretoken": token(otto),
+            "kept": field(asked, "kept")[:-2] + "xx",
+            "username": "otto",
+            "password": PASSWORD,
+        },
+    )
+    assert answer.status_code == 403
+    assert not Session.objects.exists()
+
+
+def test_passwords_are_never_kept(otto: Client) -> None:
+    data = {"csrfmiddlewaretoken": token(otto), "old_password": PASSWORD, "new_password1": "x", "new_password2": "x"}
+    answer = otto.post("/you/password/", data)
+    assert answer.status_code == 302
+    assert PASSWORD not in answer.content.decode()
+
+
+def test_a_form_from_elsewhere_is_kept_by_nobody(otto: Client) -> None:
+    answer = otto.post(f"/events/{factories.EVENT}/approve/", {"comment": "forged"})
+    assert answer.status_code == 403
+    assert "forged" not in answer.content.decode()
+
+
+def test_a_part_of_a_page_brings_the_box_and_the_page_stays(otto: Client) -> None:
+    asked = approve(otto, headers=HTMX)
+    assert (asked.status_code, asked["HX-Retarget"]) == (401, "#again")
+    assert "<html" not in asked.content.decode()
+    data = {"csrfmiddlewaretoken": field(asked, "csrfmiddlewaretoken"), "username": "otto", "password": PASSWORD}
+    back = otto.post("/accounts/again/", data, headers=HTMX)
+    assert back.status_code == 200
+    new = re.search(r'data-token="(\w+)"', back.content.decode())
+    assert new
+    assert approve(otto, headers=HTMX, csrfmiddlewaretoken=new[1]).status_code == 200
+    assert Approval.objects.count() == 1
+
+
+def test_the_box_of_one_page_takes_its_own_person_only(otto: Client) -> None:
+    mallory = factories.operator("mallory")
+    mallory.set_password(PASSWORD)
+    mallory.save()
+    asked = approve(otto, headers=HTMX)
+    data = {"csrfmiddlewaretoken": field(asked, "csrfmiddlewaretoken"), "username": "mallory", "password": PASSWORD}
+    refused = otto.post("/accounts/again/", data, headers=HTMX)
+    assert refused.status_code == 403
+    assert not Session.objects.exists()
+
+
+def test_a_page_from_before_the_last_login_gets_the_new_key_unless_it_is_somebody_elses(otto: Client) -> None:
+    old = token(otto)
+    otto.force_login(factories.operator())
+    otto.cookies["drydock_csrf"] = "x" * 32
+    stale = approve(otto, headers=HTMX, csrfmiddlewaretoken=old)
+    assert (stale.status_code, stale["HX-Retarget"]) == (403, "#again")
+    assert "data-token" in stale.content.decode()
+    otto.force_login(factories.operator("olga"))
+    stale = approve(otto, headers=HTMX, csrfmiddlewaretoken=old)
+    assert "This page is otto's" in text_of(stale)
+    assert "data-token" not in stale.content.decode()
+    assert not Approval.objects.exists()
+
+
+def test_logging_out_forgets_the_name(fleet: factories.Fleet, operator: Client) -> None:
+    operator.get("/")
+    assert operator.cookies[visitor.COOKIE].value
+    operator.post("/accounts/logout/")
+    assert not operator.cookies[visitor.COOKIE].value
