@@ -1,13 +1,15 @@
 """Machines: their list, the page of one, who waits for admission, and the tokens with which new ones enrol."""
 
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from django import forms
 from django.conf import settings
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 
+from fleet.dashboard import timelines
 from fleet.dashboard.forms import CommentForm, Sent, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
 from fleet.domain.machines.install import install_lines
@@ -28,8 +30,11 @@ def machine_list(request: Asked) -> HttpResponse:
     return listed(request, "machines/list.html", "machines/machine_rows.html", read)
 
 
-def machine_answer(request: Asked, /, machine_id: int, **context: Any) -> HttpResponse:
+def machine_answer(request: Asked, /, machine_id: int, **context: Any) -> HttpResponseBase:
     found = known(machines.detail(machine_id=machine_id, now=request.now), "No machine has this number.")
+    drawn = cache(lambda: timelines.of_machine(request, found))
+    if timelines.wants_file(request):
+        return timelines.as_file(request, drawn(), "machine")
     if request.rights.may(Right.ADMINISTER):
         context |= {"named_sets": sets.named(), "waiting": machines.waiting(machine_id=machine_id)}
     return page(
@@ -37,11 +42,13 @@ def machine_answer(request: Asked, /, machine_id: int, **context: Any) -> HttpRe
         "machines/page.html",
         {
             "machines/machine_body.html": dict,
+            "machines/machine_timeline.html": lambda: drawn().context,
             "timeline/history.html": lambda: history(
                 entries.for_machine(machine_id=machine_id, cursor=None, size=HISTORY_SIZE), machine=machine_id
             ),
         },
         detail=found,
+        query=timelines.query_of(request),
         **context,
     )
 

@@ -208,8 +208,17 @@ def page(
     return answer
 
 
-def listed(request: Asked, template: str, part: str, read: Callable[..., Page[Any]], **context: Any) -> HttpResponse:
-    """A list with its `part` of rows; `read` takes a `cursor`. An unreadable cursor leads to the list's beginning."""
+def listed(
+    request: Asked,
+    template: str,
+    part: str,
+    read: Callable[..., Page[Any]],
+    beside: Parts | None = None,
+    **context: Any,
+) -> HttpResponse:
+    """A list with its `part` of rows and what stands `beside` it; `read` takes a `cursor`. An unreadable cursor leads
+    to the list's beginning.
+    """
 
     def rows() -> dict[str, Any]:
         found = read(cursor=request.GET.get("cursor"))
@@ -217,7 +226,7 @@ def listed(request: Asked, template: str, part: str, read: Callable[..., Page[An
         return {"rows": found.results, "older": older, "newer": newer}
 
     try:
-        return page(request, template, {part: rows}, query=_query(request), **context)
+        return page(request, template, {part: rows, **(beside or {})}, query=_query(request), **context)
     except BadCursorError:
         return redirect(request.path)
 

@@ -46,6 +46,7 @@ PLACES = (
         "Fleet",
         "boxes",
         (
+            Tab("Map", "fleet", ("fleet", "service")),
             Tab("Sets", "sets", ("set",)),
             Tab("Machines", "machines", ("machine",)),
             Tab("Caches", "caches", ("cache", "maintenance")),

@@ -1,12 +1,14 @@
 """Availability sets: their list, the page of one, and the forms that name it, merge it and ask for a second person."""
 
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from django import forms
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 
+from fleet.dashboard import timelines
 from fleet.dashboard.forms import CommentForm, Sent, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
 from fleet.domain import drills
@@ -60,10 +62,13 @@ def set_list(request: Asked) -> HttpResponse:
     return listed(request, "sets/list.html", "sets/set_rows.html", read, filters=filters)
 
 
-def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponse:
+def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBase:
     """The set's page; also the answer to a form that was refused, which explains itself on it."""
     found = known(sets.detail(set_id=set_id, now=request.now), "No availability set has this number.")
     home = found.set.id
+    drawn = cache(lambda: timelines.of_set(request, found.set))
+    if timelines.wants_file(request):
+        return timelines.as_file(request, drawn(), "set")
     if request.rights.may(Right.APPROVE):
         context["drill_form"] = DRILL_FORM
     if request.rights.may(Right.ADMINISTER):
@@ -73,11 +78,13 @@ def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponse:
         "sets/page.html",
         {
             "sets/set_body.html": dict,
+            "sets/set_timeline.html": lambda: drawn().context,
             "timeline/history.html": lambda: history(
                 entries.for_set(set_id=home, cursor=None, size=HISTORY_SIZE), set=home
             ),
         },
         detail=found,
+        query=timelines.query_of(request),
         **context,
     )
 

@@ -216,6 +216,12 @@ def named_some(resources: Sequence[str]) -> str:
 
 
 @register.filter
+def service_url(name: str) -> str:
+    """A name of dots alone would lead upwards in an address."""
+    return reverse("service", args=[name]) if name.strip(".") else f"{reverse('service')}?{urlencode({'name': name})}"
+
+
+@register.filter
 def domain_name(value: int | None) -> str:
     """A fault or update domain; a dash where none is stated."""
     return DASH if value is None else str(value)

@@ -1,11 +1,13 @@
 """The fleet's timeline; the audit of what people and rules did, on a page and as files."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from django.http import HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 
+from fleet.dashboard import timelines
 from fleet.dashboard.pages import Asked, listed, shown
 from fleet.projections.filters import EntryFilter
 from fleet.projections.timeline import audit, entries
@@ -15,10 +17,16 @@ from fleet.wording.timeline import VIAS, kinds_named
 
 
 @shown
-def fleet_timeline(request: Asked) -> HttpResponse:
+def fleet_timeline(request: Asked) -> HttpResponseBase:
     found = EntryFilter(request.GET).qs
     read = partial(entries.fleet, entries=found)
-    return listed(request, "timeline/page.html", "timeline/entry_rows.html", read)
+    drawn = cache(lambda: timelines.of_fleet(request))
+    if timelines.wants_file(request):
+        return timelines.as_file(request, drawn(), "fleet-timeline")
+    # What is about one thing stands as a picture on the page of that.
+    whole = not any(request.GET.get(name) for name in EntryFilter.base_filters) and "cursor" not in request.GET
+    beside = {"timeline/fleet_picture.html": lambda: drawn().context} if whole else {}
+    return listed(request, "timeline/page.html", "timeline/entry_rows.html", read, beside, whole=whole)
 
 
 @shown

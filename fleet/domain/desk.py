@@ -1,5 +1,6 @@
-"""What may not be shown in green: an empty queue says little where nobody watches."""
+"""What may not be shown in green: an empty queue says little where nobody watches. And how a set stands at a glance."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -57,3 +58,64 @@ def doubts(watch: Watch, *, now: datetime) -> tuple[Reason, ...]:
     elif health is RelayHealth.WITHOUT_CELERY:
         found.append(Reason("celery-is-away"))
     return tuple(found)
+
+
+class Glance(StrEnum):
+    """How a set or a cache stands: the worst that is known of it. They stand here from worst to best."""
+
+    DECIDE = "decide"
+    UNWATCHED = "unwatched"
+    STARTED = "started"
+    SCHEDULED = "scheduled"
+    PARTLY = "partly"
+    LATE = "late"
+    LIVE = "live"
+    EMPTY = "empty"
+
+
+WORST_FIRST = {glance: number for number, glance in enumerate(Glance)}
+
+
+@dataclass(frozen=True, slots=True)
+class GlanceFacts:
+    """What counts at a glance: machines by presence, those without an agent, open events by how far they are, and those
+    of them that need a decision (`undecided`).
+    """
+
+    live: int = 0
+    late: int = 0
+    silent: int = 0
+    expected: int = 0
+    without_agent: int = 0
+    undecided: int = 0
+    started: int = 0
+    scheduled: int = 0
+
+
+def glance_of(facts: GlanceFacts) -> Glance:
+    """The worst of a set."""
+    machines = facts.live + facts.late + facts.silent + facts.expected + facts.without_agent
+    found = {
+        Glance.DECIDE: facts.undecided,
+        Glance.UNWATCHED: machines and not facts.live,
+        Glance.STARTED: facts.started,
+        Glance.SCHEDULED: facts.scheduled,
+        Glance.PARTLY: facts.silent or facts.expected or facts.without_agent,
+        Glance.LATE: facts.late,
+        Glance.LIVE: facts.live,
+    }
+    return next((glance for glance, so in found.items() if so), Glance.EMPTY)
+
+
+def glance_of_cache(*, announced: int, under_way: int, listening: int, unsupported: int) -> Glance:
+    """The worst of a cache: nobody who listens hears nothing, whatever is under way."""
+    if not listening:
+        return Glance.EMPTY if unsupported else Glance.UNWATCHED
+    if under_way:
+        return Glance.STARTED
+    return Glance.SCHEDULED if announced else Glance.LIVE
+
+
+def worst(glances: Iterable[Glance]) -> Glance:
+    """The worst of several."""
+    return min(glances, key=WORST_FIRST.__getitem__, default=Glance.EMPTY)

@@ -1,10 +1,55 @@
-"""Words of the desk: why an empty queue says little."""
+"""Words of the desk: why an empty queue says little, and what a cell of the map says."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.domain.desk import Glance
 from fleet.domain.timeline import EntryKind
+from fleet.wording.events import named
+from fleet.wording.looks import GLANCE_LOOKS
+from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, counted
 from fleet.wording.times import at
 
+
+def _set_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
+    """`web: needs a decision; 5 of 6 live`; short where all is well, since there are thousands of it."""
+    name, live, total, missing = values["name"], values["live"], values["total"], values["without_agent"]
+    if values["glance"] == Glance.LIVE:
+        return f"{name}: {live} live"
+    said = f"{name}: {GLANCE_LOOKS[Glance(values['glance'])].label}"
+    if total:
+        said += f"; {live} of {total} live"
+    return f"{said}; {missing} without agent" if missing else said
+
+
+def _cache_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
+    glance = Glance(values["glance"])
+    said = {
+        Glance.UNWATCHED: "nobody listens",
+        Glance.STARTED: "maintenance under way",
+        Glance.SCHEDULED: "maintenance announced",
+        Glance.EMPTY: "publishes no maintenance",
+    }
+    return f"cache {values['name']}: {said.get(glance) or counted(values['listening'], 'machine listens', 'listen')}"
+
+
+def _meeting(values: Mapping[str, Any], reader: Reader) -> str:
+    """An event of machines and a maintenance of a cache at the same time."""
+    event = f"{named(values['event_type'], values['resources'])} ({values['set']})"
+    begin, end = at(values["begin"], reader), at(values["end"], reader)
+    cache = f"the maintenance of {values['cache']}"
+    if values["tense"] == "past":
+        return f"{event} and {cache} met: both from {begin} to {end}."
+    if values["tense"] == "now":
+        return f"{event} and {cache} are both under way since {begin}."
+    return f"{event} and {cache} may meet: from {begin} on both can happen at once."
+
+
 SENTENCES: dict[str, Sentence] = {
+    "service-meeting": _meeting,
+    "set-at-a-glance": _set_at_a_glance,
+    "cache-at-a-glance": _cache_at_a_glance,
     "no-agents": "No agent has enrolled, so nothing that Azure announces is seen.",
     "no-live-agents": lambda values, reader: (
         f"None of {counted(values['count'], 'agent')} is live, so nothing that Azure announces is seen."

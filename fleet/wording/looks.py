@@ -7,7 +7,7 @@ from typing import Any
 from fleet.domain.approvals.guards import Need
 from fleet.domain.blind_spots.facts import Confidence
 from fleet.domain.caches.maintenances import MaintenanceStatus
-from fleet.domain.desk import RelayHealth
+from fleet.domain.desk import Glance, RelayHealth
 from fleet.domain.drills import Outcome
 from fleet.domain.intake.preparation import Prepared
 from fleet.domain.states import ApprovalState, EndedAs, EventStatus, OrderState, Presence
@@ -150,6 +150,17 @@ NEED_LOOKS: dict[Need, Look] = {
     Need.REASON: Look("needs a reason", "due", "triangle-alert"),
     Need.NOTE: Look("for your information", "quiet", "info"),
 }
+# How a set or a cache stands on the map; each has a shape of its own there.
+GLANCE_LOOKS: dict[Glance, Look] = {
+    Glance.DECIDE: Look("needs a decision", "due", "triangle-alert"),
+    Glance.UNWATCHED: Look("nobody watches", "bad", "eye-off"),
+    Glance.STARTED: Look("under way", "busy", "play"),
+    Glance.SCHEDULED: Look("announced", "busy", "calendar-clock"),
+    Glance.PARTLY: Look("partly watched", "due", "circle-off"),
+    Glance.LATE: Look("late", "due", "clock-alert"),
+    Glance.LIVE: Look("all live", "good", "circle-dot"),
+    Glance.EMPTY: Look("no machines", "quiet", "circle-dashed"),
+}
 ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.EVENT_SEEN: Look("Announced", "due", "calendar-clock"),
     EntryKind.EVENT_SIGHTED: Look("Seen", "quiet", "eye"),
@@ -264,6 +275,7 @@ BY_KIND: dict[type, Mapping[Any, Look]] = {
     EntryKind: ENTRY_LOOKS,
     Need: NEED_LOOKS,
     RelayHealth: RELAY_LOOKS,
+    Glance: GLANCE_LOOKS,
 }
 
 

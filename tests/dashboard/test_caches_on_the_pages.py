@@ -270,4 +270,4 @@ def test_a_services_timeline_holds_its_sets_and_the_caches_that_they_listen_to(
     assert "mail1 enrolled." in post
     assert "Cache maintenance" not in post
     set_page = operator.get(f"/sets/{AvailabilitySet.objects.get(name='web').pk}/").content.decode()
-    assert 'href="/timeline/?service=shop"' in set_page
+    assert 'href="/services/shop/"' in set_page

@@ -9,13 +9,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from fleet.models import Entry, ScheduledEvent
+from fleet.models import AvailabilitySet, Entry, ScheduledEvent
 from fleet.projections import blind_spots, intake, machines, sets
-from fleet.projections.desk import fleet, queue
+from fleet.projections.desk import fleet, fleet_map, queue, service
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import event_detail
 from fleet.projections.filters import EventFilter, MachineFilter
-from fleet.projections.timeline import entries
+from fleet.projections.timeline import entries, spans
+from fleet.projections.timeline.watch import TimeWindow
 from tests import factories
 
 
@@ -43,6 +44,7 @@ def grow(walker: factories.Fleet, number: int) -> None:
     walker.all_say(*listings, names=names)
     walker.approve(ids[1])
     walker.all_say(*listings[:2], names=names)
+    AvailabilitySet.objects.update(service="shop")
 
 
 @pytest.fixture
@@ -68,9 +70,15 @@ def costs(client: Client) -> dict[str, int]:
         "events": lambda: event_rows.listing(now=now, events=EventFilter({}, now=now).qs, size=100),
         "event": lambda: event_detail(event_id=event.event_id, now=now),
         "documents": lambda: intake.for_event(event_id=event.event_id),
+        "fleet map": lambda: fleet_map.fleet_map(now=now),
+        "service": lambda: service.detail(service="shop", now=now),
+        "spans": lambda: spans.of_set(set_id, TimeWindow(now - timedelta(hours=1), now), now=now),
         "timeline": entries.fleet,
         "story": lambda: entries.for_event(event_id=event.event_id),
         "page /": lambda: client.get("/"),
+        "page /fleet/": lambda: client.get("/fleet/"),
+        "page /fleet/?as=table": lambda: client.get("/fleet/?as=table"),
+        "page /services/": lambda: client.get("/services/shop/"),
         "page /sets/": lambda: client.get("/sets/"),
         "page /sets/N/": lambda: client.get(f"/sets/{set_id}/"),
         "page /machines/": lambda: client.get("/machines/"),
@@ -104,6 +112,10 @@ EXPECTED = {
     # One more where somebody approved: its orders. Beside what is shown: holds, no-approval windows and the history.
     "event": 12,
     "documents": 4,
+    "fleet map": 8,
+    "service": 8,
+    # Three more where there are caches.
+    "spans": 5,
     "timeline": 1,
     "blind spots": 9,
     "story": 1,

@@ -12,7 +12,7 @@ from tests import factories
 
 # A person's own pages, parts of every page, and the door.
 OWN = {"you", "you-settings", "you-password", "token-make", "token-end"}
-WITHOUT_A_PLACE = OWN | {"pulse", "login", "logout", "fleet"}
+WITHOUT_A_PLACE = OWN | {"pulse", "login", "logout"}
 
 
 def current(body: str, nav: str) -> list[str]:

@@ -3,8 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
-from fleet.dashboard.lanes.picture import Moment, Picture, Row, Scale, Stay, draw
+from django.urls import reverse
+
+from fleet.dashboard.lanes.picture import Scale, draw
+from fleet.dashboard.lanes.shapes import Moment, Picture, Row, Stay
 from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.projections.caches.coverage import Stretch
 from fleet.projections.caches.maintenances import MaintenanceDetail, MaintenanceRow
@@ -25,7 +29,7 @@ def draw_cache(detail: CacheDetail) -> Picture:
     lanes = [
         Row(
             "shard not stated" if shard is None else f"shard {shard}",
-            [stay for row in rows for stay in stays(row, now=detail.end, maintenance_id=row.id)],
+            [stay for row in rows for stay in stays(row, now=detail.end, linked=True)],
             hit=True,
         )
         for shard, rows in sorted(shards.items(), key=lambda item: -1 if item[0] is None else item[0])
@@ -56,19 +60,29 @@ def draw_maintenance(detail: MaintenanceDetail) -> Picture:
     return _with_listeners(detail, lanes, moments=moments, summary=f"{len(detail.members)} notifications")
 
 
-def stays(row: MaintenanceRow, *, now: datetime, maintenance_id: int | None = None) -> list[Stay]:
-    """An operation's stretches, up to `now`."""
+def stays(row: MaintenanceRow, *, now: datetime, linked: bool = False) -> list[Stay]:
+    """An operation's stretches, up to `now`; `linked` ones lead to its page."""
+    part = partial(Stay, href=reverse("maintenance", args=[row.id]) if linked else "", key=f"maintenance-{row.id}")
+    unseen = row.status is MaintenanceStatus.END_NOT_SEEN
     until = _until(row, now)
     gone = row.began_at
     if gone is None and row.ended_at is not None:
         # Only its end was heard: when it began is not known.
-        return [Stay(row.first_at, max(row.ended_at, row.first_at), "quiet", "ended", maintenance_id)]
-    found = [Stay(row.first_at, min(gone or until, now), "due", "announced", maintenance_id)]
+        return [part(row.first_at, max(row.ended_at, row.first_at), "quiet", "ended", began_before=True)]
+    found = [part(row.first_at, min(gone or until, now), "due", "announced")]
     if gone is not None and gone <= now:
         back = max(row.failover_at or until, gone)
-        found.append(Stay(gone, back, "busy", "node going, connections lost", maintenance_id))
+        found.append(
+            part(
+                gone,
+                back,
+                "busy",
+                "node going, connections lost",
+                end_unseen=unseen and row.failover_at is None,
+            )
+        )
         if row.failover_at is not None and until > row.failover_at:
-            found.append(Stay(row.failover_at, until, "good", "failed over, replica not back", maintenance_id))
+            found.append(part(row.failover_at, until, "good", "failed over, replica not back", end_unseen=unseen))
     return found if found[0].end > row.first_at else found[1:]
 
 
@@ -93,7 +107,7 @@ def _with_listeners(
         Row(
             found[0].machine.resource_name,
             [Stay(one.begin, one.end, "ear" if one.listening else "bad", look_of(one).label) for one in found],
-            machine_id,
+            reverse("machine", args=[machine_id]),
         )
         for machine_id, found in list(machines.items())[:MOST_LANES]
     ]

@@ -2,7 +2,10 @@
 
 from datetime import datetime, timedelta
 
-from fleet.dashboard.lanes.picture import Moment, Picture, Row, Scale, Stay, draw
+from django.urls import reverse
+
+from fleet.dashboard.lanes.picture import Scale, draw
+from fleet.dashboard.lanes.shapes import Moment, Picture, Row, Stay
 from fleet.domain.times import clamped
 from fleet.projections.events.detail import EventDetail, SightingRow
 from fleet.wording.reader import page_reader
@@ -27,7 +30,12 @@ def draw_event(detail: EventDetail, *, now: datetime) -> Picture | None:
     return draw(
         Scale(first - span * 0.03, last + span * 0.08),
         [
-            Row(row.machine.resource_name, _stays(row, until), row.machine.id, hit=row.machine.id in named)
+            Row(
+                row.machine.resource_name,
+                _stays(row, until),
+                reverse("machine", args=[row.machine.id]),
+                hit=row.machine.id in named,
+            )
             for row in detail.sightings
         ],
         moments=moments,

@@ -3,113 +3,47 @@
 Coordinates are in the picture's own units, `WIDTH` across; colours and texts are the style sheet's business.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import ceil
 
+from fleet.dashboard.lanes.shapes import (
+    BAR,
+    LEFT,
+    WIDTH,
+    Band,
+    Bar,
+    Item,
+    Lane,
+    Mark,
+    Moment,
+    Picture,
+    Row,
+    Stay,
+    Tick,
+    Zoom,
+)
 from fleet.wording.times import hms, local, zone_name
 
-WIDTH = 960
-LEFT = 132
 RIGHT = 16
 TOP = 8
 ROW = 15
 LANE = 24
-BAR = 12
+# What overlaps in a lane is drawn below each other, in tracks, up to so many; more is drawn as one bar with its count.
+TRACK = 15
+MOST_TRACKS = 4
+MOST_ITEMS = 60
+# Bars that are nearer to each other than this become one where a lane holds too many.
+NEAR = 8
 # Distances between ticks, in seconds; the first that gives few enough is taken.
 TICKS = (1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800)
+DAY = timedelta(days=1)
 # What a mark's text needs, in units, so that two texts do not lie on each other.
 LABEL = 96
-
-
-@dataclass(frozen=True, slots=True)
-class Stay:
-    """From when to when something was so, in a state's tone; it may lead to a cache's maintenance."""
-
-    begin: datetime
-    end: datetime
-    tone: str
-    what: str
-    maintenance_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What a lane is about. `machine_id` is None for the lane of a shard or a node; `hit` lanes stand out."""
-
-    name: str
-    stays: Sequence[Stay]
-    machine_id: int | None = None
-    hit: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A moment that runs through all lanes."""
-
-    label: str
-    at: datetime
-    tone: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """`title` is what a screen reader and the pointer get."""
-
-    x: float
-    width: float
-    title: str
-    tone: str = ""
-    maintenance_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    row: Row
-    y: int
-    bars: tuple[Bar, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """`anchor` is `start` or `end`, so that its text stays inside the picture."""
-
-    moment: Moment
-    x: float
-    y: int
-    text_x: float
-    anchor: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    x: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """`gaps` are times in which nobody listened, through all lanes."""
-
-    top: int
-    bottom: int
-    lanes: tuple[Lane, ...]
-    gaps: tuple[Bar, ...]
-    marks: tuple[Mark, ...]
-    ticks: tuple[Tick, ...]
-    summary: str
-    width: int = WIDTH
-    left: int = LEFT
-    bar: int = BAR
-
-    @property
-    def height(self) -> int:
-        return self.bottom + 24
-
-    @property
-    def gap_height(self) -> int:
-        return self.bottom - self.top
+# How deep the teeth of an edge are that nobody saw.
+TOOTH = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +57,39 @@ class Scale:
         part = (min(max(at, self.begin), self.end) - self.begin) / (self.end - self.begin)
         return round(LEFT + part * (WIDTH - LEFT - RIGHT), 1)
 
-    def bar(self, stay: Stay, name: str, *, least: float = 3.0) -> Bar:
+    def holds(self, stay: Stay | Band) -> bool:
+        """Whether something of it lies in the picture."""
+        return stay.begin <= self.end and stay.end >= self.begin
+
+    def title(self, stay: Stay | Band, name: str) -> str:
+        what = stay.what if isinstance(stay, Band) else stay.said
+        said = f"{name}: {what}" if name else what
+        return f"{said}, {self._stamp(stay.begin)} to {self._stamp(stay.end)} {zone_name(stay.end)}"
+
+    def _stamp(self, at: datetime) -> str:
+        outside = not self.begin <= at <= self.end
+        return f"{local(at).day} {local(at):%b} {hms(at)}" if outside or self.end - self.begin > DAY else hms(at)
+
+    def bar(self, stay: Stay | Band, name: str, y: int = 0, *, least: float = 3.0) -> Bar:
         x = self.x(stay.begin)
-        said = f"{name}: {stay.what}" if name else stay.what
-        title = f"{said}, {hms(stay.begin)} to {hms(stay.end)} {zone_name(stay.end)}"
-        return Bar(x, max(round(self.x(stay.end) - x, 1), least), title, stay.tone, stay.maintenance_id)
+        width = max(round(self.x(stay.end) - x, 1), least)
+        title = self.title(stay, name)
+        if isinstance(stay, Band):
+            return Bar(x, y, width, title)
+        # An edge that lies outside is cut by the picture, whoever saw it.
+        torn_left = stay.began_before and stay.begin >= self.begin and width > 4 * TOOTH
+        torn_right = stay.end_unseen and stay.end <= self.end and width > 4 * TOOTH
+        outline = _outline(x, y, width, left=torn_left, right=torn_right) if torn_left or torn_right else ""
+        return Bar(x, y, width, title, stay.tone, stay.href, outline, stay.maybe, stay.count)
 
     def ticks(self) -> Iterable[Tick]:
         seconds = (self.end - self.begin).total_seconds()
         step = next((tick for tick in TICKS if seconds / tick <= 8), max(TICKS[-1], ceil(seconds / 8)))
-        shown = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%d %b"
         at = ceil(self.begin.timestamp() / step) * step
         while at <= self.end.timestamp():
             moment = local(datetime.fromtimestamp(at, UTC))
+            midnight = (moment.hour, moment.minute, moment.second) == (0, 0, 0)
+            shown = "%d %b" if step >= DAY.total_seconds() or midnight else "%H:%M:%S" if step < 60 else "%H:%M"
             yield Tick(x=self.x(moment), label=moment.strftime(shown))
             at += step
 
@@ -150,23 +104,107 @@ class Scale:
             end = x > WIDTH - LABEL
             yield Mark(moment, x, 12 + ROW * row, x - 4 if end else x + 4, "end" if end else "start")
 
+    def lane(self, row: Row, top: int, zoom: Zoom | None) -> Lane:
+        """The row drawn from `top` on, what overlaps below each other."""
+        items = _items(stay for stay in row.stays if self.holds(stay))
+        tracks = self._tracks(items) if len(items) <= MOST_ITEMS else []
+        if items and not 0 < len(tracks) <= MOST_TRACKS:
+            tracks = [list(self._folded(items, zoom))]
+        bars = tuple(
+            self.bar(stay, row.name, top + 6 + TRACK * number)
+            for number, track in enumerate(tracks)
+            for item in track
+            for stay in item
+        )
+        height = LANE + TRACK * (max(len(tracks), 1) - 1)
+        gaps = tuple(self.bar(gap, row.name, top, least=2.0) for gap in row.gaps if self.holds(gap))
+        return Lane(row, top, height, bars, gaps)
+
+    def _tracks(self, items: Iterable[Item]) -> list[list[Item]]:
+        """Each item in the first track in which there is room for it."""
+        tracks: list[list[Item]] = []
+        ends: list[float] = []
+        for item in items:
+            x = self.x(item[0].begin)
+            number = next((number for number, end in enumerate(ends) if end <= x), len(tracks))
+            if number == len(tracks):
+                tracks.append([])
+                ends.append(0)
+            tracks[number].append(item)
+            ends[number] = max(x + 3, self.x(item[-1].end))
+        return tracks
+
+    def _folded(self, items: Iterable[Item], zoom: Zoom | None) -> Iterator[Item]:
+        """What lies on or near each other as one bar, which leads to its time alone."""
+        together: list[Item] = []
+        upto = -1.0
+        for item in [*items, None]:
+            if together and (item is None or self.x(item[0].begin) > upto + NEAR):
+                yield _one(together, zoom)
+                together = []
+            if item is not None:
+                together.append(item)
+                upto = max(upto, self.x(item[-1].end))
+
 
 def draw(
-    scale: Scale, rows: Iterable[Row], *, moments: Iterable[Moment], summary: str, gaps: Iterable[Stay] = ()
+    scale: Scale,
+    rows: Iterable[Row],
+    *,
+    moments: Iterable[Moment],
+    summary: str,
+    gaps: Iterable[Stay] = (),
+    bands: Iterable[Band] = (),
+    zoom: Zoom | None = None,
 ) -> Picture:
-    """The picture of these rows from top to bottom."""
+    """The picture of these rows from top to bottom. `zoom` says where a bar leads that stands for several."""
     marks = tuple(scale.marks(moments))
     top = TOP + max((mark.y for mark in marks), default=0)
-    lanes = tuple(
-        Lane(row, top + number * LANE, tuple(scale.bar(stay, row.name) for stay in row.stays))
-        for number, row in enumerate(rows)
-    )
+    lanes: list[Lane] = []
+    bottom = top
+    for row in rows:
+        lanes.append(scale.lane(row, bottom, zoom))
+        bottom += lanes[-1].height
     return Picture(
         top=top,
-        bottom=top + len(lanes) * LANE,
-        lanes=lanes,
+        bottom=bottom,
+        lanes=tuple(lanes),
         gaps=tuple(scale.bar(gap, "", least=2.0) for gap in gaps),
+        bands=tuple(scale.bar(band, "", least=4.0) for band in bands),
         marks=marks,
         ticks=tuple(scale.ticks()),
         summary=summary,
     )
+
+
+def _items(stays: Iterable[Stay]) -> list[Item]:
+    """The stays as the things whose parts they are, by when they begin."""
+    found: dict[object, list[Stay]] = {}
+    for number, stay in enumerate(stays):
+        found.setdefault(stay.key or number, []).append(stay)
+    for item in found.values():
+        item.sort(key=lambda stay: stay.begin)
+    return sorted(found.values(), key=lambda item: item[0].begin)
+
+
+def _one(items: Sequence[Item], zoom: Zoom | None) -> Item:
+    if len(items) == 1:
+        return items[0]
+    begin = min(stay.begin for item in items for stay in item)
+    end = max(stay.end for item in items for stay in item)
+    # The latest part of each says how far it is; the most frequent tone is that of all.
+    tones = Counter(item[-1].tone for item in items)
+    href = zoom(begin, end) if zoom else ""
+    return [Stay(begin, end, tones.most_common(1)[0][0], f"{len(items)} at once: look closer", href, count=len(items))]
+
+
+def _outline(x: float, y: int, width: float, *, left: bool, right: bool) -> str:
+    """A bar whose edges are torn where nobody saw them."""
+    far, half = round(x + width, 1), BAR / 2
+    bottom = y + BAR
+    teeth = [(far - TOOTH * (number % 2), y + half / 2 * number) for number in range(5)]
+    edge = "".join(f"L{at:g} {down:g}" for at, down in teeth)
+    path = f"M{x} {y}" + (edge if right else f"L{far} {y}L{far} {bottom}") + f"L{x} {bottom}"
+    if left:
+        path += f"L{x + TOOTH:.1f} {y + 1.5 * half:g}L{x} {y + half:g}L{x + TOOTH:.1f} {y + half / 2:g}"
+    return path + "Z"

@@ -79,9 +79,14 @@ def with_machine() -> QuerySet[Coverage]:
 
 def stretches(*, cache_id: int, begin: datetime, end: datetime, now: datetime) -> tuple[Stretch, ...]:
     """Stretches of one cache between two times, by machine. One query."""
+    rows = with_machine().filter(Q(until=None) | Q(until__gt=begin), cache=cache_id, since__lt=end)
+    return shaped(rows, begin=begin, end=end, now=now)
+
+
+def shaped(rows: Iterable[Coverage], *, begin: datetime, end: datetime, now: datetime) -> tuple[Stretch, ...]:
+    """Rows of `with_machine` cut to these times. No query."""
     found = []
     limits = presence_limits()
-    rows = with_machine().filter(Q(until=None) | Q(until__gt=begin), cache=cache_id, since__lt=end)
     for row in rows:
         until = row.until
         if until is None:

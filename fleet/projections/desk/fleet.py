@@ -1,5 +1,6 @@
 """The fleet in a few numbers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -57,7 +58,31 @@ def overview(*, now: datetime) -> Overview:
 
 
 def presence_counts(*, now: datetime) -> PresenceCounts:
-    """One query. The conditions say the same as `fleet.models.facts.events.machine_presence`; a test compares them."""
+    """One query."""
+    counted = Machine.objects.alias(polled=last_poll()).aggregate(**counts_by(now=now))
+    return counts_of(counted)
+
+
+def last_poll(machine: str = "") -> Greatest:
+    """When a machine last had a good answer, as `polled` in `is_live` and `counts_by`: a document is one, too.
+    `machine` leads to the machine, such as `machine__`.
+    """
+    # Postgres leaves NULL out of GREATEST.
+    return Greatest(f"{machine}presence__last_poll_at", f"{machine}latest_document__at")
+
+
+def is_live(*, now: datetime, machine: str = "") -> Q:
+    """Whether a machine is live."""
+    after = now - timedelta(seconds=presence_limits().live)
+    there = now - timedelta(seconds=presence_limits().gone)
+    heard = f"{machine}presence__last_heard_at"
+    return Q(**{f"{machine}revoked_at": None, f"{heard}__gte": there, f"{heard}__gt": after, "polled__gt": after})
+
+
+def counts_by(*, now: datetime) -> dict[str, Count]:
+    """What to count of machines, for `counts_of`. The conditions say the same as
+    `fleet.models.facts.events.machine_presence`; a test compares them.
+    """
     limits = presence_limits()
 
     def after(seconds: float) -> datetime:
@@ -66,19 +91,20 @@ def presence_counts(*, now: datetime) -> PresenceCounts:
     heard, poll = "presence__last_heard_at", "polled"
     valid = Q(revoked_at=None)
     there = valid & Q(**{f"{heard}__gte": after(limits.gone)})
-    live = there & Q(**{f"{heard}__gt": after(limits.live), f"{poll}__gt": after(limits.live)})
     fresh = there & Q(**{f"{heard}__gt": after(limits.late), f"{poll}__gt": after(limits.late)})
     # Heard, but never with a good poll, is silent; a poll that is too old makes it gone.
     not_gone = there & (Q(**{f"{poll}__gte": after(limits.gone)}) | Q(**{f"{poll}__isnull": True}))
-    # A document is a good poll, too. Postgres leaves NULL out of GREATEST.
-    machines = Machine.objects.alias(polled=Greatest("presence__last_poll_at", "latest_document__at"))
-    counted = machines.aggregate(
-        live=Count("pk", filter=live),
-        fresh=Count("pk", filter=fresh),
-        not_gone=Count("pk", filter=not_gone),
-        expected=Count("pk", filter=valid & Q(**{f"{heard}__isnull": True})),
-        everything=Count("pk"),
-    )
+    return {
+        "live": Count("pk", filter=is_live(now=now)),
+        "fresh": Count("pk", filter=fresh),
+        "not_gone": Count("pk", filter=not_gone),
+        "expected": Count("pk", filter=valid & Q(**{f"{heard}__isnull": True})),
+        "everything": Count("pk"),
+    }
+
+
+def counts_of(counted: Mapping[str, int]) -> PresenceCounts:
+    """What `counts_by` counted."""
     return PresenceCounts(
         live=counted["live"],
         late=counted["fresh"] - counted["live"],

@@ -1,0 +1,154 @@
+"""The fleet at a glance: thousands of sets on one page, a cell each, and the same as a table and as a file."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpResponse, StreamingHttpResponse
+from django.urls import reverse
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+from django.views.decorators.gzip import gzip_page
+
+from fleet.dashboard.pages import Asked, page, shown
+from fleet.domain.desk import Glance
+from fleet.domain.states import Presence
+from fleet.projections.desk.cells import CacheCell, SetCell
+from fleet.projections.desk.fleet_map import FleetMap, MapFilter, ServiceGroup, fleet_map
+from fleet.projections.timeline.audit import defused
+from fleet.wording.looks import GLANCE_LOOKS, PRESENCE_LOOKS
+from fleet.wording.reader import API, Reader, page_reader
+from fleet.wording.say import say
+from fleet.wording.sets import KINDS
+from fleet.wording.times import iso
+
+# Rows of the table on one page.
+ROWS = 100
+COLUMNS = ("set", "kind", "service", "subscription", "resource_group", "regions", "state", "next_not_before")
+COUNTS = ("undecided", "scheduled", "started", "without_agent")
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnGroup:
+    """A service with its cells as they are drawn."""
+
+    group: ServiceGroup
+    cells: SafeString
+
+
+@gzip_page
+@shown
+def map_page(request: Asked) -> HttpResponse:
+    chosen = MapFilter.of(request.GET.dict())
+    as_table = request.GET.get("as") == "table"
+    query = request.GET.copy()
+    for name in ("part", "page"):
+        query.pop(name, None)
+
+    def body() -> dict[str, Any]:
+        found = fleet_map(now=request.now, chosen=chosen)
+        reader = page_reader(request.now)
+        told = {"map": found, "chips": _chips(found, request), "choices": _offered(found)}
+        if as_table:
+            return told | _rows(found, request)
+        return told | {"groups": [DrawnGroup(group, draw_cells(group, reader)) for group in found.groups]}
+
+    return page(
+        request,
+        "desk/map_page.html",
+        {"desk/map.html": body},
+        query=query.urlencode(),
+        chosen=chosen,
+        as_table=as_table,
+        as_map=_with(request, **{"as": ""}),
+        as_rows=_with(request, **{"as": "table"}),
+        kinds=KINDS,
+        presences=[(presence.value, PRESENCE_LOOKS[presence].label) for presence in Presence],
+        states=[(glance.value, GLANCE_LOOKS[glance].label) for glance in Glance],
+    )
+
+
+@shown
+def map_csv(request: Asked) -> StreamingHttpResponse:
+    """Every set that the page's own filter leaves, the worst first."""
+    found = fleet_map(now=request.now, chosen=MapFilter.of(request.GET.dict()))
+    headers = {"Content-Disposition": 'attachment; filename="fleet.csv"'}
+    return StreamingHttpResponse(_lines(found.cells), content_type="text/csv; charset=utf-8", headers=headers)
+
+
+def draw_cells(group: ServiceGroup, reader: Reader) -> SafeString:
+    """The cells of a service, one link each. As short as can be, since a page has thousands."""
+    drawn = [*_drawn(group.sets, _base("set"), reader), *_drawn(group.caches, _base("cache"), reader, "cache")]
+    # Names are escaped; all else is ours.
+    return mark_safe("".join(drawn))  # noqa: S308
+
+
+def _drawn(cells: Iterable[SetCell | CacheCell], base: str, reader: Reader, also: str = "") -> Iterator[str]:
+    for cell in cells:
+        # Most are live: what has no class is drawn so.
+        marks = [*([] if cell.glance is Glance.LIVE else [f"g-{cell.glance}"]), *([also] if also else [])]
+        mark = f' class="{" ".join(marks)}"' if marks else ""
+        yield f'<a href={base}{cell.id}/{mark} title="{escape(say(cell.title, reader))}"></a>'
+
+
+def _base(name: str) -> str:
+    return reverse(name, args=[0]).removesuffix("0/")
+
+
+def _with(request: Asked, **changed: str) -> str:
+    """The page's own filter with something else chosen, as a query."""
+    query = request.GET.copy()
+    for name in ("part", "page"):
+        query.pop(name, None)
+    for name, value in changed.items():
+        query.pop(name, None)
+        if value:
+            query[name] = value
+    return f"?{query.urlencode()}"
+
+
+def _chips(found: FleetMap, request: Asked) -> list[tuple[Glance, int, str, bool]]:
+    """The states with how many are so, the link that leaves these alone (or all again), and whether it is chosen."""
+    chosen = request.GET.get("state", "")
+    return [
+        (glance, count, _with(request, state="" if chosen == glance else glance.value), chosen == glance)
+        for glance, count in found.counts
+    ]
+
+
+def _offered(found: FleetMap) -> list[tuple[str, str, tuple[str, ...]]]:
+    labels = {"service": "Service", "subscription": "Subscription", "resource_group": "Resource group"}
+    labels |= {"region": "Region", "type": "Event type"}
+    return [(name, label, found.choices[name]) for name, label in labels.items()]
+
+
+def _rows(found: FleetMap, request: Asked) -> dict[str, Any]:
+    asked = request.GET.get("page", "")
+    cells = found.cells
+    last = max(1, -(-len(cells) // ROWS))
+    number = min(int(asked), last) if asked.isascii() and asked.isdigit() and len(asked) < 7 and int(asked) else 1
+    newer = _with(request, page=str(number - 1)) if number > 1 else ""
+    older = _with(request, page=str(number + 1)) if number < last else ""
+    return {"rows": cells[(number - 1) * ROWS : number * ROWS], "newer": newer, "older": older}
+
+
+def _lines(cells: Iterable[SetCell]) -> Iterator[str]:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow([*COLUMNS, *(presence.value for presence in Presence), *COUNTS])
+    for cell in cells:
+        told = [
+            say(cell.label, API),
+            cell.kind,
+            cell.service,
+            cell.subscription,
+            cell.resource_group,
+            " ".join(cell.regions),
+            cell.glance.value,
+            iso(cell.due_at) if cell.due_at else "",
+        ]
+        presence = [str(getattr(cell.presence, one.value)) for one in Presence]
+        writer.writerow([defused(text) for text in [*told, *presence, *(str(getattr(cell, name)) for name in COUNTS)]])
+    yield buffer.getvalue()

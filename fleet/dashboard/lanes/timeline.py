@@ -1,0 +1,162 @@
+"""Timelines as pictures: of a fleet a lane each service, of a service each set and cache, of a set each machine."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from django.urls import reverse
+
+from fleet.dashboard.lanes.cache import stays as maintenance_stays
+from fleet.dashboard.lanes.picture import Scale, draw
+from fleet.dashboard.lanes.shapes import Band, Moment, Picture, Row, Stay, Zoom
+from fleet.domain.caches.meetings import ASSUMED
+from fleet.projections.caches.coverage import Span
+from fleet.projections.caches.maintenances import MaintenanceRow
+from fleet.projections.timeline.spans import CacheSpan, EventSpan
+from fleet.projections.timeline.watch import TimeWindow
+from fleet.wording.events import named
+from fleet.wording.looks import look_of
+from fleet.wording.sentences import counted
+
+# Lanes beyond this are told by the table alone.
+MOST_LANES = 40
+NOT_WATCHED = "Nobody is known to have watched"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What the picture shows, as a line of its table and its file."""
+
+    what: str
+    where: str
+    href: str
+    state: str
+    begin: datetime
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A picture with its table. `left_out` is how many lanes are not drawn; `more`: not all events were read."""
+
+    picture: Picture | None
+    lines: tuple[Line, ...]
+    left_out: int = 0
+    more: bool = False
+
+
+def event_stays(event: EventSpan, *, now: datetime) -> list[Stay]:
+    """Announced, started, and what may come."""
+    of = f"{'Drill: ' if event.drill else ''}{named(event.event_type, event.resources)}"
+    drill = "drill" if event.drill else ""
+    part = partial(Stay, href=reverse("event", args=[event.event_id]), key=event.event_id, of=of)
+    started, until = event.started_at, event.ended_at or now
+    if started is not None:
+        announced = started
+    else:
+        announced = max(event.not_before or now, event.first_seen_at) if event.open else until
+    found = []
+    if announced > event.first_seen_at:
+        how = look_of(event.ended_as).label if event.ended_as and started is None else "announced"
+        unseen = not event.open and started is None and event.end_unseen
+        found.append(part(event.first_seen_at, announced, drill or "due", how, end_unseen=unseen))
+    if started is not None:
+        how = "started at the latest" if event.began_before else "started"
+        before, unseen = event.began_before, event.end_unseen
+        found.append(part(started, max(until, started), drill or "busy", how, began_before=before, end_unseen=unseen))
+    elif event.open and event.not_before is not None:
+        # How it goes on behind NotBefore nobody knows in advance.
+        may = max(event.not_before, event.first_seen_at)
+        found.append(part(may, max(now, may) + ASSUMED, drill or "busy", "may start", maybe=True))
+    return found or [part(event.first_seen_at, until, drill or "quiet", "seen")]
+
+
+def cache_stays(row: MaintenanceRow, *, now: datetime) -> list[Stay]:
+    """As `fleet.dashboard.lanes.cache` draws it, and what may come."""
+    of = f"maintenance of {row.cache.name}"
+    found = [replace(one, of=of) for one in maintenance_stays(row, now=now, linked=True)]
+    if row.active and row.began_at is None and row.earliest_at is not None:
+        may = max(row.earliest_at, row.first_at)
+        href, key = reverse("maintenance", args=[row.id]), f"maintenance-{row.id}"
+        found.append(Stay(may, max(now, may) + ASSUMED, "busy", "the node may go", href, key, of=of, maybe=True))
+    return found
+
+
+def cache_row(cache: CacheSpan, *, now: datetime) -> Row:
+    stays = [stay for row in cache.maintenances for stay in cache_stays(row, now=now)]
+    gaps = [Stay(gap.begin, gap.end, "", "Nobody listened") for gap in cache.gaps]
+    return Row(cache.name, stays, reverse("cache", args=[cache.id]), gaps=gaps)
+
+
+def rows_by(
+    events: Iterable[EventSpan],
+    names: Callable[[EventSpan], Iterable[tuple[str, str]]],
+    *,
+    now: datetime,
+    first: Iterable[tuple[str, str]] = (),
+    gaps: Mapping[str, Sequence[Span]] | None = None,
+) -> list[Row]:
+    """A lane for each (name, address) that `names` gives an event, those of `first` before the others."""
+    stays: dict[tuple[str, str], list[Stay]] = {lane: [] for lane in first}
+    for event in events:
+        drawn = event_stays(event, now=now)
+        for lane in names(event):
+            stays.setdefault(lane, []).extend(drawn)
+    hatched = gaps or {}
+    return [
+        Row(name, found, href, gaps=[Stay(gap.begin, gap.end, "", NOT_WATCHED) for gap in hatched.get(name, ())])
+        for (name, href), found in stays.items()
+    ]
+
+
+def draw_rows(
+    rows: Sequence[Row],
+    window: TimeWindow,
+    *,
+    now: datetime,
+    zoom: Zoom,
+    bands: Iterable[Band] = (),
+    gaps: Iterable[Span] = (),
+    more: bool = False,
+) -> Drawn:
+    """The picture of these lanes; those in which nothing happened come last, and none is drawn where nothing did."""
+    scale = Scale(window.begin, window.end)
+    moments = [Moment("now", now, "now")] if window.begin <= now <= window.end else []
+    lines = _lines(rows, scale)
+    hatched = [Stay(gap.begin, gap.end, "", NOT_WATCHED) for gap in gaps]
+    hatched = [gap for gap in hatched if scale.holds(gap)]
+    summary = f"{counted(len(lines), 'thing')} in {counted(len(rows), 'lane')}"
+    if hatched:
+        summary += f"; nobody is known to have watched {counted(len(hatched), 'time')}"
+    picture = draw(
+        scale,
+        rows[:MOST_LANES],
+        moments=moments,
+        summary=f"{summary}.",
+        bands=[b for b in bands if scale.holds(b)],
+        gaps=hatched,
+        zoom=zoom,
+    )
+    return Drawn(picture if rows else None, lines, max(0, len(rows) - MOST_LANES), more)
+
+
+def _lines(rows: Iterable[Row], scale: Scale) -> tuple[Line, ...]:
+    """Each thing once, with all lanes in which it lies, the latest first."""
+    stays: dict[str, list[Stay]] = {}
+    where: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        inside: dict[str, list[Stay]] = defaultdict(list)
+        for stay in row.stays:
+            if scale.holds(stay):
+                inside[stay.key].append(stay)
+        for key, found in inside.items():
+            where[key].append(row.name)
+            stays.setdefault(key, found)
+    lines = []
+    for key, found in stays.items():
+        first, last = found[0], found[-1]
+        until = None if last.maybe or last.end_unseen else last.end
+        lines.append(Line(last.of or last.what, ", ".join(where[key]), last.href, last.what, first.begin, until))
+    return tuple(sorted(lines, key=lambda line: line.begin, reverse=True))

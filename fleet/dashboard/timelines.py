@@ -1,0 +1,178 @@
+"""Timelines as pictures on pages: the time that is looked at, what is shown of it, its table and its file."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.http import StreamingHttpResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from fleet.dashboard.lanes.shapes import Band, Row
+from fleet.dashboard.lanes.timeline import Drawn, Line, cache_row, draw_rows, rows_by
+from fleet.dashboard.lanes.window import Choice, Way, chosen_window, within
+from fleet.dashboard.pages import Asked
+from fleet.dashboard.tags import service_url
+from fleet.projections.machines import MachineDetail
+from fleet.projections.refs import SetRef, plain_name
+from fleet.projections.sets import SetRow
+from fleet.projections.timeline import spans
+from fleet.projections.timeline.audit import defused
+from fleet.projections.timeline.spans import EventSpan, Spans
+from fleet.wording.events import TYPES
+from fleet.wording.reader import page_reader
+from fleet.wording.say import say
+from fleet.wording.times import iso
+
+MAINTENANCE = "maintenance"
+SHOWN = {"": "Everything", **{name: name for name in TYPES}, MAINTENANCE: "Cache maintenance"}
+COLUMNS = ("what", "where", "state", "begin", "until", "address")
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePart:
+    """What `timeline/picture.html` shows."""
+
+    choice: Choice
+    drawn: Drawn
+    shown: tuple[Way, ...]
+    file: str
+
+    @property
+    def context(self) -> dict[str, Any]:
+        return {"timeline": self, "lanes": self.drawn.picture}
+
+
+def of_fleet(request: Asked) -> TimelinePart:
+    """A lane for each service."""
+    choice, shown, types = _asked(request, spans.enrolled_since())
+    found = _left(spans.of_fleet(choice.window, types=types, now=request.now), shown)
+
+    def names(event: EventSpan) -> list[tuple[str, str]]:
+        return [(event.service, service_url(event.service)) if event.service else ("no service", reverse("fleet"))]
+
+    return _part(request, choice, _sorted(rows_by(found.events, names, now=request.now)), found)
+
+
+def of_service(request: Asked, name: str, found: Spans, choice: Choice, bands: Iterable[Band] = ()) -> TimelinePart:
+    """A lane for each set and each cache."""
+    shown = _shown(request)
+    left = _left(found, shown)
+    rows = rows_by(left.events, lambda event: [_set_lane(event.set)], now=request.now)
+    return _part(request, choice, _sorted(rows), left, bands)
+
+
+def of_set(request: Asked, row: SetRow) -> TimelinePart:
+    """A lane for each machine."""
+    choice, shown, types = _asked(request, spans.enrolled_since(availability_set=row.id))
+    found = _left(spans.of_set(row.id, choice.window, types=types, now=request.now), shown)
+    machines = {
+        plain_name(one.resource_name): (one.resource_name, reverse("machine", args=[one.id])) for one in row.machines
+    }
+
+    def names(event: EventSpan) -> list[tuple[str, str]]:
+        return [machines.get(plain_name(name), (name, "")) for name in event.resources] or [("no named machine", "")]
+
+    rows = rows_by(found.events, names, now=request.now, first=machines.values())
+    return _part(request, choice, [row for row in rows if row.stays] + [row for row in rows if not row.stays], found)
+
+
+def of_machine(request: Asked, detail: MachineDetail) -> TimelinePart:
+    """Its own lane, and one of what hit others of its set."""
+    machine = detail.machine
+    choice, shown, types = _asked(request, spans.enrolled_since(pk=machine.id))
+    found = _left(spans.of_machine(machine.id, machine.set.id, choice.window, types=types, now=request.now), shown)
+    own = (machine.resource_name, "")
+    rest = ("others of its set", reverse("set", args=[machine.set.id]))
+
+    def names(event: EventSpan) -> list[tuple[str, str]]:
+        return [own if plain_name(own[0]) in map(plain_name, event.resources) else rest]
+
+    rows = rows_by(found.events, names, now=request.now, first=[own])
+    return _part(request, choice, [replace(rows[0], hit=True), *rows[1:]], found)
+
+
+def service_choice(request: Asked, since: datetime | None) -> tuple[Choice, tuple[str, ...]]:
+    """The time that is asked for, and the types of events that are wanted."""
+    choice, _, types = _asked(request, since)
+    return choice, types
+
+
+def as_file(request: Asked, part: TimelinePart, name: str) -> StreamingHttpResponse:
+    """The picture's table as a file."""
+    return StreamingHttpResponse(
+        _csv(part.drawn.lines, request),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
+    )
+
+
+def wants_file(request: Asked) -> bool:
+    return request.GET.get("as") == "csv"
+
+
+def _asked(request: Asked, since: datetime | None) -> tuple[Choice, str, tuple[str, ...]]:
+    shown = _shown(request)
+    # A type that nobody has leaves no event, and no query is spared for it.
+    types = () if shown == "" else ("-",) if shown == MAINTENANCE else (shown,)
+    return chosen_window(request.GET.dict(), now=request.now, since=since), shown, types
+
+
+def _shown(request: Asked) -> str:
+    asked = request.GET.get("show", "")
+    return asked if asked in SHOWN else ""
+
+
+def _left(found: Spans, shown: str) -> Spans:
+    return found if shown in ("", MAINTENANCE) else replace(found, caches=())
+
+
+def _set_lane(ref: SetRef) -> tuple[str, str]:
+    return say(ref.label, page_reader()), reverse("set", args=[ref.id])
+
+
+def _sorted(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row.name.casefold())
+
+
+def _part(request: Asked, choice: Choice, rows: list[Row], found: Spans, bands: Iterable[Band] = ()) -> TimelinePart:
+    rest = {name: value for name, value in request.GET.dict().items() if name not in ("part", "cursor", "show", "as")}
+    lanes = [*rows, *(cache_row(cache, now=request.now) for cache in found.caches)]
+    drawn = draw_rows(
+        lanes,
+        choice.window,
+        now=request.now,
+        zoom=partial(within, request.GET.dict()),
+        bands=bands,
+        gaps=found.unwatched,
+        more=found.more,
+    )
+    shown = tuple(
+        Way(label, f"?{urlencode({**rest, **({'show': value} if value else {})})}", "", value == _shown(request))
+        for value, label in SHOWN.items()
+    )
+    return TimelinePart(choice, drawn, shown, f"?{urlencode({**rest, 'show': _shown(request), 'as': 'csv'})}")
+
+
+def _csv(lines: Iterable[Line], request: Asked) -> Iterator[str]:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(COLUMNS)
+    for line in lines:
+        until = iso(line.until) if line.until else ""
+        address = request.build_absolute_uri(line.href) if line.href else ""
+        told = (line.what, line.where, line.state, iso(line.begin), until, address)
+        writer.writerow([defused(text) for text in told])
+    yield buffer.getvalue()
+
+
+def query_of(request: Asked) -> str:
+    """The time and the kinds that are asked for, as the part that refreshes repeats them."""
+    query = request.GET.copy()
+    for name in ("part", "as"):
+        query.pop(name, None)
+    return query.urlencode()

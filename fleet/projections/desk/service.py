@@ -1,0 +1,90 @@
+"""A service: what stands in it, and where an event of its machines meets a maintenance of its caches."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from fleet.domain.caches.meetings import Meeting, impact_of_event, impact_of_maintenance, meetings
+from fleet.domain.reason import Reason
+from fleet.projections.caches.maintenances import MaintenanceRow
+from fleet.projections.desk.cells import CacheCell, SetCell, cache_cells, set_cells
+from fleet.projections.desk.fleet_map import ServiceGroup
+from fleet.projections.timeline.spans import EventSpan, Spans, caches_of, sets_of
+
+
+@dataclass(frozen=True, slots=True)
+class MeetingRow:
+    """An event and a maintenance that meet, met, or may meet."""
+
+    event: EventSpan
+    maintenance: MaintenanceRow
+    begin: datetime
+    end: datetime
+    sure: bool
+    text: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceDetail:
+    """`name` as it was first spelled."""
+
+    name: str
+    group: ServiceGroup
+    server_time: datetime
+
+
+def detail(*, service: str, now: datetime) -> ServiceDetail | None:
+    """One service, by its name in any case. Eight queries."""
+    sets: tuple[SetCell, ...] = set_cells(now=now, sets=sets_of(service))
+    caches: tuple[CacheCell, ...] = cache_cells(now=now, caches=caches_of(service))
+    if not sets and not caches:
+        return None
+    spelled = [*(cell.service for cell in sets), *(cache.service for cache in caches)]
+    name = next(filter(None, spelled), service)
+    return ServiceDetail(name=name, group=ServiceGroup(name, sets, caches), server_time=now)
+
+
+def meetings_of(spans: Spans, *, now: datetime) -> tuple[MeetingRow, ...]:
+    """Which events and maintenances meet, the latest first. No query."""
+    events = {event.event_id: event for event in spans.events if not event.drill}
+    rows = {str(row.id): row for cache in spans.caches for row in cache.maintenances}
+    hits = [
+        impact_of_event(
+            key=key,
+            status=event.status,
+            not_before=event.not_before,
+            started_at=event.started_at,
+            ended_at=event.ended_at,
+            duration_seconds=event.duration_seconds,
+            now=now,
+        )
+        for key, event in events.items()
+    ]
+    breaks = [
+        impact_of_maintenance(
+            key=key,
+            status=row.status,
+            earliest_at=row.earliest_at,
+            began_at=row.began_at,
+            ended_at=row.ended_at,
+            last_at=row.last_at,
+            now=now,
+        )
+        for key, row in rows.items()
+    ]
+    found = meetings(filter(None, hits), filter(None, breaks), now=now)
+    return tuple(_row(one, events[one.event], rows[one.maintenance], now=now) for one in found)
+
+
+def _row(one: Meeting, event: EventSpan, maintenance: MaintenanceRow, *, now: datetime) -> MeetingRow:
+    over = not event.open and not maintenance.active
+    text = Reason(
+        "service-meeting",
+        tense="past" if over else "now" if one.sure else "ahead",
+        event_type=event.event_type,
+        resources=list(event.resources),
+        set=event.set.label,
+        cache=maintenance.cache.name,
+        begin=one.begin,
+        end=one.end,
+    )
+    return MeetingRow(event, maintenance, one.begin, one.end, one.sure, text)

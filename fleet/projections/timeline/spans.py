@@ -1,0 +1,206 @@
+"""What lasts: events and maintenances of caches between two times, of a fleet, a service, a set or a machine."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Min, Q, QuerySet
+
+from fleet.domain.caches.maintenances import ACTIVE
+from fleet.domain.shapes import like
+from fleet.domain.states import Certainty, EndedAs, EventStatus
+from fleet.models import AvailabilitySet, Cache, Coverage, Machine, Maintenance, ScheduledEvent
+from fleet.projections.caches.coverage import Span, Stretch, gaps_of, shaped, with_machine
+from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_rows
+from fleet.projections.events.rows import OPEN
+from fleet.projections.refs import SetRef, set_ref
+from fleet.projections.timeline.watch import MOST_MACHINES, TimeWindow, unwatched
+
+# More of each are not drawn; the picture says so, and a shorter time shows them.
+LIMIT = 500
+# What is not open any more was announced at most so long before it ended.
+LONGEST_EVENT = timedelta(days=35)
+LONGEST_MAINTENANCE = timedelta(days=2)
+
+
+@dataclass(frozen=True, slots=True)
+class EventSpan:
+    """One event with all its times. `service` is that of its set."""
+
+    event_id: str
+    event_type: str
+    status: EventStatus
+    resources: tuple[str, ...]
+    set: SetRef
+    service: str
+    drill: bool
+    first_seen_at: datetime
+    not_before: datetime | None
+    notice_seconds: int | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    ended_as: EndedAs | None
+    certainty: Certainty | None
+    duration_seconds: int | None
+    watched: bool
+
+    @property
+    def open(self) -> bool:
+        return self.status is not EventStatus.ENDED
+
+    @property
+    def began_before(self) -> bool:
+        """It was running when it was first seen: when it began is not known."""
+        return self.started_at is not None and self.notice_seconds is None and self.started_at <= self.first_seen_at
+
+    @property
+    def end_unseen(self) -> bool:
+        """Nobody saw how it ended: that is inferred."""
+        return self.certainty is Certainty.INFERRED or (self.open and not self.watched)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpan:
+    """A cache with its maintenances; `gaps` are times in which nobody listened to it, after somebody first did."""
+
+    id: int
+    host: str
+    maintenances: tuple[MaintenanceRow, ...]
+    gaps: tuple[Span, ...]
+
+    @property
+    def name(self) -> str:
+        return self.host.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Events by when they were first seen, caches by host; `more`: not all of the events are here. `unwatched` are
+    times in which nobody is known to have watched, of a set or a machine.
+    """
+
+    events: tuple[EventSpan, ...]
+    caches: tuple[CacheSpan, ...]
+    more: bool
+    unwatched: tuple[Span, ...] = ()
+
+
+def events_within(
+    window: TimeWindow, events: QuerySet[ScheduledEvent] | None = None, *, types: Collection[str] = ()
+) -> tuple[tuple[EventSpan, ...], bool]:
+    """Events that were announced, lasted or are open in this time, by when they were first seen, and whether there are
+    more. Two queries: what is open, and what has ended.
+    """
+    rows = ScheduledEvent.objects.all() if events is None else events
+    if types:
+        rows = rows.filter(event_type__in=types)
+    rows = rows.select_related("availability_set").order_by("-first_seen_at", "-pk")
+    still_open = rows.filter(status__in=OPEN, first_seen_at__lt=window.end)
+    ended = rows.filter(
+        status=EventStatus.ENDED.value,
+        first_seen_at__lt=window.end,
+        first_seen_at__gte=window.begin - LONGEST_EVENT,
+        ended_at__gt=window.begin,
+    )
+    found = [*still_open[: LIMIT + 1], *ended[: LIMIT + 1]]
+    shown = [
+        like(
+            EventSpan,
+            row,
+            set=set_ref(row.availability_set),
+            service=row.availability_set.service,
+        )
+        for row in found[:LIMIT]
+    ]
+    return tuple(sorted(shown, key=lambda span: span.first_seen_at)), len(found) > LIMIT
+
+
+def caches_within(
+    window: TimeWindow, caches: QuerySet[Cache], *, now: datetime, limit: int = 12
+) -> tuple[CacheSpan, ...]:
+    """Caches by host, at most so many, with what lasted in this time. Four queries."""
+    rows = list(caches.order_by("host", "pk").values_list("pk", "host")[:limit])
+    ids = [pk for pk, _ in rows]
+    operations: dict[int, list[Maintenance]] = {pk: [] for pk in ids}
+    found = Maintenance.objects.filter(
+        cache__in=ids, first_at__lt=window.end, first_at__gte=window.begin - LONGEST_MAINTENANCE
+    )
+    over = (
+        Q(status__in=[status.value for status in ACTIVE]) | Q(last_at__gt=window.begin) | Q(ended_at__gt=window.begin)
+    )
+    for row in found.filter(over).select_related("cache").order_by("first_at", "pk")[:LIMIT]:
+        operations[row.cache_id].append(row)
+    heard: dict[int, list[Stretch]] = {pk: [] for pk in ids}
+    first = dict(Coverage.objects.filter(cache__in=ids).values_list("cache").annotate(Min("since")).order_by())
+    end = min(window.end, now)
+    covered = with_machine().filter(Q(until=None) | Q(until__gt=window.begin), cache__in=ids, since__lt=end)
+    for one in covered:
+        heard[one.cache_id] += shaped([one], begin=window.begin, end=end, now=now)
+    return tuple(
+        CacheSpan(
+            id=pk,
+            host=host,
+            maintenances=maintenance_rows(operations[pk]),
+            gaps=_gaps(heard[pk], first.get(pk), window, end),
+        )
+        for pk, host in rows
+    )
+
+
+def _gaps(heard: list[Stretch], first: datetime | None, window: TimeWindow, end: datetime) -> tuple[Span, ...]:
+    # Before somebody first could have listened there is no gap.
+    begin = max(window.begin, first) if first is not None else end
+    return gaps_of(heard, begin=begin, end=end) if begin < end else ()
+
+
+def sets_of(service: str) -> QuerySet[AvailabilitySet]:
+    return AvailabilitySet.objects.filter(service__iexact=service, merged_into=None)
+
+
+def caches_of(service: str) -> QuerySet[Cache]:
+    """The caches of a service: those that state it, and those that state none and its machines listen to."""
+    heard = Coverage.objects.filter(machine__availability_set__service__iexact=service, until=None)
+    return Cache.objects.filter(Q(service__iexact=service) | Q(service="", pk__in=heard.values("cache")))
+
+
+def enrolled_since(**of: Any) -> datetime | None:
+    """When somebody could first have listened: the first of these machines enrolled. One query."""
+    found: datetime | None = Machine.objects.filter(**of).aggregate(first=Min("enrolled_at"))["first"]
+    return found
+
+
+def of_fleet(window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
+    """Everything. Six queries."""
+    events, more = events_within(window, types=types)
+    return Spans(events, caches_within(window, Cache.objects.all(), now=now), more)
+
+
+def of_service(service: str, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
+    """Its sets and caches. Six queries."""
+    rows = ScheduledEvent.objects.filter(availability_set__in=sets_of(service))
+    events, more = events_within(window, rows, types=types)
+    return Spans(events, caches_within(window, caches_of(service), now=now), more)
+
+
+def of_set(set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
+    """A set and the caches that its machines listen to; when nobody watched it. Eight queries."""
+    events, more = events_within(window, ScheduledEvent.objects.filter(availability_set=set_id), types=types)
+    heard = Coverage.objects.filter(machine__availability_set=set_id, until=None)
+    caches = caches_within(window, Cache.objects.filter(pk__in=heard.values("cache")), now=now)
+    return Spans(events, caches, more, _unwatched(window, now=now, availability_set=set_id))
+
+
+def of_machine(
+    machine_id: int, set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime
+) -> Spans:
+    """Its set's events and the caches that it listens to; when it did not watch. Eight queries."""
+    events, more = events_within(window, ScheduledEvent.objects.filter(availability_set=set_id), types=types)
+    heard = Coverage.objects.filter(machine=machine_id, until=None)
+    caches = caches_within(window, Cache.objects.filter(pk__in=heard.values("cache")), now=now)
+    return Spans(events, caches, more, _unwatched(window, now=now, pk=machine_id))
+
+
+def _unwatched(window: TimeWindow, *, now: datetime, **of: Any) -> tuple[Span, ...]:
+    polls = Machine.objects.filter(**of, revoked_at=None).order_by("pk").values_list("pk", "presence__last_poll_at")
+    return unwatched(list(polls[:MOST_MACHINES]), window, now=now)

@@ -1,0 +1,147 @@
+"""A service: its sets and caches, and where an event and a maintenance are seen to meet."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from fleet.dashboard.tags import service_url
+from fleet.domain.caches.maintenances import MaintenanceStatus
+from fleet.domain.caches.meetings import ASSUMED, Impact, impact_of_event, impact_of_maintenance, meetings
+from fleet.domain.states import EventStatus
+from fleet.models import AvailabilitySet
+from tests import factories
+from tests.caches.walking import Listeners, line
+from tests.dashboard.conftest import text_of
+from tests.dashboard.test_pages_keep_the_policy import Outline
+from tests.dashboard.test_the_fleet_on_one_page import service
+from tests.factories import seconds
+
+
+@pytest.fixture
+def listeners(db: None) -> Listeners:
+    walker = Listeners(now=datetime.now(UTC) - timedelta(minutes=20))
+    for number in (1, 2):
+        walker.enrol(f"vm{number}", **service("shop"))
+    walker.enrol("other1", availability_set="other", **service("post"))
+    walker.cover("vm1", "subscribed")
+    return walker
+
+
+def scheduled(walker: Listeners, *, ahead: float) -> str:
+    start = (walker.now + seconds(ahead)).strftime("%Y-%m-%dT%H:%M:%S")
+    return line("NodeMaintenanceScheduled") + f"|StartTimeInUTC|{start}"
+
+
+def test_what_may_meet_is_said_and_marked(listeners: Listeners, viewer: Client) -> None:
+    listeners.later(1200)
+    listeners.heard()
+    factories.announced(listeners, resources=("vm1",), not_before=listeners.now + seconds(600))
+    listeners.hear("vm1", scheduled(listeners, ahead=840))
+    answer = viewer.get("/services/shop/")
+    shown, body = text_of(answer), answer.content.decode()
+    assert "Freeze of vm1 (web) and the maintenance of orders may meet" not in shown
+    # A Freeze of five seconds is over before the node may go; a Reboot of nobody knows how long is not.
+    listeners.all_say(
+        factories.listing(
+            "0A1B2C3D-0000-4000-8000-000000000001",
+            event_type="Reboot",
+            resources=("vm2",),
+            not_before=listeners.now + seconds(600),
+            DurationInSeconds=-1,
+        ),
+        names=["vm1", "vm2"],
+    )
+    answer = viewer.get("/services/shop/")
+    shown, body = text_of(answer), answer.content.decode()
+    assert "Reboot of vm2 (web) and the maintenance of orders may meet: from " in shown
+    picture = body.split("<svg viewBox")[1].split("</svg>")[0]
+    assert picture.count('class="lane-band"') == 1
+    assert "may meet" in picture
+    assert "is-maybe" in picture
+    assert ">web<" in re.sub(r"\s+", "", picture)
+    assert ">orders<" in re.sub(r"\s+", "", picture)
+
+
+def test_what_met_stays_in_the_picture(listeners: Listeners, viewer: Client) -> None:
+    names = ["vm1", "vm2"]
+    listeners.hear("vm1", line("NodeMaintenanceStart"))
+    listeners.later(60)
+    listeners.all_say(factories.listing(status="Started", resources=("vm1",)), names=names)
+    listeners.later(60)
+    listeners.hear("vm1", line("NodeMaintenanceEnded"))
+    listeners.later(60)
+    listeners.all_say(names=names)
+    shown = text_of(viewer.get("/services/SHOP/"))
+    assert "Freeze of vm1 (web) and the maintenance of orders met: both from " in shown
+    assert "1 time in which an event and a maintenance meet" in shown
+    # Another service's page tells nothing of it.
+    assert "met:" not in text_of(viewer.get("/services/post/"))
+    file = b"".join(viewer.get("/services/shop/?as=csv").streaming_content).decode()
+    assert "Freeze of vm1,web,started at the latest," in file
+    assert "maintenance of orders,orders," in file
+
+
+def test_when_they_meet() -> None:
+    now = factories.NOW
+    hit = impact_of_event(
+        key="e",
+        status=EventStatus.SCHEDULED,
+        not_before=now + seconds(60),
+        started_at=None,
+        ended_at=None,
+        duration_seconds=-1,
+        now=now,
+    )
+    assert hit == Impact("e", now + seconds(60), now + seconds(60) + ASSUMED, sure=False)
+    broken = impact_of_maintenance(
+        key="m",
+        status=MaintenanceStatus.UNDER_WAY,
+        earliest_at=None,
+        began_at=now - seconds(60),
+        ended_at=None,
+        last_at=now,
+        now=now,
+    )
+    assert broken is not None
+    (one,) = meetings([hit], [broken], now=now)
+    assert (one.begin, one.end, one.sure) == (hit.begin, broken.end, False)
+    over = impact_of_event(
+        key="e",
+        status=EventStatus.ENDED,
+        not_before=now,
+        started_at=None,
+        ended_at=now,
+        duration_seconds=5,
+        now=now,
+    )
+    assert over is None
+    assert meetings([hit], [], now=now) == ()
+    apart = Impact("m", hit.end, hit.end + seconds(1), sure=True)
+    assert meetings([hit], [apart], now=now) == ()
+
+
+@pytest.mark.parametrize("name", ['"><script>alert(1)</script>', "a/b", "..", "ünï côde?&x=1", "100%", "trailing/"])
+def test_whatever_a_service_is_called_it_has_a_page(db: None, viewer: Client, name: str) -> None:
+    AvailabilitySet.objects.create(key="k", kind="standalone", name="one", service=name, created_at=datetime.now(UTC))
+    page = viewer.get("/fleet/").content.decode()
+    assert f'href="{service_url(name).replace("&", "&amp;")}"' in page
+    answer = viewer.get(service_url(name))
+    assert answer.status_code == 200
+    body = answer.content.decode()
+    assert "<script>alert" not in body
+    assert Outline(body).inline == []
+    # Each part that keeps itself new is found under its own address.
+    for _, attrs in Outline(body).tags:
+        if attrs.get("data-live") is not None:
+            part = viewer.get(str(attrs["hx-get"]), headers={"HX-Request": "true"})
+            assert f'id="{attrs["id"]}"' in part.content.decode()
+
+
+def test_nobody_has_this_name(viewer: Client) -> None:
+    assert viewer.get("/services/nobody/").status_code == 404
+    assert viewer.get(reverse("service")).status_code == 404
