@@ -19,6 +19,8 @@ VERSION = "version"
 INCARNATION = "incarnation"
 DOCUMENT = "document"
 APPROVAL = "approval"
+# Of `/metadata/instance`, while scheduled events are answered.
+INSTANCE = "instance"
 
 STAGES = {
     "empty": TRANSPORT,
@@ -49,6 +51,8 @@ STAGES = {
     "resources-unknown": DOCUMENT,
     "resources-none": DOCUMENT,
     "tenants-delay": APPROVAL,
+    "instance-404": INSTANCE,
+    "instance-500": INSTANCE,
 }
 
 # Seconds, unless the fault says otherwise with `delay_seconds`.

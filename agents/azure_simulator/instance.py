@@ -15,7 +15,8 @@ VERSIONS = (
     "2017-03-01", "2017-04-02", "2017-08-01", "2017-10-01", "2017-12-01", "2018-02-01", "2018-04-02", "2018-10-01",
     "2019-02-01", "2019-03-11", "2019-04-30", "2019-06-01", "2019-06-04", "2019-08-01", "2019-08-15", "2019-11-01",
     "2020-06-01", "2020-07-15", "2020-09-01", "2020-10-01", "2020-12-01", "2021-01-01", "2021-02-01", "2021-03-01",
-    "2021-05-01", "2021-10-01", "2021-11-01", "2021-11-15", "2021-12-13",
+    "2021-05-01", "2021-08-01", "2021-10-01", "2021-11-01", "2021-11-15", "2021-12-13", "2023-07-01", "2023-11-15",
+    "2025-04-07",
 )  # fmt: skip
 
 
@@ -62,6 +63,7 @@ def _compute(in_set: MachineSet, machine: Machine) -> dict[str, Any]:
         "resourceGroupName": in_set.resource_group,
         "resourceId": resource_id,
         "sku": "12-gen2",
+        "storageProfile": _storage(machine, group),
         "subscriptionId": in_set.subscription,
         "tags": ";".join(f"{name}:{value}" for name, value in machine.tags),
         "tagsList": [{"name": name, "value": value} for name, value in machine.tags],
@@ -71,6 +73,35 @@ def _compute(in_set: MachineSet, machine: Machine) -> dict[str, Any]:
         "vmScaleSetName": in_set.name if in_scale_set else "",
         "vmSize": machine.size,
         "zone": machine.zone,
+    }
+
+
+def _storage(machine: Machine, group: str) -> dict[str, Any]:
+    # Numbers and truth values are text here as well.
+    disk = f"{machine.name}_OsDisk"
+    return {
+        "dataDisks": [],
+        "imageReference": {
+            "id": "",
+            "offer": "debian-12",
+            "publisher": "Debian",
+            "sku": "12-gen2",
+            "version": "latest",
+        },
+        "osDisk": {
+            "caching": "ReadWrite",
+            "createOption": "FromImage",
+            "diffDiskSettings": {"option": ""},
+            "diskSizeGB": "30",
+            "encryptionSettings": {"enabled": "false"},
+            "image": {"uri": ""},
+            "managedDisk": {"id": f"{group}/disks/{disk}", "storageAccountType": "Premium_LRS"},
+            "name": disk,
+            "osType": "Linux",
+            "vhd": {"uri": ""},
+            "writeAcceleratorEnabled": "false",
+        },
+        "resourceDisk": {"size": "16384"},
     }
 
 

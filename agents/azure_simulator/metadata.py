@@ -31,6 +31,7 @@ BAD_VERSION = encoded({"error": _BAD_VERSION, "newest-versions": ["2020-10-01", 
 SCHEDULED_EVENTS = "/metadata/scheduledevents"
 INSTANCE = "/metadata/instance"
 VERSIONS = "/metadata/versions"
+LOAD_BALANCER = "/metadata/loadbalancer"
 
 _GUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _INCARNATION_JUMP = 3
@@ -84,7 +85,12 @@ class Metadata:
             return _error(405, "Method not allowed")
         if path == VERSIONS:
             return Response(200, encoded({"apiVersions": list(instance.VERSIONS)}))
+        if path == LOAD_BALANCER:
+            return _load_balancer(dict(_parameters(request)))
         if path == INSTANCE or path.startswith(INSTANCE + "/"):
+            for fault in self._faults.take(found[1].id, faults.INSTANCE, request.method, now):
+                status = int(fault.name.removeprefix("instance-"))
+                return _error(status, _LATER[status])
             return _instance(*found, path, dict(_parameters(request)))
         return _error(404, "Not found")
 
@@ -283,6 +289,19 @@ def _requested_ids(body: bytes) -> list[str] | None:
 def _names(if_none_match: str, etag: str) -> bool:
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return etag in tags or tags == ["*"]
+
+
+def _load_balancer(parameters: dict[str, str]) -> Response:
+    """No machine of the fleet is behind a load balancer, and Azure answers so."""
+    # It came with this version.
+    known = [version for version in instance.VERSIONS if version >= "2020-10-01"]
+    if parameters.get("api-version", "") not in known:
+        return Response(400, BAD_VERSION)
+    return _error(
+        404,
+        "No load balancer metadata is found. Please check if your VM is using any non-basic SKU load balancer and "
+        "retry later.",
+    )
 
 
 def _instance(in_set: MachineSet, machine: Machine, path: str, parameters: dict[str, str]) -> Response:

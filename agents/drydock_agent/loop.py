@@ -15,6 +15,7 @@ from drydock_agent.crew import Crew, Part
 from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.metadata_service import endpoint
 from drydock_agent.metadata_service.client import Imds
+from drydock_agent.metadata_service.meanwhile import Meanwhile
 from drydock_agent.settings.load import Settings
 from drydock_agent.state_folder import StateFolder
 
@@ -34,12 +35,14 @@ def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:
         here = replace(settings, imds_url=found.url)
         try:
             with contextlib.closing(Imds(here.imds_url)) as imds:
-                identity = machine.resolve(here, imds, state, clock, limiter, stop.wait, for_ever=not found.sought)
+                early = Meanwhile(imds, clock, poll_seconds=here.poll_seconds, stop=stop)
+                identity = machine.resolve(here, imds, state, clock, limiter, early.pause, for_ever=not found.sought)
         except machine.UnknownMachine:
             # Asking on where nothing can answer leads nowhere: look for the service again.
             continue
         log.info("This is machine %s (%s).", identity.machine_id, identity.source)
         crew = Crew(here, identity, state, clock=clock, limiter=limiter, wait=wire.MAX_WAIT_SECONDS)
+        crew.scheduled_events.read_before(early.documents)
         crew.start()
         try:
             _watch(crew, look_again=found.sought)

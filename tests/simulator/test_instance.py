@@ -89,3 +89,30 @@ def test_the_versions_are_listed(azure: Simulated) -> None:
     versions = azure.get("WestNO_0", "/metadata/versions").json["apiVersions"]
     assert versions == sorted(versions)
     assert "2021-02-01" in versions
+
+
+@pytest.mark.parametrize("version", ["2021-08-01", "2023-07-01", "2023-11-15", "2025-04-07"])
+def test_versions_that_others_ask_with_are_known(azure: Simulated, version: str) -> None:
+    answer = azure.get("WestNO_0", f"/metadata/instance?api-version={version}")
+    assert answer.status == 200
+    assert version in azure.get("WestNO_0", "/metadata/versions").json["apiVersions"]
+
+
+def test_the_disks_are_in_it_as_text(azure: Simulated) -> None:
+    storage = instance(azure, "WestNO_0", "/compute/storageProfile").json
+    assert set(storage) == {"dataDisks", "imageReference", "osDisk", "resourceDisk"}
+    assert storage["osDisk"]["diskSizeGB"] == "30" and storage["osDisk"]["writeAcceleratorEnabled"] == "false"
+    assert storage["osDisk"]["managedDisk"]["id"].endswith("/disks/WestNO_0_OsDisk")
+
+
+def test_no_machine_is_behind_a_load_balancer(azure: Simulated) -> None:
+    answer = azure.get("WestNO_0", "/metadata/loadbalancer?api-version=2020-10-01")
+    assert answer.status == 404 and "No load balancer metadata is found" in answer.json["error"]
+    assert azure.get("WestNO_0", "/metadata/loadbalancer?api-version=2019-08-01").status == 400
+
+
+@pytest.mark.parametrize("status", [404, 500])
+def test_it_can_fail_while_scheduled_events_are_answered(azure: Simulated, status: int) -> None:
+    azure.control("POST", "faults", {"vm": "WestNO_0", "fault": f"instance-{status}", "count": 1})
+    assert instance(azure, "WestNO_0").status == status
+    assert instance(azure, "WestNO_0").status == 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from drydock_agent.clock import from_text, to_text
 from drydock_agent.context import Context
 from drydock_agent.metadata_service.client import Imds, NotNow
 from drydock_agent.metadata_service.document import Document, read, to_data
+from drydock_agent.metadata_service.meanwhile import EarlyDocument
 from drydock_agent.spool.store import Spool
 
 # A path that answers with another unreadable page each second must not fill the disk: so many bytes are kept an hour,
@@ -104,6 +105,12 @@ class ScheduledEvents:
         # A slow answer moves the next poll; it never makes two polls follow each other at once.
         self._due = max(self._due, self._clock.monotonic() + self._poll_seconds / 2)
         return self._due - self._clock.monotonic()
+
+    def read_before(self, documents: Iterable[EarlyDocument]) -> None:
+        """Take what was read before it was known which machine this is. Call it before the first poll."""
+        for one in documents:
+            self._imds.events_version = one.api_version
+            self._take(one.body, one.at)
 
     def interrupt(self) -> None:
         """End the call in progress."""

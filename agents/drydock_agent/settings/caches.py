@@ -15,8 +15,10 @@ TLS_PORT = 6380
 PLAIN_PORT = 6379
 TIERS = ("basic", "standard", "premium")
 MANAGED_IDENTITY = "managed-identity"
-# Azure Managed Redis, and the Enterprise tiers before it.
-SILENT_SUFFIXES = (".redis.azure.net", ".redisenterprise.cache.azure.net")
+# Azure Managed Redis, and the Enterprise tiers before it, in each of Azure's clouds. Azure Cache for Redis has
+# `.redis.cache.` before the cloud's own part.
+CLOUDS = ("azure.net", "usgovcloudapi.net", "chinacloudapi.cn", "sovcloud-api.de", "sovcloud-api.fr")
+SILENT_SUFFIXES = tuple(f".{kind}.{cloud}" for kind in ("redis", "redisenterprise.cache") for cloud in CLOUDS)
 # What a table may hold, and the query of an address: its other parts are in the address.
 KEYS = (
     "host", "port", "tls", "username", "password", "password_file", "entra", "tier", "divisor", "connect", "ca_file",

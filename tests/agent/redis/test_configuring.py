@@ -81,7 +81,14 @@ def test_plain_is_for_loopback_or_where_it_is_stated() -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["a.westeurope.redis.azure.net", "A.westeurope.redisenterprise.cache.azure.net"],
+    [
+        "a.westeurope.redis.azure.net",
+        "A.westeurope.redisenterprise.cache.azure.net",
+        "a.usgovvirginia.redis.usgovcloudapi.net",
+        "a.chinanorth3.redis.chinacloudapi.cn",
+        "a.germany.redis.sovcloud-api.de",
+        "a.france.redis.sovcloud-api.fr",
+    ],
 )
 def test_hosts_that_publish_nothing_are_known(host: str) -> None:
     assert not given(host).redis_caches[0].publishes
