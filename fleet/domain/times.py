@@ -1,6 +1,10 @@
 """The one way to write a time for programs, RFC 3339 in UTC with `Z`; and the years in which a time counts."""
 
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+T = TypeVar("T")
 
 # What lies outside of these is no time of a fleet. Inside of them every time can be shown in every time zone.
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
@@ -26,3 +30,14 @@ def clamped(moment: datetime) -> datetime:
     if (found := in_bounds(moment)) is not None:
         return found
     return EARLIEST if moment.year <= EARLIEST.year else LATEST
+
+
+def close_together(found: Iterable[T], *, at: Callable[[T], datetime], within: timedelta) -> list[list[T]]:
+    """In groups by time, each after the one before by no more than `within`; the earliest first."""
+    groups: list[list[T]] = []
+    for one in sorted(found, key=at):
+        if groups and at(one) - at(groups[-1][-1]) <= within:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups

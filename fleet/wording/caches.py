@@ -1,5 +1,6 @@
 """Words of the room of caches: what notifications mean to programs, and what the timeline tells of a cache."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence, spoken, within_quotes
+from fleet.wording.sentences import EntryText, Sentence, counted, some, spoken, within_quotes
 
 NO_APPROVAL = (
     "These notifications are made for programs: they come seconds to minutes ahead, and nobody can answer one. "
@@ -94,11 +95,22 @@ def _effect(values: Mapping[str, Any], reader: Reader) -> str:
     return TIERS.get(values["tier"], "The tier is not known: Basic is down, Standard and Premium fail over.")
 
 
+def _cut_off(values: Mapping[str, Any], reader: Reader) -> str:
+    """`8 listeners of orders cut off, back within 2 s.`"""
+    cut = counted(values["count"], "listener")
+    said = f"{cut} of {values['host']} cut off{' without any notice' if values['unannounced'] else ''}"
+    if values["away"]:
+        return f"{said}; not back yet: {some(values['away'], 3)}."
+    return f"{said}, back within {times.duration(max(1.0, math.ceil(values['seconds'] or 0)))}."
+
+
 SENTENCES: dict[str, Sentence] = {
     "notification-label": _label,
     "notification-meaning": _meaning,
     "maintenance-effect": _effect,
     "tier-effect": lambda values, reader: TIERS.get(values["tier"], ""),
+    "listeners-cut-off": _cut_off,
+    "listeners-came": "{count} machines listen to {host}.",
     "start-unheard": "Nobody listened throughout: it may have happened unheard.",
     "end-unheard": "Nobody listened throughout: its end may have been announced unheard.",
     "no-text": "not UTF-8",

@@ -10,6 +10,7 @@ from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.domain.desk import Glance, RelayHealth
 from fleet.domain.drills import Outcome
 from fleet.domain.intake.preparation import Prepared
+from fleet.domain.orders.series import Series
 from fleet.domain.states import ApprovalState, EndedAs, EventStatus, OrderState, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import Phase, WaveState
@@ -256,6 +257,13 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.JOIN_TOKEN_ENDED: Look("Join token ended", "calm", "key-round"),
     EntryKind.LOGINS_REFUSED: Look("Password guessed at", "due", "shield-alert"),
 }
+# Entries that stand in one line, by what that says.
+SERIES_LOOKS: dict[str, Look] = {
+    "azure-was-busy": Look("Azure was busy", "due", "rotate-ccw"),
+    "listeners-cut-off": Look("Not listening", "due", "ear-off"),
+    "listeners-came": Look("Listening", "quiet", "ear"),
+    "machines-came": Look("Enrolled", "calm", "server"),
+}
 # An entry that another release has written.
 OTHER_LOOK = Look("Of another release", "quiet", "circle-question-mark")
 
@@ -288,6 +296,8 @@ def look_of(shown: Any) -> Look:
             if shown.drill and "Azure" in look.label:
                 return replace(look, label=look.label.removeprefix("Azure ").capitalize())
             return look
+        case Series():
+            return SERIES_LOOKS[shown.text.code]
         case DrillRow():
             return OUTCOME_LOOKS[shown.outcome] if shown.outcome else RUNNING_LOOK
         case ListenerRow() | Stretch():

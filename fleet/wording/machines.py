@@ -21,6 +21,7 @@ def _strange(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 SENTENCES: dict[str, Sentence] = {
+    "machines-came": "{count} machines enrolled: {names:some}.",
     "move-into-provisional": "A machine is moved into a set that has a name: name that one first.",
     "name-held": "It calls itself {called}, and another machine of its set is taken for that one: of those that are"
     " heard, the other one was called so first.",

@@ -32,13 +32,20 @@ class Line(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Entries that people read as one: `id` is that of the first as they are listed, `count` of Azure's answers."""
+    """Entries that people read as one: `id` is that of the first as they are listed, `count` of Azure's answers or of
+    the entries.
+    """
 
     id: int
     count: int
     first_at: datetime
     last_at: datetime
     text: Reason
+
+    @property
+    def key(self) -> str:
+        """The same for the same series when more of it is listed."""
+        return f"{self.text.code}-{self.first_at.timestamp():.3f}-{self.text.values.get('host', '')}"
 
 
 def series_of(lines: Sequence[Line]) -> dict[int, Series]:

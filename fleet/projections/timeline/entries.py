@@ -8,6 +8,8 @@ from typing import Any
 from django.db.models import QuerySet
 
 from fleet.domain.actor import ACTOR_KIND, ActorKind, kind_as_told
+from fleet.domain.caches.outages import outages_of
+from fleet.domain.machines.arrivals import arrivals_of
 from fleet.domain.orders.series import Series, series_of
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.shapes import like
@@ -100,7 +102,7 @@ def _page(
 
 
 def _in_series(rows: Sequence[TimelineRow]) -> tuple[TimelineRow, ...]:
-    found = series_of(rows)
+    found = series_of(rows) | outages_of(rows) | arrivals_of(rows)
     return tuple(replace(row, series=found.get(row.id)) for row in rows) if found else tuple(rows)
 
 
