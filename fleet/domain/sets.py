@@ -209,3 +209,26 @@ def location_of(compute: dict[str, Any]) -> Location:
         size=_text(compute, "vmSize"),
         os_type=_text(compute, "osType"),
     )
+
+
+def told_apart(places: Sequence[tuple[str, str, str]]) -> list[str]:
+    """What to write beside each of several sets of one name, by their (kind, resource group, subscription): no more
+    than is needed. Empty for one alone.
+    """
+    return [_apart(place, [*places[:number], *places[number + 1 :]]) for number, place in enumerate(places)]
+
+
+def _apart(place: tuple[str, str, str], others: Sequence[tuple[str, str, str]]) -> str:
+    if not others:
+        return ""
+    kind, group, subscription = place
+    groups = {other[1].lower() for other in others} - {group.lower()}
+    subscriptions = {other[2].lower() for other in others} - {subscription.lower()}
+    said = []
+    if groups:
+        said.append(group or "no resource group")
+    if subscriptions:
+        said.append(subscription or "no subscription")
+    if any((other[1].lower(), other[2].lower()) == (group.lower(), subscription.lower()) for other in others):
+        said.append(kind.replace("_", " "))
+    return ", ".join(said)

@@ -75,6 +75,8 @@ class Member:
     overridden: frozenset[str] = frozenset()
     last_heard_at: datetime | None = None
     reason: Reason | str = ""
+    # What tells its set from another of its name.
+    set_apart: str = ""
 
     @property
     def named(self) -> dict[str, Any]:

@@ -12,6 +12,8 @@ class SetRef:
     id: int
     kind: str
     name: str
+    # What tells it from another set of its name; empty while there is none.
+    apart: str = ""
 
     @property
     def provisional(self) -> bool:
@@ -19,8 +21,10 @@ class SetRef:
 
     @property
     def label(self) -> Reason | str:
-        """The name; that of a provisional set is a vmId, which tells people nothing."""
-        return Reason("unnamed-set-label") if self.provisional else self.name
+        """The name, where another set has it with what tells them apart; that of a provisional set is a vmId, which
+        tells people nothing.
+        """
+        return Reason("unnamed-set-label") if self.provisional else label_of(self.name, self.apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +63,17 @@ class PresenceCounts:
         return tuple((presence, count) for presence, count in counted if count)
 
 
+def label_of(name: str, apart: str) -> Reason | str:
+    """A set's name, with what tells it from another of that name."""
+    return Reason("set-apart", name=name, apart=apart) if apart else name
+
+
 def count_presence(presences: list[Presence]) -> PresenceCounts:
     return PresenceCounts(**{presence.value: presences.count(presence) for presence in Presence})
 
 
 def set_ref(row: AvailabilitySet) -> SetRef:
-    return SetRef(id=row.pk, kind=row.kind, name=row.name)
+    return SetRef(id=row.pk, kind=row.kind, name=row.name, apart=row.apart)
 
 
 def machine_ref(row: Machine) -> MachineRef:

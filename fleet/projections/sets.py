@@ -23,7 +23,7 @@ from fleet.projections.machines import (
     with_presence,
 )
 from fleet.projections.pages import Page, Segment, read_page
-from fleet.projections.refs import PresenceCounts, SetRef, count_presence, plain_name, set_ref
+from fleet.projections.refs import PresenceCounts, SetRef, count_presence, label_of, plain_name, set_ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,8 @@ class SetRow:
     id: int
     kind: str
     name: str
+    # What tells it from another set of its name; empty while there is none.
+    apart: str
     service: str
     subscription: str
     resource_group: str
@@ -92,13 +94,13 @@ class SetRow:
 
     @property
     def ref(self) -> SetRef:
-        return SetRef(id=self.id, kind=self.kind, name=self.name)
+        return SetRef(id=self.id, kind=self.kind, name=self.name, apart=self.apart)
 
     @property
     def label(self) -> Reason | str:
         """The name; of a set that nobody named it is the machines in it, because a vmId tells people nothing."""
         if not self.provisional or not self.machines:
-            return self.name
+            return label_of(self.name, self.apart)
         return Reason("first-machine", names=[machine.resource_name for machine in self.machines])
 
     @property
@@ -235,12 +237,13 @@ def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
             "machine__availability_set",
             "machine__availability_set__kind",
             "machine__availability_set__name",
+            "machine__availability_set__apart",
         )
         .order_by("machine__resource_name")
         .distinct()
     )
-    for set_id, machine, other, kind, name in rows:
-        of = SetRef(id=other, kind=kind, name=name)
+    for set_id, machine, other, kind, name, apart in rows:
+        of = SetRef(id=other, kind=kind, name=name, apart=apart)
         found[set_id].append(Reason("set-foreign", machine=machine, set=of.label))
     return found
 

@@ -111,7 +111,7 @@ def _row(
             like(
                 WaveMember,
                 member,
-                set=SetRef(id=member.set_id, kind=member.set_kind, name=member.set_name),
+                set=SetRef(member.set_id, member.set_kind, member.set_name, member.set_apart),
                 missing=member.missing if member.phase is Phase.RETURNING else (),
                 sentence=how_far(member, members, found, running=running, against=kept),
             )

@@ -144,6 +144,7 @@ SENTENCES: dict[str, Sentence] = {
         "{machine} of “{set}” lists an open event of this set, and only machines of one set see the same events."
         " Correct which set the machine is in, or merge the two sets."
     ),
+    "set-apart": "{name} ({apart})",
     "unnamed-set-label": "unnamed set",
     "first-machine": lambda values, reader: some(values["names"], 1),
     "some-machines": lambda values, reader: some(values["names"], 2),

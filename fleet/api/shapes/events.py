@@ -146,8 +146,8 @@ EntryShape = shape(
         "before": "What an act changed, by field, as it was.",
         "after": "The same, as it is since then.",
         "series": "What people read as one line: the orders of one approval that Azure answered by being busy,"
-        " listeners of a cache that were cut off together, or machines that enrolled together, as far as they are on this"
-        " page. Null for all other entries.",
+        " listeners of a cache that were cut off together, or machines that enrolled together, as far as they are on"
+        " this page. Null for all other entries.",
         "request_id": "Of the request behind an act; else empty.",
         "address": "Where that request came from; else empty.",
     },

@@ -69,6 +69,7 @@ def _member(approval: Approval, event: ScheduledEvent, machines: Collection[Mach
         set_id=event.availability_set_id,
         set_kind=event.availability_set.kind,
         set_name=event.availability_set.name,
+        set_apart=event.availability_set.apart,
         approval_state=ApprovalState(approval.state),
         event_status=EventStatus(event.status),
         started=event.started_at is not None,

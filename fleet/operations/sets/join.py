@@ -12,6 +12,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.operations.events import compute
+from fleet.operations.sets.twins import tell_apart
 from fleet.operations.timeline.entries import entry, write
 
 
@@ -131,6 +132,7 @@ def join(
     if taken:
         AvailabilitySet.objects.filter(pk=target.pk).update(**taken)
     welcome_sightings(target)
+    tell_apart(source.name)
     return entry(
         EntryKind.SET_MERGED,
         actor,

@@ -19,6 +19,7 @@ from fleet.operations.orders import advance
 from fleet.operations.people.rights import require
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import join
+from fleet.operations.sets.twins import tell_apart
 from fleet.operations.timeline.entries import tell, write
 
 
@@ -57,6 +58,8 @@ def name_set(
     if second_person is not None:
         row.second_person = second_person
     row.save(update_fields=["key", "kind", "name", "service", "second_person"])
+    if name is not None:
+        tell_apart(row.name)
     was = before["name"]
     before, after = differing(before, _shown(row))
     if name is not None or after:

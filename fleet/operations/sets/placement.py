@@ -26,6 +26,7 @@ from fleet.domain.sets import (
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, JoinToken, Machine
 from fleet.operations.sets.join import join
+from fleet.operations.sets.twins import tell_apart
 from fleet.operations.timeline.entries import entry
 
 SERVICE_TAG = "drydock:service"
@@ -84,7 +85,7 @@ def ensure_set(key: SetKey, *, now: datetime, service: str = "") -> Availability
     if found is None and key.placement_group:
         found = _adopt(key)
     if found is None:
-        made, _ = AvailabilitySet.objects.get_or_create(
+        made, new = AvailabilitySet.objects.get_or_create(
             key=key.key,
             defaults={
                 "kind": key.kind,
@@ -96,6 +97,9 @@ def ensure_set(key: SetKey, *, now: datetime, service: str = "") -> Availability
                 "created_at": now,
             },
         )
+        if new and key.kind != PROVISIONAL:
+            tell_apart(key.name)
+            made.refresh_from_db(fields=["apart"])
         found = final(made)
     if found.key == key.key and found.name.isupper() and not key.name.isupper():
         # Azure writes names in capitals here and there; who spells it otherwise knows better.

@@ -19,7 +19,7 @@ from fleet.projections.desk.attention import needs_decision
 from fleet.projections.desk.fleet import counts_by, counts_of, is_live, last_poll
 from fleet.projections.events.rows import OPEN
 from fleet.projections.machines import agentless
-from fleet.projections.refs import PresenceCounts
+from fleet.projections.refs import PresenceCounts, label_of
 
 UNDER_WAY = (MaintenanceStatus.UNDER_WAY, MaintenanceStatus.FAILED_OVER)
 
@@ -34,6 +34,7 @@ class SetCell:
     id: int
     kind: str
     name: str
+    apart: str
     service: str
     subscription: str
     resource_group: str
@@ -52,7 +53,7 @@ class SetCell:
     def label(self) -> Reason | str:
         """As `SetRow.label`: of a set that nobody named it is its machines."""
         if self.kind != PROVISIONAL or not self.machine_names:
-            return self.name
+            return label_of(self.name, self.apart)
         return Reason("first-machine", names=list(self.machine_names))
 
     @property
@@ -98,7 +99,7 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
         names[set_id].append(name)
     missing = dict(agentless().filter(**scope).values_list("availability_set").annotate(Count("pk")).order_by())
     events = _events(scope, now=now)
-    columns = ("kind", "name", "service", "subscription", "resource_group")
+    columns = ("kind", "name", "apart", "service", "subscription", "resource_group")
     found = []
     for row in rows.order_by("name", "pk").values("pk", *columns):
         counted, open_now = machines.get(row["pk"], {}), events.get(row["pk"], {})

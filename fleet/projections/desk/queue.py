@@ -185,20 +185,21 @@ def _items(events: Sequence[ScheduledEvent], *, whole: Sequence[int], now: datet
 def _groups(waiting: Q, shown: Sequence[int]) -> tuple[QueueGroup, ...]:
     rows = ScheduledEvent.objects.filter(status__in=OPEN, drill=False).filter(waiting).exclude(pk__in=shown)
     alone = Q(availability_set__service="")
-    of_set = {name: When(alone, then=F(f"availability_set__{name}")) for name in ("id", "kind", "name")}
+    of_set = {name: When(alone, then=F(f"availability_set__{name}")) for name in ("id", "kind", "name", "apart")}
     grouped = rows.annotate(
         set_id=Case(of_set["id"], default=None),
         set_kind=Case(of_set["kind"], default=Value(""), output_field=CharField()),
         set_name=Case(of_set["name"], default=Value(""), output_field=CharField()),
+        set_apart=Case(of_set["apart"], default=Value(""), output_field=CharField()),
     )
-    counted = grouped.values("event_type", "availability_set__service", "set_id", "set_kind", "set_name").annotate(
-        count=Count("pk"), first_at=Min("not_before")
-    )
+    counted = grouped.values(
+        "event_type", "availability_set__service", "set_id", "set_kind", "set_name", "set_apart"
+    ).annotate(count=Count("pk"), first_at=Min("not_before"))
     return tuple(
         QueueGroup(
             event_type=row["event_type"],
             service=row["availability_set__service"],
-            set=SetRef(id=row["set_id"], kind=row["set_kind"], name=row["set_name"]) if row["set_id"] else None,
+            set=SetRef(row["set_id"], row["set_kind"], row["set_name"], row["set_apart"]) if row["set_id"] else None,
             count=row["count"],
             first_at=row["first_at"],
         )
