@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
 from django.urls import include, path
 from django.views.decorators.http import require_safe
 from drf_spectacular.generators import SchemaGenerator
@@ -112,8 +111,3 @@ def _strip(node: Any) -> None:
 def schema_document(request: HttpRequest) -> HttpResponse:
     """The document as JSON. It holds no secret, so nobody has to log in for it."""
     return JsonResponse(schema(), content_type="application/vnd.oai.openapi+json; version=3.1; charset=utf-8")
-
-
-@require_safe
-def docs_page(request: HttpRequest) -> HttpResponse:
-    return render(request, "api/docs.html")

@@ -54,15 +54,15 @@ def _table(name: str, shape: dict[str, Any]) -> Iterator[str]:
     yield "| Field | Type | Meaning |"
     yield "|---|---|---|"
     for field, value in shape["properties"].items():
-        yield f"| `{field}` | {_type(value)} | {value.get('description', '')} |"
+        yield f"| `{field}` | {type_of(value)} | {value.get('description', '')} |"
 
 
-def _type(value: dict[str, Any]) -> str:
+def type_of(value: dict[str, Any]) -> str:
     if "$ref" in value:
         return str(value["$ref"]).rpartition("/")[2]
     for combined in ("allOf", "oneOf", "anyOf"):
         if combined in value:
-            return " or ".join(_type(part) for part in value[combined])
+            return " or ".join(type_of(part) for part in value[combined])
     if "enum" in value:
         return " or ".join("null" if word is None else f"`{word}`" for word in value["enum"])
     kind = value.get("type", "any")
@@ -70,5 +70,5 @@ def _type(value: dict[str, Any]) -> str:
     text = FORMATS.get(value.get("format", ""), "string")
     shown = [text if each == "string" else each for each in kinds]
     if "array" in kinds:
-        return f"list of {_type(value['items'])}"
+        return f"list of {type_of(value['items'])}"
     return " or ".join(shown)

@@ -2,13 +2,13 @@
 
 from django.urls import path, re_path
 
-from fleet.api import documentation
+from fleet.api import documentation, manual
 from fleet.api.routes import CALLS
 from fleet.api.views import elsewhere
 
 urlpatterns = [
     *CALLS,
     path("schema/", documentation.schema_document, name="api-schema"),
-    path("docs/", documentation.docs_page, name="api-docs"),
+    path("docs/", manual.docs_page, name="api-docs"),
     re_path(r"^v1/.*$", elsewhere.Elsewhere.as_view()),
 ]

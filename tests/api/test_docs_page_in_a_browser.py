@@ -1,12 +1,16 @@
 """The documentation page works in a real browser under the strict policy. It needs no database."""
 
+import re
 import threading
 from collections.abc import Iterator
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 from django.core.wsgi import get_wsgi_application
+from django.test import Client
 from playwright.sync_api import Page, expect
+
+from fleet.api.documentation import schema
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
@@ -45,6 +49,26 @@ def test_the_calls_are_shown_and_the_policy_is_not_broken(address: str, page: Pa
     page.goto(f"{address}/api/docs/")
     expect(page.get_by_text("Scheduled events by time left, then newest first")).to_be_visible()
     page.get_by_text("Approve: start the event now, once it is prepared, or at a time", exact=True).click()
-    expect(page.get_by_text("Idempotency-Key", exact=True)).to_be_visible()
+    expect(page.locator("details[open]").get_by_text("Idempotency-Key", exact=True)).to_be_visible()
+    page.get_by_label("Find a call").fill("POST withdr")
+    expect(page.get_by_text("Scheduled events by time left, then newest first")).to_be_hidden()
+    page.get_by_label("Find a call").fill("list_events")
+    page.get_by_text("Scheduled events by time left, then newest first").click()
     assert complaints == []
+    # Nobody is logged in here, so the call is refused: the page shows what the API answered.
+    page.get_by_role("button", name=re.compile(r"^Send GET\b.*\blist_events$")).click()
+    expect(page.locator(".try-answer").filter(has_text="401")).to_contain_text("not-authenticated")
     assert elsewhere == []
+    page.goto(f"{address}/api/docs/#shape-Problem")
+    expect(page.locator("#shape-Problem")).to_have_attribute("open", "")
+
+
+def test_each_call_and_shape_is_on_the_page_and_every_link_leads_somewhere() -> None:
+    page = Client().get("/api/docs/").content.decode()
+    ids = set(re.findall(r' id="([^"]+)"', page))
+    document = schema()
+    for methods in document["paths"].values():
+        assert {operation["operationId"] for operation in methods.values()} <= ids
+    assert {f"shape-{name}" for name in document["components"]["schemas"]} <= ids
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= ids | {"main"}
+    assert "`" not in re.sub(r"<(pre|textarea)\b.*?</\1>", "", page, flags=re.DOTALL)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Case, CharField, Count, Exists, F, IntegerField, Min, OuterRef, Q, Value, When
+from django.db.models import Case, CharField, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, Value, When
 
 from fleet.domain.events.consequences import FAR_AHEAD
 from fleet.domain.people import Place, Rights
@@ -41,10 +41,14 @@ class QueueItem:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """How many events need a decision within 24 hours, and when the first of them is due."""
+    """How many events need a decision within 24 hours, and when the first of them is due.
+
+    `newest` is the row id of the last that came; 0 without any.
+    """
 
     waiting: int
     next_at: datetime | None
+    newest: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,8 @@ class DecisionQueue:
     def pulse(self) -> Pulse:
         """What `pulse` would ask for again."""
         times = [item.event.not_before for item in self.waiting if item.event.not_before is not None]
-        return Pulse(waiting=self.counts["waiting"], next_at=min(times, default=None))
+        newest = max((item.event.id for item in self.waiting), default=0)
+        return Pulse(self.counts["waiting"], min(times, default=None), newest)
 
     @property
     def items(self) -> tuple[QueueItem, ...]:
@@ -211,9 +216,9 @@ def pulse(*, now: datetime, rights: Rights = ANYBODY) -> Pulse:
     """What every page carries in its head, for somebody with these rights. One query."""
     waiting = _parts(now, rights)["waiting"]
     found = ScheduledEvent.objects.filter(waiting, status__in=OPEN, drill=False).aggregate(
-        waiting=Count("pk"), next_at=Min("not_before")
+        waiting=Count("pk"), next_at=Min("not_before"), newest=Max("pk")
     )
-    return Pulse(waiting=found["waiting"], next_at=found["next_at"])
+    return Pulse(found["waiting"], found["next_at"], found["newest"] or 0)
 
 
 def oldest(*, now: datetime, rights: Rights = ANYBODY) -> Undecided | None:
