@@ -96,6 +96,7 @@ SENTENCES: dict[str, Sentence] = {
     "beyond-carried-token": "The token that asks does not have the scope `{scope}` itself.",
     "token-unknown": "No token has this prefix.",
     "token-ended": "This token has ended already.",
+    "token-without-scope": "The token that asks does not have the scope `{scope}`.",
 }
 
 

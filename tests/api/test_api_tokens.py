@@ -114,3 +114,26 @@ def test_a_join_token_lives_as_long_as_was_said(admin: Caller) -> None:
 def test_a_join_token_that_makes_no_sense_is_not_made(admin: Caller, body: dict[str, object]) -> None:
     problem(admin.post("join-tokens/", body), 422, "validation")
     assert not JoinToken.objects.exists()
+
+
+def test_a_token_of_an_admin_that_only_reads_ends_nobody_elses(db: None) -> None:
+    theirs, ours = caller(factories.operator()), caller(factories.admin(), "read")
+    prefix = ApiToken.objects.get(user=theirs.user).prefix
+    refused = ours.delete(f"tokens/{prefix}/")
+    assert refused.status_code == 403 and "does not have the scope `admin`" in refused.json()["detail"]
+    assert theirs.get("me/").status_code == 200
+    assert caller(factories.admin(), "read", "admin").delete(f"tokens/{prefix}/").status_code == 204
+    assert theirs.get("me/").status_code == 401
+
+
+def test_whoever_has_a_token_may_end_it(db: None) -> None:
+    ours = caller(factories.operator(), "read")
+    prefix = ApiToken.objects.get(user=ours.user).prefix
+    assert ours.delete(f"tokens/{prefix}/").status_code == 204
+    assert ours.get("me/").status_code == 401
+
+
+@pytest.mark.parametrize("address", ["people/?q=%00", "machines/?q=a%00b", "sets/?%00=1"])
+def test_a_nul_in_an_address_is_a_mistake_of_the_caller(db: None, address: str) -> None:
+    refused = caller(factories.admin()).get(address)
+    assert refused.status_code == 422 and "NUL" in refused.content.decode()

@@ -164,3 +164,10 @@ def test_learning_the_queue_by_heart_costs_one_query(fleet: factories.Fleet, dja
     factories.announced(fleet)
     with django_assert_num_queries(1):
         last_known.refresh(now=fleet.now)
+
+
+@pytest.mark.parametrize("address", ["/services/?name=a%00b", "/services/a%00b/", "/machines/?q=%00", "/people/%00/"])
+def test_a_nul_in_an_address_is_a_request_that_cannot_be_read(operator: Client, address: str) -> None:
+    answer = operator.get(address)
+    assert answer.status_code == 400
+    assert "Go to the queue" in text_of(answer)

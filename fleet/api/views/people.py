@@ -88,7 +88,8 @@ class Token(Call):
         "end_token", "End a token at once: one's own, and for admins anybody's", needs="read", problems=(404, 422)
     )
     def delete(self, prefix: str) -> None:
-        tokens.end_token(prefix=prefix, actor=self.actor, now=self.now)
+        carried: Any = self.request.auth
+        tokens.end_token(prefix=prefix, actor=self.actor, now=self.now, carried=carried)
 
 
 class People(Call):

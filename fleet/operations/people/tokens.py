@@ -118,15 +118,18 @@ def person_of_token(*, token: str, now: datetime) -> tuple[User, ApiToken] | Non
 
 
 @transaction.atomic
-def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> ApiToken:
-    """End a token at once, named by its public prefix or by itself.
+def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE, carried: ApiToken | None = None) -> ApiToken:
+    """End a token at once, named by its public prefix or by itself. `carried` is the token that asks for it.
 
-    Its owner and admins may. Raises Refused `validation` for one that is not known or has ended, `not-permitted`.
+    Its owner and admins may; an admin's token only with the scope of admins. Raises Refused `validation` for one that
+    is not known or has ended, `not-permitted`.
     """
     found = ApiToken.objects.select_related("user").filter(prefix=prefix_of(prefix.strip())).first()
     token = or_refuse(found, "validation", Reason("token-unknown"))
     if actor.person != token.user:
         require(actor, Right.ADMINISTER)
+        if carried is not None and "admin" not in carried.scopes:
+            raise Refused("not-permitted", Reason("token-without-scope", scope="admin"))
     if not ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(revoked_at=now):
         raise Refused("validation", Reason("token-ended"))
     tell(
