@@ -120,7 +120,7 @@ class Call(APIView):
         super().initial(request, *args, **kwargs)
         if any("\x00" in str(value) for value in kwargs.values()):
             raise Problem("not-found")
-        if holding := sorted(name for name, value in request.query_params.items() if "\x00" in name + value):
+        if holding := sorted(name for name, value in request.query_params.items() if "\x00" in name + str(value)):
             raise Problem("validation", errors=[{"field": holding[0], "message": "It may not hold a NUL."}])
         handler = getattr(self, str(request.method).lower(), None)
         # One that is not known is a mistake of the caller that would pass unseen.
