@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from playwright.sync_api import Page, sync_playwright
@@ -25,6 +28,7 @@ from bench.stage import Stage, free_port
 from bench.table import Line
 
 ROUNDS = 7
+STREAMS, MANY_ROUNDS = 200, 20
 AGENT_SECONDS = 15.0
 PATIENCE = 20.0
 
@@ -172,6 +176,36 @@ def seen_by_all(demo: Demo) -> str:
     return event_id
 
 
+class Listeners:
+    """Streams that are held open and read, as scripts do; `with Listeners(demo, 200)`."""
+
+    def __init__(self, demo: Demo, count: int) -> None:
+        self.address = urlsplit(demo.url)
+        self.token = demo.credentials["operator"]["token"]
+        self.count = count
+        self.streams: list[socket.socket] = []
+
+    def __enter__(self) -> Listeners:
+        call = (
+            f"GET /api/v1/stream HTTP/1.1\r\nHost: {self.address.netloc}\r\nAuthorization: Bearer {self.token}\r\n\r\n"
+        )
+        for _ in range(self.count):
+            stream = socket.create_connection((self.address.hostname or "", self.address.port or 80), timeout=PATIENCE)
+            self.streams.append(stream)
+            stream.sendall(call.encode())
+            if b" 200 " not in stream.recv(4096).split(b"\r\n", 1)[0]:
+                raise RuntimeError("a stream was refused")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in self.streams:
+            stream.close()
+
+    def heard(self) -> int:
+        """How many have something to read."""
+        return len(select.select(self.streams, [], [], 0)[0])
+
+
 def in_a_browser(demo: Demo) -> list[Line]:
     with sync_playwright() as playwright:
         # Debian's chromium refuses its sandbox to root.
@@ -183,10 +217,14 @@ def in_a_browser(demo: Demo) -> list[Line]:
         page.fill("input[name=password]", demo.credentials["operator"]["password"])
         page.click("button[type=submit]")
         painted = [to_browser(demo, page) for _ in range(ROUNDS)]
+        with Listeners(demo, STREAMS) as listeners:
+            crowded = [to_browser(demo, page) for _ in range(MANY_ROUNDS)]
+            heard = listeners.heard()
         clicked = [click(demo, page) for _ in range(ROUNDS)]
         browser.close()
     return [
         in_milliseconds("change at Azure → in the browser", painted, 2500),
+        in_milliseconds(f"the same beside {heard} open streams", crowded, 5000),
         in_milliseconds("click → StartRequests", clicked, 1000),
     ]
 
