@@ -1,7 +1,7 @@
 """A real browser before the real server, over the database of the test: walkers change it, the page has to follow.
 
 Pictures go into `SCREENSHOTS` where that is set, else into the test's own folder. All of them, for the documentation:
-`SCREENSHOTS=docs/screenshots make test ARGS="tests/browser -m browser"`.
+see test_pictures.py.
 """
 
 from __future__ import annotations

@@ -21,8 +21,11 @@ SESSIONS = "sessions.redis.cache.windows.net"
 
 @pytest.fixture
 def fleet(gateway: Gateway) -> Listeners:
+    return caches_told(datetime.now(UTC))
+
+
+def caches_told(now: datetime) -> Listeners:
     """A failover twenty minutes ago on one cache, an announcement on the other, and a time without a listener."""
-    now = datetime.now(UTC)
     walker = Listeners(now=now - timedelta(hours=2))
     for number in range(1, 5):
         walker.enrol(f"web-{number}", fault_domain=number % 2, update_domain=number % 2)

@@ -1,40 +1,59 @@
-"""The pictures of the documentation, taken from the running product."""
+"""The pictures of the documentation, taken from the running product by one command:
 
+`SCREENSHOTS=docs/screenshots make test-long ARGS="tests/browser/test_pictures.py"`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fleet.models import Maintenance
+from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
-from tests.browser.story import tell
-from tests.factories import Fleet
+from tests.browser.every_page import whole_fleet
+from tests.browser.pictures import PICTURES, Picture
+from tests.browser.test_caches_in_a_browser import caches_told
+from tests.caches.walking import HOST, Listeners, the_cache
+from tests.gateway_process import Gateway
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "light": {"viewport": WIDE, "color_scheme": "light"},
     "dark": {"viewport": WIDE, "color_scheme": "dark"},
     "phone": {"viewport": PHONE, "color_scheme": "light", "device_scale_factor": 2},
 }
 
 
-@pytest.mark.parametrize("kind", ["light", *[pytest.param(kind, marks=pytest.mark.long) for kind in ("dark", "phone")]])
-def test_queue_set_and_event_can_be_pictured(fleet: Fleet, open_page: OpenPage, pictures: Path, kind: str) -> None:
-    story = tell(fleet)
-    watched = open_page("/", **KINDS[kind])
-    for name, path in (
-        ("queue", "/"),
-        ("set", f"/sets/{story.set_id}/"),
-        ("event", f"/events/{story.waiting}/"),
-        ("event-over", f"/events/{story.ended}/"),
-    ):
-        watched.open(path)
+def story_of(picture: Picture) -> dict[str, object]:
+    """What the address of the picture names, once its story is told."""
+    now = datetime.now(UTC)
+    if picture.story == "empty":
+        factories.admin()
+        return {}
+    if picture.story == "caches":
+        caches_told(now)
+        return {"cache": the_cache().pk, "maintenance": Maintenance.objects.get(cache__host=HOST).pk}
+    whole = whole_fleet(Listeners(now=now))
+    return {"event": whole.values["event_id"][0], "set": whole.values["set_id"][0]}
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [pytest.param(one, id=one.name, marks=[] if one.name == "queue-light" else [pytest.mark.long]) for one in PICTURES],
+)
+def test_it_can_be_taken(gateway: Gateway, open_page: OpenPage, pictures: Path, picture: Picture) -> None:
+    names = story_of(picture)
+    who = "ada" if picture.story != "caches" else "otto"
+    watched = open_page(picture.path.format(**names), who=who, **KINDS[picture.kind])
+    for press in picture.presses:
+        watched.page.get_by_role("button", name=press).first.click()
         watched.live()
-        raw = watched.page.locator("#raw")
-        if raw.count():
-            raw.scroll_into_view_if_needed()
-            raw.locator("article").first.wait_for()
-            watched.page.evaluate("scrollTo(0, 0)")
-        watched.page.wait_for_timeout(400)
-        target = pictures / f"{name}-{kind}.png"
-        watched.picture(target, full_page=kind != "phone")
-        assert target.stat().st_size > 20_000
+    watched.page.wait_for_timeout(400)
+    target = pictures / f"{picture.name}.png"
+    watched.picture(target, full_page=picture.whole)
+    assert target.stat().st_size > 20_000
