@@ -110,3 +110,9 @@ def test_the_list_leads_to_months_and_to_events_that_ended(fleet: factories.Flee
     now = datetime.now(UTC)
     assert body.count('href="/reports/2') >= 2
     assert f'href="/reports/{now:%Y-%m}/"' in body
+
+
+def test_an_event_that_is_open_is_not_among_those_that_ended(fleet: factories.Fleet, viewer: Client) -> None:
+    factories.announced(fleet)
+    body = viewer.get("/reports/").content.decode()
+    assert f'href="{ADDRESS}"' not in body and "No event has ended yet" in body

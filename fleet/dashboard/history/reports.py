@@ -35,7 +35,7 @@ DOCUMENTED = {name: words.documented_notice_seconds for name, words in TYPES.ite
 @shown
 def report_list(request: Asked) -> HttpResponse:
     """The months, and the events that ended last."""
-    ended = EventFilter({"status": "ENDED"}, now=request.now).qs
+    ended = EventFilter({"status": ["ENDED"]}, now=request.now).qs
     return page(
         request,
         "history/reports.html",
