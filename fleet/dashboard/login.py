@@ -36,7 +36,9 @@ class LoginForm(AuthenticationForm):
             shown = times.duration(self.retry_after)
             raise ValidationError(people.LOGIN_WAITS.format(wait=shown), code="throttled")
         found = super().clean()
-        self.new_device = logins.succeeded(attempt, user=self.get_user(), address=address, now=now)
+        # Nobody is there where a name or a password was not even sent.
+        if self.get_user() is not None:
+            self.new_device = logins.succeeded(attempt, user=self.get_user(), address=address, now=now)
         return found or {}
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render, resolve_url
 from django.template.loader import get_template
@@ -25,11 +25,12 @@ from fleet.dashboard import visitor
 from fleet.dashboard.strip import kept
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
+from fleet.domain.desk import LISTS
 from fleet.domain.people import Right, Rights
 from fleet.domain.policy import hours
 from fleet.domain.refusal import Refused
 from fleet.operations.people.profiles import BROWSER
-from fleet.projections.desk import queue
+from fleet.projections.desk import queue, saved_views
 from fleet.projections.pages import BadCursorError, Page
 from fleet.projections.people import OwnSettings, own_settings, rights
 from fleet.projections.policy import stops
@@ -184,9 +185,25 @@ def common(request: HttpRequest) -> dict[str, Any]:
         "may_administer": asked.rights.may(Right.ADMINISTER),
         "stop": SimpleLazyObject(stops.banner),
         "pulse": SimpleLazyObject(lambda: queue.pulse(now=asked.now, rights=asked.rights)),
+        **({"saved_views": _views_of(asked), "filters_now": filters_of(asked.GET)} if _is_list(asked) else {}),
         "oldest": SimpleLazyObject(lambda: queue.oldest(now=asked.now, rights=asked.rights)),
         "strip": SimpleLazyObject(lambda: kept.at(asked.now)),
     }
+
+
+def _is_list(request: Asked) -> bool:
+    return request.resolver_match is not None and request.resolver_match.url_name in LISTS
+
+
+def _views_of(request: Asked) -> Any:
+    name = request.resolver_match.url_name or "" if request.resolver_match else ""
+    return SimpleLazyObject(lambda: saved_views.saved_views(user_id=request.user.pk, page=name))
+
+
+def filters_of(asked: QueryDict) -> str:
+    """The filters in an address: without the part that is asked for and the place in the list."""
+    kept = [(name, value) for name, values in sorted(asked.lists()) for value in values if value]
+    return urlencode([(name, value) for name, value in kept if name not in ("part", "cursor")])
 
 
 def page(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import lucide
 from django import template
@@ -26,6 +26,7 @@ from fleet.projections.timeline.series import Told, by_series
 from fleet.wording import approvals, caches, events, machines, sets, timeline, times
 from fleet.wording import say as wording
 from fleet.wording.card import CardWords, card_words
+from fleet.wording.desk import LISTS
 from fleet.wording.looks import STEP_LOOKS, Look, look_of
 from fleet.wording.reader import API, page_reader
 from fleet.wording.sentences import some
@@ -91,6 +92,18 @@ def places(context: Any) -> dict[str, Any]:
         "here": "page" if tab and tab.address == name else "true",
         "tabs": area.tabs_for(rights) if area else (),
     }
+
+
+@register.filter
+def list_name(page: str) -> str:
+    """What a list is called of which views are kept."""
+    return LISTS.get(page, page)
+
+
+@register.filter
+def filters_said(query: str) -> str:
+    """The filters in an address, to be read: `kind: scale_set, q: web`."""
+    return ", ".join(f"{name}: {value}" for name, value in parse_qsl(query))
 
 
 @register.filter

@@ -11,6 +11,7 @@ from fleet.dashboard import (
     desk,
     drills,
     events,
+    find,
     first_steps,
     fleet_map,
     inventory,
@@ -53,6 +54,10 @@ register_converter(MonthConverter, "month")
 urlpatterns = [
     path("", desk.decision_queue, name="queue"),
     path("pulse/", desk.pulse, name="pulse"),
+    path("find/", find.find_page, name="find"),
+    path("views/", find.view_list, name="views"),
+    path("views/save/", find.save_view, name="view-save"),
+    path("views/<int:view_id>/delete/", find.delete_view, name="view-delete"),
     path("fleet/", fleet_map.map_page, name="fleet"),
     path("fleet/export.csv", fleet_map.map_csv, name="fleet-csv"),
     path("services/", services.service_page, name="service"),

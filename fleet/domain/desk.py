@@ -10,6 +10,9 @@ from fleet.domain.reason import Reason
 # Reconciling is due every two seconds, by Celery's beat; a web process steps in after five.
 RECONCILED_WITHIN = timedelta(seconds=15)
 BEAT = "beat"
+# Lists whose filters can be kept under a name, as pages are called, and how many a person may keep.
+LISTS = ("fleet", "sets", "machines", "caches", "events", "timeline", "audit")
+MOST_VIEWS = 100
 
 
 @dataclass(frozen=True, slots=True)

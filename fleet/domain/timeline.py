@@ -113,6 +113,8 @@ class EntryKind(StrEnum):
     LOGINS_REFUSED = "logins_refused"
     ERA_BEGUN = "era_begun"
     HANDOVER_READ = "handover_read"
+    VIEW_SAVED = "view_saved"
+    VIEW_DELETED = "view_deleted"
 
     @classmethod
     def _missing_(cls, value: object) -> "EntryKind | None":

@@ -2,6 +2,7 @@
 
 from fleet.models.approvals import Approval, Claim, Hold
 from fleet.models.caches import Cache, Coverage, Maintenance, Notification, Reporter
+from fleet.models.desk import SavedView
 from fleet.models.drills import Drill, Instruction, Rehearsal
 from fleet.models.events import ScheduledEvent, Sighting
 from fleet.models.intake import (
@@ -55,6 +56,7 @@ __all__ = [
     "Rehearsal",
     "Reporter",
     "Rule",
+    "SavedView",
     "ScheduledEvent",
     "Scope",
     "Seal",

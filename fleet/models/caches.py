@@ -1,9 +1,11 @@
 """Caches, what was heard of them, and who listened when. No column is of one product: `source` names the channel."""
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
 from fleet.domain.due import AT_ONCE
+from fleet.models.lookups import words_of
 from fleet.models.machines import Machine
 
 # The channel `AzureRedisEvents` of Azure Cache for Redis.
@@ -19,6 +21,9 @@ class Cache(models.Model):
     service = models.TextField(blank=True, default="")
     divisor = models.IntegerField(default=2)
     created_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [GinIndex(words_of("host", "service"), name="cache_by_words")]
 
     def __str__(self) -> str:
         return self.host

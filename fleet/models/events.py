@@ -1,8 +1,11 @@
 """Scheduled events and what each machine says of them."""
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
+from django.db.models.functions import Cast
 
 from fleet.domain.states import EventStatus
+from fleet.models.lookups import words_of
 from fleet.models.machines import Machine
 from fleet.models.sets import AvailabilitySet
 
@@ -73,6 +76,7 @@ class ScheduledEvent(StatedColumns):
             models.Index(fields=["look_at"], name="event_by_look"),
             models.Index(fields=["availability_set", "-first_seen_at", "-id"], name="event_by_set"),
             models.Index(fields=["-first_seen_at", "-id"], name="event_newest"),
+            GinIndex(words_of("event_type", Cast("resources", models.TextField())), name="event_by_words"),
         ]
 
     def __str__(self) -> str:

@@ -1,9 +1,12 @@
-"""A lookup for many keys at once."""
+"""Lookups: for many keys at once, and for names by the words in them."""
 
+import re
 from typing import Any
 
+from django.contrib.postgres.search import SearchQuery, SearchVectorField
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Field, ForeignObject, Lookup
+from django.db.models import Field, ForeignObject, Func, Lookup
+from django.db.models.expressions import Combinable
 from django.db.models.sql.compiler import SQLCompiler
 
 
@@ -21,3 +24,27 @@ class EqualsAny(Lookup):
         field = self.lhs.output_field
         kind = field.target_field.db_type(connection) if field.is_relation else field.db_type(connection)
         return f"{column} = ANY(%s::{kind}[])", [*parameters, list(self.rhs)]
+
+
+# What stands between the words of a name, in Azure's names as in JSON.
+BETWEEN = '-_./:;,@()<>&|!*"[]{}'
+_BETWEEN = re.compile(rf"[\s'\\{re.escape(BETWEEN)}]+")
+
+
+def words_of(*columns: str | Combinable) -> Func:
+    """The words in one or more columns of text, for an index and for what is found by it: `web-vm1` is `web`, `vm1`."""
+    blanks = " " * len(BETWEEN)
+    # In the order of their names, by which migrations compare them.
+    return Func(
+        *columns,
+        arg_joiner=" || ' ' || ",
+        output_field=SearchVectorField(),
+        template=f"to_tsvector('simple'::regconfig, translate(lower(%(expressions)s), '{BETWEEN}', '{blanks}'))",
+    )
+
+
+def words_begin(text: str) -> SearchQuery | None:
+    """What `words_of` is compared with: each word of the text begins one there. None where the text has no word."""
+    found = [word for word in _BETWEEN.split(text.lower()) if word]
+    query = " & ".join(f"'{word}':*" for word in found)
+    return SearchQuery(query, search_type="raw", config="simple") if query else None

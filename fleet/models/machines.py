@@ -1,9 +1,11 @@
 """Machines, their credentials, and what an inventory says of them."""
 
 from django.conf import settings
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models.functions import Upper
 
+from fleet.models.lookups import words_of
 from fleet.models.sets import AvailabilitySet
 
 
@@ -70,6 +72,7 @@ class Machine(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["availability_set", "resource_name"], name="machine_by_set_and_name"),
+            GinIndex(words_of("resource_name"), name="machine_by_words"),
             models.Index(fields=["credential_hash"], name="machine_by_credential"),
             # Asked by each tick: few.
             models.Index(fields=["availability_set"], name="machine_beside_its_name", condition=~models.Q(called="")),

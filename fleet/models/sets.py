@@ -1,8 +1,10 @@
 """Availability sets."""
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 from fleet.domain.sets import KINDS
+from fleet.models.lookups import words_of
 
 
 class AvailabilitySet(models.Model):
@@ -34,6 +36,7 @@ class AvailabilitySet(models.Model):
         constraints = [
             models.CheckConstraint(condition=models.Q(kind__in=list(KINDS)), name="set_kind_known"),
         ]
+        indexes = [GinIndex(words_of("name", "service", "resource_group"), name="set_by_words")]
 
     def __str__(self) -> str:
         return self.name

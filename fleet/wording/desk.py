@@ -1,10 +1,11 @@
-"""Words of the desk: why an empty queue says little, and what a cell of the map says."""
+"""Words of the desk: why an empty queue says little, what a cell of the map says, and the views that people keep."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from fleet.domain.desk import Glance
 from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.events import named
 from fleet.wording.looks import GLANCE_LOOKS
 from fleet.wording.reader import Reader
@@ -65,6 +66,29 @@ SENTENCES: dict[str, Sentence] = {
         if values["at"]
         else "Nobody has looked for what is due yet."
     ),
+    "view-of-no-list": "This page has no filters that could be kept.",
+    "too-many-views": "You keep {most} views already: delete one first.",
+    "no-such-view": "No view of yours has this number.",
     "celery-is-away": "Celery is away: the web processes look for what is due themselves, a few seconds later.",
 }
-ENTRIES: dict[EntryKind, EntryText] = {}
+# What the lists are called of which views are kept.
+LISTS = {
+    "fleet": "the fleet",
+    "sets": "sets",
+    "machines": "machines",
+    "caches": "caches",
+    "events": "events",
+    "timeline": "the timeline",
+    "audit": "the audit",
+}
+
+
+def _view(row: TimelineRow) -> str:
+    shared = ", shared with everybody" if row.data["shared"] else ""
+    return f"the view “{row.data['name']}” of {LISTS.get(row.data['page'], row.data['page'])}{shared}"
+
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.VIEW_SAVED: lambda row, reader: f"{row.actor} saved {_view(row)}.",
+    EntryKind.VIEW_DELETED: lambda row, reader: f"{row.actor} deleted {_view(row)}.",
+}

@@ -252,6 +252,8 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.SIGNING_KEY_MADE: Look("Signing key made", "calm", "file-key"),
     EntryKind.SIGNING_KEY_RETIRED: Look("Signing key retired", "calm", "file-key"),
     EntryKind.HANDOVER_READ: Look("Took over", "calm", "book-open-check"),
+    EntryKind.VIEW_SAVED: Look("View saved", "quiet", "bookmark"),
+    EntryKind.VIEW_DELETED: Look("View deleted", "quiet", "bookmark-x"),
     EntryKind.TOKEN_CREATED: Look("Token made", "calm", "key-round"),
     EntryKind.TOKEN_ENDED: Look("Token ended", "calm", "key-round"),
     EntryKind.JOIN_TOKEN_ENDED: Look("Join token ended", "calm", "key-round"),

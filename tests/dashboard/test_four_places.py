@@ -11,8 +11,8 @@ from fleet.dashboard.urls import urlpatterns
 from tests import factories
 
 # A person's own pages, parts of every page, and the door.
-OWN = {"you", "you-settings", "you-password", "token-make", "token-end"}
-WITHOUT_A_PLACE = OWN | {"pulse", "login", "logout"}
+OWN = {"you", "you-settings", "you-password", "token-make", "token-end", "views", "view-save", "view-delete"}
+WITHOUT_A_PLACE = OWN | {"pulse", "find", "login", "login-again", "logout"}
 
 
 def current(body: str, nav: str) -> list[str]:

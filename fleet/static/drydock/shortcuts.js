@@ -41,26 +41,18 @@ function lead(selector) {
   if (link) location.assign(`${link.getAttribute("href")}#decision`);
 }
 
-function search() {
-  const field = [...document.querySelectorAll("#main input[name=q], #main [role=search] input")].find(shown);
-  if (field) {
-    field.focus();
-    field.select();
-  } else location.assign("/machines/");
-}
-
 const KEYS = {
   j: () => move(1),
   k: () => move(-1),
   x: select,
   c: () => lead("#claim, form[action$='/claim/']"),
   a: () => lead("#approve"),
-  "/": search,
+  "/": () => document.getElementById("find-open").click(),
   "?": () => dialog.showModal(),
 };
 
 document.addEventListener("keydown", (event) => {
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const on = event.target;
   if (on.isContentEditable || on.closest("textarea, select, input:not([type=checkbox]):not([type=radio])")) return;
   const act = KEYS[event.key];

@@ -1,0 +1,77 @@
+"""Finding: things by name, pages, and the views of lists that people keep."""
+
+from typing import Any
+
+from django import forms
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from fleet.dashboard.forms import Sent, line
+from fleet.dashboard.pages import Asked, acts, done, filters_of, page, shown
+from fleet.dashboard.places import ADMIN, PLACES, Tab
+from fleet.domain.desk import LISTS
+from fleet.domain.people import Rights
+from fleet.operations.people import saved_views as kept
+from fleet.projections.desk import find, saved_views
+
+# A person's own pages stand in no place.
+OWN = (Tab("Your settings and tokens", "you"), Tab("Your views", "views"), Tab("Change your password", "you-password"))
+LONGEST = 200
+
+
+def pages_named(text: str, rights: Rights) -> list[Tab]:
+    """The pages that somebody may open in whose name each word of the text occurs."""
+    words = text.lower().split()
+    named = [(f"{area.label} {tab.label}", tab) for area in (*PLACES, ADMIN) for tab in area.tabs_for(rights)]
+    named += [(tab.label, tab) for tab in OWN]
+    return [tab for name, tab in named if words and all(word in name.lower() for word in words)]
+
+
+@shown
+def find_page(request: Asked) -> HttpResponse:
+    """Search over everything that has a name. The part is what the box on every page asks for while somebody types."""
+    text = request.GET.get("q", "").replace("\0", "")[:LONGEST].strip()
+
+    def found() -> dict[str, Any]:
+        return {
+            "found": find.find(text, rights=request.rights),
+            "pages": pages_named(text, request.rights),
+            "views": saved_views.saved_views(user_id=request.user.pk, named=text),
+        }
+
+    return page(request, "desk/find.html", {"desk/found.html": found}, text=text)
+
+
+class ViewForm(Sent):
+    wrong = "Enter a name of up to 60 characters."
+    name = line(60, required=True)
+    page = forms.ChoiceField(choices=[(name, name) for name in LISTS])
+    query = forms.CharField(required=False, max_length=2000)
+    shared = forms.BooleanField(required=False)
+
+    def clean_query(self) -> str:
+        return filters_of(QueryDict(self.cleaned_data["query"]))
+
+
+def views_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """All views that somebody can open; also the answer to a form about one that was refused."""
+    context.pop("view_id", None)
+    return page(request, "desk/views.html", views=saved_views.saved_views(user_id=request.user.pk), **context)
+
+
+view_list = shown(views_answer)
+
+
+@acts(views_answer)
+def save_view(request: Asked) -> HttpResponse:
+    values = ViewForm(request.POST).values
+    row = kept.save_view(actor=request.actor, now=request.now, **values)
+    done(request, f"The view “{row.name}” is kept.", row.page)
+    return redirect(reverse(row.page) + (f"?{row.query}" if row.query else ""))
+
+
+@acts(views_answer)
+def delete_view(request: Asked, view_id: int) -> HttpResponse:
+    row = kept.delete_view(actor=request.actor, view_id=view_id, now=request.now)
+    return done(request, f"The view “{row.name}” is deleted.", "views")

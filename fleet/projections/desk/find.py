@@ -1,0 +1,180 @@
+"""Finding things by the words in their names, by index, and a few of each kind."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Q, QuerySet, TextField
+from django.db.models.functions import Cast
+
+from fleet.domain.people import Right, Rights
+from fleet.domain.states import EventStatus
+from fleet.models import AvailabilitySet, Cache, Machine, ScheduledEvent
+from fleet.models.facts.events import place_of
+from fleet.models.lookups import words_begin, words_of
+from fleet.projections.refs import MachineRef, SetRef, set_ref
+from fleet.projections.sight import seen
+
+# So many of each kind are shown, and so many are read, of which those come first that belong to whoever asks.
+MOST = 8
+READ = 40
+# Fewer letters are the beginning of everything.
+LEAST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMachine:
+    machine: MachineRef
+    set: SetRef
+    where: str
+    mine: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSet:
+    set: SetRef
+    service: str
+    where: str
+    mine: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundService:
+    name: str
+    sets: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEvent:
+    event_id: str
+    event_type: str
+    resources: tuple[str, ...]
+    status: EventStatus
+    first_seen_at: datetime
+    drill: bool
+    set: SetRef
+    mine: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCache:
+    id: int
+    host: str
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A few of each kind. `asked` is False where there was too little to go by; `mine`: in the reader's own scopes."""
+
+    asked: bool = False
+    machines: tuple[FoundMachine, ...] = ()
+    sets: tuple[FoundSet, ...] = ()
+    services: tuple[FoundService, ...] = ()
+    events: tuple[FoundEvent, ...] = ()
+    caches: tuple[FoundCache, ...] = ()
+    people: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        kinds = (self.machines, self.sets, self.services, self.events, self.caches, self.people)
+        return sum(len(kind) for kind in kinds)
+
+
+def find(text: str, *, rights: Rights) -> Found:
+    """Six queries, each by an index and bounded. Each word of the text has to begin one of the name; the beginning of a
+    vmId or EventId will do, too.
+    """
+    text = text.strip()
+    query = words_begin(text)
+    if len(text) < LEAST or query is None:
+        return Found()
+    sets = seen(AvailabilitySet).filter(merged_into=None)
+
+    def named(rows: QuerySet[Any], *columns: Any, or_else: Q | None = None) -> QuerySet[Any]:
+        found: QuerySet[Any] = rows.alias(words=words_of(*columns))
+        return found.filter(Q(words=query) | or_else if or_else else Q(words=query))
+
+    # By the same index as sets: a service's name is among their words.
+    services = named(sets, "name", "service", "resource_group").filter(service__icontains=text)
+    machines = seen(Machine).select_related("availability_set").defer("compute")
+    vm_id, event_id = Q(vm_id__startswith=text.lower()), Q(event_id__startswith=text.upper())
+    events = seen(ScheduledEvent).select_related("availability_set").order_by("-first_seen_at", "-pk")
+    return Found(
+        asked=True,
+        machines=_first(named(machines, "resource_name", or_else=vm_id), _machine, rights, text),
+        sets=_first(named(sets, "name", "service", "resource_group"), _set, rights, text),
+        services=tuple(
+            FoundService(*row)
+            for row in services.values_list("service").annotate(Count("pk")).order_by("service")[:MOST]
+        ),
+        events=_first(
+            named(events, "event_type", Cast("resources", TextField()), or_else=event_id), _event, rights, ""
+        ),
+        caches=tuple(
+            FoundCache(id=row.pk, host=row.host, service=row.service)
+            for row in named(seen(Cache), "host", "service").order_by("host")[:MOST]
+        ),
+        people=tuple(
+            seen(User)
+            .filter(is_active=True, username__istartswith=text)
+            .order_by("username")
+            .values_list("username", flat=True)[:MOST]
+        ),
+    )
+
+
+def _first(rows: QuerySet[Any], shape: Callable[[Any, str, bool], Any], rights: Rights, text: str) -> tuple[Any, ...]:
+    """Those that belong to whoever asks first, then what is called just so, then what begins so."""
+
+    def order(row: Any) -> tuple[Any, ...]:
+        name = str(row).casefold()
+        if not text:
+            return (not mine[row.pk],)
+        return (not mine[row.pk], name != text.casefold(), not name.startswith(text.casefold()), name, row.pk)
+
+    found = list(rows[:READ])
+    mine = {row.pk: rights.may(Right.APPROVE, place_of(_set_of(row))) for row in found}
+    names = Counter(str(row).casefold() for row in found)
+    return tuple(
+        shape(row, _where(_set_of(row), twice=names[str(row).casefold()] > 1), bool(rights.scopes) and mine[row.pk])
+        for row in sorted(found, key=order)[:MOST]
+    )
+
+
+def _set_of(row: Any) -> AvailabilitySet:
+    return row if isinstance(row, AvailabilitySet) else row.availability_set
+
+
+def _where(row: AvailabilitySet, *, twice: bool) -> str:
+    """What tells two of a name apart: the subscription only where it has to."""
+    return " · ".join(part for part in (row.resource_group, row.subscription if twice else "") if part)
+
+
+def _machine(row: Machine, where: str, mine: bool) -> FoundMachine:
+    return FoundMachine(
+        machine=MachineRef(id=row.pk, resource_name=row.resource_name),
+        set=set_ref(row.availability_set),
+        where=where,
+        mine=mine,
+    )
+
+
+def _set(row: AvailabilitySet, where: str, mine: bool) -> FoundSet:
+    return FoundSet(set=set_ref(row), service=row.service, where=where, mine=mine)
+
+
+def _event(row: ScheduledEvent, where: str, mine: bool) -> FoundEvent:
+    return FoundEvent(
+        event_id=row.event_id,
+        event_type=row.event_type,
+        resources=tuple(row.resources),
+        status=EventStatus(row.status),
+        first_seen_at=row.first_seen_at,
+        drill=row.drill,
+        set=set_ref(row.availability_set),
+        mine=mine,
+    )

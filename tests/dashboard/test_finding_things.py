@@ -1,0 +1,146 @@
+"""One box finds machines, sets, services, events, caches, people and pages: by the words in their names, by index."""
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from fleet.models import Cache, Machine
+from fleet.models.lookups import BETWEEN, words_begin
+from fleet.projections.desk.find import MOST
+from tests import factories
+from tests.dashboard.conftest import text_of
+from tests.factories import Fleet
+
+
+def found(client: Client, text: str) -> tuple[str, list[str]]:
+    """What is read, and where its links lead."""
+    answer = client.get("/find/", {"q": text, "part": "found"}, headers={"HX-Request": "true"})
+    assert answer.status_code == 200
+    return text_of(answer), re.findall(r'href="([^"]+)"', answer.content.decode())
+
+
+@pytest.fixture
+def shop(fleet: Fleet) -> Fleet:
+    for number in range(3):
+        fleet.enrol(f"web-vm{number}", availability_set="front_end")
+        fleet.say(f"web-vm{number}")
+    Cache.objects.create(host="basket.redis.cache.windows.net", service="shop", created_at=fleet.now)
+    home = fleet.agents["web-vm0"].machine.availability_set
+    home.service = "Shop"
+    home.save()
+    event = factories.listing(resources=("web-vm1",), event_type="Redeploy")
+    fleet.all_say(event, names=[f"web-vm{number}" for number in range(3)])
+    return fleet
+
+
+def test_a_word_inside_a_name_finds_it(shop: Fleet, operator: Client) -> None:
+    said, links = found(operator, "vm1")
+    machine = shop.agents["web-vm1"].machine
+    assert f"/machines/{machine.pk}/" in links
+    assert f"/events/{factories.EVENT}/" in links
+    assert "Redeploy of web-vm1" in said
+    assert "web-vm0" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "link"),
+    [
+        ("FRONT", "/sets/"),
+        ("end front", "/sets/"),
+        ("shop", "/services/Shop/"),
+        ("basket", "/caches/"),
+        ("redeploy", f"/events/{factories.EVENT}/"),
+        (factories.EVENT[:8].lower(), f"/events/{factories.EVENT}/"),
+        ("ott", "/audit/?person=otto"),
+        ("blind spots", "/blind-spots/"),
+        ("tokens", "/you/"),
+    ],
+)
+def test_everything_that_has_a_name_is_found(shop: Fleet, operator: Client, text: str, link: str) -> None:
+    assert any(to.startswith(link) for to in found(operator, text)[1])
+
+
+def test_a_vm_id_finds_its_machine(shop: Fleet, operator: Client) -> None:
+    machine = shop.agents["web-vm2"].machine
+    assert f"/machines/{machine.pk}/" in found(operator, machine.vm_id[:13].upper())[1]
+
+
+def test_admins_find_people_and_their_pages_and_others_do_not(shop: Fleet, admin: Client, operator: Client) -> None:
+    assert "/people/otto/" in found(admin, "otto")[1]
+    assert "/people/" in found(admin, "people")[1]
+    assert "/people/" not in found(operator, "people")[1]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "v", "'", "\\", "a'b:*|!(", "<b>vm1</b>", "\0vm1", "%", "🦀", "& | !", BETWEEN, "x" * 5000]
+)
+def test_no_text_breaks_it(shop: Fleet, operator: Client, text: str) -> None:
+    said, _ = found(operator, text)
+    assert "vm1" not in said or "vm1" in text
+    assert operator.get("/find/", {"q": text}).status_code == 200
+
+
+def test_markup_in_a_name_stays_text(fleet: Fleet, operator: Client) -> None:
+    fleet.enrol("<img/src=x>", availability_set="web")
+    answer = operator.get("/find/", {"q": "src"})
+    assert "<img/src" not in answer.content.decode()
+
+
+def test_what_belongs_to_me_comes_first(fleet: Fleet, operator: Client) -> None:
+    for name in ("alpha", "beta", "gamma"):
+        fleet.enrol(f"vm-{name}", availability_set=name)
+    otto = User.objects.get(username="otto")
+    otto.scopes.create(kind="name", pattern="gamma")
+    said, links = found(operator, "vm")
+    mine = fleet.agents["vm-gamma"].machine.pk
+    assert next(to for to in links if to.startswith("/machines/")) == f"/machines/{mine}/"
+    assert said.count("yours") == 1
+
+
+def test_few_of_many_are_shown_at_the_same_cost_and_by_an_index(shop: Fleet, operator: Client) -> None:
+    with CaptureQueriesContext(connection) as before:
+        found(operator, "vm1")
+    home = shop.agents["web-vm0"].machine.availability_set
+    Machine.objects.bulk_create(
+        Machine(
+            vm_id=f"00000000-0000-0000-0000-{number:012d}",
+            resource_name=f"herd-vm{number}",
+            availability_set=home,
+            enrolled_at=shop.now,
+        )
+        for number in range(3000)
+    )
+    with CaptureQueriesContext(connection) as after:
+        _, links = found(operator, "vm1")
+    assert len(after) == len(before)
+    assert len([to for to in links if to.startswith("/machines/")]) == MOST
+    [asked] = [one["sql"] for one in after if 'FROM "fleet_machine"' in one["sql"]]
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN {asked}")
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    assert "machine_by_words" in plan
+    assert words_begin("vm1") is not None
+
+
+def test_the_page_works_without_scripts(shop: Fleet, operator: Client) -> None:
+    page = operator.get("/find/", {"q": "front"})
+    assert 'action="/find/"' in page.content.decode()
+    assert "front_end" in text_of(page)
+    assert "Nothing is called so." in text_of(operator.get("/find/", {"q": "nowhere"}))
+    assert "at least two letters" in text_of(operator.get("/find/"))
+
+
+def test_every_page_carries_the_box(operator: Client) -> None:
+    body = operator.get("/drills/").content.decode()
+    assert '<dialog id="find"' in body
+    assert 'id="find-open" href="/find/"' in body
+
+
+def test_nobody_finds_without_a_login(client: Client, db: Any) -> None:
+    assert client.get("/find/", {"q": "vm"}).status_code == 302
