@@ -1,20 +1,18 @@
 """Caches. These pages only read: the notifications are made for programs, and there is nothing to decide."""
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 
-from fleet.dashboard.lanes.cache import draw_cache, draw_maintenance
+from fleet.dashboard import timelines
+from fleet.dashboard.lanes.cache import draw_maintenance
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, history, known, listed, page, shown
 from fleet.projections.caches import maintenances, overview
 from fleet.projections.filters import CacheFilter
-from fleet.projections.timeline import entries
+from fleet.projections.timeline import entries, spans
 from fleet.wording.caches import NO_APPROVAL, TIERS
-from fleet.wording.times import duration
-
-# What the picture of a cache may span, in hours.
-SPANS = {str(hours): duration(hours * 3600) for hours in (1, 6, 24, 168)}
 
 
 @shown
@@ -24,14 +22,17 @@ def cache_list(request: Asked) -> HttpResponse:
 
 
 @shown
-def cache_page(request: Asked, cache_id: int) -> HttpResponse:
-    hours = request.GET.get("hours", "24")
-    hours = hours if hours in SPANS else "24"
-    found = known(overview.detail(cache_id=cache_id, now=request.now, hours=float(hours)), "No cache has this number.")
+def cache_page(request: Asked, cache_id: int) -> HttpResponseBase:
+    choice, _ = timelines.service_choice(request, spans.listened_since(cache_id))
+    asked = overview.detail(cache_id=cache_id, now=request.now, window=choice.window)
+    found = known(asked, "No cache has this number.")
+    drawn = cache(lambda: timelines.of_cache(request, choice, found))
+    if timelines.wants_file(request):
+        return timelines.as_file(request, drawn(), "cache")
 
     def body() -> dict[str, Any]:
         heard = maintenances.of_cache(cache_id=cache_id, size=HISTORY_SIZE)
-        return {"lanes": draw_cache(found), "notifications": heard}
+        return {"notifications": heard, **drawn().context}
 
     return page(
         request,
@@ -43,9 +44,7 @@ def cache_page(request: Asked, cache_id: int) -> HttpResponse:
             ),
         },
         detail=found,
-        hours=hours,
-        query=f"hours={hours}",
-        spans=SPANS,
+        query=timelines.query_of(request),
         no_approval=NO_APPROVAL,
     )
 

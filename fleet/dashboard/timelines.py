@@ -12,11 +12,13 @@ from django.http import StreamingHttpResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from fleet.dashboard.lanes.cache import listener_rows, shard_rows
 from fleet.dashboard.lanes.shapes import Band, Row
 from fleet.dashboard.lanes.timeline import Drawn, Line, cache_row, draw_rows, rows_by
 from fleet.dashboard.lanes.window import Choice, Way, chosen_window, within
 from fleet.dashboard.pages import Asked
 from fleet.dashboard.tags import service_url
+from fleet.projections.caches.overview import CacheDetail
 from fleet.projections.machines import MachineDetail
 from fleet.projections.refs import SetRef, plain_name
 from fleet.projections.sets import SetRow
@@ -94,6 +96,23 @@ def of_machine(request: Asked, detail: MachineDetail) -> TimelinePart:
 
     rows = rows_by(found.events, names, now=request.now, first=[own])
     return _part(request, choice, [replace(rows[0], hit=True), *rows[1:]], found)
+
+
+def of_cache(request: Asked, choice: Choice, detail: CacheDetail) -> TimelinePart:
+    """A lane for each shard, and one for each machine that told whether it listens."""
+    found = spans.of_cache(detail.cache.id, choice.window, now=request.now)
+    (own,) = found.caches
+    lanes = [*shard_rows(own.maintenances, now=request.now), *listener_rows(detail.stretches)]
+    drawn = draw_rows(
+        lanes,
+        choice.window,
+        now=request.now,
+        zoom=partial(within, request.GET.dict()),
+        gaps=detail.gaps,
+        gap_said="Nobody listened",
+    )
+    rest = {name: value for name, value in request.GET.dict().items() if name not in ("part", "cursor", "show", "as")}
+    return TimelinePart(choice, drawn, (), f"?{urlencode({**rest, 'as': 'csv'})}")
 
 
 def service_choice(request: Asked, since: datetime | None) -> tuple[Choice, tuple[str, ...]]:

@@ -12,7 +12,6 @@ from fleet.dashboard.lanes.shapes import Moment, Picture, Row, Stay
 from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.projections.caches.coverage import Stretch
 from fleet.projections.caches.maintenances import MaintenanceDetail, MaintenanceRow
-from fleet.projections.caches.overview import CacheDetail
 from fleet.wording.caches import NOTIFICATIONS, ROLES
 from fleet.wording.looks import look_of
 
@@ -20,26 +19,35 @@ from fleet.wording.looks import look_of
 MOST_LANES = 30
 
 
-def draw_cache(detail: CacheDetail) -> Picture:
-    """The last hours of a cache: one lane a shard, one lane a listener."""
+def shard_rows(maintenances: Iterable[MaintenanceRow], *, now: datetime) -> list[Row]:
+    """A lane for each shard; one at least."""
     shards: dict[int | None, list[MaintenanceRow]] = defaultdict(list)
-    for row in detail.maintenances:
-        if _until(row, detail.end) >= detail.begin:
-            shards[row.shard].append(row)
+    for row in maintenances:
+        shards[row.shard].append(row)
     lanes = [
         Row(
             "shard not stated" if shard is None else f"shard {shard}",
-            [stay for row in rows for stay in stays(row, now=detail.end, linked=True)],
+            [stay for row in rows for stay in stays(row, now=now, linked=True)],
             hit=True,
         )
         for shard, rows in sorted(shards.items(), key=lambda item: -1 if item[0] is None else item[0])
     ]
-    return _with_listeners(
-        detail,
-        lanes or [Row("maintenance", [], hit=True)],
-        moments=[Moment("now", detail.end, "now")],
-        summary=f"{sum(len(rows) for rows in shards.values())} operations",
-    )
+    return lanes or [Row("maintenance", [], hit=True)]
+
+
+def listener_rows(stretches: Iterable[Stretch]) -> list[Row]:
+    """A lane for each machine that told whether it listens."""
+    machines: dict[int, list[Stretch]] = defaultdict(list)
+    for one in stretches:
+        machines[one.machine.id].append(one)
+    return [
+        Row(
+            found[0].machine.resource_name,
+            [Stay(one.begin, one.end, "ear" if one.listening else "bad", look_of(one).label) for one in found],
+            reverse("machine", args=[machine_id]),
+        )
+        for machine_id, found in machines.items()
+    ]
 
 
 def draw_maintenance(detail: MaintenanceDetail) -> Picture:
@@ -97,25 +105,14 @@ def _until(row: MaintenanceRow, now: datetime) -> datetime:
 
 
 def _with_listeners(
-    detail: CacheDetail | MaintenanceDetail, lanes: Sequence[Row], *, moments: Iterable[Moment], summary: str
+    detail: MaintenanceDetail, lanes: Sequence[Row], *, moments: Iterable[Moment], summary: str
 ) -> Picture:
-    """The lanes, below them one for each machine that told whether it listens."""
-    machines: dict[int, list[Stretch]] = defaultdict(list)
-    for one in detail.stretches:
-        machines[one.machine.id].append(one)
-    listeners = [
-        Row(
-            found[0].machine.resource_name,
-            [Stay(one.begin, one.end, "ear" if one.listening else "bad", look_of(one).label) for one in found],
-            reverse("machine", args=[machine_id]),
-        )
-        for machine_id, found in list(machines.items())[:MOST_LANES]
-    ]
+    listeners = listener_rows(detail.stretches)
     gaps = [Stay(gap.begin, gap.end, "", "Nobody listened") for gap in detail.gaps]
     return draw(
         Scale(detail.begin, max(detail.end, detail.begin + timedelta(seconds=30))),
-        [*lanes, *listeners],
+        [*lanes, *listeners[:MOST_LANES]],
         moments=moments,
         gaps=gaps,
-        summary=f"{summary}; {len(machines)} machines told whether they listen; nobody listened {len(gaps)} times.",
+        summary=f"{summary}; {len(listeners)} machines told whether they listen; nobody listened {len(gaps)} times.",
     )

@@ -120,16 +120,17 @@ def draw_rows(
     bands: Iterable[Band] = (),
     gaps: Iterable[Span] = (),
     more: bool = False,
+    gap_said: str = NOT_WATCHED,
 ) -> Drawn:
     """The picture of these lanes; those in which nothing happened come last, and none is drawn where nothing did."""
     scale = Scale(window.begin, window.end)
     moments = [Moment("now", now, "now")] if window.begin <= now <= window.end else []
     lines = _lines(rows, scale)
-    hatched = [Stay(gap.begin, gap.end, "", NOT_WATCHED) for gap in gaps]
+    hatched = [Stay(gap.begin, gap.end, "", gap_said) for gap in gaps]
     hatched = [gap for gap in hatched if scale.holds(gap)]
     summary = f"{counted(len(lines), 'thing')} in {counted(len(rows), 'lane')}"
     if hatched:
-        summary += f"; nobody is known to have watched {counted(len(hatched), 'time')}"
+        summary += f"; {gap_said[0].lower()}{gap_said[1:]} {counted(len(hatched), 'time')}"
     picture = draw(
         scale,
         rows[:MOST_LANES],
@@ -148,9 +149,9 @@ def _lines(rows: Iterable[Row], scale: Scale) -> tuple[Line, ...]:
     where: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         inside: dict[str, list[Stay]] = defaultdict(list)
-        for stay in row.stays:
+        for number, stay in enumerate(row.stays):
             if scale.holds(stay):
-                inside[stay.key].append(stay)
+                inside[stay.key or f"{row.name} {number}"].append(stay)
         for key, found in inside.items():
             where[key].append(row.name)
             stays.setdefault(key, found)

@@ -14,6 +14,7 @@ from fleet.models import Cache, Maintenance, Notification
 from fleet.projections.caches.coverage import ListenerRow, Span, Stretch, gaps_of, listener, stretches, with_machine
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row, maintenance_rows
 from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.timeline.watch import TimeWindow
 
 HISTORY = 20
 
@@ -145,20 +146,28 @@ def listing(
     return read_page([Segment(rows, "host")], cursor=cursor, size=size).map(lambda found: cache_rows(found, now=now))
 
 
-def detail(*, cache_id: int, now: datetime, hours: float = 24) -> CacheDetail | None:
-    """One cache and its last hours. Six queries."""
+def detail(
+    *,
+    cache_id: int,
+    now: datetime,
+    hours: float = 24,
+    window: TimeWindow | None = None,
+) -> CacheDetail | None:
+    """One cache and its last hours, or the time that is asked for. Six queries."""
     row = Cache.objects.filter(pk=cache_id).first()
     if row is None:
         return None
-    begin = now - timedelta(hours=hours)
-    found = stretches(cache_id=row.pk, begin=begin, end=now, now=now)
+    begin, end = (window.begin, min(window.end, now)) if window else (now - timedelta(hours=hours), now)
+    found = stretches(cache_id=row.pk, begin=begin, end=end, now=now)
+    # Before anybody knew of it nobody could have listened.
+    known = min(max(begin, row.created_at), end)
     operations = Maintenance.objects.filter(cache=row).select_related("cache").order_by("-first_at", "-pk")
     return CacheDetail(
         cache=cache_rows([row], now=now)[0],
         maintenances=maintenance_rows(operations[:HISTORY]),
         stretches=found,
-        gaps=gaps_of(found, begin=begin, end=now),
+        gaps=gaps_of(found, begin=known, end=end),
         begin=begin,
-        end=now,
+        end=end,
         server_time=now,
     )

@@ -1,0 +1,212 @@
+"""Time as a picture: what was not seen is drawn as such, whoever asks for a time gets it, and no size is too large."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from fleet.dashboard.lanes.picture import MOST_ITEMS, Scale, draw
+from fleet.dashboard.lanes.shapes import Row, Stay
+from fleet.dashboard.lanes.window import chosen_window
+from fleet.models import AvailabilitySet, ScheduledEvent
+from fleet.projections.timeline.watch import SILENCE, TimeWindow, unwatched
+from tests import factories
+from tests.caches.walking import Listeners, line, the_cache
+from tests.dashboard.conftest import text_of
+from tests.factories import NOW, listing, seconds
+
+HOUR = timedelta(hours=1)
+
+
+def eid(number: int) -> str:
+    return f"0A1B2C3D-0000-4000-8000-{number:012d}"
+
+
+def picture(client: Client, address: str) -> str:
+    body = client.get(address).content.decode()
+    return body.split("<svg viewBox")[1].split("</svg>")[0]
+
+
+def titles(svg: str) -> list[str]:
+    return re.findall(r"<title>([^<]*)</title>", svg)
+
+
+@pytest.fixture
+def fleet(db: None) -> Listeners:
+    """`web` of the shop since three hours, with a whole Reboot, one that ran when it was first seen, and one that is
+    announced; nobody watched in between.
+    """
+    walker = Listeners(now=datetime.now(UTC) - 3 * HOUR)
+    walker.enrol_set(2)
+    AvailabilitySet.objects.update(service="shop")
+    walker.later(60)
+    whole = listing(eid(1), event_type="Reboot", resources=["vm1"], not_before=walker.now + seconds(300))
+    walker.all_say(whole)
+    walker.later(300)
+    walker.all_say({**whole, "EventStatus": "Started", "NotBefore": ""})
+    walker.later(300)
+    walker.all_say()
+    walker.later(3600)
+    walker.all_say(listing(eid(2), event_type="Redeploy", status="Started", resources=["vm2"]))
+    walker.later(300)
+    walker.all_say()
+    walker.now = datetime.now(UTC)
+    walker.all_say(listing(eid(3), event_type="Freeze", resources=["vm1"], not_before=walker.now + seconds(600)))
+    return walker
+
+
+def test_a_set_has_a_lane_for_each_machine(fleet: Listeners, viewer: Client) -> None:
+    home = fleet.agents["vm1"].machine.availability_set_id
+    svg = picture(viewer, f"/sets/{home}/")
+    said = " | ".join(titles(svg))
+    assert "vm1: Reboot of vm1, announced, " in said
+    assert "vm1: Reboot of vm1, started, " in said
+    # It may start; nobody knows that it does.
+    assert "vm1: Freeze of vm1, may start, " in said
+    assert svg.count("is-maybe") == 1
+    # It ran when it was first seen: its edge is torn.
+    assert "vm2: Redeploy of vm2, started at the latest, " in said
+    assert svg.count("<path class=") == 1
+    # Every bar is a link.
+    bars = re.findall(r'<(?:rect|path) class="tone-fill', svg)
+    assert len(bars) == svg.count('<a href="/events/') == 5
+    # Twice nobody said anything for longer than is usual; before the first machine enrolled nothing is claimed.
+    assert svg.count('class="lane-gap"') == 2
+    assert "Nobody is known to have watched" in said
+    assert ">now</text>" in svg
+
+
+def test_fleet_service_set_machine_and_cache_have_one(fleet: Listeners, viewer: Client) -> None:
+    fleet.cover("vm1", "subscribed")
+    fleet.hear("vm1", line("NodeMaintenanceStart"))
+    machine = fleet.agents["vm1"].machine
+    for address, lanes in (
+        ("/timeline/", ["shop", "orders"]),
+        ("/services/shop/", ["web", "orders"]),
+        (f"/sets/{machine.availability_set_id}/", ["vm1", "vm2", "orders"]),
+        (f"/machines/{machine.pk}/", ["vm1", "others of its set", "orders"]),
+        (f"/caches/{the_cache().pk}/", ["shard 0", "vm1"]),
+    ):
+        svg = picture(viewer, address)
+        names = [name.replace("◆", "").strip() for name in re.findall(r'lane-name"[^>]*>([^<]*)<', svg)]
+        assert names == lanes, address
+        answer = viewer.get(address)
+        assert "The same as a table" in text_of(answer)
+        file: Any = viewer.get(f"{address}?as=csv")
+        rows = b"".join(file.streaming_content).decode().splitlines()
+        assert rows[0] == "what,where,state,begin,until,address"
+        # The table and the file say the same.
+        table = answer.content.decode().split('data-key="as-table"')[1].split("</tbody>")[0]
+        assert table.count("<tr data-key=") == len(rows) - 1 > 0, address
+
+
+def test_what_is_shown_can_be_chosen(fleet: Listeners, viewer: Client) -> None:
+    svg = picture(viewer, "/timeline/?show=Redeploy")
+    assert "Redeploy" in svg
+    assert "Freeze" not in svg
+    assert 'aria-current="true">Redeploy</a>' in viewer.get("/timeline/?show=Redeploy").content.decode()
+    begin = (fleet.now - 3 * HOUR).strftime("%Y-%m-%dT%H:%M:%SZ")
+    end = (fleet.now - 2.5 * HOUR).strftime("%Y-%m-%dT%H:%M:%SZ")
+    svg = picture(viewer, f"/timeline/?from={begin}&to={end}")
+    assert "Reboot of vm1" in svg
+    assert "Redeploy" not in svg
+    assert "now</text>" not in svg
+    part = (
+        f'hx-get="/timeline/?from={begin.replace(":", "%3A")}&amp;to={end.replace(":", "%3A")}&amp;part=fleet_picture"'
+    )
+    assert part in viewer.get(f"/timeline/?from={begin}&to={end}").content.decode()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from=nonsense&to=",
+        "from=9999-12-31T23:59:59Z",
+        "to=0001-01-01T00:00:00Z",
+        "from=2100-01-01T00:00:00Z&to=1999-01-01T00:00:00Z",
+        "from=2000-01-01&to=2099-12-31",
+        "hours=-1",
+        "hours=1e9",
+        "show=%3Cscript%3E",
+        "from=2026-03-02T14:00:00+01:00",
+    ],
+)
+def test_no_time_breaks_a_picture(fleet: Listeners, viewer: Client, query: str) -> None:
+    machine = fleet.agents["vm1"].machine.pk
+    for address in ("/timeline/", "/services/shop/", f"/machines/{machine}/"):
+        answer = viewer.get(f"{address}?{query}")
+        assert answer.status_code == 200
+        # Wherever its links lead there is an answer, too.
+        ways = re.findall(r'class="btn btn-sm btn-outline-secondary" href="(\?[^"]*)"', answer.content.decode())
+        assert len(ways) >= 4
+        assert viewer.get(address + ways[3].replace("&amp;", "&")).status_code == 200
+
+
+def test_the_links_lead_earlier_later_closer_and_farther() -> None:
+    choice = chosen_window({"from": "2022-04-11T20:00:00Z", "to": "2022-04-11T22:00:00Z", "show": "Reboot"}, now=NOW)
+    ways = {way.label: way.href for way in choice.ways}
+    assert "from=2022-04-11T19%3A00%3A00.000Z&to=2022-04-11T21%3A00%3A00.000Z" in ways["Earlier"]
+    assert "from=2022-04-11T20%3A30%3A00.000Z&to=2022-04-11T21%3A30%3A00.000Z" in ways["Closer"]
+    assert ways["Now"] == "?show=Reboot"
+    assert all("show=Reboot" in href for href in ways.values())
+    # Nothing is drawn of a time in which nobody could have listened.
+    assert chosen_window({}, now=NOW, since=NOW - HOUR).window.begin == NOW - HOUR - timedelta(minutes=1)
+
+
+def test_a_thousand_events_are_a_bounded_picture(fleet: Listeners, viewer: Client) -> None:
+    home = fleet.agents["vm1"].machine.availability_set
+    now = datetime.now(UTC)
+    ScheduledEvent.objects.bulk_create(
+        ScheduledEvent(
+            event_id=eid(1000 + number),
+            availability_set=home,
+            created_at=now,
+            event_type="Reboot",
+            resources=["vm1"],
+            status="ENDED",
+            first_seen_at=now - timedelta(minutes=170) + seconds(9 * number),
+            started_at=now - timedelta(minutes=170) + seconds(9 * number + 5),
+            ended_at=now - timedelta(minutes=169) + seconds(9 * number),
+        )
+        for number in range(1000)
+    )
+    svg = picture(viewer, "/timeline/")
+    assert len(svg) < 20_000
+    assert "at once: look closer" in svg
+    assert "from=" in svg
+    assert "There were more events than can be read at once" in text_of(viewer.get("/timeline/"))
+
+
+def test_what_overlaps_lies_below_each_other_and_too_much_is_one_bar() -> None:
+    scale = Scale(NOW, NOW + HOUR)
+    two = [Stay(NOW, NOW + HOUR / 2, "busy", "a", key="a"), Stay(NOW + HOUR / 4, NOW + HOUR, "busy", "b", key="b")]
+    drawn = draw(scale, [Row("lane", two)], moments=[], summary="")
+    first, second = drawn.lanes[0].bars
+    assert second.y > first.y
+    many = [Stay(NOW + seconds(number), NOW + HOUR, "busy", "x", key=f"{number}") for number in range(MOST_ITEMS + 1)]
+    drawn = draw(scale, [Row("lane", many)], moments=[], summary="", zoom=lambda begin, end: "?closer")
+    (bar,) = drawn.lanes[0].bars
+    assert (bar.count, bar.href) == (MOST_ITEMS + 1, "?closer")
+
+
+def test_a_machine_with_reports_is_watched_between_them(fleet: Listeners) -> None:
+    machine = fleet.agents["vm1"].machine
+    window = TimeWindow(fleet.now - 4 * HOUR, fleet.now)
+    gaps = unwatched([(machine.pk, fleet.now)], window, now=fleet.now)
+    assert len(gaps) == 2
+    assert all(gap.seconds > SILENCE.total_seconds() for gap in gaps)
+    # Nobody has said anything of a machine that never reported.
+    assert unwatched([(0, None)], window, now=fleet.now) == ()
+
+
+def test_a_hostile_name_is_text_in_a_picture(db: None, viewer: Client) -> None:
+    walker = factories.Fleet(now=datetime.now(UTC))
+    walker.enrol("vm1")
+    AvailabilitySet.objects.update(service="</title><script>alert(1)</script>", name='"><script>alert(2)</script>')
+    walker.all_say(listing(resources=["<script>alert(3)</script>"], not_before=walker.now + seconds(60)))
+    for address in ("/timeline/", f"/sets/{AvailabilitySet.objects.get().pk}/"):
+        assert "<script>alert" not in viewer.get(address).content.decode()
