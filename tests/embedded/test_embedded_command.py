@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,24 @@ def test_a_command_that_does_not_exist_is_said(tmp_path: Path) -> None:
     process = with_servers("/no/such/program", log=tmp_path / "log")
     assert process.child.wait(30) == 127
     assert process.said() == "Cannot run /no/such/program: No such file or directory.\n"
+
+
+@pytest.fixture
+def behind_an_ampersand() -> Iterator[None]:
+    """What is started here is started as by a shell without job control: with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("behind_an_ampersand")
+def test_it_ends_by_sigint_where_it_was_started_with_that_ignored(tmp_path: Path) -> None:
+    noted = tmp_path / "pid"
+    process = with_servers(PYTHON, "-c", WAIT, str(noted), log=tmp_path / "log", data=tmp_path / "data")
+    pid = wait_for(lambda: (noted.exists() and noted.read_text()) or None, seconds=30, what="a command that runs")
+    os.kill(process.pid, signal.SIGINT)
+    process.child.wait(20)
+    wait_for(lambda: not is_running(int(pid)) or None, seconds=20, what="the end of the command")
 
 
 @pytest.mark.real_time

@@ -47,8 +47,10 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
+        # SIGINT also where a shell without job control has started us with it ignored; `nohup` means what it says.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, end)
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, end)
         # `make` passes no signal on when it is killed.
         if os.environ.get("MAKELEVEL"):
             end_with_parent(signal.SIGTERM)

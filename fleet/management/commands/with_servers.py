@@ -28,8 +28,10 @@ class Command(BaseCommand):
         parser.add_argument("command", nargs="+", metavar="COMMAND", help="The command and its arguments, after `--`.")
 
     def handle(self, *args: Any, data: Path | None, command: list[str], **options: Any) -> None:
-        # SIGTERM ends the block below like Ctrl-C does, so that the servers stop orderly.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # SIGTERM ends the block below like Ctrl-C does, so that the servers stop orderly. A shell without job control
+        # starts what stands behind `&` with SIGINT ignored.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
         try:
             with (
                 nullcontext(data) if data else temporary_folder() as folder,
