@@ -8,8 +8,13 @@ from fleet.dashboard import first_steps
 from fleet.dashboard.pages import Asked, page, shown
 from fleet.projections import sets
 from fleet.projections.caches import maintenances
-from fleet.projections.desk import fleet, queue
+from fleet.projections.desk import fleet, queue, selection
 from fleet.projections.timeline import entries
+
+
+def _sets(waiting: queue.DecisionQueue) -> int:
+    """Fewer sets stand below a queue that is long: the page stays small when it matters most."""
+    return 12 if waiting.counts["waiting"] <= queue.CARDS else 6
 
 
 @shown
@@ -27,8 +32,9 @@ def decision_queue(request: Asked) -> HttpResponse:
                 "queue": waiting(),
                 "pulse": waiting().pulse,
                 "overview": fleet.overview(now=now),
+                "most": selection.MOST,
             },
-            "desk/cards.html": lambda: {"cards": sets.cards(now=now, first=waiting().set_ids)},
+            "desk/cards.html": lambda: {"cards": sets.cards(now=now, first=waiting().set_ids, limit=_sets(waiting()))},
             "desk/under_maintenance.html": lambda: {"under_maintenance": maintenances.active()},
             "desk/recent.html": lambda: {"entries": entries.fleet(size=15).results},
         },

@@ -3,13 +3,16 @@
 from functools import partial
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import HttpResponse, JsonResponse
 
 from fleet.dashboard.approvals.panel import panel_of
 from fleet.dashboard.export import exported
 from fleet.dashboard.lanes.event import draw_event
 from fleet.dashboard.pages import Asked, history, known, listed, page, shown
+from fleet.domain.people import Right
 from fleet.projections import intake
+from fleet.projections.desk import selection
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import event_detail
 from fleet.projections.filters import EventFilter
@@ -23,7 +26,16 @@ UNKNOWN = "No such event is known: check its EventId."
 def event_list(request: Asked) -> HttpResponse:
     found = EventFilter(request.GET, now=request.now).qs
     read = partial(event_rows.listing, now=request.now, events=found)
-    return listed(request, "events/list.html", "events/event_rows.html", read)
+    return listed(request, "events/list.html", "events/event_rows.html", read, pick=_pick(request, found))
+
+
+def _pick(request: Asked, found: QuerySet[Any]) -> dict[str, Any] | None:
+    """For selecting several of these: how many of them somebody may decide, and by which filter."""
+    if not request.rights.may(Right.APPROVE):
+        return None
+    count = selection.count_of(selection.undecided(found, now=request.now, rights=request.rights))
+    filters = [(name, text) for name in EventFilter.base_filters for text in request.GET.getlist(name)]
+    return {"count": count, "filters": filters, "most": selection.MOST} if count else None
 
 
 def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context: Any) -> HttpResponse:

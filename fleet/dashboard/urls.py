@@ -7,6 +7,7 @@ from django.views.generic import RedirectView
 from fleet.dashboard import (
     again,
     blind_spots,
+    bulk,
     caches,
     desk,
     drills,
@@ -100,6 +101,8 @@ urlpatterns = [
     path("events/<event:event_id>/give-back/", approvals.give_back, name="event-give-back"),
     path("events/<event:event_id>/hold/", approvals.hold, name="event-hold"),
     path("events/<event:event_id>/lift/", approvals.lift, name="event-lift"),
+    path("bulk/", bulk.bulk, name="bulk"),
+    path("bulk/undo/", bulk.undo, name="bulk-undo"),
     path("waves/", waves.wave_list, name="waves"),
     path("waves/begin/", waves.begin_wave, name="wave-begin"),
     path("waves/<int:wave_id>/", waves.wave_page, name="wave"),

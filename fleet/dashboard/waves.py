@@ -61,7 +61,8 @@ def begin_wave(request: Asked) -> HttpResponse:
     place = form.cleaned_data if form.is_valid() else {}
     service, set_id = str(place.get("service", "")), place.get("set")
     found = waves.candidates(now=request.now, service=service, set_id=set_id)
-    chosen = set(request.POST.getlist("events")) if request.method == "POST" else {one.event_id for one in found}
+    offered = {one.event_id for one in found if not one.far_ahead}
+    chosen = set(request.POST.getlist("events")) if request.method == "POST" else offered
     return page(request, "waves/begin.html", candidates=found, chosen=chosen, service=service, set_id=set_id, **context)
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from django.db.models import Exists, OuterRef
 
 from fleet.domain.approvals.guards import guards, without
+from fleet.domain.events.consequences import FAR_AHEAD
 from fleet.domain.reason import Reason, read_reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
@@ -14,6 +15,7 @@ from fleet.domain.waves import Judgement, Member, Phase, WaveState, but, how_far
 from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.models.facts.events import load_facts
 from fleet.models.facts.waves import load_members, return_timeout
+from fleet.projections.events.blast import BlastRadius, blast_radii
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.refs import SetRef, set_ref
 
@@ -68,13 +70,15 @@ class WaveRow:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An event that could go into a new wave."""
+    """An event that could go into a new wave. `far_ahead`: it lies more than a day away."""
 
     event_id: str
     event_type: str
     resources: tuple[str, ...]
     set: SetRef
     not_before: datetime | None
+    blast: BlastRadius
+    far_ahead: bool
 
 
 def _shape(waves: Sequence[Wave], *, now: datetime) -> tuple[WaveRow, ...]:
@@ -139,13 +143,21 @@ def detail(*, wave_id: int, now: datetime) -> WaveRow | None:
 
 
 def candidates(*, now: datetime, service: str = "", set_id: int | None = None) -> tuple[Candidate, ...]:
-    """The open events of a service, or of a set, that nobody has decided, soonest first. One query."""
+    """The open events of a service, or of a set, that nobody has decided, soonest first. Two queries."""
     rows = ScheduledEvent.objects.filter(status=EventStatus.SCHEDULED.value, drill=False)
     rows = rows.filter(availability_set__service=service) if service else rows.filter(availability_set_id=set_id)
     live = [state.value for state in LIVE_APPROVALS]
     decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=live, decided_by__isnull=False))
+    rows = rows.exclude(decided).select_related("availability_set").order_by("not_before", "pk")
+    found = [row for row in rows[:100] if row.not_before is None or row.not_before > now]
+    blasts = blast_radii(found, now=now)
     return tuple(
-        like(Candidate, row, set=set_ref(row.availability_set))
-        for row in rows.exclude(decided).select_related("availability_set").order_by("not_before", "pk")[:100]
-        if row.not_before is None or row.not_before > now
+        like(
+            Candidate,
+            row,
+            set=set_ref(row.availability_set),
+            blast=blasts[row.pk],
+            far_ahead=row.not_before is not None and row.not_before - now > FAR_AHEAD,
+        )
+        for row in found
     )

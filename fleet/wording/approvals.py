@@ -1,6 +1,7 @@
 """Words of the room of approvals: what refuses a decision, and what its entries tell."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.events import type_words
+from fleet.wording.events import named, type_words
 from fleet.wording.looks import APPROVAL_LOOKS, NEED_LOOKS
 from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, counted, quoted, spoken
@@ -219,6 +220,13 @@ SENTENCES: dict[str, Sentence] = {
     **STEPS,
     **ADVICE,
     "decided-by-rule": lambda values, reader: rule_named(values["rule"]),
+    "bulk-of-many": "These are more than {most} events, which is as many as are decided at once: narrow the filter.",
+    "bulk-of-none": "No event was chosen.",
+    "bulk-changed": lambda values, reader: (
+        f"The list has changed since you looked: it had {values['seen']} events then and has {values['count']} now."
+        if values["seen"] != values["count"]
+        else f"The list has changed since you looked: it still has {values['count']} events, and not the same ones."
+    ),
     "event-unknown": "No machine has reported an event with this id.",
     "approval-unknown": "There is no approval with this id.",
     "approved-meanwhile": "Somebody has approved this event already.",
@@ -283,6 +291,46 @@ DONE = {
     "hold": "Left to Azure: no rule approves it, and Azure may start it from NotBefore on.",
     "lift": "Taken back: people and rules may decide again.",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class BulkWords:
+    """What is done to several events at once: as a heading, on the button, and of what is done."""
+
+    heading: str
+    button: str
+    done: str
+
+
+BULK = {
+    "approve": BulkWords("Approve several events", "Start them now", "approved"),
+    "claim": BulkWords("Claim several events", "Claim them", "claimed"),
+    "leave": BulkWords("Leave several events to Azure", "Leave them to Azure", "left to Azure"),
+    "wave": BulkWords("Approve several events in a wave", "Begin the wave", "in a wave"),
+    "undo": BulkWords("Undo", "Undo", "undone"),
+}
+# What each guard that takes a reason says of some of them.
+ASKS = {
+    "set-in-flight": "Another event of the set is under way",
+    "service-in-flight": "Another event of the service is under way",
+    "held": "Somebody left it to Azure",
+    "no-approval-window": "These are hours without approvals",
+    "lost-for-good": "What is lost does not come back",
+    "hook-failed": "A prepare hook failed",
+    "not-prepared": "A machine is still preparing",
+}
+BULK_GONE = "It is over, or was never seen."
+WAVE_STANDS = "Others of the wave stand in the way, so it has not begun."
+
+
+def in_wave(turn: int, count: int) -> str:
+    return f"Turn {turn} of {count}."
+
+
+def event_named(event: EventRow) -> str:
+    """What people call an event, with its set."""
+    place = "a set without a name" if event.set.provisional else event.set.name
+    return f"{named(event.event_type, event.resources)} in {place}"
 
 
 def approved(row: TimelineRow, reader: Reader) -> str:

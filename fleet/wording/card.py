@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fleet.domain.approvals.guards import Guard
+from fleet.domain.approvals.guards import Guard, Need
 from fleet.domain.approvals.recommend import Advised
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.projections.approvals.cards import DecisionCard
@@ -64,7 +64,7 @@ def card_words(card: DecisionCard, reader: Reader) -> CardWords:
         advised=ADVISED[advice.advised] if advice else "",
         why=_why(card, reader),
         tone=TONES.get(advice.advised, "due") if advice else "",
-        guards=tuple(f"{say(guard.sentence, reader)} ({NEED_LOOKS[guard.needs].label})" for guard in _to_tell(card)),
+        guards=tuple(_against(guard, reader) for guard in _to_tell(card)),
         before=_before(card, reader),
         nobody=("If nobody acts: " if scheduled else "") + say(event.if_nobody_acts, reader),
         who=_who(card, reader),
@@ -75,6 +75,11 @@ def _to_tell(card: DecisionCard) -> list[Guard]:
     """Guards that neither the advice names already, nor the approval that there is."""
     named_already = card.recommendation.reasons if card.recommendation else ()
     return [g for g in card.guards if g.sentence not in named_already and g.code != "already-decided"]
+
+
+def _against(guard: Guard, reader: Reader) -> str:
+    asks = "" if guard.needs is Need.NOTE else f" ({NEED_LOOKS[guard.needs].label})"
+    return f"{say(guard.sentence, reader)}{asks}"
 
 
 def _why(card: DecisionCard, reader: Reader) -> str:

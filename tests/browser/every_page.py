@@ -31,7 +31,7 @@ from tests.policy.conftest import made
 # Pages whose address ends here and not at a page: they need what only a form gives them, or are another page's part.
 BESIDE = ("/accounts/logout/",)
 # What an address has to ask for.
-QUERIES = {"/services/": "?name=shop", "/waves/begin/": "?service=shop"}
+QUERIES = {"/bulk/": "?do=approve&all=on&of=queue", "/services/": "?name=shop", "/waves/begin/": "?service=shop"}
 
 
 @dataclass(frozen=True, slots=True)

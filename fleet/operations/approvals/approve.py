@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from fleet.domain.actor import Actor
-from fleet.domain.approvals.conditions import LATER, When, undo_until
+from fleet.domain.approvals.conditions import LATER, TIMED, When, undo_until
 from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, who_is_asked
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, stored
@@ -31,8 +31,8 @@ from fleet.operations.people.rights import acting, require
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is decided: when it goes, `due_at` with a time. `undo` goes at once where there is nothing to undo: see
-    `undo_until`. `overrides`: reasons by the code of the guard that they
-    override. `expected_version`: the event's version that was looked at.
+    `undo_until`; with a `due_at` it goes then, as several that are decided together. `overrides`: reasons by the
+    code of the guard that they override. `expected_version`: the event's version that was looked at.
     """
 
     when: When = When.NOW
@@ -95,7 +95,7 @@ def grant(*, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE) -
     `version-changed` (details `version`), `guarded` (details `guards`).
     """
     actor = acting(actor, Right.APPROVE, doing="approve")
-    due_at = plan.due_at if plan.when is When.TIME else None
+    due_at = plan.due_at if plan.when in TIMED else None
     plan = replace(plan, due_at=due_at, overrides=cleaned_reasons(plan.overrides))
     event_pk = row_id(event_id)
     with alone_with(event_pk):
@@ -124,7 +124,7 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approva
     proposal = any(guard.needs is Need.SECOND for guard in found)
     if plan.when is When.UNDO:
         # A proposal can be withdrawn until somebody agrees; what can be undone is the agreement.
-        plan = with_undo(plan, facts, now=now) if not proposal else replace(plan, when=When.NOW)
+        plan = with_undo(plan, facts, now=now) if not proposal else replace(plan, when=When.NOW, due_at=None)
     if proposal and actor.person is None:
         raise Refused("guarded", Reason("needs-two-people"), guards=told(g for g in found if g.needs is Need.SECOND))
     at_once = plan.when is When.NOW and not proposal
@@ -168,7 +168,11 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approva
 def with_undo(plan: Plan, facts: EventFacts, *, now: datetime) -> Plan:
     """The plan with the time until which it can be undone; at once where there is none."""
     until = undo_until(facts, now=now, seconds=settings.UNDO_SECONDS)
-    return replace(plan, when=When.NOW if until is None else When.UNDO, due_at=until)
+    if until is None:
+        return replace(plan, when=When.NOW, due_at=None)
+    # Those that are decided together go together.
+    together = plan.due_at if plan.due_at is not None and plan.due_at > now else None
+    return replace(plan, when=When.UNDO, due_at=together or until)
 
 
 def set_off(approval: Approval, facts: EventFacts, *, now: datetime) -> None:

@@ -78,6 +78,11 @@ def needs_decision(*, now: datetime, until: datetime | None = None) -> Q:
     return open_still & ~decided & (proposed | ~held)
 
 
+def proposed() -> Q:
+    """Events that wait for a second person."""
+    return Q(Exists(Approval.objects.filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value)))
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimTold:
     """A claim by itself; `ended_at` once it was given back."""

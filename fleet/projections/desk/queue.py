@@ -4,16 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Case, CharField, Count, Exists, F, IntegerField, Max, Min, OuterRef, Q, Value, When
+from django.db.models import Case, CharField, Count, F, IntegerField, Max, Min, Q, Value, When
 
 from fleet.domain.events.consequences import FAR_AHEAD
 from fleet.domain.people import Place, Rights
-from fleet.domain.states import ApprovalState
-from fleet.models import Approval, ScheduledEvent
+from fleet.models import ScheduledEvent
 from fleet.models.facts.events import load_facts, place_of
 from fleet.models.people import decides
 from fleet.projections.approvals.cards import DecisionCard, decision_cards
-from fleet.projections.desk.attention import needs_decision
+from fleet.projections.desk.attention import needs_decision, proposed
 from fleet.projections.events.blast import BlastRadius, blast_radii
 from fleet.projections.events.rows import OPEN, EventRow, event_rows
 from fleet.projections.refs import SetRef
@@ -89,14 +88,9 @@ class DecisionQueue:
     drills: tuple[QueueItem, ...]
     counts: Mapping[str, int]
     groups: tuple[QueueGroup, ...]
+    # What `pulse` would ask for again.
+    pulse: Pulse
     server_time: datetime
-
-    @property
-    def pulse(self) -> Pulse:
-        """What `pulse` would ask for again."""
-        times = [item.event.not_before for item in self.waiting if item.event.not_before is not None]
-        newest = max((item.event.id for item in self.waiting), default=0)
-        return Pulse(self.counts["waiting"], min(times, default=None), newest)
 
     @property
     def items(self) -> tuple[QueueItem, ...]:
@@ -119,7 +113,7 @@ class DecisionQueue:
 
 
 def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
-    """Open events in five parts, for somebody with these rights. Sixteen queries; two more where not all are shown."""
+    """Open events in five parts, for these rights. Sixteen queries; where not all are shown, a few more."""
     parts = _parts(now, rights)
     found = _chosen(parts)
     counts = {name: len(rows) for name, rows in found.items()}
@@ -136,8 +130,14 @@ def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
         **{name: tuple(known[pk] for pk in shown[name] if pk in known) for name in PARTS},
         counts=counts,
         groups=_groups(parts["waiting"], shown["waiting"]) if counts["waiting"] > SHOWN else (),
+        pulse=pulse(now=now, rights=rights) if counts["waiting"] > SHOWN else _pulse(shown["waiting"], known),
         server_time=now,
     )
+
+
+def _pulse(waiting: Sequence[int], known: Mapping[int, QueueItem]) -> Pulse:
+    times = [at for pk in waiting if (at := known[pk].event.not_before) is not None]
+    return Pulse(len(waiting), min(times, default=None), max(waiting, default=0))
 
 
 def _most(part: str) -> int:
@@ -146,7 +146,7 @@ def _most(part: str) -> int:
 
 def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
     """What belongs to each part, of events that are open. Drills are nobody's decision here."""
-    needed, mine = needs_decision(now=now), decides(rights, proposed=_proposed())
+    needed, mine = needs_decision(now=now), decides(rights, proposed=proposed())
     # Without a stated time it may start at any moment.
     soon = Q(not_before=None) | Q(not_before__lte=now + FAR_AHEAD)
     return {
@@ -156,10 +156,6 @@ def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
         "far_ahead": needed & ~soon,
         "drills": Q(),
     }
-
-
-def _proposed() -> Q:
-    return Q(Exists(Approval.objects.filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value)))
 
 
 def _chosen(parts: Mapping[str, Q]) -> dict[str, list[int]]:

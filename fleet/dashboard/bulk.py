@@ -1,0 +1,294 @@
+"""Several events at once: what is chosen is looked at first; then each is decided on its own, with its own result."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.db import OperationalError, transaction
+from django.http import HttpResponse, QueryDict
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from fleet.dashboard.forms import CommentForm, line
+from fleet.dashboard.pages import Asked, acts, page, reader, refused
+from fleet.domain.approvals.conditions import When
+from fleet.domain.approvals.guards import TAKE_REASONS
+from fleet.domain.patience import met_a_limit, sqlstate
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused
+from fleet.operations.approvals import approve, claims
+from fleet.operations.approvals import withdraw as taking_back
+from fleet.operations.approvals.approve import Plan
+from fleet.operations.locks import impatient
+from fleet.operations.waves import begin
+from fleet.projections.desk import selection
+from fleet.projections.desk.selection import Choice
+from fleet.projections.filters import EventFilter
+from fleet.wording import approvals as words
+from fleet.wording import events as event_words
+from fleet.wording.problems import database_waits
+
+WAYS = ("approve", "claim", "leave", "wave")
+# What an address of the list of events may hold beside its filters.
+NO_FILTERS = ("event", "all", "count", "of", "do", "digest", "part", "cursor", "size")
+
+
+class BulkForm(CommentForm):
+    """`of` names the list from which `all` was chosen, `count` and `digest` what was seen of it."""
+
+    do = forms.ChoiceField(choices=[(way, way) for way in WAYS])
+    of = forms.ChoiceField(choices=[("queue", "queue"), ("events", "events")], required=False)
+    all = forms.BooleanField(required=False)
+    count = forms.IntegerField(required=False, min_value=0, max_value=2**31)
+    digest = line(16)
+    reason = line()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How it went with one event; `wave` is the one that it became part of, `approval` the one that can be undone."""
+
+    event_id: str
+    named: str
+    done: bool
+    said: str
+    approval: int | None = None
+    wave: int | None = None
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@reader
+def bulk(request: Asked) -> HttpResponse:
+    """GET shows what is chosen and asks for what it needs, POST does it."""
+    sent = request.POST if request.method == "POST" else request.GET
+    try:
+        form = BulkForm(sent)
+        values = form.values
+        if request.method == "POST":
+            return _done(request, values)
+        return look(request, values, _chosen(request, sent, values))
+    except Refused as error:
+        context = refused(error)
+        return page(request, "bulk/refused.html", query=_query(sent, error), **context)
+
+
+def _query(sent: QueryDict, error: Refused) -> str:
+    """The same choice as it is now."""
+    query = sent.copy()
+    for name in ("csrfmiddlewaretoken", "digest", "event", "comment", "reason"):
+        query.pop(name, None)
+    query["count"] = str(error.details.get("count", ""))
+    return query.urlencode()
+
+
+def _matching(request: Asked, sent: QueryDict, values: Mapping[str, Any]) -> list[str]:
+    """The EventIds that the list's own filter finds now. Raises Refused with both counts where they are others."""
+    if values["of"] == "queue":
+        rows = selection.in_queue(now=request.now, rights=request.rights)
+    else:
+        filters = {name: sent.getlist(name) for name in EventFilter.base_filters if name in sent}
+        asked = QueryDict(mutable=True)
+        for name, texts in filters.items():
+            asked.setlist(name, texts)
+        rows = selection.undecided(EventFilter(asked, now=request.now).qs, now=request.now, rights=request.rights)
+    found = selection.ids_of(rows)
+    expected = values["count"]
+    if len(found) > selection.MOST:
+        raise Refused("validation", Reason("bulk-of-many", most=selection.MOST))
+    changed = values["digest"] and values["digest"] != selection.digest_of(found)
+    if changed or (expected is not None and expected != len(found)):
+        raise Refused("count-changed", Reason("bulk-changed", seen=expected, count=len(found)), count=len(found))
+    return found
+
+
+def _chosen(request: Asked, sent: QueryDict, values: Mapping[str, Any]) -> list[str]:
+    if values["all"]:
+        return _matching(request, sent, values)
+    found = list(dict.fromkeys(sent.getlist("event")))
+    if len(found) > selection.MOST:
+        raise Refused("validation", Reason("bulk-of-many", most=selection.MOST))
+    return found
+
+
+def look(request: Asked, values: Mapping[str, Any], event_ids: Sequence[str], **context: Any) -> HttpResponse:
+    """What is chosen, each with its blast radius and the time left, before anything is done."""
+    found = selection.choices(event_ids, now=request.now)
+    if values["do"] == "wave":
+        found = tuple(choice for group in selection.by_fault_domain(found).values() for choice in group)
+    sent = request.POST if request.method == "POST" else request.GET
+    filters = [(name, text) for name in EventFilter.base_filters for text in sent.getlist(name)]
+    digest = selection.digest_of(event_ids) if values["all"] else ""
+    return page(
+        request,
+        "bulk/page.html",
+        choices=found,
+        way=words.BULK[values["do"]],
+        do=values["do"],
+        asks=_asks(found) if values["do"] in ("approve", "wave") else [],
+        gone=len(event_ids) - len(found),
+        all=values["all"],
+        of=values["of"],
+        filters=filters if values["all"] else [],
+        count=len(event_ids),
+        digest=digest,
+        sent=sent,
+        **context,
+    )
+
+
+def _asks(found: Iterable[Choice]) -> list[dict[str, Any]]:
+    """The guards that take a reason, each once, with how many of the events they stand against."""
+    counts: dict[str, int] = {}
+    for choice in found:
+        for code in choice.asks:
+            counts[code] = counts.get(code, 0) + 1
+    return [{"code": code, "count": count, "said": words.ASKS[code]} for code, count in counts.items()]
+
+
+def _done(request: Asked, values: Mapping[str, Any]) -> HttpResponse:
+    pairs = dict(one.upper().rpartition(":")[::2] for one in request.POST.getlist("event"))
+    versions = {event_id: int(text) for event_id, text in pairs.items() if event_id and text.isdecimal()}
+    if not versions:
+        raise Refused("validation", Reason("bulk-of-none"))
+    if values["all"] and values["of"]:
+        _matching(request, request.POST, values)
+    found = {choice.event_id: choice for choice in selection.choices(list(versions), now=request.now)}
+    missing = [
+        Result(event_id, event_id, done=False, said=words.BULK_GONE) for event_id in versions if event_id not in found
+    ]
+    act = {"approve": _approve, "claim": _claim, "leave": _leave, "wave": _wave}[values["do"]]
+    return outcome(request, [*act(request, values, list(found.values()), versions), *missing], do=values["do"])
+
+
+def outcome(request: Asked, results: Sequence[Result], *, do: str) -> HttpResponse:
+    """A line for each, and one *Undo* for all that has not gone yet."""
+    undo = [result.approval for result in results if result.approval is not None]
+    done = sum(result.done for result in results)
+    until = selection.undo_at(len(results), now=request.now, seconds=settings.UNDO_SECONDS) if undo else None
+    way = words.BULK[do]
+    return page(
+        request, "bulk/results.html", results=results, done=done, failed=len(results) - done, undo=undo, until=until,
+        way=way,
+    )  # fmt: skip
+
+
+def _each(found: Iterable[Choice], act: Callable[[Choice], Result]) -> list[Result]:
+    """Each in a transaction of its own: one refusal stops nothing, and what somebody holds keeps nobody waiting."""
+    results, hurried = [], False
+    for choice in found:
+        try:
+            with transaction.atomic(), impatient() if hurried else nullcontext():
+                results.append(act(choice))
+        except Refused as error:
+            results.append(_refused(choice, refused(error)["refusal"]["sentence"]))
+        except OperationalError as error:
+            if not met_a_limit(error):
+                raise
+            hurried = True
+            results.append(_refused(choice, database_waits(sqlstate(error))))
+    return results
+
+
+def _refused(choice: Choice, said: str) -> Result:
+    return Result(choice.event_id, _name(choice), done=False, said=said)
+
+
+def _name(choice: Choice) -> str:
+    return words.event_named(choice.card.event)
+
+
+def _reasons(request: Asked) -> dict[str, str]:
+    return {code: request.POST.get(f"reason-{code}", "") for code in TAKE_REASONS if f"reason-{code}" in request.POST}
+
+
+def _approve(
+    request: Asked, values: Mapping[str, Any], found: Sequence[Choice], versions: Mapping[str, int]
+) -> list[Result]:
+    until: datetime | None = None
+    if settings.UNDO_SECONDS:
+        until = selection.undo_at(len(found), now=request.now, seconds=settings.UNDO_SECONDS)
+    actor, reasons = request.actor.because(values["comment"]), _reasons(request)
+
+    def act(choice: Choice) -> Result:
+        approval = approve.grant(
+            event_id=choice.event_id,
+            actor=actor,
+            now=timezone.now(),
+            plan=Plan(when=When.UNDO, due_at=until, overrides=reasons, expected_version=versions[choice.event_id]),
+        )
+        waits = approval.pk if approval.when == When.UNDO.value else None
+        said = words.given(approval.state, approval.when)
+        return Result(choice.event_id, _name(choice), done=True, said=said, approval=waits)
+
+    return _each(found, act)
+
+
+def _claim(
+    request: Asked, values: Mapping[str, Any], found: Sequence[Choice], versions: Mapping[str, int]
+) -> list[Result]:
+    actor = request.actor.because(values["comment"])
+
+    def act(choice: Choice) -> Result:
+        claims.claim(event_id=choice.event_id, actor=actor, now=request.now)
+        return Result(choice.event_id, _name(choice), done=True, said=words.DONE["claim"])
+
+    return _each(found, act)
+
+
+def _leave(
+    request: Asked, values: Mapping[str, Any], found: Sequence[Choice], versions: Mapping[str, int]
+) -> list[Result]:
+    actor = request.actor.because(values["reason"])
+
+    def act(choice: Choice) -> Result:
+        claims.hold(event_id=choice.event_id, actor=actor, now=request.now)
+        return Result(choice.event_id, _name(choice), done=True, said=words.DONE["hold"])
+
+    return _each(found, act)
+
+
+def _wave(
+    request: Asked, values: Mapping[str, Any], found: Sequence[Choice], versions: Mapping[str, int]
+) -> list[Result]:
+    """One wave for each service: all of its events or none."""
+    actor, reasons = request.actor.because(values["comment"]), _reasons(request)
+    results: list[Result] = []
+    for group in selection.by_fault_domain(found).values():
+        ids = [choice.event_id for choice in group]
+        try:
+            wave = begin.begin(actor=actor, events=ids, overrides=reasons, now=request.now)
+        except Refused as error:
+            told = refused(error)["refusal"]
+            against = {one["event_id"]: one["sentence"] for one in told.get("events", [])}
+            for choice in group:
+                own = against.get(choice.event_id, words.WAVE_STANDS if against else told["sentence"])
+                results.append(_refused(choice, own))
+            continue
+        results += [
+            Result(choice.event_id, _name(choice), done=True, said=words.in_wave(turn, len(ids)), wave=wave.pk)
+            for turn, choice in enumerate(group, 1)
+        ]
+    return results
+
+
+@acts(lambda request, **context: page(request, "bulk/refused.html", **context))
+def undo(request: Asked) -> HttpResponse:
+    """Take back what was approved together and has not gone yet; what has gone says so."""
+    results = []
+    for text in request.POST.getlist("approval")[: selection.MOST]:
+        approval_id = int(text) if text.isdecimal() and len(text) < 19 else 0
+        try:
+            approval = taking_back.withdraw(approval_id=approval_id, actor=request.actor, now=timezone.now())
+        except Refused as error:
+            results.append(
+                Result("", f"approval {approval_id}", done=False, said=refused(error)["refusal"]["sentence"])
+            )
+            continue
+        event = approval.event
+        named = event_words.named(event.event_type, event.resources)
+        results.append(Result(event.event_id, named, done=True, said=words.DONE["undo"]))
+    return outcome(request, results, do="undo")

@@ -1,0 +1,124 @@
+"""Several events at once: which a filter finds, and each with what one needs to know before deciding."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from django.db.models import F, Q, QuerySet
+
+from fleet.domain.approvals.guards import TAKE_REASONS, EventFacts, Need, hit_machines
+from fleet.domain.events.consequences import FAR_AHEAD
+from fleet.domain.people import Rights
+from fleet.models import ScheduledEvent
+from fleet.models.facts.events import load_facts
+from fleet.models.people import decides
+from fleet.projections.approvals.cards import DecisionCard, decision_cards
+from fleet.projections.desk.attention import needs_decision, proposed
+from fleet.projections.events.blast import blast_radii
+from fleet.projections.events.rows import OPEN, event_rows
+
+# So many are decided in one call at most.
+MOST = 200
+# So long it takes to decide one of them, in seconds.
+EACH = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several events. `far_ahead` lies more than a day away; `fault_domain` is the first of those that it hits;
+    `place` names the service, or the set where there is none: a wave stays within it.
+    """
+
+    card: DecisionCard
+    far_ahead: bool
+    fault_domain: int | None
+    place: str
+
+    @property
+    def event_id(self) -> str:
+        return self.card.event.event_id
+
+    @property
+    def ticked(self) -> bool:
+        """Whether it is offered as chosen: nothing that lies days ahead is."""
+        return not self.far_ahead and self.card.event.needs_decision
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The codes of guards for which a reason may be given."""
+        return tuple(guard.code for guard in self.card.guards if guard.code in TAKE_REASONS and guard.takes_reason)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether nobody can approve it now."""
+        return any(guard.needs is Need.BLOCKS and not guard.overridable for guard in self.card.guards)
+
+
+def undecided(events: QuerySet[ScheduledEvent], *, now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:
+    """Those of these events that need a decision of somebody with these rights, by time left."""
+    mine = decides(rights, proposed=proposed())
+    rows = events.filter(needs_decision(now=now), mine, status__in=OPEN, drill=False)
+    return rows.order_by(F("not_before").asc(nulls_last=True), "pk")
+
+
+def in_queue(*, now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:
+    """The first part of somebody's queue."""
+    soon = Q(not_before=None) | Q(not_before__lte=now + FAR_AHEAD)
+    return undecided(ScheduledEvent.objects.filter(soon), now=now, rights=rights)
+
+
+def count_of(events: QuerySet[ScheduledEvent]) -> int:
+    """How many there are; one more than can be decided at once means that there may be still more. One query."""
+    return events.order_by()[: MOST + 1].count()
+
+
+def ids_of(events: QuerySet[ScheduledEvent]) -> list[str]:
+    """Their EventIds, one more than can be decided at once. One query."""
+    return list(events.values_list("event_id", flat=True)[: MOST + 1])
+
+
+def digest_of(event_ids: Collection[str]) -> str:
+    """The same for the same events in any order: two lists of one length may be two lists."""
+    return sha256(" ".join(sorted(event_ids)).encode()).hexdigest()[:16]
+
+
+def choices(event_ids: Sequence[str], *, now: datetime) -> tuple[Choice, ...]:
+    """These events by time left, those that are open. A fixed number of queries."""
+    wanted = [event_id.upper() for event_id in event_ids][:MOST]
+    rows = ScheduledEvent.objects.filter(event_id__in=wanted, status__in=OPEN, drill=False)
+    events = list(rows.select_related("availability_set").order_by(F("not_before").asc(nulls_last=True), "pk"))
+    shaped = event_rows(events, now=now)
+    facts = load_facts([event.pk for event in events], now=now)
+    cards = decision_cards(shaped, blast_radii(events, now=now), facts, now=now)
+    return tuple(
+        Choice(
+            card=cards[row.id],
+            far_ahead=row.not_before is not None and row.not_before - now > FAR_AHEAD,
+            fault_domain=_fault_domain(facts[row.id]),
+            place=facts[row.id].set_service or f"set {row.set.id}",
+        )
+        for row in shaped
+    )
+
+
+def _fault_domain(facts: EventFacts) -> int | None:
+    return min((m.fault_domain for m in hit_machines(facts) if m.fault_domain is not None), default=None)
+
+
+def by_fault_domain(chosen: Collection[Choice]) -> dict[str, list[Choice]]:
+    """The order of a wave for each service or set: one fault domain after the other, in each by time left."""
+    found: dict[str, list[Choice]] = {}
+    for choice in sorted(chosen, key=_turn):
+        found.setdefault(choice.place, []).append(choice)
+    return found
+
+
+def _turn(choice: Choice) -> tuple[bool, int, bool, float]:
+    domain, at = choice.fault_domain, choice.card.event.not_before
+    return (domain is None, domain or 0, at is None, at.timestamp() if at else 0.0)
+
+
+def undo_at(count: int, *, now: datetime, seconds: float) -> datetime:
+    """When approvals that are given together go: the last of them is undone as easily as the first."""
+    return now + timedelta(seconds=seconds + count * EACH)
