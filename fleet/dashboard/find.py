@@ -31,7 +31,7 @@ def pages_named(text: str, rights: Rights) -> list[Tab]:
 @shown
 def find_page(request: Asked) -> HttpResponse:
     """Search over everything that has a name. The part is what the box on every page asks for while somebody types."""
-    text = request.GET.get("q", "").replace("\0", "")[:LONGEST].strip()
+    text = request.GET.get("q", "")[:LONGEST].strip()
 
     def found() -> dict[str, Any]:
         return {

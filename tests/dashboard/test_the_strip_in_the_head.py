@@ -4,15 +4,18 @@ Green says that somebody would have seen it, and that an approval would go.
 """
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.template.loader import render_to_string
 from django.test import Client
 
 from fleet.dashboard.strip import Kept
 from fleet.models import InventoryMachine, LastRun
 from fleet.operations.policy import stop
+from fleet.projections.desk.strip import Strip
 from tests import factories
 from tests.dashboard.conftest import text_of
 from tests.factories import Fleet, announced
@@ -23,6 +26,13 @@ def strip(client: Client, path: str = "/drills/") -> tuple[str, int]:
     body = client.get(path).content.decode().split('<ul id="strip"')[1].split("</ul>")[0]
     said = re.sub(r"<svg.*?</svg>|<[^>]+>", " ", f"<ul {body}", flags=re.DOTALL)
     return re.sub(r"\s+", " ", said).strip(), body.count("tone-text-good")
+
+
+def render(counted: Strip) -> str:
+    plain = re.sub(
+        r"<svg.*?</svg>|<[^>]+>", " ", render_to_string("desk/strip.html", {"strip": counted}), flags=re.DOTALL
+    )
+    return " ".join(plain.split())
 
 
 @pytest.fixture
@@ -43,7 +53,7 @@ def test_an_empty_installation_is_not_green(db: Any, operator: Client) -> None:
 
 def test_one_agent_that_is_away_takes_the_green_from_everything(watched: Fleet, operator: Client) -> None:
     presence = watched.agents["vm1"].machine.presence
-    presence.last_heard_at -= timedelta(minutes=2)
+    presence.last_heard_at = watched.now - timedelta(minutes=2)
     presence.save()
     assert strip(operator) == ("5 of 6 agents live nothing undecided 1 blind spot works relay", 0)
 
@@ -84,12 +94,23 @@ def test_the_head_is_asked_for_alone_and_brings_both(watched: Fleet, operator: C
     assert body.index('id="pulse"') < body.index('id="strip"')
 
 
-def test_it_is_counted_once_for_all_readers(watched: Fleet, settings: Any, django_assert_num_queries: Any) -> None:
+def test_it_is_counted_once_for_all_readers_and_nobody_waits_for_the_blind_spots(
+    watched: Fleet, settings: Any, django_assert_num_queries: Any
+) -> None:
     settings.HEAD_SECONDS = 5
-    kept = Kept()
-    with django_assert_num_queries(13):
+    later: list[Callable[[], None]] = []
+    kept = Kept(beside=later.append)
+    with django_assert_num_queries(4):
         first = kept.at(watched.now)
+    assert (first.blind_spots, len(later)) == (None, 1)
+    assert "looking for blind spots" in render(first)
+    with django_assert_num_queries(9):
+        later.pop()()
     with django_assert_num_queries(0):
         assert kept.at(watched.now + timedelta(seconds=4)) is first
-    with django_assert_num_queries(13):
-        assert kept.at(watched.now + timedelta(seconds=6)) is not first
+    with django_assert_num_queries(4):
+        assert kept.at(watched.now + timedelta(seconds=6)).blind_spots == 0
+    # One looks at a time.
+    kept.at(watched.now + timedelta(hours=1))
+    kept.at(watched.now + timedelta(hours=2))
+    assert len(later) == 1

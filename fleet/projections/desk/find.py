@@ -1,7 +1,7 @@
 """Finding things by the words in their names, by index, and a few of each kind."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,6 +21,8 @@ from fleet.projections.sight import seen
 # So many of each kind are shown, and so many are read, of which those come first that belong to whoever asks.
 MOST = 8
 READ = 40
+# Among so many of the last events one is looked for first.
+LAST = 500
 # Fewer letters are the beginning of everything.
 LEAST = 2
 
@@ -85,8 +87,8 @@ class Found:
 
 
 def find(text: str, *, rights: Rights) -> Found:
-    """Six queries, each by an index and bounded. Each word of the text has to begin one of the name; the beginning of a
-    vmId or EventId will do, too.
+    """Six queries or seven, each by an index and bounded. Each word of the text has to begin one of the name; the
+    beginning of a vmId or EventId will do, too.
     """
     text = text.strip()
     query = words_begin(text)
@@ -102,7 +104,6 @@ def find(text: str, *, rights: Rights) -> Found:
     services = named(sets, "name", "service", "resource_group").filter(service__icontains=text)
     machines = seen(Machine).select_related("availability_set").defer("compute")
     vm_id, event_id = Q(vm_id__startswith=text.lower()), Q(event_id__startswith=text.upper())
-    events = seen(ScheduledEvent).select_related("availability_set").order_by("-first_seen_at", "-pk")
     return Found(
         asked=True,
         machines=_first(named(machines, "resource_name", or_else=vm_id), _machine, rights, text),
@@ -111,9 +112,7 @@ def find(text: str, *, rights: Rights) -> Found:
             FoundService(*row)
             for row in services.values_list("service").annotate(Count("pk")).order_by("service")[:MOST]
         ),
-        events=_first(
-            named(events, "event_type", Cast("resources", TextField()), or_else=event_id), _event, rights, ""
-        ),
+        events=_first(_newest(named, event_id), _event, rights, ""),
         caches=tuple(
             FoundCache(id=row.pk, host=row.host, service=row.service)
             for row in named(seen(Cache), "host", "service").order_by("host")[:MOST]
@@ -127,7 +126,19 @@ def find(text: str, *, rights: Rights) -> Found:
     )
 
 
-def _first(rows: QuerySet[Any], shape: Callable[[Any, str, bool], Any], rights: Rights, text: str) -> tuple[Any, ...]:
+def _newest(named: Callable[..., QuerySet[Any]], event_id: Q) -> Sequence[ScheduledEvent]:
+    """The newest events of this name: looked for among the last ones, and among all where that finds too few. What many
+    are called would else be sorted as a whole.
+    """
+    events = seen(ScheduledEvent).select_related("availability_set").order_by("-first_seen_at", "-pk")
+    found = named(events, "event_type", Cast("resources", TextField()), or_else=event_id)
+    last = list(found.filter(pk__in=events.values("pk")[:LAST])[:READ])
+    return last if len(last) >= MOST else list(found[:READ])
+
+
+def _first(
+    rows: QuerySet[Any] | Sequence[Any], shape: Callable[[Any, str, bool], Any], rights: Rights, text: str
+) -> tuple[Any, ...]:
     """Those that belong to whoever asks first, then what is called just so, then what begins so."""
 
     def order(row: Any) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 """What stands in the head of every page: whether the fleet is watched, and whether approvals would reach Azure."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,7 +18,8 @@ class Strip:
 
     presence: PresenceCounts
     expected: int
-    blind_spots: int
+    # None while nobody has looked yet.
+    blind_spots: int | None
     relay: RelayHealth
     sure: bool
     counted_at: datetime
@@ -28,14 +30,18 @@ class Strip:
         return 0 < self.presence.live == self.expected
 
 
-def strip(*, now: datetime) -> Strip:
-    """Thirteen queries."""
+def blind_spot_count(now: datetime) -> int:
+    """Nine queries, over all machines."""
+    return len(blind_spots.overview(now=now).spots)
+
+
+def strip(*, now: datetime, spots: Callable[[datetime], int | None] = blind_spot_count) -> Strip:
+    """Four queries, and those of `spots`."""
     seen = overview(now=now)
-    spots = blind_spots.overview(now=now).spots
     return Strip(
         presence=seen.presence,
         expected=seen.presence.total + seen.without_agent,
-        blind_spots=len(spots),
+        blind_spots=spots(now),
         relay=seen.relay,
         sure=not seen.doubts,
         counted_at=now,
