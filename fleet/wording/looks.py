@@ -52,7 +52,7 @@ APPROVAL_LOOKS: dict[ApprovalState, Look] = {
     ApprovalState.WITHDRAWN: Look("Withdrawn", "quiet", "undo-2"),
     ApprovalState.REFUSED: Look("Refused", "bad", "octagon-x"),
     ApprovalState.LAPSED: Look("Lapsed", "bad", "timer-off"),
-    ApprovalState.VOID: Look("Void", "quiet", "circle-slash"),
+    ApprovalState.VOID: Look("Void", "quiet", "minus"),
 }
 ORDER_LOOKS: dict[OrderState, Look] = {
     OrderState.OFFERED: Look("Offered", "busy", "mail"),
@@ -88,7 +88,7 @@ PHASE_LOOKS: dict[Phase, Look] = {
     Phase.IN_FLIGHT: Look("Under way", "busy", "play"),
     Phase.RETURNING: Look("Not back yet", "due", "rotate-ccw"),
     Phase.BACK: Look("Back", "good", "circle-check"),
-    Phase.LEFT_OUT: Look("Left out", "quiet", "circle-slash"),
+    Phase.LEFT_OUT: Look("Left out", "quiet", "minus"),
 }
 MAINTENANCE_LOOKS: dict[MaintenanceStatus, Look] = {
     MaintenanceStatus.ANNOUNCED: Look("announced", "due", "calendar-clock"),
@@ -97,7 +97,7 @@ MAINTENANCE_LOOKS: dict[MaintenanceStatus, Look] = {
     MaintenanceStatus.FAILED_OVER: Look("failed over", "busy", "arrow-right-left"),
     MaintenanceStatus.ENDED: Look("ended", "good", "circle-check"),
     MaintenanceStatus.END_NOT_SEEN: Look("end not seen", "quiet", "circle-question-mark"),
-    MaintenanceStatus.NEVER_STARTED: Look("announced, never started", "quiet", "circle-slash"),
+    MaintenanceStatus.NEVER_STARTED: Look("announced, never started", "quiet", "minus"),
 }
 PREPARED_LOOKS: dict[Prepared, Look] = {
     Prepared.UNKNOWN: Look("no word yet", "quiet", "circle-question-mark"),
@@ -115,7 +115,7 @@ COVERAGE_LOOKS: dict[str, Look] = {
     "lost": Look("connection lost", "bad", "unplug"),
     "stale": Look("no sign of life", "bad", "ear-off"),
     "refused": Look("refused", "bad", "shield-x"),
-    "unsupported": Look("publishes nothing", "quiet", "ear-off"),
+    "unsupported": Look("publishes nothing", "quiet", "minus"),
     # Not a word of an agent: the agent itself is not heard.
     "silent": Look("agent silent", "bad", "circle-off"),
 }

@@ -1,6 +1,8 @@
 """Accessibility, checked by axe-core in a real browser, and what can be done with the keyboard alone."""
 
-from datetime import UTC, datetime
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from itertools import combinations
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -8,13 +10,18 @@ from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Page, expect
 
+from fleet.dashboard.tags import icon
+from fleet.dashboard.urls import urlpatterns
+from fleet.models import PresenceRow
 from fleet.operations.people.tokens import issue_token
+from fleet.operations.policy import stop
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage, Watched
 from tests.browser.every_page import pages, whole_fleet
 from tests.browser.story import START_NOW, tell
 from tests.caches.walking import Listeners
-from tests.factories import Fleet
+from tests.dashboard.test_states_have_shape_and_words import TABLES
+from tests.factories import Fleet, acting
 from tests.gateway_process import Gateway
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
@@ -131,6 +138,50 @@ def test_every_page_of_the_routing_table_can_be_used_by_everybody(
     assert found == []
 
 
+# What an empty installation has: pages whose address names nothing.
+BARE = [f"/{pattern.pattern}" for pattern in urlpatterns if "<" not in str(pattern.pattern)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_empty_installation_can_be_used_by_everybody(open_page: OpenPage, gateway: Gateway, scheme: str) -> None:
+    ada = factories.admin()
+    session = Client()
+    session.force_login(ada)
+    watched = open_page("/", who="ada", color_scheme=scheme, viewport=PHONE)
+    found = []
+    for path in BARE:
+        answer = session.get(path)
+        if answer.status_code == 200 and b"<main" in getattr(answer, "content", b""):
+            found += looked_at(watched, path)
+    assert found == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_fleet_in_trouble_can_be_used_by_everybody(fleet: Listeners, open_page: OpenPage, scheme: str) -> None:
+    """Everything is stopped, no agent is live, a form was refused, and the pages have not been renewed for a while."""
+    whole = whole_fleet(fleet)
+    fleet.now -= timedelta(minutes=30)
+    PresenceRow.objects.update(last_heard_at=fleet.now, last_poll_at=fleet.now)
+    stop.stop_all(actor=acting(User.objects.get(username="ada"), why="Something is wrong."), now=fleet.now)
+    watched = open_page("/", who="ada", color_scheme=scheme, viewport=PHONE)
+    page = watched.page
+    found = []
+    event, home = whole.values["event_id"][0], whole.values["set_id"][1]
+    for path in ("/", "/fleet/", f"/sets/{home}/", f"/events/{event}/", "/blind-spots/", "/machines/", "/stop/"):
+        found += looked_at(watched, path)
+    watched.expected = ("422",)
+    watched.open("/inventory/")
+    page.get_by_label("Or paste what it printed").fill("no inventory")
+    page.get_by_role("button", name="Try it").click()
+    expect(page.get_by_role("alert").last).to_contain_text("This is not JSON")
+    found += faults(page)
+    page.evaluate("document.getElementById('live').dataset.state = 'stale'")
+    found += faults(page)
+    assert found == []
+
+
 def test_axe_finds_nothing_serious_where_an_admin_makes_join_tokens(fleet: Fleet, open_page: OpenPage) -> None:
     fleet.enrol("vm1")
     factories.admin()
@@ -180,3 +231,43 @@ def test_a_decision_can_be_made_with_the_keyboard_alone(fleet: Fleet, open_page:
     page.keyboard.press("Enter")
     expect(page.locator("#decision")).to_contain_text("no mouse")
     expect(page.locator("#decision")).to_contain_text("by otto")
+
+
+# How Chromium imitates eyes that see colours otherwise, or none.
+EYES = ("achromatopsia", "deuteranopia", "protanopia", "tritanopia")
+# Of two pictures of equal size, how many points differ so much that an eye sees it.
+DIFFERING = """async ([first, second]) => {
+  const points = async (data) => {
+    const bytes = Uint8Array.from(atob(data), (one) => one.charCodeAt(0));
+    const image = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
+    const canvas = new OffscreenCanvas(image.width, image.height);
+    const drawn = canvas.getContext("2d");
+    drawn.drawImage(image, 0, 0);
+    return drawn.getImageData(0, 0, image.width, image.height).data;
+  };
+  const [one, other] = [await points(first), await points(second)];
+  let count = 0;
+  for (let at = 0; at < Math.min(one.length, other.length); at += 4) {
+    const far = [0, 1, 2].reduce((sum, part) => sum + Math.abs(one[at + part] - other[at + part]), 0);
+    if (far > 150) count += 1;
+  }
+  return count;
+}"""
+
+
+@pytest.mark.long
+def test_states_stay_apart_for_eyes_that_see_no_colours(fleet: Listeners, open_page: OpenPage) -> None:
+    watched = open_page("/first-steps/", who=factories.admin().get_username(), live=False)
+    page, session = watched.page, watched.page.context.new_cdp_session(watched.page)
+    blank = page.context.new_page()
+    # Each mark as pages draw it, at the size at which it stands in lists.
+    for name in ("Presence", "EventStatus", "ApprovalState", "Prepared", "MaintenanceStatus", "Phase"):
+        looks = list({look.icon: look for look in TABLES[name].values()}.values())
+        marks = "".join(f'<span class="chip tone-{look.tone}">{icon(look.icon, 14)}</span> ' for look in looks)
+        page.evaluate("(marks) => { document.getElementById('main').innerHTML = marks }", marks)
+        for eyes in EYES[: 1 if name != "Presence" else None]:
+            session.send("Emulation.setEmulatedVisionDeficiency", {"type": eyes})
+            shots = [b64encode(mark.screenshot()).decode() for mark in page.locator("#main .chip").all()]
+            for (one, first), (other, second) in combinations(zip(looks, shots, strict=True), 2):
+                count = blank.evaluate(DIFFERING, [first, second])
+                assert count >= 12, f"{name}: {one.label} and {other.label} look alike to {eyes} ({count} points)"

@@ -1,0 +1,36 @@
+"""No state is told by colour alone: each has a word of its own, and one that differs in colour differs in shape."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from fleet.domain.events.types import TYPES
+from fleet.domain.timeline import EntryKind
+from fleet.wording.events import type_words
+from fleet.wording.looks import BY_KIND, COVERAGE_LOOKS, RUNNING_LOOK, STEP_LOOKS, Look
+
+# Kinds of entries have their word beside each of them, and are too many for as many shapes.
+TABLES: dict[str, dict[Any, Look]] = {
+    kind.__name__: dict(table) for kind, table in BY_KIND.items() if kind is not EntryKind
+}
+TABLES |= {"coverage": dict(COVERAGE_LOOKS), "steps": dict(STEP_LOOKS)}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_states_of_one_kind_differ_in_word_and_those_of_another_colour_in_shape(name: str) -> None:
+    for (first, one), (second, other) in combinations(TABLES[name].items(), 2):
+        assert one.label != other.label, (first, second)
+        if one.tone != other.tone:
+            assert one.icon != other.icon, (first, second)
+
+
+def test_what_is_under_way_looks_like_no_outcome() -> None:
+    assert RUNNING_LOOK.icon not in {look.icon for look in TABLES["Outcome"].values()}
+
+
+def test_types_of_events_differ_in_shape() -> None:
+    icons = [type_words(kind).icon for kind in TYPES]
+    assert len(set(icons)) == len(icons)
