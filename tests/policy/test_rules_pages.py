@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from html import unescape
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from fleet.models import NoApprovalWindow, Rule
 from fleet.operations.policy import apply
 from tests import factories
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import logged_in, text_of
 from tests.dashboard.test_pages_keep_the_policy import Outline
 from tests.policy.conftest import made
 
@@ -185,3 +187,23 @@ def test_the_page_costs_the_same_however_many_rules_there_are(operator: Client) 
     for _ in range(4):
         made()
     assert (cost("/policy/"), cost(f"/rules/{first}/?try=1")) == before
+
+
+def test_advice_opens_a_new_rule_with_its_fields_filled_in_and_saves_nothing(fleet: factories.Fleet) -> None:
+    event = factories.announced(fleet, EventSource="Platform")
+    client = logged_in(factories.admin())
+    page = client.get(f"/events/{event.event_id}/").content.decode()
+    found = re.search(r'href="([^"]*/new/\?[^"]*)">Make it a rule', page)
+    assert found
+    before = Rule.objects.count()
+    form = client.get(unescape(found[1]))
+    shown = form.content.decode()
+    assert form.status_code == 200
+    assert re.search(r'value="approve_when_prepared"[^>]*checked', shown)
+    assert re.search(r'value="Freeze"[^>]*checked', shown)
+    assert not re.search(r'value="Reboot"[^>]*checked', shown)
+    assert 'name="set_pattern" value="web"' in shown
+    assert "Freeze in web" in shown
+    assert Rule.objects.count() == before
+    # Whoever may make no rule is not offered one.
+    assert "Make it a rule" not in logged_in(factories.operator()).get(f"/events/{event.event_id}/").content.decode()
