@@ -7,6 +7,7 @@ import gzip
 import io
 import re
 from datetime import UTC, datetime, timedelta
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -189,16 +190,16 @@ def test_five_thousand_sets_are_one_quick_small_page(viewer: Client) -> None:
         viewer.get("/fleet/")
     five_thousand(now)
     with CaptureQueriesContext(connection) as many:
-        began = datetime.now(UTC)
+        began = thread_time()
         answer = viewer.get("/fleet/", headers={"Accept-Encoding": "gzip"})
-        took = datetime.now(UTC) - began
+        took = thread_time() - began
     assert len(many) == len(few)
     assert len(answer.content) < 100_000
     body = gzip.decompress(answer.content).decode()
     assert len(body) < 400_000
     assert body.count("<a href=/sets/") == 5000
-    # It takes a third of a second; here others keep the processor busy.
-    assert took < timedelta(seconds=5)
+    # Of the processor alone, since others keep it busy here; it takes a third of a second.
+    assert took < 1.5
     # The table goes by the hundred.
     assert viewer.get("/fleet/?as=table&page=2").content.count(b'data-key="set-') == 100
     assert fleet_map(now=now, chosen=MapFilter(q="shop-web-0499")).shown == 10

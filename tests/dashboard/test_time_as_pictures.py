@@ -210,3 +210,14 @@ def test_a_hostile_name_is_text_in_a_picture(db: None, viewer: Client) -> None:
     walker.all_say(listing(resources=["<script>alert(3)</script>"], not_before=walker.now + seconds(60)))
     for address in ("/timeline/", f"/sets/{AvailabilitySet.objects.get().pk}/"):
         assert "<script>alert" not in viewer.get(address).content.decode()
+
+
+def test_of_many_caches_those_under_maintenance_are_drawn(fleet: Listeners, viewer: Client) -> None:
+    for number in range(30):
+        fleet.cover("vm1", "subscribed", host=f"a{number:02}.redis.cache.windows.net")
+    fleet.cover("vm1", "subscribed", host="zulu.redis.cache.windows.net")
+    fleet.hear("vm1", line("NodeMaintenanceStart"), host="zulu.redis.cache.windows.net")
+    for address in ("/timeline/", "/services/shop/"):
+        svg = picture(viewer, address)
+        assert "maintenance of zulu, node going" in svg
+        assert svg.count('class="lane-name"') < 30

@@ -20,6 +20,7 @@ from fleet.projections.desk.fleet import counts_by, counts_of, is_live, last_pol
 from fleet.projections.events.rows import OPEN
 from fleet.projections.machines import agentless
 from fleet.projections.refs import PresenceCounts, label_of
+from fleet.projections.sight import seen
 
 UNDER_WAY = (MaintenanceStatus.UNDER_WAY, MaintenanceStatus.FAILED_OVER)
 
@@ -90,11 +91,11 @@ class CacheCell:
 
 def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -> tuple[SetCell, ...]:
     """Sets by name, without those that were merged into another. Five queries."""
-    rows = (AvailabilitySet.objects.all() if sets is None else sets).filter(merged_into=None)
+    rows = (seen(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
     scope: dict[str, Any] = {} if sets is None else {"availability_set__in": rows}
     machines = _machines(scope, now=now)
     names: dict[int, list[str]] = defaultdict(list)
-    unnamed = Machine.objects.filter(**scope, availability_set__kind=PROVISIONAL).order_by("resource_name", "pk")
+    unnamed = seen(Machine).filter(**scope, availability_set__kind=PROVISIONAL).order_by("resource_name", "pk")
     for set_id, name in unnamed.values_list("availability_set", "resource_name"):
         names[set_id].append(name)
     missing = dict(agentless().filter(**scope).values_list("availability_set").annotate(Count("pk")).order_by())
@@ -136,7 +137,8 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
 def _machines(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, Any]]:
     """By set: what `counts_of` wants, and the regions. One query."""
     counted = (
-        Machine.objects.filter(**scope)
+        seen(Machine)
+        .filter(**scope)
         .alias(polled=last_poll())
         .values("availability_set")
         .annotate(**counts_by(now=now), regions=ArrayAgg("region", distinct=True))
@@ -149,7 +151,8 @@ def _events(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, A
     """By set: its open events in numbers. One query."""
     undecided = Q(undecided_now=True)
     counted = (
-        ScheduledEvent.objects.filter(**scope, status__in=OPEN, drill=False)
+        seen(ScheduledEvent)
+        .filter(**scope, status__in=OPEN, drill=False)
         .annotate(undecided_now=needs_decision(now=now))
         .values("availability_set")
         .annotate(
@@ -166,16 +169,17 @@ def _events(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, A
 
 def cache_cells(*, now: datetime, caches: QuerySet[Cache] | None = None) -> tuple[CacheCell, ...]:
     """Caches by host. Three queries."""
-    rows = Cache.objects.all() if caches is None else caches
+    rows = seen(Cache) if caches is None else caches
     scope: dict[str, Any] = {} if caches is None else {"cache__in": rows}
     active: dict[int, Counter[str]] = defaultdict(Counter)
     statuses = [status.value for status in ACTIVE]
-    for cache_id, status in Maintenance.objects.filter(**scope, status__in=statuses).values_list("cache", "status"):
+    for cache_id, status in seen(Maintenance).filter(**scope, status__in=statuses).values_list("cache", "status"):
         active[cache_id]["under_way" if status in UNDER_WAY else "announced"] += 1
     heard: dict[int, Counter[str]] = defaultdict(Counter)
     services: dict[int, set[str]] = defaultdict(set)
     listeners = (
-        Coverage.objects.filter(**scope, until=None)
+        seen(Coverage)
+        .filter(**scope, until=None)
         .alias(polled=last_poll("machine__"))
         .values("cache", "state", "machine__availability_set__service")
         .annotate(count=Count("pk"), live=Count("pk", filter=is_live(now=now, machine="machine__")))

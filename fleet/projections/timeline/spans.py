@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Min, Q, QuerySet
+from django.db.models import Exists, Min, OuterRef, Q, QuerySet
 
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.shapes import like
@@ -15,10 +15,12 @@ from fleet.projections.caches.coverage import Span, Stretch, gaps_of, shaped, wi
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_rows
 from fleet.projections.events.rows import OPEN
 from fleet.projections.refs import SetRef, set_ref
+from fleet.projections.sight import seen
 from fleet.projections.timeline.watch import MOST_MACHINES, TimeWindow, unwatched
 
 # More of each are not drawn; the picture says so, and a shorter time shows them.
 LIMIT = 500
+MOST_CACHES = 20
 # What is not open any more was announced at most so long before it ended.
 LONGEST_EVENT = timedelta(days=35)
 LONGEST_MAINTENANCE = timedelta(days=2)
@@ -92,7 +94,7 @@ def events_within(
     """Events that were announced, lasted or are open in this time, by when they were first seen, and whether there are
     more. Two queries: what is open, and what has ended.
     """
-    rows = ScheduledEvent.objects.all() if events is None else events
+    rows = seen(ScheduledEvent) if events is None else events
     if types:
         rows = rows.filter(event_type__in=types)
     rows = rows.select_related("availability_set").order_by("-first_seen_at", "-pk")
@@ -117,22 +119,24 @@ def events_within(
 
 
 def caches_within(
-    window: TimeWindow, caches: QuerySet[Cache], *, now: datetime, limit: int = 12
+    window: TimeWindow, caches: QuerySet[Cache], *, now: datetime, limit: int = MOST_CACHES
 ) -> tuple[CacheSpan, ...]:
-    """Caches by host, at most so many, with what lasted in this time. Four queries."""
-    rows = list(caches.order_by("host", "pk").values_list("pk", "host")[:limit])
+    """Caches by host with what lasted in this time; of more than `limit` those that had a maintenance. Four queries."""
+    still = Q(status__in=[status.value for status in ACTIVE])
+    lasted = seen(Maintenance).filter(
+        still | Q(last_at__gt=window.begin) | Q(ended_at__gt=window.begin),
+        first_at__lt=window.end,
+        first_at__gte=window.begin - LONGEST_MAINTENANCE,
+    )
+    hit = Exists(lasted.filter(cache=OuterRef("pk")))
+    chosen = caches.alias(hit=hit).order_by("-hit", "host", "pk").values_list("pk", "host")
+    rows = sorted(chosen[:limit], key=lambda row: row[1])
     ids = [pk for pk, _ in rows]
     operations: dict[int, list[Maintenance]] = {pk: [] for pk in ids}
-    found = Maintenance.objects.filter(
-        cache__in=ids, first_at__lt=window.end, first_at__gte=window.begin - LONGEST_MAINTENANCE
-    )
-    over = (
-        Q(status__in=[status.value for status in ACTIVE]) | Q(last_at__gt=window.begin) | Q(ended_at__gt=window.begin)
-    )
-    for row in found.filter(over).select_related("cache").order_by("first_at", "pk")[:LIMIT]:
+    for row in lasted.filter(cache__in=ids).select_related("cache").order_by("first_at", "pk")[:LIMIT]:
         operations[row.cache_id].append(row)
     heard: dict[int, list[Stretch]] = {pk: [] for pk in ids}
-    first = dict(Coverage.objects.filter(cache__in=ids).values_list("cache").annotate(Min("since")).order_by())
+    first = dict(seen(Coverage).filter(cache__in=ids).values_list("cache").annotate(Min("since")).order_by())
     end = min(window.end, now)
     covered = with_machine().filter(Q(until=None) | Q(until__gt=window.begin), cache__in=ids, since__lt=end)
     for one in covered:
@@ -155,39 +159,39 @@ def _gaps(heard: list[Stretch], first: datetime | None, window: TimeWindow, end:
 
 
 def sets_of(service: str) -> QuerySet[AvailabilitySet]:
-    return AvailabilitySet.objects.filter(service__iexact=service, merged_into=None)
+    return seen(AvailabilitySet).filter(service__iexact=service, merged_into=None)
 
 
 def caches_of(service: str) -> QuerySet[Cache]:
     """The caches of a service: those that state it, and those that state none and its machines listen to."""
-    heard = Coverage.objects.filter(machine__availability_set__service__iexact=service, until=None)
-    return Cache.objects.filter(Q(service__iexact=service) | Q(service="", pk__in=heard.values("cache")))
+    heard = seen(Coverage).filter(machine__availability_set__service__iexact=service, until=None)
+    return seen(Cache).filter(Q(service__iexact=service) | Q(service="", pk__in=heard.values("cache")))
 
 
 def enrolled_since(**of: Any) -> datetime | None:
     """When somebody could first have listened: the first of these machines enrolled. One query."""
-    found: datetime | None = Machine.objects.filter(**of).aggregate(first=Min("enrolled_at"))["first"]
+    found: datetime | None = seen(Machine).filter(**of).aggregate(first=Min("enrolled_at"))["first"]
     return found
 
 
 def of_fleet(window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
     """Everything. Six queries."""
     events, more = events_within(window, types=types)
-    return Spans(events, caches_within(window, Cache.objects.all(), now=now), more)
+    return Spans(events, caches_within(window, seen(Cache), now=now), more)
 
 
 def of_service(service: str, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
     """Its sets and caches. Six queries."""
-    rows = ScheduledEvent.objects.filter(availability_set__in=sets_of(service))
+    rows = seen(ScheduledEvent).filter(availability_set__in=sets_of(service))
     events, more = events_within(window, rows, types=types)
     return Spans(events, caches_within(window, caches_of(service), now=now), more)
 
 
 def of_set(set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
     """A set and the caches that its machines listen to; when nobody watched it. Eight queries."""
-    events, more = events_within(window, ScheduledEvent.objects.filter(availability_set=set_id), types=types)
-    heard = Coverage.objects.filter(machine__availability_set=set_id, until=None)
-    caches = caches_within(window, Cache.objects.filter(pk__in=heard.values("cache")), now=now)
+    events, more = events_within(window, seen(ScheduledEvent).filter(availability_set=set_id), types=types)
+    heard = seen(Coverage).filter(machine__availability_set=set_id, until=None)
+    caches = caches_within(window, seen(Cache).filter(pk__in=heard.values("cache")), now=now)
     return Spans(events, caches, more, _unwatched(window, now=now, availability_set=set_id))
 
 
@@ -195,23 +199,23 @@ def of_machine(
     machine_id: int, set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime
 ) -> Spans:
     """Its set's events and the caches that it listens to; when it did not watch. Eight queries."""
-    events, more = events_within(window, ScheduledEvent.objects.filter(availability_set=set_id), types=types)
-    heard = Coverage.objects.filter(machine=machine_id, until=None)
-    caches = caches_within(window, Cache.objects.filter(pk__in=heard.values("cache")), now=now)
+    events, more = events_within(window, seen(ScheduledEvent).filter(availability_set=set_id), types=types)
+    heard = seen(Coverage).filter(machine=machine_id, until=None)
+    caches = caches_within(window, seen(Cache).filter(pk__in=heard.values("cache")), now=now)
     return Spans(events, caches, more, _unwatched(window, now=now, pk=machine_id))
 
 
 def of_cache(cache_id: int, window: TimeWindow, *, now: datetime) -> Spans:
     """One cache. Four queries."""
-    return Spans((), caches_within(window, Cache.objects.filter(pk=cache_id), now=now), more=False)
+    return Spans((), caches_within(window, seen(Cache).filter(pk=cache_id), now=now), more=False)
 
 
 def listened_since(cache_id: int) -> datetime | None:
     """When somebody could first have listened to a cache. One query."""
-    found: datetime | None = Cache.objects.filter(pk=cache_id).values_list("created_at", flat=True).first()
+    found: datetime | None = seen(Cache).filter(pk=cache_id).values_list("created_at", flat=True).first()
     return found
 
 
 def _unwatched(window: TimeWindow, *, now: datetime, **of: Any) -> tuple[Span, ...]:
-    polls = Machine.objects.filter(**of, revoked_at=None).order_by("pk").values_list("pk", "presence__last_poll_at")
+    polls = seen(Machine).filter(**of, revoked_at=None).order_by("pk").values_list("pk", "presence__last_poll_at")
     return unwatched(list(polls[:MOST_MACHINES]), window, now=now)
