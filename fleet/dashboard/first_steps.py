@@ -8,6 +8,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters
 
+from fleet.dashboard.agent_package import requirement
 from fleet.dashboard.pages import Asked, acts, done, page, shown
 from fleet.dashboard.sets import KINDS, SetNameForm
 from fleet.domain.machines.install import install_lines
@@ -51,7 +52,7 @@ def make_token(request: Asked) -> HttpResponse:
     token, plain = join_tokens.create_join_token(
         comment="the first machines", expires_in=FIRST_TOKEN, actor=request.actor, now=request.now
     )
-    lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain)
+    lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain, package=requirement())
     return steps_answer(request, new_token=token, lines=lines)
 
 

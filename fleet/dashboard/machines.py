@@ -10,6 +10,7 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
 from fleet.dashboard import timelines
+from fleet.dashboard.agent_package import requirement
 from fleet.dashboard.forms import CommentForm, Sent, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
 from fleet.domain.machines.install import install_lines
@@ -146,7 +147,7 @@ def make_token(request: Asked) -> HttpResponse:
         actor=request.actor,
         now=request.now,
     )
-    lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain)
+    lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain, package=requirement())
     return tokens_answer(request, new_token=token, lines=lines)
 
 

@@ -6,6 +6,7 @@ from django.views.generic import RedirectView
 
 from fleet.dashboard import (
     again,
+    agent_package,
     blind_spots,
     bulk,
     caches,
@@ -84,6 +85,7 @@ urlpatterns = [
     path("join-tokens/", machines.token_list, name="join-tokens"),
     path("join-tokens/make/", machines.make_token, name="join-token-make"),
     path("join-tokens/<str:prefix>/end/", machines.end_token, name="join-token-end"),
+    path("agent/<str:name>", agent_package.download, name="agent-package"),
     path("inventory/", inventory.inventory_page, name="inventory"),
     path("inventory/take/", inventory.take_inventory, name="inventory-take"),
     path("first-steps/", first_steps.steps_page, name="first-steps"),

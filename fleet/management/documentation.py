@@ -121,7 +121,8 @@ def metrics() -> str:
 def install() -> str:
     """The unit that the lines of the pages write, and the line for Linux with a word for the token."""
     address, token = "https://drydock.example.org", "join_TOKEN"
-    lines = install_lines(fleet_url=address, join_token=token)
+    package = f"drydock-agent[signed] @ {address}/agent/drydock_agent-VERSION-py3-none-any.whl#sha256=HASH"
+    lines = install_lines(fleet_url=address, join_token=token, package=package)
     shown = {line.platform: line.text for line in lines}
     windows = f"On Windows, in PowerShell as administrator:\n\n```\n{shown['windows']}\n```"
     unit = f"The unit that it writes; its state folder belongs to it, and it needs no root rights:\n\n```\n{UNIT}```"

@@ -191,7 +191,8 @@ SPOTS: dict[str, SpotWords] = {
         "Agents that do not check signatures",
         "{names:some} would start an event for an order that somebody on the way has made up: the agent does not check"
         " signatures.",
-        "Install the extra there (pip install 'drydock-agent[signed]'), see that DRYDOCK_SIGNED_ORDERS is not “never”,"
+        "Install the agent there with its extra “signed”, as the line beside a join token does, see that"
+        " DRYDOCK_SIGNED_ORDERS is not “never”,"
         " and give it the key that manage.py list_signing_keys prints: drydock-agent trust KEY.",
     ),
     "no-signing-key": SpotWords(

@@ -84,7 +84,7 @@ def test_its_page_says_what_to_do() -> None:
     says(fleet, "vm1", "none")
     seen = text_of(otto.get(f"/machines/{machine.pk}/"))
     assert "Signed orders not checked" in seen
-    assert "pip install 'drydock-agent[signed]'" in seen
+    assert "its extra “signed”" in seen
     (spot,) = [spot for spot in overview(now=fleet.now).spots if spot.code in CODES]
     assert sentence(spot.reason) in seen
     says(fleet, "vm1", "checked")

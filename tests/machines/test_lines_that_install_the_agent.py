@@ -14,7 +14,8 @@ from fleet.domain.machines.install import SETTINGS_FILE, UNIT, UNIT_FILE, instal
 from fleet.wording.machines import PLATFORMS
 
 URL, TOKEN = "https://desk.example.org", "join_abc-DEF_123"
-LINES = {line.platform: line.text for line in install_lines(fleet_url=URL, join_token=TOKEN)}
+PACKAGE = f"drydock-agent[signed] @ {URL}/agent/drydock_agent-1-py3-none-any.whl#sha256=0a1b"
+LINES = {line.platform: line.text for line in install_lines(fleet_url=URL, join_token=TOKEN, package=PACKAGE)}
 
 
 def test_each_platform_has_a_line_and_a_name_and_only_scripts_have_two() -> None:
@@ -60,14 +61,15 @@ def test_a_shell_carries_it_out_and_nobody_else_reads_the_token(
     unit = Path(f"{root}{UNIT_FILE}").read_text()
     assert unit == UNIT.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
     calls = (root / "calls").read_text().splitlines()
-    assert calls[:2] == [f"python3 -m venv {root}/opt/drydock-agent", "pip install --quiet drydock-agent"]
+    assert calls[:2] == [f"python3 -m venv {root}/opt/drydock-agent", f"pip install --quiet {PACKAGE}"]
     assert calls[2:4] == ["systemctl daemon-reload", "systemctl enable --now drydock-agent"]
 
 
 def test_what_a_shell_would_take_for_its_own_stays_text(pretended: tuple[Path, dict[str, str]]) -> None:
     root, environment = pretended
     hostile = "https://x.example/$(touch${IFS}owned)`id`'\"%s\\"
-    text = {line.platform: line.text for line in install_lines(fleet_url=hostile, join_token="t")}["linux"]
+    lines = install_lines(fleet_url=hostile, join_token="t", package=f"agent @ {hostile}")
+    text = {line.platform: line.text for line in lines}["linux"]
     script = text.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
     subprocess.run(["/bin/sh", "-c", script], check=True, env=environment, cwd=root)
     assert Path(f"{root}{SETTINGS_FILE}").read_text().splitlines()[0] == f"DRYDOCK_FLEET_URL={hostile}"
@@ -75,6 +77,7 @@ def test_what_a_shell_would_take_for_its_own_stays_text(pretended: tuple[Path, d
 
 
 def test_powershell_gets_strings_in_which_nothing_is_special() -> None:
-    text = {line.platform: line.text for line in install_lines(fleet_url="https://o'hara", join_token="t")}["windows"]
+    lines = install_lines(fleet_url="https://o'hara", join_token="t", package=PACKAGE)
+    text = {line.platform: line.text for line in lines}["windows"]
     assert "'fleet_url = \"https://o''hara\"'" in text
     assert text.replace("''", "").count("'") % 2 == 0

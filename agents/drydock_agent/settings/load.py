@@ -188,7 +188,7 @@ def _signed(value: object) -> str:
     if text not in SIGNED:
         raise ValueError(f"must be one of {', '.join(SIGNED)}, not {text!r}")
     if text == "always" and find_spec("cryptography") is None:
-        raise ValueError("is always, which needs the extra: pip install 'drydock-agent[signed]'")
+        raise ValueError("is always, which needs the package cryptography: install the agent with its extra “signed”")
     return text
 
 

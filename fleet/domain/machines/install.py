@@ -36,12 +36,12 @@ class InstallLine:
     text: str
 
 
-def install_lines(*, fleet_url: str, join_token: str) -> tuple[InstallLine, ...]:
-    """For each platform what makes a new machine enrol with this join token."""
-    steps = _linux_steps(fleet_url, join_token)
+def install_lines(*, fleet_url: str, join_token: str, package: str) -> tuple[InstallLine, ...]:
+    """For each platform what makes a new machine enrol with this join token. `package` is what pip is given."""
+    steps = _linux_steps(fleet_url, join_token, package)
     return (
         InstallLine("linux", f"sudo sh -c {shlex.quote(steps)}"),
-        InstallLine("windows", _windows(fleet_url, join_token)),
+        InstallLine("windows", _windows(fleet_url, join_token, package)),
         InstallLine("cloud-init", f"#!/bin/sh\n{steps}"),
         InstallLine(
             "azure-cli",
@@ -56,12 +56,12 @@ def _settings(fleet_url: str, join_token: str) -> list[str]:
     return [f"DRYDOCK_FLEET_URL={fleet_url}", f"DRYDOCK_JOIN_TOKEN={join_token}"]
 
 
-def _linux_steps(fleet_url: str, join_token: str) -> str:
+def _linux_steps(fleet_url: str, join_token: str, package: str) -> str:
     """As root, in any POSIX shell; a second run changes nothing but the settings."""
     return " && ".join(
         [
             "python3 -m venv /opt/drydock-agent",
-            "/opt/drydock-agent/bin/pip install --quiet drydock-agent",
+            f'/opt/drydock-agent/bin/pip install --quiet "{_plain(package)}"',
             f"(umask 077 && {_written(_settings(fleet_url, join_token), SETTINGS_FILE)})",
             _written(UNIT.splitlines(), UNIT_FILE),
             "systemctl daemon-reload",
@@ -73,11 +73,16 @@ def _linux_steps(fleet_url: str, join_token: str) -> str:
 def _written(lines: list[str], path: str) -> str:
     """Between double quotes, so that it can stand between single ones: quoted for printf, then for the shell."""
     formats = [line.replace("\\", "\\\\").replace("%", "%%") for line in lines]
-    shown = "".join(re.sub(r'([\\"$`])', r"\\\1", line) + r"\n" for line in formats)
+    shown = "".join(_plain(line) + r"\n" for line in formats)
     return f'printf "{shown}" > {path}'
 
 
-def _windows(fleet_url: str, join_token: str) -> str:
+def _plain(text: str) -> str:
+    """What stands between double quotes as it is."""
+    return re.sub(r'([\\"$`])', r"\\\1", text)
+
+
+def _windows(fleet_url: str, join_token: str, package: str) -> str:
     """For PowerShell as administrator: a task that starts with the machine, and settings that administrators alone may
     read.
     """
@@ -88,7 +93,7 @@ def _windows(fleet_url: str, join_token: str) -> str:
         [
             "$ErrorActionPreference = 'Stop'",
             f"py -3 -m venv '{WINDOWS_HOME}'",
-            rf"& '{scripts}\pip.exe' install --quiet drydock-agent",
+            rf"& '{scripts}\pip.exe' install --quiet {_ps(package)}",
             f"New-Item -ItemType Directory -Force '{WINDOWS_FOLDER}' | Out-Null",
             # The system and administrators, by their well-known ids: names are translated.
             f"icacls '{WINDOWS_FOLDER}' /inheritance:r"

@@ -1,0 +1,71 @@
+"""Machines install the agent from their backend: whoever registers its name at an index runs nothing on them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from fleet.dashboard import agent_package
+from fleet.wording.machines import PLATFORMS
+from tests import factories
+from tests.dashboard.conftest import logged_in
+from tests.processes import ROOT
+
+pytestmark = pytest.mark.django_db
+
+
+def test_whoever_installs_an_agent_gets_it_without_a_login_and_pip_checks_its_hash() -> None:
+    requirement = agent_package.requirement()
+    named = re.fullmatch(r"drydock-agent\[signed\] @ http\S+?(/agent/\S+\.whl)#sha256=([0-9a-f]{64})", requirement)
+    assert named is not None
+    answer = Client().get(named[1])
+    assert answer.status_code == 200 and answer["Content-Type"] == "application/zip"
+    assert sha256(answer.content).hexdigest() == named[2]
+
+
+def test_each_process_makes_the_same_bytes() -> None:
+    first = agent_package.package()
+    agent_package.package.cache_clear()
+    assert agent_package.package() == first
+
+
+@pytest.mark.parametrize("name", ["drydock_agent-0.0.0-py3-none-any.whl", "x", "requests-2.32-py3-none-any.whl"])
+def test_nothing_else_is_there(name: str) -> None:
+    assert Client().get(f"/agent/{name}").status_code == 404
+
+
+def test_it_installs_and_runs_and_holds_no_simulator(tmp_path: Path) -> None:
+    found = agent_package.package()
+    wheel = tmp_path / found.name
+    wheel.write_bytes(found.content)
+    place = tmp_path / "installed"
+    uv = ROOT / ".venv" / "bin" / "uv"
+    install = [str(uv), "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(place), str(wheel)]
+    subprocess.run(install, check=True)
+    assert {each.name for each in place.iterdir()} >= {
+        "drydock_agent",
+        f"drydock_agent-{found.name.split('-')[1]}.dist-info",
+    }
+    assert not (place / "azure_simulator").exists()
+    ended = subprocess.run(
+        [sys.executable, "-c", "import drydock_agent; print(drydock_agent.__path__)"],
+        env={"PYTHONPATH": str(place)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert str(place) in ended.stdout
+
+
+def test_no_line_names_a_package_of_an_index() -> None:
+    page = logged_in(factories.admin()).post("/join-tokens/make/", {"comment": "for web", "hours": "24"})
+    body = page.content.decode()
+    assert len(PLATFORMS) > 2 and "/agent/drydock_agent-" in body
+    assert not re.search(r"install\s+(--quiet\s+)?['\"]?drydock-agent['\"]?\s", body)
+    for document in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        assert not re.search(
+            r"pip(\.exe)? install (--quiet )?['\"]?drydock-agent(?!\[signed\] @)", document.read_text()
+        ), document
