@@ -83,6 +83,12 @@ SETTINGS: tuple[Setting, ...] = (
         "The tag of a VM that names its availability set, as `[kind:]name`.",
     ),
     Setting(
+        "SCOPED_READING",
+        "no",
+        BROWSERS,
+        "`yes`: whoever has scopes sees what lies in them and nothing else. Admins see everything.",
+    ),
+    Setting(
         "UNDO_SECONDS",
         "3",
         DECISIONS,

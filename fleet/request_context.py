@@ -1,4 +1,6 @@
-"""Which request asked: its id and where it came from, for every entry and every log line that is written meanwhile."""
+"""Which request asked: its id and where it came from, for every entry and every log line that is written meanwhile;
+and whose eyes it reads with.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,12 @@ from uuid import uuid4
 
 import structlog
 from django.conf import settings
-from django.http import HttpRequest
+from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from fleet.domain.actor import REQUEST_ID
 from fleet.operations.timeline.entries import asked_by
+from fleet.projections import sight
 
 Network = IPv4Network | IPv6Network
 
@@ -39,6 +42,20 @@ class AskedMiddleware:
         with asked_by(request_id, address), structlog.contextvars.bound_contextvars(request_id=request_id):
             answer = self.get_response(request)
         answer.headers["X-Request-ID"] = request_id
+        return answer
+
+
+class SightMiddleware:
+    """Nobody sees with the eyes of whoever this thread answered before; the edges say who asks, once they know."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        with sight.seeing(None):
+            answer = self.get_response(request)
+            if isinstance(answer, StreamingHttpResponse):
+                answer.streaming_content = sight.sent_later(answer.streaming_content)  # type: ignore[arg-type]
         return answer
 
 

@@ -67,6 +67,7 @@ SET_TAG = read.text("SET_TAG")
 VERSION = version("drydock")
 PROTOCOL = wire.PROTOCOL
 HEAD_SECONDS = read.seconds_up_to("HEAD_SECONDS", 60)
+SCOPED_READING = read.flag("SCOPED_READING")
 UNDO_SECONDS = read.seconds_up_to("UNDO_SECONDS", 10)
 ORDER_ANSWER_SECONDS = read.seconds("ORDER_ANSWER_SECONDS")
 WAVE_RETURN_SECONDS = read.seconds("WAVE_RETURN_SECONDS")
@@ -108,6 +109,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "fleet.request_context.AskedMiddleware",
+    "fleet.request_context.SightMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

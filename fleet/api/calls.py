@@ -27,7 +27,10 @@ from fleet.api.authentication import Allowed, TokenAuthentication, actor_of
 from fleet.api.problems import Problem, wrong
 from fleet.api.shapes.derive import Shape
 from fleet.domain.actor import Actor
+from fleet.projections import sight
 from fleet.projections.pages import MAX_PAGE_SIZE, BadCursorError, Page
+from fleet.projections.people import rights
+from fleet.wording.problems import PROBLEMS
 
 MAX_BODY_BYTES = 64 * 1024
 
@@ -122,6 +125,11 @@ class Call(APIView):
             raise Problem("not-found")
         if holding := sorted(name for name, value in request.query_params.items() if "\x00" in name + str(value)):
             raise Problem("validation", errors=[{"field": holding[0], "message": "It may not hold a NUL."}])
+        if request.user.is_authenticated:
+            sight.read_as(rights(request.user), name=request.user.get_username())
+        if request.method not in ("GET", "HEAD") and (hidden := sight.out_of_sight(kwargs)):
+            unknown_one = f"unknown-{hidden.removesuffix('_id')}"
+            raise Problem(unknown_one if unknown_one in PROBLEMS else "not-found")
         handler = getattr(self, str(request.method).lower(), None)
         # One that is not known is a mistake of the caller that would pass unseen.
         unknown = sorted(set(request.query_params) - getattr(handler, "knows", set())) if handler else []

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,6 +19,7 @@ from fleet.domain.orders.by_hand import linux_command, look_command
 from fleet.domain.patience import sqlstate
 from fleet.domain.people import Right
 from fleet.projections.desk import last_known
+from fleet.projections.sight import in_sight
 from fleet.wording.problems import DATABASE_AWAY, FAILURES, ONLY_SHOWS, database_waits
 
 
@@ -73,7 +75,7 @@ def _by_heart(request: HttpRequest) -> Mapping[str, Any]:
     known = visitor.here_lately(request)
     if known is None or not known.rights.may(Right.READ):
         return {"away": True, **by_hand}
-    return {"away": True, "last": last_known.kept(lambda place: True), **by_hand}
+    return {"away": True, "last": last_known.kept(partial(in_sight, known.rights)), **by_hand}
 
 
 def forged(request: HttpRequest, reason: str = "") -> HttpResponse:

@@ -30,6 +30,7 @@ from fleet.domain.people import Right, Rights
 from fleet.domain.policy import hours
 from fleet.domain.refusal import Refused
 from fleet.operations.people.profiles import BROWSER
+from fleet.projections import sight
 from fleet.projections.desk import queue, saved_views
 from fleet.projections.pages import BadCursorError, Page
 from fleet.projections.people import OwnSettings, own_settings, rights
@@ -75,6 +76,9 @@ def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseB
         asked.now, asked.own = timezone.now(), own_settings(user_id=asked.user.pk)
         request_id, address = request.META.get(REQUEST_ID, ""), request.META["REMOTE_ADDR"]
         asked.actor = actor.person(asked.user, "page", request_id=request_id, address=address)
+        sight.read_as(asked.rights, name=asked.actor.name)
+        if request.method not in ("GET", "HEAD") and sight.out_of_sight(kwargs):
+            raise Http404("Nothing is known at this address.")
         with timezone.override(zone_of(asked.own, request.COOKIES.get("drydock_zone", ""))):
             answer = view(asked, *args, **kwargs)
         visitor.note(request, answer, asked.user.get_username(), asked.rights)

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
 from fleet.projections.desk.strip import Strip, blind_spot_count, strip
+from fleet.projections.sight import limited
 
 # Looking for blind spots takes at most this part of a process's time, however large the fleet is.
 SHARE = 0.05
@@ -39,6 +40,9 @@ class Kept:
 
     def at(self, now: datetime) -> Strip:
         """The numbers, at most `HEAD_SECONDS` old; older ones only while somebody counts."""
+        if limited():
+            # What is kept counts everything.
+            return strip(now=now)
         found = self._found
         if found is not None and self._until is not None and found.counted_at <= now < self._until:
             return found

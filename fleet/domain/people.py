@@ -78,7 +78,9 @@ def in_scopes(place: Place, scopes: tuple[tuple[str, str], ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a person may do: `groups` say what, `scopes` ((kind, pattern) each) where; reading is never narrowed."""
+    """What a person may do: `groups` say what, `scopes` ((kind, pattern) each) where. Reading is narrowed to them
+    only with SCOPED_READING (`fleet.projections.sight`).
+    """
 
     groups: frozenset[str] = frozenset()
     scopes: tuple[tuple[str, str], ...] = ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.cookies import CookieError, SimpleCookie
 
@@ -14,35 +15,50 @@ from django.conf import settings
 from fleet.domain.people import Right
 from fleet.domain.timeline import FIRST_ERA, LAST_ERA
 from fleet.gateway import metrics
-from fleet.gateway.feed import PAGE, Feed, Subscription, cursor_text, told
+from fleet.gateway.feed import PAGE, Feed, Subscription, Told, cursor_text, told
 from fleet.gateway.http import Problem, Request, Send, busy
 from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.threads import Threads
 from fleet.operations.people import tokens
 from fleet.projections.people import rights
+from fleet.projections.sight import Sight, seeing, sight_of
 from fleet.projections.timeline import feed as feed_operations
 from fleet.projections.timeline.feed import Cursor
 
 PING = b": ping\n\n"
 
 
-def may_read(*, token: str, session_key: str, now: datetime) -> bool:
-    """Whether the token or else the session belongs to a person who may read. Raises Problem 403 when they may not."""
+@dataclass(frozen=True, slots=True)
+class Ear:
+    """Who listens. `sight` says how far they see; None where they see everything."""
+
+    sight: Sight | None
+
+
+def ear_of(*, token: str, session_key: str, now: datetime) -> Ear | None:
+    """Who has this token, or else this session; None where nobody does. Raises Problem 403 when they may not read."""
     if token:
         found = tokens.person_of_token(token=token, now=now)
         if found is None:
-            return False
+            return None
         person, row = found
         if "read" not in row.scopes:
             raise Problem(403, "not-permitted", "The token does not have the scope `read`.")
     else:
         session = tokens.person_of_session(session_key=session_key) if session_key else None
         if session is None:
-            return False
+            return None
         person = session
-    if not rights(person).may(Right.READ):
+    owned = rights(person)
+    if not owned.may(Right.READ):
         raise Problem(403, "not-permitted", "Reading needs the right of a viewer. Ask an admin of your installation.")
-    return True
+    return Ear(sight_of(owned, name=person.get_username()))
+
+
+def told_to(sight: Sight, ids: Collection[int]) -> dict[int, bytes]:
+    """Of these entries those in sight, each as this stream tells it, by id."""
+    with seeing(Sight(sight.name, sight.scopes)):
+        return {entry.row.id: told(entry).frame for entry in feed_operations.entries_in_sight(ids)}
 
 
 def session_key(request: Request) -> str:
@@ -74,7 +90,8 @@ class Streams:
 
     async def serve(self, request: Request, send: Send) -> None:
         """Answer one call with a stream. Raises Problem 401, 403 or 503 before anything was sent."""
-        if not await self._may_listen(request):
+        ear = await self._ear(request)
+        if ear is None:
             raise Problem(401, "not-authenticated", "Log in, or send a valid token as `Authorization: Bearer …`.")
         if self.count >= self.limits.streams or self.stopping:
             metrics.SHED.labels("streams").inc()
@@ -105,7 +122,7 @@ class Streams:
                 }
             )
             with suppress(Problem):
-                async for part in self._parts(request, subscription, cursor):
+                async for part in self._parts(request, subscription, cursor, ear):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
             if not gone.done():
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -119,12 +136,22 @@ class Streams:
         self.stopping = True
         self.feed.end_all()
 
-    async def _may_listen(self, request: Request) -> bool:
+    async def _ear(self, request: Request) -> Ear | None:
         return await self.threads.run(
-            may_read, token=request.bearer, session_key=session_key(request), now=datetime.now(UTC)
+            ear_of, token=request.bearer, session_key=session_key(request), now=datetime.now(UTC)
         )
 
-    async def _parts(self, request: Request, subscription: Subscription, cursor: Cursor) -> AsyncIterator[bytes]:
+    async def _frames(self, entries: list[Told], ear: Ear) -> bytes:
+        """What one stream tells of these entries."""
+        if ear.sight is None:
+            return b"".join(entry.frame for entry in entries)
+        ids = [entry.cursor[2] for entry in entries]
+        frames = await self.threads.run(told_to, ear.sight, ids)
+        return b"".join(frames[number] for number in ids if number in frames)
+
+    async def _parts(
+        self, request: Request, subscription: Subscription, cursor: Cursor, ear: Ear
+    ) -> AsyncIterator[bytes]:
         """The stream's bytes, until it has to end. What comes while it catches up waits in the subscription.
 
         Whoever has lost the right to listen is told nothing more: asked anew where an entry is about somebody's access.
@@ -144,7 +171,8 @@ class Streams:
             else:
                 position = cursor
             if recent:
-                yield b"".join(entry.frame for entry in recent)
+                if frames := await self._frames(recent, ear):
+                    yield frames
                 cursor = recent[-1].cursor
         while not subscription.overrun:
             try:
@@ -157,7 +185,11 @@ class Streams:
             fresh = [entry for entry in subscription.queue if entry.cursor > cursor]
             subscription.queue.clear()
             if fresh:
-                if any(entry.about_access for entry in fresh) and not await self._may_listen(request):
-                    return
+                if any(entry.about_access for entry in fresh):
+                    heard = await self._ear(request)
+                    if heard is None:
+                        return
+                    ear = heard
+                if frames := await self._frames(fresh, ear):
+                    yield frames
                 cursor = fresh[-1].cursor
-                yield b"".join(entry.frame for entry in fresh)

@@ -1,5 +1,7 @@
 """People: their settings and scopes, their tokens, and answers kept for repeated requests."""
 
+from collections.abc import Iterable
+
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.db import models
@@ -35,7 +37,8 @@ class Profile(models.Model):
 
 
 class Scope(models.Model):
-    """Sets in which a person may act. A person without scopes may act in all of them; reading is never narrowed.
+    """Sets in which a person may act. A person without scopes may act in all of them. With SCOPED_READING
+    they see nothing else.
 
     `kind` is `name`, `service` or `resource_group`; `pattern` may carry * and ?, and is compared without case.
     """
@@ -154,9 +157,14 @@ def decides(rights: Rights, *, proposed: Q) -> Q:
     found = Q() if rights.may(Right.OVERRIDE) else ~proposed
     if ADMIN in rights.groups or not rights.scopes:
         return found
-    # A text that is empty lies in no scope.
-    anywhere = Q(pk__in=[])
-    for kind, text in rights.scopes:
-        column, pattern = f"availability_set__{kind}", pattern_of(text or "*")
-        anywhere |= Q(**{f"{column}__iregex": f"^({pattern})$"}) & ~Q(**{column: ""})
-    return found & anywhere & ~Q(availability_set__kind=PROVISIONAL)
+    return found & lying_in(rights.scopes, of="availability_set__") & ~Q(availability_set__kind=PROVISIONAL)
+
+
+def lying_in(scopes: Iterable[tuple[str, str]], *, of: str = "") -> Q:
+    """What lies in one of these scopes by its columns behind `of`, as `fleet.domain.people.in_scopes` says it."""
+    found = Q(pk__in=[])
+    for kind, text in scopes:
+        column, pattern = f"{of}{kind}", pattern_of(text or "*")
+        # A text that is empty lies in no scope.
+        found |= Q(**{f"{column}__iregex": f"^({pattern})$"}) & ~Q(**{column: ""})
+    return found

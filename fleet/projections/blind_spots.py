@@ -21,6 +21,7 @@ from fleet.projections.caches.coverage import ListenerRow, listener, with_machin
 from fleet.projections.caches.maintenances import CacheRef
 from fleet.projections.machines import agentless, with_presence
 from fleet.projections.refs import MachineRef, SetRef, set_ref
+from fleet.projections.sight import seen
 from fleet.projections.timeline import eras
 
 OF_EVENTS = (What.EVENT.value, What.RULES.value)
@@ -80,7 +81,7 @@ def _row(spot: BlindSpot, sets: dict[int, SetRef]) -> BlindSpotRow:
 
 def _spools_begun(now: datetime) -> dict[int, int]:
     """How many spools a machine (row id) began within a day, where it is many. One query."""
-    young = Spool.objects.filter(first_seen_at__gt=now - timedelta(days=1)).values_list("machine_id")
+    young = seen(Spool).filter(first_seen_at__gt=now - timedelta(days=1)).values_list("machine_id")
     return dict(young.annotate(Count("pk")).filter(pk__count__gte=MANY_A_DAY).order_by())
 
 
@@ -97,24 +98,24 @@ def _caches(now: datetime) -> list[CacheFacts]:
             supported=not any(row.state == "unsupported" for row in listeners[cache.pk]),
             reasons=tuple(dict.fromkeys(row.reason or row.state for row in listeners[cache.pk])),
         )
-        for cache in Cache.objects.order_by("host")
+        for cache in seen(Cache).order_by("host")
     ]
 
 
 def _aside() -> list[SetAsideFacts]:
     """One query, and two more where there is something."""
-    rows = list(SetAside.objects.order_by("what", "row_id"))
+    rows = list(seen(SetAside).order_by("what", "row_id"))
     events = dict(
-        ScheduledEvent.objects.filter(pk__in=[row.row_id for row in rows if row.what in OF_EVENTS]).values_list(
-            "pk", "event_id"
-        )
+        seen(ScheduledEvent)
+        .filter(pk__in=[row.row_id for row in rows if row.what in OF_EVENTS])
+        .values_list("pk", "event_id")
         if rows
         else ()
     )
     hosts = dict(
-        Cache.objects.filter(pk__in=[row.row_id for row in rows if row.what == What.CACHE.value]).values_list(
-            "pk", "host"
-        )
+        seen(Cache)
+        .filter(pk__in=[row.row_id for row in rows if row.what == What.CACHE.value])
+        .values_list("pk", "host")
         if rows
         else ()
     )
@@ -133,7 +134,7 @@ def _aside() -> list[SetAsideFacts]:
 
 def _machines() -> QuerySet[Machine]:
     """Those that are not revoked, with the set of an open event that each lists without being of that set."""
-    listing = Sighting.objects.filter(
+    listing = seen(Sighting).filter(
         machine=OuterRef("pk"),
         foreign=True,
         gone_at__isnull=True,
@@ -178,7 +179,7 @@ def overview(*, now: datetime) -> BlindSpots:
     # A set in which nobody is left hides nothing.
     sets = [
         row
-        for row in AvailabilitySet.objects.filter(merged_into=None).order_by("name", "pk")
+        for row in seen(AvailabilitySet).filter(merged_into=None).order_by("name", "pk")
         if row.pk in agents or row.pk in missing
     ]
     found = blind_spots(
@@ -188,7 +189,8 @@ def overview(*, now: datetime) -> BlindSpots:
         ],
         waiting=list(
             dict.fromkeys(
-                Admission.objects.filter(admitted_at__isnull=True)
+                seen(Admission)
+                .filter(admitted_at__isnull=True)
                 .order_by("machine__resource_name", "pk")
                 .values_list("machine__resource_name", flat=True)
             )

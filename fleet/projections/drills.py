@@ -13,6 +13,7 @@ from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, Drill, Instruction, Order, Preparation, Rehearsal, Sighting
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
+from fleet.projections.sight import seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class DrillReport:
 
 
 def _with_event() -> QuerySet[Drill]:
-    return Drill.objects.select_related("event__availability_set", "started_by")
+    return seen(Drill).select_related("event__availability_set", "started_by")
 
 
 def _row(drill: Drill) -> DrillRow:
@@ -127,13 +128,14 @@ def report(*, drill_id: int, now: datetime) -> DrillReport | None:
     drill = _with_event().filter(pk=drill_id).first()
     if drill is None:
         return None
-    approvals = list(Approval.objects.filter(event=drill.event_id).select_related("decided_by", "rule").order_by("pk"))
-    orders = list(Order.objects.filter(approval__event=drill.event_id).select_related("machine").order_by("offered_at"))
-    sightings = {row.machine_id: row for row in Sighting.objects.filter(event=drill.event_id)}
-    hooks = {row.machine_id: row for row in Preparation.objects.filter(event=drill.event_id)}
-    told = {row.rehearsal_id: row for row in Instruction.objects.filter(rehearsal__drill=drill, what="rehearse")}
+    approvals = list(seen(Approval).filter(event=drill.event_id).select_related("decided_by", "rule").order_by("pk"))
+    orders = list(seen(Order).filter(approval__event=drill.event_id).select_related("machine").order_by("offered_at"))
+    sightings = {row.machine_id: row for row in seen(Sighting).filter(event=drill.event_id)}
+    hooks = {row.machine_id: row for row in seen(Preparation).filter(event=drill.event_id)}
+    told = {row.rehearsal_id: row for row in seen(Instruction).filter(rehearsal__drill=drill, what="rehearse")}
     rehearsals = (
-        Rehearsal.objects.filter(drill=drill)
+        seen(Rehearsal)
+        .filter(drill=drill)
         .select_related("machine")
         .defer("machine__compute")
         .order_by("machine__resource_name", "pk")

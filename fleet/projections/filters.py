@@ -21,7 +21,6 @@ from fleet.domain.times import clamped
 from fleet.models import (
     AvailabilitySet,
     Cache,
-    Coverage,
     Entry,
     Machine,
     Maintenance,
@@ -30,6 +29,7 @@ from fleet.models import (
 )
 from fleet.projections.desk.attention import needs_decision
 from fleet.projections.machines import with_presence
+from fleet.projections.sight import listening, seen
 from fleet.projections.timeline.entries import with_merged
 
 
@@ -77,10 +77,10 @@ class EventFilter(django_filters.FilterSet):  # type: ignore[misc]
 
     def __init__(self, data: Any = None, queryset: Any = None, *, now: datetime, **kwargs: Any) -> None:
         self.now = now
-        super().__init__(data, ScheduledEvent.objects.all() if queryset is None else queryset, **kwargs)
+        super().__init__(data, seen(ScheduledEvent) if queryset is None else queryset, **kwargs)
 
     def filter_machine(self, queryset: QuerySet[ScheduledEvent], name: str, value: Any) -> QuerySet[ScheduledEvent]:
-        machine = Machine.objects.filter(pk=value).first()
+        machine = seen(Machine).filter(pk=value).first()
         return _naming(queryset, machine) if machine else queryset.none()
 
     def filter_needs_decision(
@@ -120,7 +120,7 @@ class SetFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, AvailabilitySet.objects.all() if queryset is None else queryset, **kwargs)
+        super().__init__(data, seen(AvailabilitySet) if queryset is None else queryset, **kwargs)
 
     def filter_q(self, queryset: QuerySet[AvailabilitySet], name: str, value: str) -> QuerySet[AvailabilitySet]:
         return queryset.filter(Q(name__icontains=value) | Q(resource_group__icontains=value))
@@ -147,10 +147,10 @@ class EntryFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, Entry.objects.all() if queryset is None else queryset, **kwargs)
+        super().__init__(data, seen(Entry) if queryset is None else queryset, **kwargs)
 
     def filter_service(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
-        heard = Coverage.objects.filter(machine__availability_set__service__iexact=value)
+        heard = listening().filter(machine__availability_set__service__iexact=value)
         return queryset.filter(
             Q(availability_set__service__iexact=value)
             | Q(cache__service__iexact=value)
@@ -172,7 +172,7 @@ class CacheFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, Cache.objects.all() if queryset is None else queryset, **kwargs)
+        super().__init__(data, seen(Cache) if queryset is None else queryset, **kwargs)
 
 
 class MaintenanceFilter(django_filters.FilterSet):  # type: ignore[misc]
@@ -188,7 +188,7 @@ class MaintenanceFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, Maintenance.objects.all() if queryset is None else queryset, **kwargs)
+        super().__init__(data, seen(Maintenance) if queryset is None else queryset, **kwargs)
 
 
 class NotificationFilter(django_filters.FilterSet):  # type: ignore[misc]
@@ -205,4 +205,4 @@ class NotificationFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, Notification.objects.all() if queryset is None else queryset, **kwargs)
+        super().__init__(data, seen(Notification) if queryset is None else queryset, **kwargs)

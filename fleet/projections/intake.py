@@ -12,6 +12,7 @@ from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.models import DocumentBody, Observation, ScheduledEvent, Sighting
 from fleet.projections.refs import MachineRef, machine_ref, plain_name
+from fleet.projections.sight import seen
 
 # A set of a hundred machines says the same thing a hundred times; the machines that are hit come first.
 MACHINES = 20
@@ -77,7 +78,7 @@ def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
         epoch, last = sighting.listed_epoch, sighting.listed_seq
         if sighting.gone_epoch is not None and sighting.gone_seq is not None:
             epoch, last = sighting.gone_epoch, sighting.gone_seq
-        rows = Observation.objects.filter(machine=sighting.machine_id, epoch=epoch, seq__lte=last)
+        rows = seen(Observation).filter(machine=sighting.machine_id, epoch=epoch, seq__lte=last)
         parts.append(rows.defer("data").order_by("-seq")[:REPORTS])
     if not parts:
         return []
@@ -86,17 +87,23 @@ def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
 
 def for_event(*, event_id: str) -> EventDocuments | None:
     """The documents that list the event, and for each machine the first that no longer does. Four queries."""
-    event = ScheduledEvent.objects.filter(event_id=event_id.upper()).first()
+    event = seen(ScheduledEvent).filter(event_id=event_id.upper()).first()
     if event is None:
         return None
     named = {plain_name(name) for name in event.resources}
-    sightings = list(event.sightings.select_related("machine").defer("machine__compute").order_by("first_at", "pk"))
+    sightings = list(
+        seen(Sighting)
+        .filter(event=event)
+        .select_related("machine")
+        .defer("machine__compute")
+        .order_by("first_at", "pk")
+    )
     sightings.sort(key=lambda sighting: plain_name(sighting.machine.resource_name) not in named)
     chosen = sightings[:MACHINES]
     reports = [
         report for report in _observations(chosen) if report.kind == "document" and report.document_id is not None
     ]
-    bodies = {body.hash: body for body in DocumentBody.objects.filter(hash__in={r.document_id for r in reports})}
+    bodies = {body.hash: body for body in seen(DocumentBody).filter(hash__in={r.document_id for r in reports})}
     lists_it = {
         key: any(found.event_id == event.event_id for found in read_document(bytes(body.body)).listings)
         for key, body in bodies.items()

@@ -19,6 +19,7 @@ from fleet.models import Admission, InventoryMachine, JoinToken, Machine, Schedu
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.refs import SetRef, plain_name, set_ref
+from fleet.projections.sight import seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,34 +154,34 @@ def _named(machine: Machine) -> list[Reason]:
 
 def identity_of(*, credential: str) -> MachineIdentity | None:
     """The machine whose credential this is; None when unknown or revoked. One query, by the indexed hash."""
-    rows = Machine.objects.filter(credential_hash=hash_of(credential), revoked_at__isnull=True)
+    rows = seen(Machine).filter(credential_hash=hash_of(credential), revoked_at__isnull=True)
     found = rows.values_list("pk", "vm_id").first()
     return MachineIdentity(*found) if found else None
 
 
 def row_id(*, vm_id: str) -> int:
     """The row id of a machine; 0, which none has, where there is no such vmId."""
-    return Machine.objects.filter(vm_id=vm_id.strip().lower()).values_list("pk", flat=True).first() or 0
+    return seen(Machine).filter(vm_id=vm_id.strip().lower()).values_list("pk", flat=True).first() or 0
 
 
 def revoked_since(moment: datetime) -> set[int]:
     """The row ids of machines that were revoked after this moment. One query."""
-    return set(Machine.objects.filter(revoked_at__gt=moment).values_list("pk", flat=True))
+    return set(seen(Machine).filter(revoked_at__gt=moment).values_list("pk", flat=True))
 
 
 def with_presence() -> QuerySet[Machine]:
     """Machines with all that `machine_rows` needs, without the large `compute`."""
-    return Machine.objects.select_related("availability_set", "presence", "latest_document").defer("compute")
+    return seen(Machine).select_related("availability_set", "presence", "latest_document").defer("compute")
 
 
 def agentless() -> QuerySet[InventoryMachine]:
     """Machines of an imported inventory that have no agent, or one whose credential was revoked."""
-    return InventoryMachine.objects.filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
+    return seen(InventoryMachine).filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
 
 
 def waiting(*, machine_id: int | None = None) -> tuple[AdmissionRow, ...]:
     """Who waits for admission, as this machine or as any, the newest first. One query."""
-    rows = Admission.objects.select_related("machine", "join_token").defer("machine__compute").order_by("-pk")
+    rows = seen(Admission).select_related("machine", "join_token").defer("machine__compute").order_by("-pk")
     if machine_id is not None:
         rows = rows.filter(machine=machine_id)
     return tuple(
@@ -199,9 +200,9 @@ def waiting(*, machine_id: int | None = None) -> tuple[AdmissionRow, ...]:
 
 def join_tokens(*, now: datetime) -> tuple[JoinTokenRow, ...]:
     """The newest 500 join tokens. Two queries."""
-    rows = list(JoinToken.objects.select_related("created_by").order_by("-pk")[:500])
+    rows = list(seen(JoinToken).select_related("created_by").order_by("-pk")[:500])
     enrolled: dict[int | None, list[str]] = defaultdict(list)
-    named = Machine.objects.filter(join_token__in=[row.pk for row in rows]).order_by("resource_name", "pk")
+    named = seen(Machine).filter(join_token__in=[row.pk for row in rows]).order_by("resource_name", "pk")
     for token_id, name in named.values_list("join_token", "resource_name"):
         enrolled[token_id].append(name)
     return tuple(
@@ -240,7 +241,7 @@ def inventory(
     *, cursor: str | None = None, size: int | None = None, q: str = "", without_agent: bool = False
 ) -> Page[InventoryRow]:
     """What the imported inventory lists, by name. One query."""
-    rows = (agentless() if without_agent else InventoryMachine.objects.all()).select_related("machine")
+    rows = (agentless() if without_agent else seen(InventoryMachine)).select_related("machine")
     rows = rows.defer("machine__compute")
     if q:
         rows = rows.filter(name__icontains=q)
@@ -279,9 +280,11 @@ def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
     if machine is None:
         return None
     row = _machine_row(machine, now=now, limits=presence_limits())
-    events = ScheduledEvent.objects.filter(
-        availability_set_id=machine.availability_set_id, status__in=("SCHEDULED", "STARTED")
-    ).order_by("not_before", "pk")
+    events = (
+        seen(ScheduledEvent)
+        .filter(availability_set_id=machine.availability_set_id, status__in=("SCHEDULED", "STARTED"))
+        .order_by("not_before", "pk")
+    )
     briefs = [event_brief(event) for event in events]
     own = plain_name(machine.resource_name)
     hit_by = tuple(brief for brief in briefs if own in map(plain_name, brief.resources))

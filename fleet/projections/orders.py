@@ -12,10 +12,12 @@ from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, Presence
 from fleet.models import Machine, ScheduledEvent
-from fleet.models.facts.events import load_facts, order_timeouts
+from fleet.models.facts.events import order_timeouts
 from fleet.projections.approvals import rows
 from fleet.projections.approvals.rows import ApprovalRow, NextAsked
+from fleet.projections.facts import load_facts
 from fleet.projections.refs import MachineRef
+from fleet.projections.sight import seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,5 +100,5 @@ def approval(*, approval_id: int, now: datetime) -> ApprovalRow | None:
     row = rows.detail(approval_id=approval_id, now=now)
     if row is None or row.state not in RELAYED_APPROVALS:
         return row
-    event_pk = ScheduledEvent.objects.values_list("pk", flat=True).get(event_id=row.event_id)
+    event_pk = seen(ScheduledEvent).values_list("pk", flat=True).get(event_id=row.event_id)
     return followed(row, load_facts([event_pk], now=now)[event_pk], now=now)

@@ -14,6 +14,7 @@ from fleet.domain.shapes import like
 from fleet.models import ApiToken, Profile, Scope
 from fleet.models.people import Person, rights_of
 from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.sight import seen
 
 
 def rights(person: Person) -> Rights:
@@ -100,32 +101,32 @@ class Me:
 
 def own_settings(*, user_id: int) -> OwnSettings:
     """What this person (row id) has chosen. One query."""
-    row = Profile.objects.filter(pk=user_id).first()
+    row = seen(Profile).filter(pk=user_id).first()
     return like(OwnSettings, row) if row else OwnSettings()
 
 
 def listing(*, cursor: str | None = None, size: int | None = None, q: str = "") -> Page[PersonRow]:
     """By name. Three queries."""
-    users = User.objects.filter(username__icontains=q) if q else User.objects.all()
+    users = seen(User).filter(username__icontains=q) if q else seen(User)
     return read_page([Segment(users, "username")], cursor=cursor, size=size).map(_rows)
 
 
 def detail(*, username: str) -> PersonRow | None:
     """One person by the exact name. Up to four queries."""
-    found = _rows(list(User.objects.filter(username=username)))
+    found = _rows(list(seen(User).filter(username=username)))
     return found[0] if found else None
 
 
 def me(*, user_id: int, token: ApiToken | None = None) -> Me:
     """The person of this row id, with the token that the call carried. Five queries."""
-    person = _rows([User.objects.get(pk=user_id)])[0]
+    person = _rows([seen(User).get(pk=user_id)])[0]
     carried = like(CarriedToken, token) if token else None
     return Me(person=person, settings=own_settings(user_id=user_id), token=carried)
 
 
 def tokens(*, username: str, with_ended: bool = False) -> tuple[TokenRow, ...]:
     """Somebody's tokens, newest first, at most 500. One query."""
-    rows = ApiToken.objects.filter(user__username=username).order_by("-created_at", "-pk")
+    rows = seen(ApiToken).filter(user__username=username).order_by("-created_at", "-pk")
     if not with_ended:
         rows = rows.filter(revoked_at__isnull=True)
     return tuple(like(TokenRow, row, ended_at=row.revoked_at) for row in rows[:500])
@@ -137,10 +138,10 @@ def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
     for user_id, name in User.groups.through.objects.filter(user__in=ids).values_list("user_id", "group__name"):
         groups[user_id].add(name)
     scopes: dict[int, list[ScopeRow]] = defaultdict(list)
-    for row in Scope.objects.filter(user__in=ids).order_by("kind", "pattern"):
+    for row in seen(Scope).filter(user__in=ids).order_by("kind", "pattern"):
         scopes[row.user_id].append(ScopeRow(kind=row.kind, pattern=row.pattern))
     live = Count("api_tokens", filter=Q(api_tokens__revoked_at__isnull=True))
-    counts = dict(User.objects.filter(pk__in=ids).annotate(live=live).values_list("pk", "live"))
+    counts = dict(seen(User).filter(pk__in=ids).annotate(live=live).values_list("pk", "live"))
     return tuple(
         PersonRow(
             username=user.get_username(),

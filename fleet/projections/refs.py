@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fleet.domain.reason import Reason
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, Rule
+from fleet.projections.sight import name_in_sight
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +74,11 @@ def count_presence(presences: list[Presence]) -> PresenceCounts:
 
 
 def set_ref(row: AvailabilitySet) -> SetRef:
-    return SetRef(id=row.pk, kind=row.kind, name=row.name, apart=row.apart)
+    return SetRef(id=row.pk, kind=row.kind, name=name_in_sight(row.name, of=row.pk), apart=row.apart)
 
 
 def machine_ref(row: Machine) -> MachineRef:
-    return MachineRef(id=row.pk, resource_name=row.resource_name)
+    return MachineRef(id=row.pk, resource_name=name_in_sight(row.resource_name, of=row.availability_set_id))
 
 
 def rule_ref(row: Rule) -> RuleRef:

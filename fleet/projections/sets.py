@@ -24,6 +24,7 @@ from fleet.projections.machines import (
 )
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.refs import PresenceCounts, SetRef, count_presence, label_of, plain_name, set_ref
+from fleet.projections.sight import seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,8 @@ def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
     """Machines of other sets that list an open event of one of these sets."""
     found: dict[int, list[Reason]] = defaultdict(list)
     rows = (
-        Sighting.objects.filter(
+        seen(Sighting)
+        .filter(
             foreign=True,
             gone_at__isnull=True,
             event__availability_set__in=[row.pk for row in sets],
@@ -250,7 +252,8 @@ def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
 
 def _open_events(sets: Sequence[AvailabilitySet]) -> list[ScheduledEvent]:
     return list(
-        ScheduledEvent.objects.filter(availability_set__in=[row.pk for row in sets], status__in=OPEN)
+        seen(ScheduledEvent)
+        .filter(availability_set__in=[row.pk for row in sets], status__in=OPEN)
         .select_related("availability_set")
         .order_by("not_before", "pk")
     )
@@ -264,7 +267,7 @@ def listing(
     size: int | None = None,
 ) -> Page[SetRow]:
     """Sets by name, without those that were merged into another. Five queries."""
-    rows = AvailabilitySet.objects.all() if sets is None else sets
+    rows = seen(AvailabilitySet) if sets is None else sets
     page = read_page([Segment(rows.filter(merged_into=None), "name")], cursor=cursor, size=size)
     return page.map(lambda found: _shape(found, _open_events(found), now=now))
 
@@ -277,23 +280,23 @@ def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple
         output_field=IntegerField(),
     )
     sets = list(
-        AvailabilitySet.objects.filter(merged_into=None).annotate(rank=rank).order_by("rank", "name", "pk")[:limit]
+        seen(AvailabilitySet).filter(merged_into=None).annotate(rank=rank).order_by("rank", "name", "pk")[:limit]
     )
     return _shape(sets, _open_events(sets), now=now)
 
 
 def named(*, limit: int = 500) -> tuple[NamedSet, ...]:
     """Sets that have a name, by it. One query."""
-    rows = AvailabilitySet.objects.filter(merged_into=None).exclude(kind=PROVISIONAL)
+    rows = seen(AvailabilitySet).filter(merged_into=None).exclude(kind=PROVISIONAL)
     return tuple(like(NamedSet, row, id=row.pk) for row in rows.order_by("name", "pk")[:limit])
 
 
 def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
     """The sets into which this one can be merged, by name: named ones, or any if it is provisional. Two queries."""
-    row = AvailabilitySet.objects.filter(pk=set_id, merged_into=None).first()
+    row = seen(AvailabilitySet).filter(pk=set_id, merged_into=None).first()
     if row is None:
         return ()
-    others = AvailabilitySet.objects.filter(merged_into=None).exclude(pk=set_id)
+    others = seen(AvailabilitySet).filter(merged_into=None).exclude(pk=set_id)
     if row.kind != "provisional":
         others = others.exclude(kind="provisional")
     if row.subscription:
@@ -303,7 +306,7 @@ def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
 
 def detail(*, set_id: int, now: datetime) -> SetDetail | None:
     """One set with its open events. Seven queries; a merged set answers with the one it went into, for one more."""
-    row = AvailabilitySet.objects.select_related("merged_into").filter(pk=set_id).first()
+    row = seen(AvailabilitySet).select_related("merged_into").filter(pk=set_id).first()
     if row is None:
         return None
     if row.merged_into is not None:

@@ -1,12 +1,319 @@
-"""What whoever asks may see: every projection takes its rows from here."""
+"""How far the reader sees: every projection takes its rows from `seen`, the one place that leaves out what is not for
+whoever asks.
 
-from typing import TypeVar
+Where SCOPED_READING is set, people with scopes see what lies in them, as they decide there, and nothing else: not in
+lists, not in counts, not by its address. Admins see everything, and so does whoever runs without a reader: the relay,
+the gateway, commands.
+"""
 
-from django.db.models import Model, QuerySet
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import Exists, Model, OuterRef, Q, QuerySet
+
+from fleet import models
+from fleet.domain.aside import What
+from fleet.domain.people import ADMIN, Place, Rights, in_scopes, lies_in
+from fleet.domain.sets import KINDS, PROVISIONAL
+from fleet.domain.timeline import EntryKind
+from fleet.models import AvailabilitySet, Cache, ScheduledEvent
+from fleet.models.people import lying_in
+from fleet.models.timeline import ACTING
 
 M = TypeVar("M", bound=Model)
+T = TypeVar("T")
+# What stands for the name of something out of sight where it has to be mentioned, such as one listener of a cache.
+HIDDEN = "…"
+NAMED = [kind for kind in KINDS if kind != PROVISIONAL]
+# Entries that are about no set, machine or cache: of these kinds they are for everybody, of the others for their actor.
+FOR_ALL = (EntryKind.APPROVALS_STOPPED, EntryKind.STOP_LIFTED, EntryKind.ERA_BEGUN)
+# Entries that name another set than that which they are about.
+OF_TWO = (
+    EntryKind.FOREIGN_SIGHTING,
+    EntryKind.NAME_HELD,
+    EntryKind.NAME_GIVEN,
+    EntryKind.MACHINE_MOVED,
+    EntryKind.SET_MERGED,
+    EntryKind.SET_DISPUTED,
+    EntryKind.SET_AGREED,
+)
+
+
+@dataclass(slots=True)
+class Sight:
+    """A reader whose sight is limited: their name and scopes. What is asked for often is kept for one request."""
+
+    name: str
+    scopes: tuple[tuple[str, str], ...]
+    _sets: dict[int, Place] | None = None
+    _rules: dict[type[Model], list[int]] = field(default_factory=dict)
+
+    @property
+    def sets(self) -> QuerySet[Any]:
+        """The row ids of the sets in sight, also of those that were merged into one."""
+        own = Q(merged_into=None, kind__in=NAMED) & lying_in(self.scopes)
+        merged = Q(merged_into__kind__in=NAMED) & lying_in(self.scopes, of="merged_into__")
+        return AvailabilitySet.objects.filter(own | merged).order_by().values("pk")
+
+    @property
+    def caches(self) -> QuerySet[Any]:
+        """The row ids of the caches that belong to a service in sight, or to which a machine in sight listens."""
+        listens = models.Coverage.objects.filter(cache=OuterRef("pk"), until=None)
+        heard = listens.filter(machine__availability_set__in=self.sets)
+        of_service = lying_in(scope for scope in self.scopes if scope[0] == "service")
+        return Cache.objects.filter(Exists(heard) | of_service).order_by().values("pk")
+
+    @property
+    def places(self) -> dict[int, Place]:
+        """The sets in sight by row id. One query for a request."""
+        if self._sets is None:
+            rows = AvailabilitySet.objects.filter(pk__in=self.sets)
+            self._sets = {row.pk: Place(row.kind, row.name, row.service, row.resource_group) for row in rows}
+        return self._sets
+
+    def concerning(self, model: type[Any]) -> list[int]:
+        """The row ids of rules or windows that hold in a set in sight. Two queries for a request."""
+        if model not in self._rules:
+            self._rules[model] = [
+                row.pk
+                for row in model.objects.all()
+                if any(
+                    lies_in(place, set_pattern=row.set_pattern, service=row.service, resource_group=row.resource_group)
+                    for place in self.places.values()
+                )
+            ]
+        return self._rules[model]
+
+
+def _of(path: str) -> Callable[[Sight], Q]:
+    return lambda sight: Q(**{f"{path}__in": sight.sets})
+
+
+def _of_cache(path: str) -> Callable[[Sight], Q]:
+    return lambda sight: Q(**{f"{path}__in": sight.caches})
+
+
+def _all_of(*rules: Callable[[Sight], Q]) -> Callable[[Sight], Q]:
+    def rule(sight: Sight) -> Q:
+        found = Q()
+        for each in rules:
+            found &= each(sight)
+        return found
+
+    return rule
+
+
+def _waves(sight: Sight) -> Q:
+    """Those in which nothing is out of sight: whoever saw a part of one would be told wrong whose turn it is."""
+    members = models.Approval.objects.filter(wave=OuterRef("pk"))
+    inside = members.filter(event__availability_set__in=sight.sets)
+    outside = members.exclude(event__availability_set__in=sight.sets)
+    return Q(Exists(inside)) & ~Q(Exists(outside))
+
+
+def _entries(sight: Sight) -> Q:
+    nothing = Q(event=None, availability_set=None, machine=None, cache=None)
+    inside = (
+        (Q(event=None) | Q(event__availability_set__in=sight.sets))
+        & (Q(availability_set=None) | Q(availability_set__in=sight.sets))
+        & (Q(machine=None) | Q(machine__availability_set__in=sight.sets))
+        & (Q(cache=None) | Q(cache__in=sight.caches))
+        & ~Q(kind__in=[kind.value for kind in OF_TWO])
+    )
+    own = Q(actor=sight.name, via__in=ACTING) | Q(kind__in=[kind.value for kind in FOR_ALL])
+    return (~nothing & inside) | (nothing & own)
+
+
+def _aside(sight: Sight) -> Q:
+    events = ScheduledEvent.objects.filter(availability_set__in=sight.sets).values("pk")
+    of_events = Q(what__in=[What.EVENT.value, What.RULES.value], row_id__in=events)
+    return of_events | Q(what=What.CACHE.value, row_id__in=sight.caches)
+
+
+def _everything(sight: Sight) -> Q:
+    return Q()
+
+
+def _nothing(sight: Sight) -> Q:
+    return Q(pk__in=[])
+
+
+# Which rows of each table are in sight. A table that does not stand here cannot be read by a projection.
+IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
+    AvailabilitySet: _of("pk"),
+    models.Machine: _of("availability_set"),
+    models.InventoryMachine: _of("availability_set"),
+    models.Admission: _of("machine__availability_set"),
+    models.JoinToken: _nothing,
+    models.Spool: _of("machine__availability_set"),
+    models.Observation: _of("machine__availability_set"),
+    models.Preparation: _all_of(_of("event__availability_set"), _of("machine__availability_set")),
+    ScheduledEvent: _of("availability_set"),
+    models.Sighting: _all_of(_of("event__availability_set"), _of("machine__availability_set")),
+    models.Approval: _of("event__availability_set"),
+    models.Claim: _of("event__availability_set"),
+    models.Hold: _of("event__availability_set"),
+    models.Order: _of("approval__event__availability_set"),
+    models.Wave: _waves,
+    models.Drill: _of("event__availability_set"),
+    models.Rehearsal: _of("drill__event__availability_set"),
+    models.Instruction: _of("rehearsal__drill__event__availability_set"),
+    Cache: _of_cache("pk"),
+    models.Maintenance: _of_cache("cache"),
+    models.Notification: _of_cache("cache"),
+    # Of a cache in sight all who listen count, or the page would say that nobody did; they are not named.
+    models.Coverage: _of_cache("cache"),
+    models.Reporter: _of_cache("notification__cache"),
+    models.Rule: lambda sight: Q(pk__in=sight.concerning(models.Rule)),
+    models.NoApprovalWindow: lambda sight: Q(pk__in=sight.concerning(models.NoApprovalWindow)),
+    models.Entry: _entries,
+    models.SetAside: _aside,
+    # What others share may be called by what they see.
+    models.SavedView: lambda sight: Q(owner__username=sight.name),
+    # Found by the hash that an observation in sight names.
+    models.DocumentBody: _everything,
+    # These name nothing of the fleet.
+    models.Stop: _everything,
+    models.LastRun: _everything,
+    models.Seal: _everything,
+    # Admins look at people, and everybody at themselves.
+    User: _everything,
+    models.Profile: _everything,
+    models.Scope: _everything,
+    models.ApiToken: _everything,
+}
+
+_sight: ContextVar[Sight | None] = ContextVar("sight", default=None)
+
+
+def narrowed(rights: Rights) -> bool:
+    """Whether somebody with these rights sees less than everything."""
+    return bool(settings.SCOPED_READING and rights.scopes and ADMIN not in rights.groups)
+
+
+def in_sight(rights: Rights, place: Place) -> bool:
+    """Whether somebody with these rights sees what lies there; for what was read for everybody before."""
+    return not narrowed(rights) or in_scopes(place, rights.scopes)
+
+
+def sight_of(rights: Rights, *, name: str) -> Sight | None:
+    """How far somebody sees; None where they see everything."""
+    return Sight(name, rights.scopes) if narrowed(rights) else None
+
+
+@contextmanager
+def seeing(sight: Sight | None) -> Iterator[None]:
+    """Whatever is read inside is read with this sight, until `read_as` says whose it is."""
+    token = _sight.set(sight)
+    try:
+        yield
+    finally:
+        _sight.reset(token)
+
+
+def read_as(rights: Rights, *, name: str) -> None:
+    """From here to the end of `seeing` this person reads: edges say so once they know who asks."""
+    _sight.set(sight_of(rights, name=name))
+
+
+def sent_later(parts: Iterable[T]) -> Iterator[T]:
+    """The parts of an answer that is made while it is sent, read as whoever asked for it."""
+    sight, walk = _sight.get(), iter(parts)
+    if sight is None:
+        return walk
+    return _sent(sight, walk)
+
+
+def _sent(sight: Sight, walk: Iterator[T]) -> Iterator[T]:
+    while True:
+        with seeing(sight):
+            try:
+                part = next(walk)
+            except StopIteration:
+                return
+        yield part
 
 
 def seen(model: type[M]) -> QuerySet[M]:
     """The rows of a table that the reader may see."""
-    return model._default_manager.all()
+    rule, sight = IN_SIGHT[model], _sight.get()
+    rows = model._default_manager.all()
+    return rows if sight is None else rows.filter(rule(sight))
+
+
+def listening() -> QuerySet[models.Coverage]:
+    """Who listens to which cache, without machines out of sight: for what follows from their sets and services."""
+    sight, rows = _sight.get(), seen(models.Coverage)
+    return rows if sight is None else rows.filter(machine__availability_set__in=sight.sets)
+
+
+def limited() -> bool:
+    """Whether the reader sees less than everything: nothing that was read for others is for them."""
+    return _sight.get() is not None
+
+
+def sees_set(set_id: int | None) -> bool:
+    """Whether a set (row id) is in sight. One query for a request at most, none where everything is."""
+    sight = _sight.get()
+    return sight is None or set_id in sight.places
+
+
+def name_in_sight(name: str, *, of: int | None) -> str:
+    """The name of something that lies in the set of this row id, or what stands for it."""
+    return name if sees_set(of) else HIDDEN
+
+
+def sets_named(names: Collection[str]) -> list[str]:
+    """These names of sets, without those that no set in sight has."""
+    sight = _sight.get()
+    if sight is None:
+        return list(names)
+    known = {place.name for place in sight.places.values()}
+    found = [name for name in names if name in known]
+    return found if len(found) == len(names) else [*found, HIDDEN]
+
+
+def without_names(kept: Any) -> Any:
+    """What a row keeps as JSON, without the names of sets out of sight that a guard counted."""
+    match kept:
+        case dict() if limited():
+            return {
+                name: sets_named(value) if name == "sets" and isinstance(value, list) else without_names(value)
+                for name, value in kept.items()
+            }
+        case list() if limited():
+            return [without_names(one) for one in kept]
+    return kept
+
+
+# The names under which addresses carry ids.
+ADDRESSED: Mapping[str, tuple[type[Model], str]] = {
+    "set_id": (AvailabilitySet, "pk"),
+    "machine_id": (models.Machine, "pk"),
+    "event_id": (ScheduledEvent, "event_id"),
+    "approval_id": (models.Approval, "pk"),
+    "wave_id": (models.Wave, "pk"),
+    "drill_id": (models.Drill, "pk"),
+    "cache_id": (Cache, "pk"),
+    "maintenance_id": (models.Maintenance, "pk"),
+    "rule_id": (models.Rule, "pk"),
+    "window_id": (models.NoApprovalWindow, "pk"),
+}
+
+
+def out_of_sight(ids: Mapping[str, Any]) -> str:
+    """The first of these ids of an address that the reader does not see; empty where there is none."""
+    if _sight.get() is None:
+        return ""
+    for name, value in ids.items():
+        if name in ADDRESSED:
+            model, column = ADDRESSED[name]
+            wanted = value.upper() if isinstance(value, str) else value
+            if not seen(model).filter(**{column: wanted}).exists():
+                return name
+    return ""

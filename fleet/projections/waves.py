@@ -13,11 +13,12 @@ from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.domain.waves import Judgement, Member, Phase, WaveState, but, how_far, judge
 from fleet.models import Approval, ScheduledEvent, Wave
-from fleet.models.facts.events import load_facts
 from fleet.models.facts.waves import load_members, return_timeout
 from fleet.projections.events.blast import BlastRadius, blast_radii
+from fleet.projections.facts import load_facts
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.refs import SetRef, set_ref
+from fleet.projections.sight import seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def listing(*, now: datetime, cursor: str | None = None, size: int | None = None
     """Waves that run, then those that are over, newest first. Up to four queries; eight more while a guard keeps one
     whose turn it is.
     """
-    rows = Wave.objects.select_related("created_by")
+    rows = seen(Wave).select_related("created_by")
     running = rows.filter(state=WaveState.RUNNING.value)
     over = rows.exclude(state=WaveState.RUNNING.value)
     segments = [Segment(running, "created_at", descending=True), Segment(over, "created_at", descending=True)]
@@ -138,16 +139,16 @@ def listing(*, now: datetime, cursor: str | None = None, size: int | None = None
 
 def detail(*, wave_id: int, now: datetime) -> WaveRow | None:
     """One wave. Three queries; eight more while a guard keeps the one whose turn it is."""
-    wave = Wave.objects.select_related("created_by").filter(pk=wave_id).first()
+    wave = seen(Wave).select_related("created_by").filter(pk=wave_id).first()
     return _shape([wave], now=now)[0] if wave else None
 
 
 def candidates(*, now: datetime, service: str = "", set_id: int | None = None) -> tuple[Candidate, ...]:
     """The open events of a service, or of a set, that nobody has decided, soonest first. Two queries."""
-    rows = ScheduledEvent.objects.filter(status=EventStatus.SCHEDULED.value, drill=False)
+    rows = seen(ScheduledEvent).filter(status=EventStatus.SCHEDULED.value, drill=False)
     rows = rows.filter(availability_set__service=service) if service else rows.filter(availability_set_id=set_id)
     live = [state.value for state in LIVE_APPROVALS]
-    decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=live, decided_by__isnull=False))
+    decided = Exists(seen(Approval).filter(event=OuterRef("pk"), state__in=live, decided_by__isnull=False))
     rows = rows.exclude(decided).select_related("availability_set").order_by("not_before", "pk")
     found = [row for row in rows[:100] if row.not_before is None or row.not_before > now]
     blasts = blast_radii(found, now=now)

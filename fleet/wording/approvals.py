@@ -11,6 +11,7 @@ from fleet.domain.approvals.recommend import Advised
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.projections.events.rows import EventRow
+from fleet.projections.sight import sets_named
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.events import named, type_words
 from fleet.wording.looks import APPROVAL_LOOKS, NEED_LOOKS
@@ -100,7 +101,7 @@ GUARDS: dict[str, Sentence] = {
     "no-live-machine": "No live machine of the set lists this event, so no agent can ask Azure.",
     "set-in-flight": set_in_flight,
     "service-in-flight": lambda values, reader: (
-        f"Another event of the service {values['service']} is under way, in {', '.join(values['sets'])}."
+        f"Another event of the service {values['service']} is under way, in {', '.join(sets_named(values['sets']))}."
     ),
     "set-wants-second": "Approving in this set always takes a second person, an approver.",
     "last-live-machines": last_live_machines,

@@ -15,9 +15,11 @@ from fleet.domain.reason import Reason, from_json, read_reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, OrderState
 from fleet.models import Approval, Order, ScheduledEvent
-from fleet.models.facts.events import load_facts, name_of
+from fleet.models.facts.events import name_of
 from fleet.projections.approvals.steps import Step, reason_of, rehearsed, steps_of
+from fleet.projections.facts import load_facts
 from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, rule_ref, set_ref
+from fleet.projections.sight import seen, without_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ def _waits_for(approval: Approval) -> Reason | str:
 
 def _overridden(kept: Mapping[str, Any]) -> Overridden:
     # Rows written before guards had values keep their sentence.
-    said = kept["sentence"] if "sentence" in kept else Reason(kept["code"], **from_json(kept["values"]))
+    said = kept["sentence"] if "sentence" in kept else Reason(kept["code"], **from_json(without_names(kept["values"])))
     return Overridden(kept["code"], said, kept["reason"])
 
 
@@ -193,9 +195,10 @@ def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tu
     """The approvals of each event, newest first, by the event's primary key. Two queries."""
     known = {event.pk: event for event in events}
     approvals = (
-        Approval.objects.filter(event_id__in=list(known))
+        seen(Approval)
+        .filter(event_id__in=list(known))
         .select_related("decided_by", "consented_by", "accepted_by", "rule")
-        .prefetch_related(Prefetch("orders", Order.objects.select_related("machine").order_by("offered_at", "pk")))
+        .prefetch_related(Prefetch("orders", seen(Order).select_related("machine").order_by("offered_at", "pk")))
         .order_by("-pk")
     )
     found: dict[int, list[ApprovalRow]] = defaultdict(list)
@@ -207,9 +210,10 @@ def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tu
 def detail(*, approval_id: int, now: datetime) -> ApprovalRow | None:
     """One approval. Two queries; ten for one that waits. Who is asked next stands in `orders.approval`."""
     approval = (
-        Approval.objects.filter(pk=approval_id)
+        seen(Approval)
+        .filter(pk=approval_id)
         .select_related("decided_by", "consented_by", "accepted_by", "rule", "event__availability_set")
-        .prefetch_related(Prefetch("orders", Order.objects.select_related("machine").order_by("offered_at", "pk")))
+        .prefetch_related(Prefetch("orders", seen(Order).select_related("machine").order_by("offered_at", "pk")))
         .first()
     )
     if approval is None:

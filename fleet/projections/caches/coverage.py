@@ -11,6 +11,7 @@ from fleet.domain.states import Presence
 from fleet.models import Coverage, Machine
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.projections.refs import MachineRef, machine_ref
+from fleet.projections.sight import seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,8 @@ def listener(row: Coverage, *, now: datetime) -> ListenerRow:
 def with_machine() -> QuerySet[Coverage]:
     """Stretches with what `listener` and `stretches` need of the machine."""
     return (
-        Coverage.objects.select_related(
-            "machine", "machine__presence", "machine__latest_document", "machine__availability_set"
-        )
+        seen(Coverage)
+        .select_related("machine", "machine__presence", "machine__latest_document", "machine__availability_set")
         .defer("machine__compute")
         .order_by("machine__resource_name", "machine", "since")
     )

@@ -15,6 +15,7 @@ from fleet.models import Cache, Maintenance, Notification, Reporter
 from fleet.projections.caches.coverage import Span, Stretch, gaps_of, stretches
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.refs import MachineRef, machine_ref
+from fleet.projections.sight import seen
 
 UNHEARD = {
     MaintenanceStatus.NEVER_STARTED: Reason("start-unheard"),
@@ -163,7 +164,8 @@ def notification_rows(rows: Sequence[Notification]) -> tuple[NotificationRow, ..
     """Shape notifications loaded with their cache. One query, for the reporters."""
     reporters: dict[int, list[ReporterRow]] = defaultdict(list)
     for one in (
-        Reporter.objects.filter(notification__any=[row.pk for row in rows])
+        seen(Reporter)
+        .filter(notification__any=[row.pk for row in rows])
         .select_related("machine")
         .defer("machine__compute")
         .order_by("first_at", "pk")
@@ -185,7 +187,7 @@ def notification_rows(rows: Sequence[Notification]) -> tuple[NotificationRow, ..
 
 def active() -> tuple[MaintenanceRow, ...]:
     """What is announced or under way, the next first. One query."""
-    rows = Maintenance.objects.filter(status__in=[status.value for status in ACTIVE]).select_related("cache")
+    rows = seen(Maintenance).filter(status__in=[status.value for status in ACTIVE]).select_related("cache")
     return maintenance_rows(rows.order_by("expected_at", "first_at", "pk")[:20])
 
 
@@ -193,7 +195,7 @@ def listing(
     *, rows: QuerySet[Maintenance] | None = None, cursor: str | None = None, size: int | None = None
 ) -> Page[MaintenanceRow]:
     """Newest first. One query."""
-    found = (Maintenance.objects.all() if rows is None else rows).select_related("cache")
+    found = (seen(Maintenance) if rows is None else rows).select_related("cache")
     return read_page([Segment(found, "first_at", descending=True)], cursor=cursor, size=size).map(maintenance_rows)
 
 
@@ -203,7 +205,7 @@ def listing_with_members(
     """Newest first, each with its notifications, oldest first. Three queries."""
     page = listing(rows=rows, cursor=cursor, size=size)
     members: dict[int | None, list[NotificationRow]] = defaultdict(list)
-    found = Notification.objects.filter(maintenance__any=[row.id for row in page.results]).select_related("cache")
+    found = seen(Notification).filter(maintenance__any=[row.id for row in page.results]).select_related("cache")
     for member in notification_rows(list(found.order_by("first_at", "pk"))):
         members[member.maintenance_id].append(member)
     return page.map(lambda shown: [(row, tuple(members[row.id])) for row in shown])
@@ -213,24 +215,24 @@ def notifications(
     *, rows: QuerySet[Notification] | None = None, cursor: str | None = None, size: int | None = None
 ) -> Page[NotificationRow]:
     """Newest first. Two queries."""
-    found = (Notification.objects.all() if rows is None else rows).select_related("cache")
+    found = (seen(Notification) if rows is None else rows).select_related("cache")
     return read_page([Segment(found, "first_at", descending=True)], cursor=cursor, size=size).map(notification_rows)
 
 
 def of_cache(*, cache_id: int, size: int) -> tuple[NotificationRow, ...]:
     """The newest notifications of one cache. Two queries."""
-    rows = Notification.objects.filter(cache=cache_id).select_related("cache").order_by("-first_at", "-pk")
+    rows = seen(Notification).filter(cache=cache_id).select_related("cache").order_by("-first_at", "-pk")
     return notification_rows(list(rows[:size]))
 
 
 def detail(*, maintenance_id: int, now: datetime) -> MaintenanceDetail | None:
     """One operation. Four queries."""
-    row = Maintenance.objects.select_related("cache").filter(pk=maintenance_id).first()
+    row = seen(Maintenance).select_related("cache").filter(pk=maintenance_id).first()
     if row is None:
         return None
     shown = maintenance_row(row)
     members = notification_rows(
-        list(Notification.objects.filter(maintenance=row).select_related("cache").order_by("first_at", "pk"))
+        list(seen(Notification).filter(maintenance=row).select_related("cache").order_by("first_at", "pk"))
     )
     end = now if shown.active else min(now, max(_over(shown), *(member.first_at for member in members), row.last_at))
     begin = row.first_at

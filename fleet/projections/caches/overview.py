@@ -14,6 +14,7 @@ from fleet.models import Cache, Maintenance, Notification
 from fleet.projections.caches.coverage import ListenerRow, Span, Stretch, gaps_of, listener, stretches, with_machine
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row, maintenance_rows
 from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.sight import seen, sees_set
 from fleet.projections.timeline.watch import TimeWindow
 
 HISTORY = 20
@@ -83,7 +84,8 @@ class CacheDetail:
 
 def _nodes(cache_ids: Sequence[int]) -> dict[int, tuple[NodeRow, ...]]:
     newest = (
-        Notification.objects.filter(cache__any=cache_ids, ssl_port__isnull=False, is_replica__isnull=False)
+        seen(Notification)
+        .filter(cache__any=cache_ids, ssl_port__isnull=False, is_replica__isnull=False)
         .order_by("cache", "ssl_port", "-first_at")
         .distinct("cache", "ssl_port")
     )
@@ -117,10 +119,12 @@ def cache_rows(rows: Iterable[Cache], *, now: datetime) -> tuple[CacheRow, ...]:
     services: dict[int, set[str]] = defaultdict(set)
     for row in with_machine().filter(cache__any=ids, until=None):
         coverage[row.cache_id].append(listener(row, now=now))
-        services[row.cache_id].add(row.machine.availability_set.service)
+        if sees_set(row.machine.availability_set_id):
+            services[row.cache_id].add(row.machine.availability_set.service)
     active: dict[int, MaintenanceRow] = {}
     for one in (
-        Maintenance.objects.filter(cache__any=ids, status__in=[status.value for status in ACTIVE])
+        seen(Maintenance)
+        .filter(cache__any=ids, status__in=[status.value for status in ACTIVE])
         .select_related("cache")
         .order_by("expected_at", "first_at", "pk")
     ):
@@ -142,7 +146,7 @@ def listing(
     *, now: datetime, caches: QuerySet[Cache] | None = None, cursor: str | None = None, size: int | None = None
 ) -> Page[CacheRow]:
     """By host. Four queries."""
-    rows = Cache.objects.all() if caches is None else caches
+    rows = seen(Cache) if caches is None else caches
     return read_page([Segment(rows, "host")], cursor=cursor, size=size).map(lambda found: cache_rows(found, now=now))
 
 
@@ -154,14 +158,14 @@ def detail(
     window: TimeWindow | None = None,
 ) -> CacheDetail | None:
     """One cache and its last hours, or the time that is asked for. Six queries."""
-    row = Cache.objects.filter(pk=cache_id).first()
+    row = seen(Cache).filter(pk=cache_id).first()
     if row is None:
         return None
     begin, end = (window.begin, min(window.end, now)) if window else (now - timedelta(hours=hours), now)
     found = stretches(cache_id=row.pk, begin=begin, end=end, now=now)
     # Before anybody knew of it nobody could have listened.
     known = min(max(begin, row.created_at), end)
-    operations = Maintenance.objects.filter(cache=row).select_related("cache").order_by("-first_at", "-pk")
+    operations = seen(Maintenance).filter(cache=row).select_related("cache").order_by("-first_at", "-pk")
     return CacheDetail(
         cache=cache_rows([row], now=now)[0],
         maintenances=maintenance_rows(operations[:HISTORY]),

@@ -13,6 +13,7 @@ from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, Claim, Hold
 from fleet.models.facts.events import decider, hold_reason, name_of
+from fleet.projections.sight import seen
 
 # A proposal needs somebody still: the second person.
 DECIDED = tuple(state for state in LIVE_APPROVALS if state is not ApprovalState.PROPOSED)
@@ -50,11 +51,15 @@ def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
     """The open claim and hold of each event that has one, by row id. One query."""
     text = Value("")
     open_ones: dict[str, Any] = {"event_id__in": list(event_pks), "ended_at__isnull": True}
-    claims = Claim.objects.filter(**open_ones).values_list(
-        "event_id", "by__username", text, "at", F("comment"), Value("claim")
+    claims = (
+        seen(Claim)
+        .filter(**open_ones)
+        .values_list("event_id", "by__username", text, "at", F("comment"), Value("claim"))
     )
-    holds = Hold.objects.filter(**open_ones).values_list(
-        "event_id", "by__username", "rule__name", "at", F("reason"), Value("hold")
+    holds = (
+        seen(Hold)
+        .filter(**open_ones)
+        .values_list("event_id", "by__username", "rule__name", "at", F("reason"), Value("hold"))
     )
     found: dict[int, dict[str, Any]] = defaultdict(dict)
     for event_pk, person, rule, at, said, kind in claims.union(holds, all=True) if event_pks else ():
@@ -71,16 +76,16 @@ def needs_decision(*, now: datetime, until: datetime | None = None) -> Q:
     holds is decided: it shall run by itself. `until` leaves out those that lie behind it.
     """
     in_time = Q(not_before__gt=now) if until is None else Q(not_before__gt=now, not_before__lte=until)
-    decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=[state.value for state in DECIDED]))
-    proposed = Exists(Approval.objects.filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value))
-    held = Exists(Hold.objects.filter(event=OuterRef("pk"), ended_at__isnull=True, by__isnull=False))
+    decided = Exists(seen(Approval).filter(event=OuterRef("pk"), state__in=[state.value for state in DECIDED]))
+    proposed = Exists(seen(Approval).filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value))
+    held = Exists(seen(Hold).filter(event=OuterRef("pk"), ended_at__isnull=True, by__isnull=False))
     open_still = Q(status=EventStatus.SCHEDULED.value) & (Q(not_before=None) | in_time)
     return open_still & ~decided & (proposed | ~held)
 
 
 def proposed() -> Q:
     """Events that wait for a second person."""
-    return Q(Exists(Approval.objects.filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value)))
+    return Q(Exists(seen(Approval).filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from fleet.models import AvailabilitySet, Drill, JoinToken, Machine, ScheduledEv
 from fleet.models.facts.events import presence_limits
 from fleet.projections.machines import MachineRow, machine_rows, with_presence
 from fleet.projections.refs import SetRef, set_ref
+from fleet.projections.sight import seen
 
 NEWEST = 5
 
@@ -42,12 +43,12 @@ class FirstSteps:
 
 def is_new() -> bool:
     """Whether no event was ever seen here, not even in a drill. One query."""
-    return not ScheduledEvent.objects.exists()
+    return not seen(ScheduledEvent).exists()
 
 
 def first_steps(*, now: datetime) -> FirstSteps:
     """Four queries."""
-    valid = JoinToken.objects.filter(revoked_at=None, expires_at__gt=now)
+    valid = seen(JoinToken).filter(revoked_at=None, expires_at__gt=now)
     newest = list(with_presence().filter(revoked_at=None).order_by("-pk")[:NEWEST])
     agents = machine_rows(newest, now=now, limits=presence_limits())
     return FirstSteps(
@@ -55,14 +56,12 @@ def first_steps(*, now: datetime) -> FirstSteps:
         agents=agents,
         unnamed=_unnamed(),
         rehearsable=_rehearsable(newest, agents),
-        drill=Drill.objects.order_by("-pk").values_list("pk", flat=True).first(),
+        drill=seen(Drill).order_by("-pk").values_list("pk", flat=True).first(),
     )
 
 
 def _unnamed() -> tuple[SetRef, str] | None:
-    rows = Machine.objects.filter(availability_set__kind=PROVISIONAL, revoked_at=None).select_related(
-        "availability_set"
-    )
+    rows = seen(Machine).filter(availability_set__kind=PROVISIONAL, revoked_at=None).select_related("availability_set")
     found = rows.defer("compute").order_by("pk").first()
     return (set_ref(found.availability_set), found.resource_name) if found else None
 

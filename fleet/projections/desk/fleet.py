@@ -13,6 +13,7 @@ from fleet.models import LastRun, Machine, ScheduledEvent
 from fleet.models.facts.events import presence_limits
 from fleet.projections.machines import agentless
 from fleet.projections.refs import PresenceCounts
+from fleet.projections.sight import seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,10 @@ class Overview:
 
 def overview(*, now: datetime) -> Overview:
     """Four queries."""
-    real = ScheduledEvent.objects.filter(drill=False)
+    real = seen(ScheduledEvent).filter(drill=False)
     newest = real.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
     presence = presence_counts(now=now)
-    run = LastRun.objects.filter(name=LastRun.RECONCILE).first()
+    run = seen(LastRun).filter(name=LastRun.RECONCILE).first()
     watch = Watch(
         live=presence.live,
         agents=presence.total,
@@ -59,7 +60,7 @@ def overview(*, now: datetime) -> Overview:
 
 def presence_counts(*, now: datetime) -> PresenceCounts:
     """One query."""
-    counted = Machine.objects.alias(polled=last_poll()).aggregate(**counts_by(now=now))
+    counted = seen(Machine).alias(polled=last_poll()).aggregate(**counts_by(now=now))
     return counts_of(counted)
 
 

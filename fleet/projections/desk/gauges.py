@@ -14,6 +14,7 @@ from fleet.models import Approval, Entry, LastRun, Order, ScheduledEvent, Seal, 
 from fleet.projections.approvals.steps import steps_of
 from fleet.projections.desk.fleet import presence_counts
 from fleet.projections.events.rows import OPEN
+from fleet.projections.sight import seen
 
 # The last steps of `steps_of`, in its order; those before tell who decided.
 STEPS = ("sent", "answered", "started", "gone")
@@ -37,11 +38,12 @@ def _seconds(later: datetime | None, earlier: datetime | None) -> float | None:
 
 def _events(now: datetime) -> tuple[Sample, ...]:
     live = [state.value for state in LIVE_APPROVALS]
-    decided = Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=live))
+    decided = Exists(seen(Approval).filter(event=OuterRef("pk"), state__in=live))
     in_time = Q(not_before=None) | Q(not_before__gt=now)
     waiting = Q(status=EventStatus.SCHEDULED.value, decided=False) & in_time
     counted = (
-        ScheduledEvent.objects.filter(status__in=OPEN, drill=False)
+        seen(ScheduledEvent)
+        .filter(status__in=OPEN, drill=False)
         .alias(decided=decided)
         .aggregate(
             **{status: Count("pk", filter=Q(status=status)) for status in OPEN},
@@ -60,16 +62,18 @@ def _approvals(now: datetime) -> tuple[Sample, ...]:
     live = [state.value for state in LIVE_APPROVALS]
     by_state = Counter(
         dict(
-            Approval.objects.filter(state__in=live, event__drill=False)
+            seen(Approval)
+            .filter(state__in=live, event__drill=False)
             .values_list("state")
             .annotate(Count("pk"))
             .order_by("state")
         )
     )
     on_their_way = (
-        Approval.objects.filter(state__in=[state.value for state in RELAYED_APPROVALS], event__drill=False)
+        seen(Approval)
+        .filter(state__in=[state.value for state in RELAYED_APPROVALS], event__drill=False)
         .select_related("event", "decided_by", "consented_by", "rule")
-        .prefetch_related(Prefetch("orders", Order.objects.select_related("machine").order_by("offered_at", "pk")))
+        .prefetch_related(Prefetch("orders", seen(Order).select_related("machine").order_by("offered_at", "pk")))
         .order_by("pk")[:LIMIT]
     )
     steps: Counter[str] = Counter()
@@ -92,8 +96,10 @@ def _machines(now: datetime) -> tuple[Sample, ...]:
 
 
 def _orders(now: datetime) -> tuple[Sample, ...]:
-    found = Order.objects.filter(state__in=[state.value for state in OPEN_ORDERS]).aggregate(
-        count=Count("pk"), oldest=Min("offered_at")
+    found = (
+        seen(Order)
+        .filter(state__in=[state.value for state in OPEN_ORDERS])
+        .aggregate(count=Count("pk"), oldest=Min("offered_at"))
     )
     return (
         _one(gauges.OPEN_ORDERS, found["count"]),
@@ -102,11 +108,11 @@ def _orders(now: datetime) -> tuple[Sample, ...]:
 
 
 def _own(now: datetime) -> tuple[Sample, ...]:
-    ran_at = LastRun.objects.filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
-    seal = Seal.objects.order_by("-number").first()
+    ran_at = seen(LastRun).filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
+    seal = seen(Seal).order_by("-number").first()
     # By the index of the stream: the first entry behind the last seal.
     behind = [TupleGreaterThan(Tuple("era", "xid", "id"), seal.place)] if seal else []
-    entry = Entry.objects.filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
+    entry = seen(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
     return (
         _one(gauges.RECONCILE_AGE, _seconds(now, ran_at)),
         Sample(gauges.SET_ASIDE, {(what,): count for what, count in set_aside().items()}),
@@ -116,11 +122,11 @@ def _own(now: datetime) -> tuple[Sample, ...]:
 
 def set_aside() -> dict[str, int]:
     """How much is set aside, by what it is. One query."""
-    return dict(SetAside.objects.values_list("what").annotate(Count("pk")).order_by("what"))
+    return dict(seen(SetAside).values_list("what").annotate(Count("pk")).order_by("what"))
 
 
 def _waves(now: datetime) -> tuple[Sample, ...]:
-    found = Wave.objects.aggregate(
+    found = seen(Wave).aggregate(
         running=Count("pk", filter=Q(state=WaveState.RUNNING.value)),
         stopped=Count("pk", filter=Q(state=WaveState.STOPPED.value, closed_at__gt=now - HOUR)),
     )

@@ -13,6 +13,7 @@ from fleet.models import Approval, ScheduledEvent, Sighting
 from fleet.models.facts.events import place_of
 from fleet.projections.events.rows import OPEN
 from fleet.projections.refs import SetRef, set_ref
+from fleet.projections.sight import seen
 
 MOST = 100
 
@@ -63,12 +64,13 @@ def kept(may_see: Callable[[Place], bool]) -> LastQueue | None:
 def read(*, now: datetime) -> LastQueue:
     """The first open events by time left, without drills. One query."""
     live = [state.value for state in LIVE_APPROVALS]
-    spelled = Sighting.objects.filter(event=OuterRef("pk"), gone_at__isnull=True, foreign=False).values("spelled")
+    spelled = seen(Sighting).filter(event=OuterRef("pk"), gone_at__isnull=True, foreign=False).values("spelled")
     rows = (
-        ScheduledEvent.objects.filter(status__in=OPEN, drill=False)
+        seen(ScheduledEvent)
+        .filter(status__in=OPEN, drill=False)
         .select_related("availability_set")
         .annotate(
-            decided=Exists(Approval.objects.filter(event=OuterRef("pk"), state__in=live)), spelled=Subquery(spelled[:1])
+            decided=Exists(seen(Approval).filter(event=OuterRef("pk"), state__in=live)), spelled=Subquery(spelled[:1])
         )
         .order_by("not_before", "pk")[: MOST + 1]
     )

@@ -9,13 +9,15 @@ from django.db.models import Case, CharField, Count, F, IntegerField, Max, Min, 
 from fleet.domain.events.consequences import FAR_AHEAD
 from fleet.domain.people import Place, Rights
 from fleet.models import ScheduledEvent
-from fleet.models.facts.events import load_facts, place_of
+from fleet.models.facts.events import place_of
 from fleet.models.people import decides
 from fleet.projections.approvals.cards import DecisionCard, decision_cards
 from fleet.projections.desk.attention import needs_decision, proposed
 from fleet.projections.events.blast import BlastRadius, blast_radii
 from fleet.projections.events.rows import OPEN, EventRow, event_rows
+from fleet.projections.facts import load_facts
 from fleet.projections.refs import SetRef
+from fleet.projections.sight import seen
 
 # So many that need a decision are shown one by one, the first of them as whole cards; of every other part so many. The
 # rest stands in groups.
@@ -120,10 +122,10 @@ def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
     shown = {name: rows[: _most(name)] for name, rows in found.items()}
     more = any(len(rows) > _most(name) for name, rows in found.items())
     if more:
-        real = ScheduledEvent.objects.filter(status__in=OPEN, drill=False).filter
+        real = seen(ScheduledEvent).filter(status__in=OPEN, drill=False).filter
         counts |= {name: real(parts[name]).count() for name in PARTS[:-1] if counts[name] > _most(name)}
     order = {pk: number for number, pk in enumerate(pk for name in PARTS for pk in shown[name])}
-    events = ScheduledEvent.objects.filter(pk__in=order).select_related("availability_set")
+    events = seen(ScheduledEvent).filter(pk__in=order).select_related("availability_set")
     items = _items(sorted(events, key=lambda event: order[event.pk]), whole=shown["waiting"][:CARDS], now=now)
     known = {item.event.id: item for item in items}
     return DecisionQueue(
@@ -160,7 +162,7 @@ def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
 
 def _chosen(parts: Mapping[str, Q]) -> dict[str, list[int]]:
     """The row ids of each part by time left, one more than are shown. One query."""
-    rows = ScheduledEvent.objects.filter(status__in=OPEN).order_by("not_before", "pk")
+    rows = seen(ScheduledEvent).filter(status__in=OPEN).order_by("not_before", "pk")
     asked = [
         rows.filter(part, drill=name == "drills").values_list(Value(number, IntegerField()), "not_before", "pk")[
             : _most(name) + 1
@@ -184,7 +186,7 @@ def _items(events: Sequence[ScheduledEvent], *, whole: Sequence[int], now: datet
 
 
 def _groups(waiting: Q, shown: Sequence[int]) -> tuple[QueueGroup, ...]:
-    rows = ScheduledEvent.objects.filter(status__in=OPEN, drill=False).filter(waiting).exclude(pk__in=shown)
+    rows = seen(ScheduledEvent).filter(status__in=OPEN, drill=False).filter(waiting).exclude(pk__in=shown)
     alone = Q(availability_set__service="")
     of_set = {name: When(alone, then=F(f"availability_set__{name}")) for name in ("id", "kind", "name", "apart")}
     grouped = rows.annotate(
@@ -211,14 +213,16 @@ def _groups(waiting: Q, shown: Sequence[int]) -> tuple[QueueGroup, ...]:
 def pulse(*, now: datetime, rights: Rights = ANYBODY) -> Pulse:
     """What every page carries in its head, for somebody with these rights. One query."""
     waiting = _parts(now, rights)["waiting"]
-    found = ScheduledEvent.objects.filter(waiting, status__in=OPEN, drill=False).aggregate(
-        waiting=Count("pk"), next_at=Min("not_before"), newest=Max("pk")
+    found = (
+        seen(ScheduledEvent)
+        .filter(waiting, status__in=OPEN, drill=False)
+        .aggregate(waiting=Count("pk"), next_at=Min("not_before"), newest=Max("pk"))
     )
     return Pulse(found["waiting"], found["next_at"], found["newest"] or 0)
 
 
 def oldest(*, now: datetime, rights: Rights = ANYBODY) -> Undecided | None:
     """What has waited longest for a decision of somebody with these rights. One query."""
-    waiting = ScheduledEvent.objects.filter(_parts(now, rights)["waiting"], status__in=OPEN, drill=False)
+    waiting = seen(ScheduledEvent).filter(_parts(now, rights)["waiting"], status__in=OPEN, drill=False)
     found = waiting.order_by("first_seen_at", "pk").values_list("event_id", "first_seen_at").first()
     return None if found is None else Undecided(*found)

@@ -11,12 +11,13 @@ from fleet.domain.approvals.guards import TAKE_REASONS, EventFacts, Need, hit_ma
 from fleet.domain.events.consequences import FAR_AHEAD
 from fleet.domain.people import Rights
 from fleet.models import ScheduledEvent
-from fleet.models.facts.events import load_facts
 from fleet.models.people import decides
 from fleet.projections.approvals.cards import DecisionCard, decision_cards
 from fleet.projections.desk.attention import needs_decision, proposed
 from fleet.projections.events.blast import blast_radii
 from fleet.projections.events.rows import OPEN, event_rows
+from fleet.projections.facts import load_facts
+from fleet.projections.sight import seen
 
 # So many are decided in one call at most.
 MOST = 200
@@ -65,7 +66,7 @@ def undecided(events: QuerySet[ScheduledEvent], *, now: datetime, rights: Rights
 def in_queue(*, now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:
     """The first part of somebody's queue."""
     soon = Q(not_before=None) | Q(not_before__lte=now + FAR_AHEAD)
-    return undecided(ScheduledEvent.objects.filter(soon), now=now, rights=rights)
+    return undecided(seen(ScheduledEvent).filter(soon), now=now, rights=rights)
 
 
 def count_of(events: QuerySet[ScheduledEvent]) -> int:
@@ -86,7 +87,7 @@ def digest_of(event_ids: Collection[str]) -> str:
 def choices(event_ids: Sequence[str], *, now: datetime) -> tuple[Choice, ...]:
     """These events by time left, those that are open. A fixed number of queries."""
     wanted = [event_id.upper() for event_id in event_ids][:MOST]
-    rows = ScheduledEvent.objects.filter(event_id__in=wanted, status__in=OPEN, drill=False)
+    rows = seen(ScheduledEvent).filter(event_id__in=wanted, status__in=OPEN, drill=False)
     events = list(rows.select_related("availability_set").order_by(F("not_before").asc(nulls_last=True), "pk"))
     shaped = event_rows(events, now=now)
     facts = load_facts([event.pk for event in events], now=now)

@@ -10,6 +10,7 @@ from fleet.domain.states import Presence
 from fleet.models import Machine, ScheduledEvent
 from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.projections.refs import plain_name
+from fleet.projections.sight import seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int,
     """The blast radius of each event, by primary key. One query."""
     limits = presence_limits()
     by_set: dict[int, list[tuple[str, Presence]]] = defaultdict(list)
-    machines = Machine.objects.filter(availability_set__in={event.availability_set_id for event in events})
+    machines = seen(Machine).filter(availability_set__in={event.availability_set_id for event in events})
     for machine in machines.select_related("presence", "latest_document").defer("compute"):
         presence = machine_presence(machine, now=now, limits=limits)
         by_set[machine.availability_set_id].append((machine.resource_name, presence))

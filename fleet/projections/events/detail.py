@@ -14,7 +14,7 @@ from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Drill, Machine, Preparation, ScheduledEvent, Sighting
-from fleet.models.facts.events import facts_of, machine_presence, presence_limits
+from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.projections import orders
 from fleet.projections.approvals.cards import DecisionCard, decision_cards
 from fleet.projections.approvals.rows import ApprovalRow, by_event, told_by
@@ -22,8 +22,10 @@ from fleet.projections.desk import attention
 from fleet.projections.desk.attention import NOBODY
 from fleet.projections.events.blast import BlastRadius, blast_radius
 from fleet.projections.events.rows import EventRow, current, event_row
+from fleet.projections.facts import facts_of
 from fleet.projections.orders import ByHandRow
 from fleet.projections.refs import MachineRef, machine_ref, plain_name
+from fleet.projections.sight import seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,23 +156,26 @@ def _hit(
 
 def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     """One event, by its EventId in any case. A fixed number of queries."""
-    event = ScheduledEvent.objects.select_related("availability_set").filter(event_id=event_id.upper()).first()
+    event = seen(ScheduledEvent).select_related("availability_set").filter(event_id=event_id.upper()).first()
     if event is None:
         return None
     limits = presence_limits()
     approval_rows = by_event([event], now=now).get(event.pk, ())
     sightings = list(
-        event.sightings.select_related("machine__presence", "machine__latest_document")
+        seen(Sighting)
+        .filter(event=event)
+        .select_related("machine__presence", "machine__latest_document")
         .defer("machine__compute")
         .order_by("first_at", "pk")
     )
     machines = list(
-        Machine.objects.filter(availability_set_id=event.availability_set_id)
+        seen(Machine)
+        .filter(availability_set_id=event.availability_set_id)
         .select_related("presence", "latest_document")
         .defer("compute")
         .order_by("resource_name", "pk")
     )
-    preparing = list(Preparation.objects.filter(event=event))
+    preparing = list(seen(Preparation).filter(event=event))
     facts: EventFacts = facts_of([event], {event.availability_set_id: machines}, sightings, preparing, now=now)[
         event.pk
     ]
@@ -201,6 +206,6 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         not_ready=tuple(not_ready(facts)),
         by_hand=orders.by_hand(facts, current(approval_rows), machines, now=now),
         advice=advice(status=EventStatus(event.status), source=event.source, not_before=event.not_before, now=now),
-        drill_id=Drill.objects.filter(event=event).values_list("pk", flat=True).first() if event.drill else None,
+        drill_id=seen(Drill).filter(event=event).values_list("pk", flat=True).first() if event.drill else None,
         server_time=now,
     )

@@ -17,6 +17,7 @@ from fleet.projections.desk import attention
 from fleet.projections.desk.attention import NOBODY, Attention, ClaimRow, HoldRow
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.refs import SetRef, set_ref
+from fleet.projections.sight import seen
 
 OPEN = (EventStatus.SCHEDULED.value, EventStatus.STARTED.value)
 
@@ -141,7 +142,7 @@ def listing(
 
     `events` is a filtered queryset (see `filters.EventFilter`).
     """
-    rows = ScheduledEvent.objects.all() if events is None else events
+    rows = seen(ScheduledEvent) if events is None else events
     rows = rows.select_related("availability_set")
     still_open: QuerySet[ScheduledEvent] = rows.filter(status__in=OPEN).annotate(
         due=Coalesce("not_before", "first_seen_at")

@@ -158,9 +158,9 @@ def month_report(*, month: Month, documented: Mapping[str, int | None], now: dat
 
 def lapsed(month: Month, *, now: datetime) -> QuerySet[ScheduledEvent]:
     """The month's events that Azure was free to start before a decision from here had reached it."""
-    approvals = Approval.objects.filter(event=OuterRef("pk"))
+    approvals = seen(Approval).filter(event=OuterRef("pk"))
     decided = approvals.exclude(state__in=["LAPSED", "REFUSED", "WITHDRAWN"])
-    held = Hold.objects.filter(event=OuterRef("pk"), by__isnull=False)
+    held = seen(Hold).filter(event=OuterRef("pk"), by__isnull=False)
     # What was gone before its time asked nothing of anybody any more.
     gone = Q(ended_at__isnull=False, ended_at__lt=F("not_before"))
     behind = of_month(month).filter(not_before__lte=now, approved_elsewhere=False).exclude(gone)
@@ -169,7 +169,7 @@ def lapsed(month: Month, *, now: datetime) -> QuerySet[ScheduledEvent]:
 
 
 def _notice(rows: QuerySet[ScheduledEvent], documented: Mapping[str, int | None]) -> tuple[NoticeRow, ...]:
-    located = Machine.objects.filter(availability_set=OuterRef("availability_set")).exclude(region="")
+    located = seen(Machine).filter(availability_set=OuterRef("availability_set")).exclude(region="")
     promised = Case(
         *[When(event_type=name, then=Value(seconds)) for name, seconds in documented.items() if seconds is not None],
         default=Value(None),

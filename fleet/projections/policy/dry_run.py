@@ -19,6 +19,7 @@ from fleet.models.facts.events import name_of
 from fleet.models.policy import rule_of, rules_in_force
 from fleet.projections.policy.past import Past
 from fleet.projections.refs import SetRef, set_ref
+from fleet.projections.sight import seen
 
 NEWEST = 500
 # Guards that pass by themselves: the rule would have decided once they were gone.
@@ -99,7 +100,7 @@ def dry_run(
     It is tried as if it were switched on, at its place among the other rules in force (a rule without a place stands
     at the end).
     """
-    rows = ScheduledEvent.objects.filter(drill=False).select_related("availability_set")
+    rows = seen(ScheduledEvent).filter(drill=False).select_related("availability_set")
     if since is not None:
         rows = rows.filter(first_seen_at__gte=since)
     if until is not None:

@@ -11,6 +11,7 @@ from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
 from fleet.models import Approval, Hold, Machine, NoApprovalWindow, ScheduledEvent
 from fleet.models.facts.events import are_near, is_open, place_of, set_facts
+from fleet.projections.sight import seen
 
 
 class Past:
@@ -20,14 +21,14 @@ class Past:
         ids = [event.pk for event in events]
         sets = {event.availability_set_id for event in events}
         self.machines: dict[int, list[Machine]] = defaultdict(list)
-        for machine in Machine.objects.filter(availability_set__in=sets).defer("compute").order_by("pk"):
+        for machine in seen(Machine).filter(availability_set__in=sets).defer("compute").order_by("pk"):
             self.machines[machine.availability_set_id].append(machine)
         self.beside = _beside(events)
         self.approvals: Mapping[int, list[Approval]] = {event.pk: list(event.approvals.all()) for event in self.beside}
         self.holds: dict[int, Hold] = {}
-        for hold in Hold.objects.filter(event_id__in=ids).select_related("by", "rule").order_by("pk"):
+        for hold in seen(Hold).filter(event_id__in=ids).select_related("by", "rule").order_by("pk"):
             self.holds[hold.event_id] = hold
-        self.windows = list(NoApprovalWindow.objects.order_by("pk"))
+        self.windows = list(seen(NoApprovalWindow).order_by("pk"))
 
     def facts_at(self, event: ScheduledEvent, at: datetime) -> EventFacts:
         """What guards and rules judge of an event, as it was at its first sighting, as far as that is known."""
@@ -89,8 +90,8 @@ def _beside(events: Sequence[ScheduledEvent]) -> list[ScheduledEvent]:
         availability_set__service__in=services
     )
     at_that_time = Q(ended_at__isnull=True) | Q(ended_at__gte=min(times))
-    approvals = Approval.objects.select_related("decided_by", "rule").order_by("-pk")
-    rows = ScheduledEvent.objects.filter(near, at_that_time, drill=False, first_seen_at__lte=max(times))
+    approvals = seen(Approval).select_related("decided_by", "rule").order_by("-pk")
+    rows = seen(ScheduledEvent).filter(near, at_that_time, drill=False, first_seen_at__lte=max(times))
     return list(rows.select_related("availability_set").prefetch_related(Prefetch("approvals", approvals)))
 
 

@@ -13,6 +13,7 @@ from fleet.domain.shapes import like
 from fleet.models import Approval, Hold, NoApprovalWindow, Rule
 from fleet.models.facts.events import is_open_at
 from fleet.models.policy import rule_of, window_of
+from fleet.projections.sight import seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,12 @@ class WindowRow:
 
 def _rows() -> QuerySet[Rule]:
     def of(model: type[Approval] | type[Hold], value: Count | Max) -> Subquery:
-        rows = model._default_manager.filter(rule=OuterRef("pk")).order_by()
+        rows = seen(model).filter(rule=OuterRef("pk")).order_by()
         return Subquery(rows.values("rule").annotate(value=value).values("value"))
 
     return (
-        Rule.objects.filter(deleted_at__isnull=True)
+        seen(Rule)
+        .filter(deleted_at__isnull=True)
         .select_related("author")
         .annotate(
             approved=Coalesce(of(Approval, Count("pk")), 0),
@@ -127,20 +129,20 @@ def detail(*, rule_id: int, now: datetime) -> RuleRow | None:
 
 def standing(*, rule_id: int) -> StandingRule | None:
     """One rule as the domain judges it. One query."""
-    row = Rule.objects.filter(pk=rule_id, deleted_at__isnull=True).first()
+    row = seen(Rule).filter(pk=rule_id, deleted_at__isnull=True).first()
     return rule_of(row) if row else None
 
 
 def windows(*, now: datetime) -> tuple[WindowRow, ...]:
     """All no-approval windows, those that are over last. One query."""
-    rows = NoApprovalWindow.objects.filter(deleted_at__isnull=True).select_related("author").order_by("pk")
+    rows = seen(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author").order_by("pk")
     shaped = [_window(row, now) for row in rows]
     return tuple(sorted(shaped, key=lambda window: window.over))
 
 
 def window(*, window_id: int, now: datetime) -> WindowRow | None:
     """One no-approval window. One query."""
-    rows = NoApprovalWindow.objects.filter(pk=window_id, deleted_at__isnull=True).select_related("author")
+    rows = seen(NoApprovalWindow).filter(pk=window_id, deleted_at__isnull=True).select_related("author")
     row = rows.first()
     return _window(row, now) if row else None
 

@@ -8,6 +8,7 @@ from django.db.models import F
 from fleet.domain.shapes import like
 from fleet.domain.states import ApprovalState
 from fleet.models import Approval, Stop
+from fleet.projections.sight import seen
 
 MOST = 20
 UNASKED = (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED, ApprovalState.RELAYING)
@@ -43,7 +44,7 @@ class StopState:
 
 def current() -> StopRow | None:
     """The stop that holds now. One query."""
-    found = Stop.objects.filter(lifted_at__isnull=True).first()
+    found = seen(Stop).filter(lifted_at__isnull=True).first()
     return None if found is None else like(StopRow, found)
 
 
@@ -60,6 +61,6 @@ def banner() -> Banner:
 
 def state() -> StopState:
     """The switch as it stands. Three queries."""
-    past = Stop.objects.filter(lifted_at__isnull=False).order_by(F("stopped_at").desc())[:MOST]
-    pending = Approval.objects.filter(state__in=[one.value for one in UNASKED]).count()
+    past = seen(Stop).filter(lifted_at__isnull=False).order_by(F("stopped_at").desc())[:MOST]
+    pending = seen(Approval).filter(state__in=[one.value for one in UNASKED]).count()
     return StopState(current=current(), pending=pending, past=tuple(like(StopRow, row) for row in past))

@@ -16,6 +16,7 @@ from fleet.models import Entry
 from fleet.models.timeline import ACTING
 from fleet.projections.filters import TimeFilter
 from fleet.projections.pages import MAX_PAGE_SIZE, Page
+from fleet.projections.sight import seen
 from fleet.projections.timeline.entries import TimelineRow, fleet, with_merged
 
 COLUMNS = (
@@ -32,7 +33,7 @@ ACTING_KINDS = (ActorKind.PERSON, ActorKind.RULE, ActorKind.COMMAND)
 
 def acts() -> QuerySet[Entry]:
     """What people and rules did. The condition is that of two partial indexes."""
-    return Entry.objects.filter(via__in=ACTING)
+    return seen(Entry).filter(via__in=ACTING)
 
 
 class Told(Func):

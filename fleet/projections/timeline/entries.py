@@ -19,6 +19,7 @@ from fleet.models.timeline import ACTING
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
+from fleet.projections.sight import seen, without_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,9 @@ def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
             set=set_ref(entry.availability_set) if entry.availability_set else None,
             machine=machine_ref(entry.machine) if entry.machine else None,
             cache=cache_ref(entry.cache) if entry.cache else None,
+            data=without_names(entry.data),
+            before=without_names(entry.before),
+            after=without_names(entry.after),
         )
         for entry in entries
     )
@@ -108,12 +112,12 @@ def _in_series(rows: Sequence[TimelineRow]) -> tuple[TimelineRow, ...]:
 
 def with_merged(set_id: int) -> list[int]:
     """The set and those that were merged into it (row ids): entries keep the set that they were written of."""
-    return [set_id, *AvailabilitySet.objects.filter(merged_into=set_id).values_list("pk", flat=True)]
+    return [set_id, *seen(AvailabilitySet).filter(merged_into=set_id).values_list("pk", flat=True)]
 
 
 def for_event(*, event_id: str, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
     """Oldest first: an event is read as a story. One query."""
-    return _page(Entry.objects.filter(event__event_id=event_id.upper()), cursor=cursor, size=size, newest_first=False)
+    return _page(seen(Entry).filter(event__event_id=event_id.upper()), cursor=cursor, size=size, newest_first=False)
 
 
 def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:
@@ -123,18 +127,18 @@ def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:
 
 def for_set(*, set_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
     """Newest first, with the entries of sets that were merged into it, without further sightings. Two queries."""
-    entries = without_sightings(Entry.objects.filter(availability_set__in=with_merged(set_id)))
+    entries = without_sightings(seen(Entry).filter(availability_set__in=with_merged(set_id)))
     return _page(entries, cursor=cursor, size=size)
 
 
 def for_machine(*, machine_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
     """Newest first. One query."""
-    return _page(Entry.objects.filter(machine_id=machine_id), cursor=cursor, size=size)
+    return _page(seen(Entry).filter(machine_id=machine_id), cursor=cursor, size=size)
 
 
 def for_cache(*, cache_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
     """Newest first. One query."""
-    return _page(Entry.objects.filter(cache_id=cache_id), cursor=cursor, size=size)
+    return _page(seen(Entry).filter(cache_id=cache_id), cursor=cursor, size=size)
 
 
 def fleet(
@@ -144,5 +148,5 @@ def fleet(
 
     One query.
     """
-    rows = without_sightings(Entry.objects.all()) if entries is None else entries
+    rows = without_sightings(seen(Entry)) if entries is None else entries
     return _page(rows, cursor=cursor, size=size)

@@ -1,5 +1,6 @@
 """What streams tell: entries in the order in which their transactions can no longer be overtaken."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from django.db import connection
@@ -8,6 +9,7 @@ from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, Tuple
 
 from fleet.models import Entry
 from fleet.models.timeline import HORIZON, NEWEST_ERA
+from fleet.projections.sight import seen
 from fleet.projections.timeline.entries import TimelineRow, rows_of, with_subjects
 
 # (era, xid, id).
@@ -36,9 +38,16 @@ def entries_after(*, cursor: Cursor, limit: int = 500) -> list[FeedEntry]:
 
     Transactions below the horizon have ended, so nothing can appear before an entry that was told already.
     """
-    newest = Subquery(Entry.objects.order_by("-era").values("era")[:1])
+    newest = Subquery(seen(Entry).order_by("-era").values("era")[:1])
     behind = TupleGreaterThan(Tuple("era", "xid", "id"), cursor)
-    below = Entry.objects.filter(behind, TupleLessThan(Tuple("era", "xid"), (newest, HORIZON)))
+    below = seen(Entry).filter(behind, TupleLessThan(Tuple("era", "xid"), (newest, HORIZON)))
     entries = list(with_subjects(below).order_by("era", "xid", "id")[:limit])
+    rows = rows_of(entries)
+    return [FeedEntry((entry.era, entry.xid, entry.pk), row) for entry, row in zip(entries, rows, strict=True)]
+
+
+def entries_in_sight(ids: Collection[int]) -> list[FeedEntry]:
+    """Of these entries (row ids) the ones that the reader sees. One query, and one more for what stands beside them."""
+    entries = list(with_subjects(seen(Entry).filter(pk__in=ids)))
     rows = rows_of(entries)
     return [FeedEntry((entry.era, entry.xid, entry.pk), row) for entry, row in zip(entries, rows, strict=True)]

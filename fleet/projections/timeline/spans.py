@@ -15,7 +15,7 @@ from fleet.projections.caches.coverage import Span, Stretch, gaps_of, shaped, wi
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_rows
 from fleet.projections.events.rows import OPEN
 from fleet.projections.refs import SetRef, set_ref
-from fleet.projections.sight import seen
+from fleet.projections.sight import listening, seen
 from fleet.projections.timeline.watch import MOST_MACHINES, TimeWindow, unwatched
 
 # More of each are not drawn; the picture says so, and a shorter time shows them.
@@ -164,7 +164,7 @@ def sets_of(service: str) -> QuerySet[AvailabilitySet]:
 
 def caches_of(service: str) -> QuerySet[Cache]:
     """The caches of a service: those that state it, and those that state none and its machines listen to."""
-    heard = seen(Coverage).filter(machine__availability_set__service__iexact=service, until=None)
+    heard = listening().filter(machine__availability_set__service__iexact=service, until=None)
     return seen(Cache).filter(Q(service__iexact=service) | Q(service="", pk__in=heard.values("cache")))
 
 

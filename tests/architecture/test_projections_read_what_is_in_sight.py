@@ -1,0 +1,49 @@
+"""No projection goes past `fleet.projections.sight`: whatever it reads is what the reader may see."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from django.apps import apps
+
+from fleet.projections.sight import IN_SIGHT
+from tests.architecture.sources import FLEET, files, shown
+
+# The seals name nothing of the fleet, and whoever verifies them runs on the server.
+MAY = {"sight.py", "verify.py"}
+MANAGERS = {"objects", "_default_manager", "_base_manager"}
+FACTS = {"load_facts", "facts_of"}
+
+
+def past_it(source: str) -> list[str]:
+    """Where a module takes rows, or facts about other sets, without asking who reads."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        # A table of relations that Django makes, `.through`, is reached by rows that were seen.
+        through = isinstance(node, ast.Attribute) and getattr(node.value, "attr", "") == "through"
+        if isinstance(node, ast.Attribute) and node.attr in MANAGERS and not through:
+            found.append(f"line {node.lineno}: .{node.attr}")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fleet.models.facts.events"):
+            found += [f"line {node.lineno}: {name.name}" for name in node.names if name.name in FACTS]
+    return found
+
+
+@pytest.mark.parametrize("path", [p for p in files(FLEET / "projections", ".py") if p.name not in MAY], ids=shown)
+def test_a_projection_takes_its_rows_from_sight_and_its_facts_without_hidden_names(path: Path) -> None:
+    assert past_it(path.read_text(encoding="utf-8")) == []
+
+
+def test_this_would_find_them() -> None:
+    assert past_it("rows = Machine.objects.all()") == ["line 1: .objects"]
+    assert past_it("from fleet.models.facts.events import load_facts, name_of") == ["line 1: load_facts"]
+    assert past_it("rows = seen(Machine).filter(pk=1)") == []
+
+
+def test_every_table_that_is_read_says_what_is_in_sight() -> None:
+    own = {model for model in apps.get_app_config("fleet").get_models() if model.__module__.startswith("fleet.models")}
+    # Nobody shows these.
+    unread = {"LatestDocument", "PresenceRow", "WaitingReport", "SigningKey", "KnownDevice", "LoginAttempts"}
+    unread |= {"StoredAnswer"}
+    assert {model.__name__ for model in own - set(IN_SIGHT)} == unread
