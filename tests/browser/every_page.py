@@ -19,6 +19,7 @@ from fleet.models import AvailabilitySet, Maintenance, NoApprovalWindow, Rule, S
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines.inventory import import_inventory
+from fleet.operations.people.saved_views import save_view
 from fleet.operations.policy import windows
 from fleet.operations.waves import begin as waves
 from tests import factories
@@ -84,6 +85,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
     fleet.enrol("solo", availability_set="standalone:solo")
     drill = drills.begin(set_id=fleet.agents["solo"].machine.availability_set_id, actor=acting(otto), now=now)
     claims.claim(event_id=story.waiting, actor=acting(otto, why="I am on it"), now=now)
+    view = save_view(actor=acting(ada), name="Web", page="sets", query="q=web", shared=True, now=now)
     import_inventory(inventory=read_inventory(sample("vm_list")), now=now)
     states = [story.waiting, story.under_way, story.ended, ids[0], drill.event.event_id]
     machine = fleet.agents["vm1"].machine
@@ -98,6 +100,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "rule_id": [Rule.objects.order_by("pk")[0].pk],
         "window_id": [NoApprovalWindow.objects.order_by("pk")[0].pk],
         "approval_id": [ScheduledEvent.objects.get(event_id=story.under_way).approvals.latest("pk").pk],
+        "view_id": [view.pk],
         "username": ["otto"],
         "prefix": ["join_none"],
         "month": [f"{now:%Y-%m}"],
