@@ -106,7 +106,6 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "month": [f"{now:%Y-%m}"],
         "table": ["notice"],
         "name": ["shop"],
-        "view_id": [1],
     }
     return Whole(fleet, values)
 
