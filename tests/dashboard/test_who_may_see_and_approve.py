@@ -20,11 +20,12 @@ def test_a_stranger_is_sent_to_log_in_and_then_back(client: Client, address: str
 
 
 @pytest.mark.django_db
-def test_a_part_asked_for_after_the_login_ended_sends_the_browser_to_log_in(client: Client) -> None:
+def test_a_part_asked_for_after_the_login_ended_asks_for_the_password_in_place(client: Client) -> None:
     headers = {"HX-Request": "true", "HX-Current-URL": "http://testserver/sets/7/?x=1"}
     answer = client.get("/sets/7/?part=set_body", headers=headers)
     assert answer.status_code == 401
-    assert answer["HX-Redirect"] == "/accounts/login/?next=%2Fsets%2F7%2F"
+    assert answer["HX-Retarget"] == "#again"
+    assert 'type="password"' in answer.content.decode()
 
 
 @pytest.mark.django_db
