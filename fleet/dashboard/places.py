@@ -40,7 +40,7 @@ PLACES = (
     Area(
         "Now",
         "list-checks",
-        (Tab("Queue", "queue"), Tab("Waves", "waves", ("wave",)), Tab("Drills", "drills", ("drill",))),
+        (Tab("Queue", "queue", ("bulk",)), Tab("Waves", "waves", ("wave",)), Tab("Drills", "drills", ("drill",))),
     ),
     Area(
         "Fleet",
