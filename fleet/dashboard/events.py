@@ -48,7 +48,8 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
 
     def body() -> dict[str, Any]:
         story = history(entries.for_event(event_id=event_id, size=200), event=event_id)
-        return {"lanes": draw_event(found, now=request.now), **story}
+        beside = event_rows.named_events(found.other_open)
+        return {"lanes": draw_event(found, now=request.now), "beside": beside, **story}
 
     def raw() -> dict[str, Any]:
         # Made only when it is asked for: it is the largest part, far down the page.

@@ -88,7 +88,7 @@ def test_a_timeline_has_pages_too(fleet: factories.Fleet, viewer: Caller) -> Non
         ("sets/", 7),
         ("machines/", 3),
         ("events/", 7),
-        ("events/{event}/", 15),
+        ("events/{event}/", 16),
         ("events/{event}/timeline/", 3),
         ("events/{event}/documents/", 6),
         # While it is on its way: who is asked next takes what the relay judges by.

@@ -20,7 +20,7 @@ from fleet.projections.approvals.cards import DecisionCard, decision_cards
 from fleet.projections.approvals.rows import ApprovalRow, by_event, told_by
 from fleet.projections.desk import attention
 from fleet.projections.desk.attention import NOBODY
-from fleet.projections.events.blast import BlastRadius, blast_radius
+from fleet.projections.events.blast import BlastRadius, blast_radius, taken_by_others
 from fleet.projections.events.rows import EventRow, current, event_row
 from fleet.projections.facts import facts_of
 from fleet.projections.orders import ByHandRow
@@ -188,7 +188,11 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     approval_rows = tuple(told_by(row, facts, now=now) for row in approval_rows)
     seen_to = attention.of_events([event.pk]).get(event.pk, NOBODY)
     row = event_row(event, approval_rows, now=now, seen_to=seen_to)
-    blast = blast_radius(event.resources, [(machine.resource_name, presence) for machine, presence in presences])
+    blast = blast_radius(
+        event.resources,
+        [(machine.resource_name, presence) for machine, presence in presences],
+        down=taken_by_others([event])[event.pk],
+    )
     card = decision_cards([row], {event.pk: blast}, {event.pk: facts}, now=now)[event.pk]
     return EventDetail(
         event=row,

@@ -157,3 +157,22 @@ def ids_by_time(events: QuerySet[ScheduledEvent], *, limit: int) -> list[str]:
     """EventIds of a filtered queryset by time left, those without a time first. One query."""
     rows = events.order_by(F("not_before").asc(nulls_first=True), "pk")
     return list(rows.values_list("event_id", flat=True)[:limit])
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEvent:
+    """An event as far as naming it goes."""
+
+    event_id: str
+    event_type: str
+    resources: tuple[str, ...]
+
+
+def named_events(event_ids: Sequence[str]) -> tuple[NamedEvent, ...]:
+    """These events, in this order. One query, or none."""
+    if not event_ids:
+        return ()
+    found = {row.event_id: row for row in seen(ScheduledEvent).filter(event_id__in=event_ids)}
+    return tuple(
+        like(NamedEvent, found[one], resources=tuple(found[one].resources)) for one in event_ids if one in found
+    )
