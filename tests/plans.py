@@ -1,0 +1,32 @@
+"""Whether an index can answer a query: asked with no other index to choose from, so that no estimate decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import QuerySet
+
+_OTHERS = """SELECT index.indexrelid::regclass::text FROM pg_index index
+    WHERE index.indrelid IN (SELECT indrelid FROM pg_index WHERE indexrelid = ANY(%(kept)s::regclass[]))
+        AND index.indexrelid <> ALL(%(kept)s::regclass[])
+        AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = index.indexrelid)"""
+
+
+def is_answered_by(asked: QuerySet[Any] | str, *indexes: str) -> bool:
+    """Whether Postgres takes all of these indexes for this query while their table has no others but those of its
+    constraints. Everything stands again afterwards.
+    """
+    sql, parameters = (asked, None) if isinstance(asked, str) else asked.query.sql_with_params()
+    with transaction.atomic(), connection.cursor() as cursor:
+        # A table whose rows wait to be checked cannot be changed.
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute(_OTHERS, {"kept": list(indexes)})
+        cursor.execute(f"DROP INDEX {', '.join(name for (name,) in cursor.fetchall())}")
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        # Whoever sorts could begin anywhere.
+        cursor.execute("SET LOCAL enable_sort = off")
+        cursor.execute(f"EXPLAIN {sql}", parameters)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+        transaction.set_rollback(True)
+    return all(f" {name} " in plan for name in indexes)
