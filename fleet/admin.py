@@ -43,7 +43,7 @@ class ReadOnlyAdmin(AnyModelAdmin):
         return [
             field.name
             for field in self.model._meta.get_fields()
-            if field.name in {"secret_hash", "credential_hash"} or isinstance(field, BinaryField)
+            if field.name in {"secret_hash", "credential_hash", "secrets"} or isinstance(field, BinaryField)
         ]
 
 

@@ -12,7 +12,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
 
 app = Celery("fleet")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["fleet.relay"])
+app.autodiscover_tasks(["fleet.relay", "fleet.notify"])
 
 
 @worker_init.connect(dispatch_uid="fleet.celery")

@@ -16,6 +16,7 @@ from fleet.models.intake import (
 )
 from fleet.models.lookups import EqualsAny
 from fleet.models.machines import Admission, InventoryMachine, JoinToken, Machine
+from fleet.models.messages import Channel, Cursor, DeliveryAttempt, Message, MessageDelivery, Reference, Route
 from fleet.models.orders import Order, SigningKey
 from fleet.models.people import ApiToken, KnownDevice, LoginAttempts, Profile, Scope, StoredAnswer
 from fleet.models.policy import NoApprovalWindow, Rule, Stop
@@ -30,8 +31,11 @@ __all__ = [
     "Approval",
     "AvailabilitySet",
     "Cache",
+    "Channel",
     "Claim",
     "Coverage",
+    "Cursor",
+    "DeliveryAttempt",
     "DocumentBody",
     "Drill",
     "Entry",
@@ -46,6 +50,8 @@ __all__ = [
     "LoginAttempts",
     "Machine",
     "Maintenance",
+    "Message",
+    "MessageDelivery",
     "NoApprovalWindow",
     "Notification",
     "Observation",
@@ -53,8 +59,10 @@ __all__ = [
     "Preparation",
     "PresenceRow",
     "Profile",
+    "Reference",
     "Rehearsal",
     "Reporter",
+    "Route",
     "Rule",
     "SavedView",
     "ScheduledEvent",

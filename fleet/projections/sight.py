@@ -135,6 +135,18 @@ def _aside(sight: Sight) -> Q:
     return of_events | Q(what=What.CACHE.value, row_id__in=sight.caches)
 
 
+def _own_or_shared(sight: Sight) -> Q:
+    return Q(owner=None) | Q(owner__username=sight.name)
+
+
+def _deliveries(sight: Sight) -> Q:
+    """Those in which nothing is out of sight."""
+    carried = models.Message.objects.filter(delivery=OuterRef("pk"))
+    return Q(Exists(carried.filter(_of("event__availability_set")(sight)))) & ~Q(
+        Exists(carried.exclude(event__availability_set__in=sight.sets))
+    )
+
+
 def _everything(sight: Sight) -> Q:
     return Q()
 
@@ -173,6 +185,14 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.NoApprovalWindow: lambda sight: Q(pk__in=sight.concerning(models.NoApprovalWindow)),
     models.Entry: _entries,
     models.SetAside: _aside,
+    # The installation's channels are everybody's to know of; what one person has alone is that person's.
+    models.Channel: _own_or_shared,
+    models.Route: _own_or_shared,
+    models.Message: _of("event__availability_set"),
+    models.MessageDelivery: _deliveries,
+    models.DeliveryAttempt: lambda sight: Q(
+        delivery__in=models.MessageDelivery.objects.filter(_deliveries(sight)).order_by().values("pk")
+    ),
     # What others share may be called by what they see.
     models.SavedView: lambda sight: Q(owner__username=sight.name),
     # Found by the hash that an observation in sight names.

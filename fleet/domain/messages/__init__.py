@@ -1,0 +1,1 @@
+"""Messages out: who is told what, when, and through which channel. Pure."""

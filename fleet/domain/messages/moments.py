@@ -1,0 +1,70 @@
+"""Moments: what of all that happens somebody may be told. Most are entries, some are due by the clock."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from fleet.domain.timeline import EntryKind
+
+
+class Moment(StrEnum):
+    """The values are the `type` of a webhook, and what routes name."""
+
+    FIRST_SEEN = "event.first_seen"
+    CHANGED = "event.changed"
+    CLAIMED = "event.claimed"
+    PROPOSED = "approval.proposed"
+    DECIDED = "approval.decided"
+    WITHDRAWN = "approval.withdrawn"
+    OVERDUE = "approval.overdue"
+    REFUSED = "approval.refused"
+    STARTED = "event.started"
+    ENDED = "event.ended"
+    SOURCE_QUIET = "source.quiet"
+    SET_UNWATCHED = "set.unwatched"
+    COVERAGE_OPENED = "coverage.opened"
+    COVERAGE_CLOSED = "coverage.closed"
+    MAINTENANCE_ANNOUNCED = "maintenance.announced"
+    MAINTENANCE_ENDED = "maintenance.ended"
+    AUDIT_FAILED = "audit.failed"
+    STORAGE_TROUBLE = "storage.trouble"
+    CHANNEL_FAILING = "channel.failing"
+    CHANNEL_WORKS = "channel.works"
+
+
+# What a delivery may be besides: several moments at once, and a try.
+GROUP = "group"
+TEST = "test"
+
+# Which entry is which moment. Everything else on the timeline is for who looks at it.
+OF_ENTRY: Mapping[EntryKind, Moment] = {
+    EntryKind.EVENT_SEEN: Moment.FIRST_SEEN,
+    EntryKind.EVENT_CHANGED: Moment.CHANGED,
+    EntryKind.EVENT_REOPENED: Moment.CHANGED,
+    EntryKind.EVENT_CLAIMED: Moment.CLAIMED,
+    EntryKind.APPROVAL_PROPOSED: Moment.PROPOSED,
+    EntryKind.APPROVAL_CONSENTED: Moment.DECIDED,
+    EntryKind.APPROVAL_PLANNED: Moment.DECIDED,
+    EntryKind.APPROVAL_GRANTED: Moment.DECIDED,
+    EntryKind.EVENT_HELD: Moment.DECIDED,
+    EntryKind.APPROVAL_WITHDRAWN: Moment.WITHDRAWN,
+    EntryKind.APPROVAL_REFUSED: Moment.REFUSED,
+    EntryKind.APPROVAL_LAPSED: Moment.REFUSED,
+    EntryKind.EVENT_STARTED: Moment.STARTED,
+    EntryKind.EVENT_ENDED: Moment.ENDED,
+    EntryKind.EVENT_UNWATCHED: Moment.SET_UNWATCHED,
+    EntryKind.MAINTENANCE_SCHEDULED: Moment.MAINTENANCE_ANNOUNCED,
+    EntryKind.MAINTENANCE_ENDED: Moment.MAINTENANCE_ENDED,
+    EntryKind.MAINTENANCE_END_NOT_SEEN: Moment.MAINTENANCE_ENDED,
+    EntryKind.MAINTENANCE_NEVER_STARTED: Moment.MAINTENANCE_ENDED,
+}
+
+
+class OnlyIf(StrEnum):
+    """What must still hold when a moment that is due by the clock is told: nobody is on it, nobody has decided, Azure
+    has not answered.
+    """
+
+    ALWAYS = ""
+    UNCLAIMED = "unclaimed"
+    UNDECIDED = "undecided"
+    UNANSWERED = "unanswered"

@@ -1,0 +1,47 @@
+"""States of messages and deliveries, as data."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class MessageState(StrEnum):
+    """One moment for one channel. `PACKED`: a delivery carries it. `UNROUTED`: no route wanted it, nobody was told."""
+
+    WAITING = "WAITING"
+    PACKED = "PACKED"
+    TOLD = "TOLD"
+    DROPPED = "DROPPED"
+    GIVEN_UP = "GIVEN_UP"
+    UNROUTED = "UNROUTED"
+
+
+class DeliveryState(StrEnum):
+    """One post to one channel, with one id however often it is tried."""
+
+    QUEUED = "QUEUED"
+    SENDING = "SENDING"
+    DELIVERED = "DELIVERED"
+    DROPPED = "DROPPED"
+    GIVEN_UP = "GIVEN_UP"
+
+
+DELIVERY_MOVES: Mapping[DeliveryState, tuple[DeliveryState, ...]] = {
+    DeliveryState.QUEUED: (DeliveryState.SENDING, DeliveryState.DROPPED, DeliveryState.GIVEN_UP),
+    # Back to QUEUED where the channel did not take it, or where nobody knows, since whoever sent it has died.
+    DeliveryState.SENDING: (
+        DeliveryState.QUEUED, DeliveryState.DELIVERED, DeliveryState.DROPPED, DeliveryState.GIVEN_UP,
+    ),
+    # Sent again by hand.
+    DeliveryState.DELIVERED: (DeliveryState.QUEUED,),
+    DeliveryState.DROPPED: (),
+    DeliveryState.GIVEN_UP: (DeliveryState.QUEUED,),
+}  # fmt: skip
+
+# What becomes of the messages that a delivery carries.
+OF_DELIVERY: Mapping[DeliveryState, MessageState] = {
+    DeliveryState.QUEUED: MessageState.PACKED,
+    DeliveryState.SENDING: MessageState.PACKED,
+    DeliveryState.DELIVERED: MessageState.TOLD,
+    DeliveryState.DROPPED: MessageState.DROPPED,
+    DeliveryState.GIVEN_UP: MessageState.GIVEN_UP,
+}

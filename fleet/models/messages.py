@@ -1,0 +1,221 @@
+"""Messages out: channels, routes, and what was sent through them."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from fleet.domain.messages.states import DeliveryState, MessageState
+from fleet.models.events import ScheduledEvent
+
+
+class Channel(models.Model):
+    """A way to tell people or programs. `kind` is a key of `fleet.domain.messages.kinds.KINDS`.
+
+    `settings` holds what may be shown; `secrets` the rest, encrypted (`fleet.operations.messages.credentials`). `owner`
+    has it alone; without one it is the installation's. The columns from `last_ok_at` on are its health: since when and
+    how often in a row it failed, what it answered, and until when nothing is sent to it. Whoever sends holds the lease.
+    """
+
+    kind = models.TextField()
+    name = models.TextField()
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="channels"
+    )
+    settings = models.JSONField(default=dict)
+    secrets = models.TextField(blank=True, default="")
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField()
+    changed_at = models.DateTimeField()
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    last_ok_at = models.DateTimeField(null=True, blank=True)
+    failing_since = models.DateTimeField(null=True, blank=True)
+    failures = models.IntegerField(default=0)
+    last_error = models.TextField(blank=True, default="")
+    last_answer = models.TextField(blank=True, default="")
+    held_until = models.DateTimeField(null=True, blank=True)
+    leased_until = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Route(models.Model):
+    """Who is told what. Empty lists and texts match everything; `channel` NULL is every channel of the installation.
+
+    `moments` are those of `fleet.domain.messages.moments`. With `unclaimed_after_seconds` or
+    `before_decide_by_seconds` it is a step of escalation: told so long after the first sighting while nobody is on it,
+    or so long before *decide by* while nobody has decided. Hours are as in rules. `version` moves with each change.
+    """
+
+    name = models.TextField()
+    position = models.IntegerField(default=0)
+    enabled = models.BooleanField(default=True)
+    channel = models.ForeignKey(Channel, null=True, blank=True, on_delete=models.PROTECT, related_name="routes")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="routes"
+    )
+    moments = models.JSONField(default=list)
+    event_types = models.JSONField(default=list)
+    sources = models.JSONField(default=list)
+    severities = models.JSONField(default=list)
+    set_pattern = models.TextField(blank=True, default="")
+    service = models.TextField(blank=True, default="")
+    resource_group = models.TextField(blank=True, default="")
+    weekdays = models.JSONField(default=list)
+    from_time = models.TimeField(null=True, blank=True)
+    until_time = models.TimeField(null=True, blank=True)
+    time_zone = models.TextField(default="UTC")
+    unclaimed_after_seconds = models.IntegerField(null=True, blank=True)
+    before_decide_by_seconds = models.IntegerField(null=True, blank=True)
+    version = models.IntegerField(default=1)
+    created_at = models.DateTimeField()
+    changed_at = models.DateTimeField()
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class MessageDelivery(models.Model):
+    """One post to one channel: its id is the same at every attempt. It carries one message, or several as a group.
+
+    `group` is the service whose messages it carries, `*` for those of all; empty for one subject.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    channel = models.ForeignKey(Channel, on_delete=models.PROTECT, related_name="deliveries")
+    moment = models.TextField()
+    group = models.TextField(blank=True, default="")
+    state = models.TextField(default=DeliveryState.QUEUED.value)
+    created_at = models.DateTimeField()
+    due_at = models.DateTimeField()
+    leased_until = models.DateTimeField(null=True, blank=True)
+    attempts = models.IntegerField(default=0)
+    settled_at = models.DateTimeField(null=True, blank=True)
+    # Why it was dropped or given up: a code.
+    why = models.TextField(blank=True, default="")
+
+    class Meta:
+        verbose_name_plural = "deliveries"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=[state.value for state in DeliveryState]), name="delivery_state_known"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["channel", "created_at", "id"],
+                name="delivery_open",
+                condition=Q(state__in=["QUEUED", "SENDING"]),
+            ),
+            models.Index(fields=["channel", "-created_at"], name="delivery_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class Message(models.Model):
+    """One moment for one channel. `entry_id` is the row of the timeline that it tells of.
+
+    `subject` is what belongs together: `event:7`, `maintenance:3`, `set:2`, `channel:1`, … (row ids). `due_at`: not
+    told before then; `only_if` what must still hold then. `data` is what cannot be read again later. A message without
+    a channel is UNROUTED: no route wanted it.
+    """
+
+    moment = models.TextField()
+    subject = models.TextField()
+    entry_id = models.BigIntegerField(null=True, blank=True)
+    event = models.ForeignKey(ScheduledEvent, null=True, blank=True, on_delete=models.PROTECT, related_name="messages")
+    at = models.DateTimeField()
+    created_at = models.DateTimeField()
+    due_at = models.DateTimeField()
+    only_if = models.TextField(blank=True, default="")
+    severity = models.TextField()
+    service = models.TextField(blank=True, default="")
+    drill = models.BooleanField(default=False)
+    # By when something has to be decided about it; what is nearer is told sooner.
+    deadline = models.DateTimeField(null=True, blank=True)
+    data = models.JSONField(default=dict)
+    channel = models.ForeignKey(Channel, null=True, blank=True, on_delete=models.PROTECT, related_name="messages")
+    route = models.ForeignKey(Route, null=True, blank=True, on_delete=models.PROTECT, related_name="messages")
+    route_version = models.IntegerField(null=True, blank=True)
+    state = models.TextField(default=MessageState.WAITING.value)
+    delivery = models.ForeignKey(
+        MessageDelivery, null=True, blank=True, on_delete=models.PROTECT, related_name="messages"
+    )
+    why = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=[state.value for state in MessageState]), name="message_state_known"
+            ),
+            # However often an entry is routed: a channel hears of it once, and once more for each step of escalation.
+            models.UniqueConstraint(
+                fields=["entry_id", "channel", "moment", "only_if", "route"],
+                name="message_once",
+                condition=Q(entry_id__isnull=False),
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["channel", "due_at", "id"], name="message_waiting", condition=Q(state="WAITING")),
+            models.Index(fields=["event", "id"], name="message_by_event", condition=Q(event__isnull=False)),
+            models.Index(fields=["-id"], name="message_unrouted", condition=Q(state="UNROUTED")),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.moment} of {self.subject}"
+
+
+class DeliveryAttempt(models.Model):
+    """One try to send a delivery, written before it is made: while `ended_at` is NULL nobody knows how it went.
+
+    `status` is the receiver's HTTP or SMTP status, `error` a code of ours, `answer` what the receiver said.
+    """
+
+    delivery = models.ForeignKey(MessageDelivery, on_delete=models.CASCADE, related_name="tries")
+    number = models.IntegerField()
+    at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    ok = models.BooleanField(null=True, blank=True)
+    status = models.IntegerField(null=True, blank=True)
+    error = models.TextField(blank=True, default="")
+    answer = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["delivery", "number"], name="attempt_once")]
+
+    def __str__(self) -> str:
+        return f"{self.delivery_id} {self.number}"
+
+
+class Reference(models.Model):
+    """What a channel calls the thing that it keeps for a subject: Slack's message, PagerDuty's keys, a silence's id."""
+
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="references")
+    subject = models.TextField()
+    value = models.JSONField(default=dict)
+    changed_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["channel", "subject"], name="reference_once")]
+
+    def __str__(self) -> str:
+        return self.subject
+
+
+class Cursor(models.Model):
+    """Up to where the timeline has been routed: (era, xid, id) of the last entry. One row."""
+
+    name = models.TextField(primary_key=True)
+    era = models.SmallIntegerField()
+    xid = models.BigIntegerField()
+    entry_id = models.BigIntegerField()
+    moved_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.era}, {self.xid}, {self.entry_id}"

@@ -1,0 +1,1 @@
+"""Channels: one module for each kind, named like it."""

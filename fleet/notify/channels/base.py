@@ -1,0 +1,87 @@
+"""What a kind of channel gets and answers.
+
+Each kind is a module of its own beside this, named like it, with one function:
+
+    def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome
+
+It renders the post for its receiver and sends it through `fleet.notify.sender`, never by itself, so that the guard over
+addresses holds. What it has to be told, and what of that is a secret, stands in `fleet.domain.messages.kinds`. A kind
+that mirrors what is open instead of taking posts (`messages=False` there) has
+
+    def mirror(channel: ChannelInUse, *, now: datetime) -> Outcome
+
+which is called every half a minute, and soon after news; both are called by one thread at a time for each channel.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from fleet.projections.messages.news import MessageNews
+from fleet.wording.messages import MessageWords
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One message of a post: what happened (`news`), how it is said in the channel's zone (`words`), and what programs
+    get (`data`, as the API shows it).
+    """
+
+    news: MessageNews
+    words: MessageWords
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """What one channel is told at once. `id` is the same at every attempt, `attempt` counts from 1.
+
+    `moment` is that of its one item, `group` for several, `test` for a try (without items). `words` are those of the
+    item, or of all together. `url` leads to the page, on which one decides after login; opening it does nothing.
+    `references` is what the channel keeps for the subjects of the items.
+    """
+
+    id: str
+    attempt: int
+    moment: str
+    at: datetime
+    items: tuple[Item, ...]
+    words: MessageWords
+    url: str
+    references: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def alone(self) -> Item | None:
+        """Its item, where there is only one."""
+        return self.items[0] if len(self.items) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelInUse:
+    """A channel with its secrets opened: `values` holds settings and secrets together. Never logged, never shown."""
+
+    id: int
+    kind: str
+    name: str
+    values: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of it. `ok`: taken. Otherwise `again`: the channel may take it later (away, busy, wrong credentials);
+    without it this very post is refused for good, and the next one may pass.
+
+    `answer` is what the receiver said, without secrets, `status` its HTTP or SMTP status, `error` a code of ours.
+    `wait_seconds`: the receiver asked for that. `references`: what to keep for a subject from now on; None forgets it.
+    `gone`: the receiver says that it does not exist any more, and the channel is switched off.
+    """
+
+    ok: bool
+    again: bool = False
+    status: int | None = None
+    error: str = ""
+    answer: str = ""
+    wait_seconds: float | None = None
+    gone: bool = False
+    references: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)

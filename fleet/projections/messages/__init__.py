@@ -1,0 +1,1 @@
+"""Messages out, as people and channels see them."""
