@@ -13,7 +13,7 @@ from fleet.dashboard.forms import CommentForm, Sent, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
 from fleet.domain import drills
 from fleet.domain.people import Right
-from fleet.domain.sets import NAMED_KINDS
+from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
 from fleet.operations.machines import admission_rule
 from fleet.operations.sets import names
 from fleet.projections import sets
@@ -50,6 +50,11 @@ class SecondPersonForm(Sent):
     second_person = forms.BooleanField(required=False)
 
 
+class NeedsForm(Sent):
+    wrong = f"Say how many live machines it needs: 1 to {MAX_NEEDS}, or nothing where nobody says."
+    needs_live = forms.IntegerField(min_value=0, max_value=MAX_NEEDS, required=False)
+
+
 class AdmissionRuleForm(CommentForm):
     wrong = "Choose for how long; the reason may have up to 2,000 characters."
     hours = forms.TypedChoiceField(choices=[(0, ""), *ADMIT_HOURS], coerce=int)
@@ -72,7 +77,8 @@ def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBa
     if request.rights.may(Right.APPROVE):
         context["drill_form"] = DRILL_FORM
     if request.rights.may(Right.ADMINISTER):
-        context |= {"admit_hours": ADMIT_HOURS, "kinds": KINDS, "merge_targets": sets.merge_targets(set_id=home)}
+        context |= {"admit_hours": ADMIT_HOURS, "kinds": KINDS, "max_needs": MAX_NEEDS}
+        context["merge_targets"] = sets.merge_targets(set_id=home)
     return page(
         request,
         "sets/page.html",
@@ -118,6 +124,16 @@ def ask_for_second(request: Asked, set_id: int) -> HttpResponse:
     wanted = SecondPersonForm(request.POST).values["second_person"]
     names.name_set(set_id=set_id, actor=request.actor, now=request.now, second_person=wanted)
     said = f"Approving here now {'always takes a second person' if wanted else 'takes one person'}."
+    return done(request, said, "set", set_id=set_id)
+
+
+@acts(set_answer)
+def say_needs(request: Asked, set_id: int) -> HttpResponse:
+    wanted = NeedsForm(request.POST).values["needs_live"] or 0
+    names.name_set(set_id=set_id, actor=request.actor, now=request.now, needs_live=wanted)
+    said = (
+        f"This set needs {wanted} live machine{'' if wanted == 1 else 's'}." if wanted else "Nobody says what it needs."
+    )
     return done(request, said, "set", set_id=set_id)
 
 

@@ -12,6 +12,8 @@ NAMED_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")
 PROVISIONAL = "provisional"
 KINDS = (*NAMED_KINDS, PROVISIONAL)
 MAX_NAME = 200
+# So many live machines a set may be said to need; no set of Azure's has more.
+MAX_NEEDS = 1000
 # The code of what is wrong with a confined machine of which another set is stated.
 OUTSIDE = "states-another-set"
 # What a statement of a set may leave out.

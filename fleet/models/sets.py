@@ -26,6 +26,8 @@ class AvailabilitySet(models.Model):
     upgrade_notices = models.BooleanField(null=True, blank=True)
     # Whether approving in it always takes a second person.
     second_person = models.BooleanField(default=False)
+    # How many live machines it takes to do its work; None when nobody said.
+    needs_live = models.IntegerField(null=True, blank=True)
     # Until then its machines that come back without their credential are admitted by themselves.
     admits_until = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()

@@ -59,7 +59,9 @@ def _starts_after(values: Mapping[str, Any], reader: Reader) -> str:
 def _blast(values: Mapping[str, Any], reader: Reader) -> str:
     if not values["total"]:
         return "no machine of the set is known"
-    return f"{values['stay_up']} of {values['total']} {'stays' if values['stay_up'] == 1 else 'stay'} up"
+    needs = values.get("needs")
+    told = f", it needs {needs}" if needs is not None else ""
+    return f"{values['stay_up']} of {values['total']} {'stays' if values['stay_up'] == 1 else 'stay'} up{told}"
 
 
 def _seen_by(values: Mapping[str, Any], reader: Reader) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.domain.sets import MAX_NAME, NAMED_KINDS, OUTSIDE, PROVISIONAL, SetSource
+from fleet.domain.sets import MAX_NAME, MAX_NEEDS, NAMED_KINDS, OUTSIDE, PROVISIONAL, SetSource
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
@@ -120,6 +120,7 @@ SENTENCES: dict[str, Sentence] = {
     "set-named-already": "This set has a name: “{name}”. Only a provisional set can be named.",
     "set-name-unusable": f"A name has 1 to {MAX_NAME} characters, and no “|” among them.",
     "set-kind-unknown": f"A kind is one of {', '.join(NAMED_KINDS)}.",
+    "set-needs-unusable": f"Say how many live machines it needs: 1 to {MAX_NEEDS}, or 0 where nobody says.",
     "set-kind-alone": "Give a kind together with a name.",
     "set-exists": "There is already a set of this kind and name: “{name}”.",
     "merge-into-itself": "A set cannot be merged into itself.",
@@ -164,6 +165,9 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
         needs = "always takes" if after["second_person"] else "takes"
         where = "" if after["second_person"] else " only where a guard asks for one"
         said.append(f"said that approving here {needs} a second person{where}")
+    if "needs_live" in after:
+        needs = after["needs_live"]
+        said.append(f"said that it needs {counted(needs, 'live machine')}" if needs else "took back how many it needs")
     if "admits_until" in after:
         until = after["admits_until"]
         said.append(

@@ -178,6 +178,21 @@ class TestTheSecondPerson:
         admin.post(f"{address}second-person/", {})
         assert not AvailabilitySet.objects.get().second_person
 
+    def test_an_admin_says_what_a_set_needs(self, fleet: factories.Fleet, admin: Client, operator: Client) -> None:
+        event = factories.announced(fleet)
+        address = f"/sets/{factories.the_set().pk}/"
+        assert operator.post(f"{address}needs/", {"needs_live": "5"}).status_code == 403
+        seen = text_of(admin.post(f"{address}needs/", {"needs_live": "5"}, follow=True))
+        assert "This set needs 5 live machines." in seen
+        assert "ada said that it needs 5 live machines." in seen
+        assert 'value="5"' in admin.get(address).content.decode()
+        assert "4 of 6 stay up, it needs 5" in text_of(operator.get(f"/events/{event.event_id}/"))
+        refused = admin.post(f"{address}needs/", {"needs_live": "many"})
+        assert (refused.status_code, "1 to 1000" in text_of(refused)) == (422, True)
+        seen = text_of(admin.post(f"{address}needs/", {"needs_live": ""}, follow=True))
+        assert "ada took back how many it needs." in seen
+        assert AvailabilitySet.objects.get().needs_live is None
+
 
 class TestClaims:
     def test_claim_take_over_and_give_back(self, fleet: factories.Fleet, operator: Client) -> None:

@@ -63,6 +63,7 @@ SetShape = shape(
         "open_events": "By time left.",
         "warnings": "What is wrong with the set, in sentences.",
         "second_person": "Approving in it always takes a second person.",
+        "needs_live": "How many live machines it is said to need; null when nobody said.",
         "admits_until": "Until then its machines that come back without their credential are admitted by themselves.",
     },
     without=("grid",),

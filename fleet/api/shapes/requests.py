@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
-from fleet.domain.sets import NAMED_KINDS
+from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
 
 
 class RequestSerializer(serializers.Serializer[Any]):
@@ -41,10 +41,16 @@ class NameSetSerializer(RequestSerializer):
     second_person = serializers.BooleanField(
         required=False, help_text="Whether approving in it always takes a second person."
     )
+    needs_live = serializers.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=MAX_NEEDS,
+        help_text="How many live machines it needs to do its work; 0 where nobody says.",
+    )
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         if not values:
-            raise serializers.ValidationError("Say a name, a service, or `second_person`.")
+            raise serializers.ValidationError("Say a name, a service, `second_person` or `needs_live`.")
         return values
 
 

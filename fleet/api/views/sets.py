@@ -46,7 +46,7 @@ class Set(OneSet):
 
     @describe(
         "name_set",
-        "Name a provisional set, say its service, or whether it always takes a second person",
+        "Name a provisional set, say its service, how many live machines it needs, or that it takes a second person",
         needs="admin",
         answer=SetShape,
         body=NameSetSerializer,

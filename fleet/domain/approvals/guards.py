@@ -68,12 +68,15 @@ class DecisionFacts:
 
 @dataclass(frozen=True, slots=True)
 class OtherEvent:
-    """Another open event of the same set or service. `in_flight`: started, or its approval is on its way."""
+    """Another open event of the same set or service. `in_flight`: started, or its approval is on its way. `taken` are
+    the machines that it names, once it has started.
+    """
 
     event_id: str
     set_id: int
     set_name: str
     in_flight: bool
+    taken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,8 @@ class EventFacts:
     set_service: str = ""
     set_resource_group: str = ""
     second_person: bool = False
+    # How many live machines the set is said to need; None when nobody said.
+    needs_live: int | None = None
     hold: HoldFacts | None = None
     windows: tuple[WindowFacts, ...] = ()
     stop: StopFacts | None = None

@@ -202,6 +202,7 @@ def set_facts(row: AvailabilitySet) -> dict[str, Any]:
         "set_service": row.service,
         "set_resource_group": row.resource_group,
         "second_person": row.second_person,
+        "needs_live": row.needs_live,
     }
 
 
@@ -285,16 +286,17 @@ def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent
         .order_by("pk")
         .values_list(
             "pk", "event_id", "status", "drill", "availability_set_id", "availability_set__name",
-            "availability_set__service", "relayed",
+            "availability_set__service", "relayed", "resources",
         )
     )  # fmt: skip
     near: dict[tuple[str | int, bool], list[OtherEvent]] = defaultdict(list)
     places: dict[int, int] = {}
-    for pk, event_id, status, drill, set_id, name, service, is_relayed in rows if events else ():
+    for pk, event_id, status, drill, set_id, name, service, is_relayed, resources in rows if events else ():
         beside = near[service or set_id, drill]
         places[pk] = len(beside)
-        in_flight = status == EventStatus.STARTED.value or is_relayed
-        beside.append(OtherEvent(event_id=event_id, set_id=set_id, set_name=name, in_flight=in_flight))
+        started = status == EventStatus.STARTED.value
+        taken = tuple(resources) if started else ()
+        beside.append(OtherEvent(event_id, set_id, name, in_flight=started or is_relayed, taken=taken))
     found: dict[int, Sequence[OtherEvent]] = {}
     for event in events:
         beside = near[event.availability_set.service or event.availability_set_id, event.drill]

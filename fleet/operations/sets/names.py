@@ -9,7 +9,7 @@ from fleet.domain.actor import Actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
-from fleet.domain.sets import MAX_NAME, NAMED_KINDS, PROVISIONAL, SetKey
+from fleet.domain.sets import MAX_NAME, MAX_NEEDS, NAMED_KINDS, PROVISIONAL, SetKey
 from fleet.domain.states import OPEN_EVENTS
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
@@ -38,9 +38,10 @@ def name_set(
     kind: str | None = None,
     service: str | None = None,
     second_person: bool | None = None,
+    needs_live: int | None = None,
 ) -> AvailabilitySet:
-    """Name a provisional set (without a kind: an availability set), say which service a set belongs to, or whether
-    approving in it always takes a second person.
+    """Name a provisional set (without a kind: an availability set), say which service a set belongs to, whether
+    approving in it always takes a second person, or how many live machines it needs (0: nobody says).
 
     Raises Refused: `not-permitted`, `not-found`, `validation`, `set-exists` (details `set`).
     """
@@ -57,7 +58,9 @@ def name_set(
         row.service = tidy(service)[:MAX_NAME]
     if second_person is not None:
         row.second_person = second_person
-    row.save(update_fields=["key", "kind", "name", "service", "second_person"])
+    if needs_live is not None:
+        row.needs_live = _needed(needs_live)
+    row.save(update_fields=["key", "kind", "name", "service", "second_person", "needs_live"])
     if name is not None:
         tell_apart(row.name)
     was = before["name"]
@@ -69,7 +72,13 @@ def name_set(
 
 
 def _shown(row: AvailabilitySet) -> dict[str, Any]:
-    return {"name": row.name, "kind": row.kind, "service": row.service, "second_person": row.second_person}
+    return {name: getattr(row, name) for name in ("name", "kind", "service", "second_person", "needs_live")}
+
+
+def _needed(needs_live: int) -> int | None:
+    if not 0 <= needs_live <= MAX_NEEDS:
+        raise Refused("validation", Reason("set-needs-unusable"))
+    return needs_live or None
 
 
 def _rename(row: AvailabilitySet, name: str, kind: str) -> None:

@@ -16,22 +16,32 @@ from fleet.projections.sight import seen
 @dataclass(frozen=True, slots=True)
 class BlastRadius:
     """`stay_up` counts live machines of the set that neither Resources names nor an event that is Started now; `total`
-    those that are not gone.
+    those that are not gone. `needs` is how many live machines the set is said to need; None when nobody said.
     """
 
     stay_up: int
     total: int
     hit: int
     not_live: int
+    needs: int | None = None
+
+    @property
+    def too_few(self) -> bool:
+        """Whether fewer stay up than the set is said to need."""
+        return self.needs is not None and self.stay_up < self.needs
 
     @property
     def summary(self) -> Reason:
-        """Such as `4 of 6 stay up`."""
-        return Reason("blast-radius", stay_up=self.stay_up, total=self.total)
+        """Such as `4 of 6 stay up`, or `4 of 6 stay up, it needs 5`."""
+        return Reason("blast-radius", stay_up=self.stay_up, total=self.total, needs=self.needs)
 
 
 def blast_radius(
-    resources: Iterable[str], machines: Iterable[tuple[str, Presence]], *, down: Collection[str] = ()
+    resources: Iterable[str],
+    machines: Iterable[tuple[str, Presence]],
+    *,
+    down: Collection[str] = (),
+    needs: int | None = None,
 ) -> BlastRadius:
     """What is left of a set, from (resource name, presence) of its machines; `down` are the plain names of those that
     another event has taken.
@@ -43,6 +53,7 @@ def blast_radius(
         total=len(there),
         hit=len(named),
         not_live=sum(presence is not Presence.LIVE for _, presence in there),
+        needs=needs,
     )
 
 
@@ -64,7 +75,7 @@ def taken_by_others(events: Sequence[ScheduledEvent]) -> dict[int, frozenset[str
 
 
 def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int, BlastRadius]:
-    """The blast radius of each event, by primary key. Two queries."""
+    """The blast radius of each event, loaded with its set, by primary key. Two queries."""
     down = taken_by_others(events)
     limits = presence_limits()
     by_set: dict[int, list[tuple[str, Presence]]] = defaultdict(list)
@@ -73,6 +84,11 @@ def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int,
         presence = machine_presence(machine, now=now, limits=limits)
         by_set[machine.availability_set_id].append((machine.resource_name, presence))
     return {
-        event.pk: blast_radius(event.resources, by_set[event.availability_set_id], down=down[event.pk])
+        event.pk: blast_radius(
+            event.resources,
+            by_set[event.availability_set_id],
+            down=down[event.pk],
+            needs=event.availability_set.needs_live,
+        )
         for event in events
     }

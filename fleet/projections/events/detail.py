@@ -192,6 +192,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         event.resources,
         [(machine.resource_name, presence) for machine, presence in presences],
         down=taken_by_others([event])[event.pk],
+        needs=event.availability_set.needs_live,
     )
     card = decision_cards([row], {event.pk: blast}, {event.pk: facts}, now=now)[event.pk]
     return EventDetail(

@@ -63,8 +63,9 @@ class Past:
     def _others_at(self, event: ScheduledEvent, at: datetime) -> Iterable[OtherEvent]:
         for other in self.beside:
             if other.pk != event.pk and are_near(event, other) and self._in_flight(other, at):
-                home = other.availability_set
-                yield OtherEvent(event_id=other.event_id, set_id=home.pk, set_name=home.name, in_flight=True)
+                home, begun = other.availability_set, other.started_at is not None and other.started_at <= at
+                taken = tuple(other.resources) if begun else ()
+                yield OtherEvent(other.event_id, home.pk, home.name, in_flight=True, taken=taken)
 
     def _in_flight(self, event: ScheduledEvent, at: datetime) -> bool:
         if event.ended_at is not None and event.ended_at <= at:

@@ -1,0 +1,115 @@
+"""Severity: one table over what is lost and what stays up."""
+
+from datetime import timedelta
+
+import pytest
+
+from fleet.domain.approvals.guards import EventFacts, MachineFacts, OtherEvent
+from fleet.domain.messages.moments import Moment
+from fleet.domain.messages.severity import Severity, cache_severity, moment_severity, severity, stay_up
+from fleet.domain.states import EventStatus, Presence
+from fleet.models.facts.events import load_facts
+from fleet.operations.sets import names
+from fleet.projections.events import detail
+from tests.factories import NOW, Fleet, acting, admin, announced, listing, the_event, the_set
+from tests.words import refused, sentence
+
+
+def facts(event_type: str = "Reboot", *, silent: int = 0, **fields: object) -> EventFacts:
+    """Six machines of which the last ones are silent; an event names vm1 and vm2."""
+    machines = tuple(
+        MachineFacts(n, f"vm{n}", Presence.SILENT if n > 6 - silent else Presence.LIVE) for n in range(1, 7)
+    )
+    known = {"version": 1, "resources": ("VM1", "vm2"), "set_id": 1, "set_kind": "availability_set", "set_name": "web"}
+    stated = {"event_id": "E", "status": EventStatus.SCHEDULED, "not_before": NOW + timedelta(minutes=15)}
+    return EventFacts(**{**stated, **known, "event_type": event_type, "machines": machines, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("event_type", "fields", "expected"),
+    [
+        ("Freeze", {}, "info"),
+        ("Reboot", {}, "warning"),
+        ("Redeploy", {}, "warning"),
+        ("Preempt", {}, "critical"),
+        ("Terminate", {}, "critical"),
+        ("Compress", {}, "warning"),
+        ("", {}, "warning"),
+        # Somebody's own: a restart is no news, a machine that is lost is.
+        ("Reboot", {"source": "User"}, "info"),
+        ("Redeploy", {"source": "User"}, "info"),
+        ("Terminate", {"source": "User"}, "critical"),
+        ("Compress", {"source": "User"}, "warning"),
+        # Four of six stay up.
+        ("Freeze", {"needs_live": 4}, "info"),
+        ("Freeze", {"needs_live": 5}, "critical"),
+        ("Reboot", {"needs_live": 5, "source": "User"}, "critical"),
+        # One is silent: it holds nothing up.
+        ("Reboot", {"needs_live": 4, "silent": 1}, "critical"),
+        # Another event has taken one of the set; what hits another set, or has not begun, has not.
+        ("Reboot", {"needs_live": 4, "others": (OtherEvent("O", 1, "web", True, taken=("vm3",)),)}, "critical"),
+        ("Reboot", {"needs_live": 4, "others": (OtherEvent("O", 2, "db", True, taken=("vm3",)),)}, "warning"),
+        ("Reboot", {"needs_live": 4, "others": (OtherEvent("O", 1, "web", True),)}, "warning"),
+        # Who heard that it came hears under the same that it is over.
+        ("Freeze", {"needs_live": 5, "status": EventStatus.ENDED}, "critical"),
+    ],
+)
+def test_an_event_is_as_bad_as_what_it_takes_and_what_it_leaves(
+    event_type: str, fields: dict[str, object], expected: str
+) -> None:
+    assert severity(facts(event_type, **fields)) == expected  # type: ignore[arg-type]
+
+
+def test_a_cache_that_has_one_node_is_down_and_of_which_nobody_knows_may_be() -> None:
+    assert {tier: cache_severity(tier) for tier in ("basic", "standard", "premium", "", "ultra")} == {
+        "basic": Severity.WARNING,
+        "standard": Severity.INFO,
+        "premium": Severity.INFO,
+        "": Severity.WARNING,
+        "ultra": Severity.WARNING,
+    }
+
+
+def test_what_is_about_the_fleet_has_its_own() -> None:
+    assert moment_severity(Moment.AUDIT_FAILED) == "critical"
+    assert moment_severity(Moment.SET_UNWATCHED) == "warning"
+    assert moment_severity(Moment.COVERAGE_CLOSED) == "info"
+
+
+@pytest.mark.django_db
+class TestInTheFleet:
+    def needs(self, fleet: Fleet, count: int) -> None:
+        names.name_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, needs_live=count)
+
+    def test_what_stays_up_is_what_the_card_says(self) -> None:
+        fleet = Fleet()
+        announced(fleet, resources=("vm1", "vm2"))
+        other = "D" + the_event().event_id[1:]
+        fleet.later(1)
+        fleet.all_say(listing(), listing(other, status="Started", resources=("VM3",)))
+        self.needs(fleet, 4)
+        event = the_event()
+        known = load_facts([event.pk], now=fleet.now)[event.pk]
+        shown = detail.event_detail(event_id=event.event_id, now=fleet.now)
+        assert shown is not None
+        assert stay_up(known) == shown.blast.stay_up
+        assert (shown.blast.needs, shown.blast.too_few) == (4, stay_up(known) < 4)
+
+    def test_the_card_says_what_the_set_needs(self) -> None:
+        fleet = Fleet()
+        announced(fleet)
+        shown = detail.event_detail(event_id=the_event().event_id, now=fleet.now)
+        assert shown is not None
+        assert sentence(shown.blast.summary) == "4 of 6 stay up"
+        self.needs(fleet, 5)
+        shown = detail.event_detail(event_id=the_event().event_id, now=fleet.now)
+        assert shown is not None
+        assert sentence(shown.blast.summary) == "4 of 6 stay up, it needs 5"
+        assert severity(load_facts([the_event().pk], now=fleet.now)[the_event().pk]) == "critical"
+
+    def test_nobody_says_a_number_that_no_set_can_need(self) -> None:
+        fleet = Fleet()
+        fleet.enrol_set(1)
+        for count in (-1, 1001, 10**12):
+            with refused("1 to 1000"):
+                names.name_set(set_id=the_set().pk, actor=acting(admin(f"ada{count}")), now=fleet.now, needs_live=count)
