@@ -6,6 +6,7 @@ A place is matched by the patterns of a scope, a rule or a no-approval window.
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from fleet.domain.reason import Reason
 from fleet.domain.sets import PROVISIONAL
@@ -61,6 +62,30 @@ def lies_in(place: Place, *, set_pattern: str, service: str, resource_group: str
         matches(set_pattern, place.name)
         and matches(service, place.service)
         and matches(resource_group, place.resource_group)
+    )
+
+
+class NamesPlaces(Protocol):
+    """What speaks of certain places by three patterns: rules and routes do."""
+
+    @property
+    def set_pattern(self) -> str: ...
+    @property
+    def service(self) -> str: ...
+    @property
+    def resource_group(self) -> str: ...
+
+
+def speaks_of(what: NamesPlaces, place: Place | None) -> bool:
+    """Whether a place is among those that are named there. Where nobody has said yet what a machine belongs to, and
+    where there is no place at all, whoever speaks of certain places says nothing.
+    """
+    if not (what.set_pattern or what.service or what.resource_group):
+        return True
+    return (
+        place is not None
+        and place.kind != PROVISIONAL
+        and lies_in(place, set_pattern=what.set_pattern, service=what.service, resource_group=what.resource_group)
     )
 
 

@@ -1,5 +1,6 @@
 """People: their settings and scopes, their tokens, and answers kept for repeated requests."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from django.conf import settings
@@ -139,13 +140,35 @@ def rights_of(person: Person) -> Rights:
     if known is None:
         groups = person.groups.order_by().values_list(Value("group"), F("name"))
         scopes = Scope.objects.filter(user=person).values_list("kind", "pattern")
-        rows = sorted(groups.union(scopes, all=True))
-        known = Rights(
-            groups=frozenset(name for kind, name in rows if kind == "group"),
-            scopes=tuple((kind, pattern) for kind, pattern in rows if kind != "group"),
-        )
+        known = _rights(groups.union(scopes, all=True))
         person._drydock_rights = known  # type: ignore[attr-defined]
     return known
+
+
+def know_rights_of(people: Iterable[User]) -> None:
+    """The same for many at once: one query, and `rights_of` asks no more for any of these objects."""
+    unknown = [one for one in people if one.is_active and not one.is_superuser and not hasattr(one, "_drydock_rights")]
+    if not unknown:
+        return
+    pks = {one.pk for one in unknown}
+    groups = User.groups.through.objects.filter(user_id__in=pks).order_by()
+    scopes = Scope.objects.filter(user_id__in=pks).order_by()
+    rows = groups.values_list("user_id", Value("group"), F("group__name")).union(
+        scopes.values_list("user_id", "kind", "pattern"), all=True
+    )
+    found: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for pk, kind, text in rows:
+        found[pk].append((kind, text))
+    for one in unknown:
+        one._drydock_rights = _rights(found[one.pk])  # type: ignore[attr-defined]
+
+
+def _rights(rows: Iterable[tuple[str, str]]) -> Rights:
+    told = sorted(rows)
+    return Rights(
+        groups=frozenset(name for kind, name in told if kind == "group"),
+        scopes=tuple((kind, pattern) for kind, pattern in told if kind != "group"),
+    )
 
 
 def decides(rights: Rights, *, proposed: Q) -> Q:

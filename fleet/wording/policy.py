@@ -34,19 +34,20 @@ CHOICES = {"event_types": "event type", "sources": "source", "accepts": "guard t
 def rule(values: Values, reader: Reader) -> str:
     """The whole rule in one sentence."""
     types = values.get("event_types")
-    parts = [f"{_one_of(types)} events" if types else "every event", *_conditions(values)]
+    parts = [f"{one_of(types)} events" if types else "every event", *conditions(values)]
     text = f"{ACTION_WORDS[Action(values['action'])]}: {', '.join(parts)}"
     accepts = [said for code, said in ACCEPT_WORDS.items() if code in values.get("accepts", ())]
     if accepts:
-        text += f"; even if {_one_of(accepts)}"
+        text += f"; even if {one_of(accepts)}"
     if "expires_at" in values:
         text += f"; until {times.at(values['expires_at'], reader)}"
     return f"{text}."
 
 
-def _conditions(values: Values) -> Iterator[str]:
+def conditions(values: Values) -> Iterator[str]:
+    """What a rule or a route says of where, when and from whom, each as a part of a sentence."""
     if "sources" in values:
-        yield f"with source {_one_of(values['sources'])}"
+        yield f"with source {one_of(values['sources'])}"
     duration = _limits(values, "duration")
     if duration:
         unknown = ", or for an unknown time" if values.get("unknown_duration") else ""
@@ -110,7 +111,8 @@ def _span(seconds: int) -> str:
     return f"{seconds} s"
 
 
-def _one_of(words: Sequence[str]) -> str:
+def one_of(words: Sequence[str]) -> str:
+    """`a`, `a or b`, `a, b or c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 

@@ -16,9 +16,10 @@ from fleet.wording.reader import API, Reader
 from fleet.wording.sentences import EntryText, Sentence, machine_named
 
 NAMES = (
-    "approvals blind_spots caches desk drills events history intake machines orders people policy sets timeline waves"
+    "approvals blind_spots caches channels desk drills events history intake machines",
+    "orders people policy sets timeline waves",
 )
-ROOMS = [import_module(f"fleet.wording.{name}") for name in NAMES.split()]
+ROOMS = [import_module(f"fleet.wording.{name}") for name in " ".join(NAMES).split()]
 # Each room words its own codes and kinds; none is worded twice.
 SENTENCES: dict[str, Sentence] = {code: sentence for room in ROOMS for code, sentence in room.SENTENCES.items()}
 ENTRIES: dict[EntryKind, EntryText] = {kind: text for room in ROOMS for kind, text in room.ENTRIES.items()}

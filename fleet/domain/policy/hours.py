@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from datetime import UTC, datetime, time, timedelta
+from typing import Protocol
 from zoneinfo import ZoneInfo
 
 
@@ -34,6 +35,32 @@ def within(
     if clock >= start:
         return _on(day, weekdays)
     return clock < end and _on((local - timedelta(days=1)).weekday(), weekdays)
+
+
+class NamesHours(Protocol):
+    """What holds in certain hours only: rules and routes do."""
+
+    @property
+    def weekdays(self) -> Collection[int]: ...
+    @property
+    def from_time(self) -> time | None: ...
+    @property
+    def until_time(self) -> time | None: ...
+    @property
+    def time_zone(self) -> str: ...
+
+
+def in_hours(what: NamesHours, moment: datetime) -> bool:
+    """Whether a moment lies in the hours that are named there, as `within` says it."""
+    if not what.weekdays and what.from_time is None and what.until_time is None:
+        return True
+    return within(
+        moment,
+        weekdays=what.weekdays,
+        from_time=what.from_time,
+        until_time=what.until_time,
+        time_zone=what.time_zone,
+    )
 
 
 def next_edge(

@@ -1,6 +1,6 @@
 """Rules: standing decisions. Pure: which rule decides an event, and what it does about it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, time
 from enum import StrEnum
@@ -8,11 +8,10 @@ from typing import Any
 
 from fleet.domain.approvals.conditions import LATER, When
 from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, guards, without
-from fleet.domain.people import lies_in
-from fleet.domain.policy.hours import within
-from fleet.domain.policy.values import LABELS, stated, tidied
+from fleet.domain.people import speaks_of
+from fleet.domain.policy.hours import in_hours
+from fleet.domain.policy.values import LABELS, among, stated, tidied
 from fleet.domain.reason import Reason
-from fleet.domain.sets import PROVISIONAL
 
 
 class Action(StrEnum):
@@ -79,13 +78,7 @@ def matching(rule: StandingRule, facts: EventFacts, *, now: datetime) -> bool:
         is_in_force(rule, now=now)
         and concerned(rule, facts)
         and _in_notice(rule, facts.not_before, now)
-        and within(
-            now,
-            weekdays=rule.weekdays,
-            from_time=rule.from_time,
-            until_time=rule.until_time,
-            time_zone=rule.time_zone,
-        )
+        and in_hours(rule, now)
     )
 
 
@@ -93,20 +86,16 @@ def concerned(rule: StandingRule, facts: EventFacts) -> bool:
     """Whether a rule speaks of this event at some time or other."""
     return (
         not facts.drill
-        and _among(facts.event_type, rule.event_types)
-        and _among(facts.source, rule.sources)
+        and among(facts.event_type, rule.event_types)
+        and among(facts.source, rule.sources)
         and _takes(rule, facts.duration_seconds)
-        and _lies_there(rule, facts)
+        and speaks_of(rule, facts.place)
     )
 
 
 def first_match(rules: Iterable[StandingRule], facts: EventFacts, *, now: datetime) -> StandingRule | None:
     """The first of these rules, in their order, that matches: it decides."""
     return next((rule for rule in rules if matching(rule, facts, now=now)), None)
-
-
-def _among(value: str, named: Sequence[str]) -> bool:
-    return not named or value.casefold() in {one.casefold() for one in named}
 
 
 def _takes(rule: StandingRule, seconds: int | None) -> bool:
@@ -120,15 +109,6 @@ def _takes(rule: StandingRule, seconds: int | None) -> bool:
 
 def _between(value: float, least: int | None, most: int | None) -> bool:
     return (least is None or value >= least) and (most is None or value <= most)
-
-
-def _lies_there(rule: StandingRule, facts: EventFacts) -> bool:
-    if not (rule.set_pattern or rule.service or rule.resource_group):
-        return True
-    # Where nobody has said yet what a machine belongs to, a rule for certain places says nothing.
-    return facts.set_kind != PROVISIONAL and lies_in(
-        facts.place, set_pattern=rule.set_pattern, service=rule.service, resource_group=rule.resource_group
-    )
 
 
 def _in_notice(rule: StandingRule, not_before: datetime | None, now: datetime) -> bool:

@@ -1,5 +1,6 @@
 """What people state in a rule or a no-approval window: tidied, and as JSON values."""
 
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import time
 from typing import Any
@@ -8,7 +9,15 @@ from fleet.domain.reason import as_json
 from fleet.domain.texts import tidy
 
 # What says nothing of the events that are meant.
-LABELS = ("name", "reason", "enabled", "deleted", "rule_id", "position")
+LABELS = (
+    "name", "reason", "enabled", "deleted", "rule_id", "position",
+    "route_id", "version", "owner_id", "channel_id",
+)  # fmt: skip
+
+
+def among(value: str, named: Sequence[str]) -> bool:
+    """Whether it is one of these, without case; nothing named is everything."""
+    return not named or value.casefold() in {one.casefold() for one in named}
 
 
 def tidied(value: Any) -> Any:

@@ -14,7 +14,7 @@ from fleet.domain.intake.preparation import Prepared, prepared_of
 from fleet.domain.intake.presence import Limits, presence_of
 from fleet.domain.orders.timeouts import Timeouts
 from fleet.domain.people import Place, lies_in
-from fleet.domain.policy.hours import within
+from fleet.domain.policy.hours import in_hours
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, RELAYED_APPROVALS, EventStatus, Presence
@@ -245,13 +245,7 @@ def is_open_at(window: NoApprovalWindow, *, now: datetime) -> bool:
     if window.starts_at is not None or window.ends_at is not None:
         begun = window.starts_at is None or window.starts_at <= now
         return begun and (window.ends_at is None or now < window.ends_at)
-    return within(
-        now,
-        weekdays=window.weekdays,
-        from_time=window.from_time,
-        until_time=window.until_time,
-        time_zone=window.time_zone,
-    )
+    return in_hours(window, now)
 
 
 def _decisions(event_ids: Collection[int]) -> dict[int, DecisionFacts]:

@@ -6,19 +6,13 @@ rotation makes a new key, and both sign until the old one's overlap is over.
 
 import base64
 import hashlib
-import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
-from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from drydock_agent import wire
@@ -29,10 +23,11 @@ from fleet.domain.refusal import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import SigningKey
+from fleet.models.cipher import Cipher
 from fleet.operations.locks import Lock, take
 from fleet.operations.timeline.entries import tell
 
-NONCE_BYTES = 12
+CIPHER = Cipher("drydock signing keys")
 
 log = structlog.get_logger(__name__)
 
@@ -52,25 +47,13 @@ def _to_text(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-def _cipher(secret: str) -> AESGCM:
-    derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"drydock signing keys").derive(secret.encode())
-    return AESGCM(derived)
-
-
 def _wrapped(private: Ed25519PrivateKey, key_id: str) -> str:
-    nonce = secrets.token_bytes(NONCE_BYTES)
-    return _to_text(nonce + _cipher(settings.SECRET_KEY).encrypt(nonce, private.private_bytes_raw(), key_id.encode()))
+    return CIPHER.encrypt(private.private_bytes_raw(), of=key_id)
 
 
 def _unwrapped(row: SigningKey) -> Ed25519PrivateKey | None:
-    raw = base64.b64decode(row.private_key)
-    for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS):
-        try:
-            plain = _cipher(secret).decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], row.key_id.encode())
-        except InvalidTag:
-            continue
-        return Ed25519PrivateKey.from_private_bytes(plain)
-    return None
+    plain = CIPHER.decrypt(row.private_key, of=row.key_id)
+    return None if plain is None else Ed25519PrivateKey.from_private_bytes(plain)
 
 
 def _active(now: datetime) -> list[SigningKey]:

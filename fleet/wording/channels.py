@@ -1,0 +1,84 @@
+"""Words of channels and routes: what a route says, what is wrong with one, and what the timeline tells of them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fleet.domain.messages.moments import Moment
+from fleet.domain.timeline import EntryKind
+from fleet.wording import times
+from fleet.wording.policy import conditions, one_of
+from fleet.wording.reader import Reader
+from fleet.wording.sentences import EntryText, Sentence, listed
+
+Values = Mapping[str, Any]
+
+# What a moment is called where routes name it.
+MOMENT_LABELS: dict[Moment, str] = {
+    Moment.FIRST_SEEN: "first seen",
+    Moment.CHANGED: "changed",
+    Moment.CLAIMED: "claimed",
+    Moment.PROPOSED: "proposed",
+    Moment.DECIDED: "decided",
+    Moment.WITHDRAWN: "withdrawn",
+    Moment.OVERDUE: "overdue",
+    Moment.REFUSED: "refused or lapsed",
+    Moment.STARTED: "started",
+    Moment.ENDED: "ended",
+    Moment.SOURCE_QUIET: "a source went quiet",
+    Moment.SET_UNWATCHED: "a set lost its watchers",
+    Moment.COVERAGE_OPENED: "a blind spot opened",
+    Moment.COVERAGE_CLOSED: "a blind spot closed",
+    Moment.MAINTENANCE_ANNOUNCED: "cache maintenance announced",
+    Moment.MAINTENANCE_ENDED: "cache maintenance over",
+    Moment.AUDIT_FAILED: "audit verification failed",
+    Moment.STORAGE_TROUBLE: "disk or retention trouble",
+    Moment.CHANNEL_FAILING: "a channel fails",
+    Moment.CHANNEL_WORKS: "a channel works again",
+}
+ALL_CHANNELS = "every channel of the installation"
+
+
+def moment_label(moment: str) -> str:
+    """What a moment is called; one that another release made up is its code."""
+    try:
+        return MOMENT_LABELS[Moment(moment)]
+    except ValueError:
+        return moment
+
+
+def route(values: Values, reader: Reader) -> str:
+    """The whole route in one sentence."""
+    return f"To {values.get('channel') or ALL_CHANNELS}: {'; '.join([_when(values), *_of_what(values)])}."
+
+
+def _when(values: Values) -> str:
+    if "unclaimed_after_seconds" in values:
+        after = times.duration(values["unclaimed_after_seconds"])
+        return f"{after} after the first sighting, while nobody is on it"
+    if "before_decide_by_seconds" in values:
+        before = times.duration(values["before_decide_by_seconds"])
+        return f"{before} before the time to decide by, while nobody has decided"
+    moments = values.get("moments")
+    return listed(map(moment_label, _in_order(moments))) if moments else "everything"
+
+
+def _in_order(moments: list[str]) -> list[str]:
+    """As things happen, and not by their letters."""
+    order = [moment.value for moment in Moment]
+    return sorted(moments, key=lambda moment: order.index(moment) if moment in order else len(order))
+
+
+def _of_what(values: Values) -> Iterator[str]:
+    types, severities = values.get("event_types"), values.get("severities")
+    found = [f"{one_of(types)} events"] if types else []
+    found += conditions(values)
+    if severities:
+        found.append(f"where it is {one_of(severities)}")
+    if found:
+        yield ", ".join(found)
+
+
+SENTENCES: dict[str, Sentence] = {
+    "route": route,
+}
+ENTRIES: dict[EntryKind, EntryText] = {}

@@ -1,0 +1,89 @@
+"""Which routes are in force, where they lead, and that loading them costs the same however many there are."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+
+from fleet.domain.messages.moments import Moment
+from fleet.domain.messages.routes import MessageFacts
+from fleet.domain.people import Place
+from fleet.models import Channel, Route
+from fleet.models.facts.messages import may_hear, routes_in_force
+from tests import factories
+from tests.factories import NOW
+
+pytestmark = pytest.mark.django_db
+migration = importlib.import_module("fleet.migrations.0036_default_route")
+
+
+def channel(name: str, **fields: Any) -> Channel:
+    return Channel.objects.create(**{"kind": "webhook", "created_at": NOW, "changed_at": NOW, "name": name, **fields})
+
+
+def route(name: str, **fields: Any) -> Route:
+    return Route.objects.create(name=name, created_at=NOW, changed_at=NOW, **fields)
+
+
+def led() -> dict[str, set[str]]:
+    return {one.route.name: {channel.name for channel in one.channels} for one in routes_in_force()}
+
+
+def test_a_first_channel_is_told_at_once() -> None:
+    Route.objects.all().delete()
+    migration.offer(apps, None)
+    migration.offer(apps, None)
+    assert led() == {}
+    channel("first")
+    assert led() == {"Whatever needs somebody": {"first"}}
+    (found,) = routes_in_force()
+    assert {Moment.FIRST_SEEN, Moment.PROPOSED, Moment.CHANNEL_FAILING} <= set(found.route.moments)
+    assert set(found.route.moments) <= set(Moment)
+
+
+def test_every_channel_means_those_of_the_installation_that_take_posts_and_are_on() -> None:
+    Route.objects.all().delete()
+    route("all")
+    ada = factories.admin()
+    channel("on")
+    channel("off", enabled=False)
+    channel("gone", deleted_at=NOW)
+    channel("mirror", kind="alertmanager")
+    channel("ada's", owner=ada)
+    assert led() == {"all": {"on"}}
+
+
+def test_what_is_switched_off_leads_nowhere() -> None:
+    Route.objects.all().delete()
+    off = channel("off", enabled=False)
+    route("to a channel that is off", channel=off)
+    route("off", channel=channel("on"), enabled=False)
+    route("deleted", deleted_at=NOW)
+    assert led() == {}
+
+
+def test_people_are_told_through_their_own_channels_as_long_as_they_may_come_in() -> None:
+    Route.objects.all().delete()
+    ada, ben = factories.admin(), factories.person("ben", "viewer")
+    route("ada's", owner=ada, channel=channel("mail", owner=ada))
+    route("through somebody else's", owner=ben, channel=Channel.objects.get(name="mail"))
+    route("through nobody's in particular", owner=ben)
+    assert led() == {"ada's": {"mail"}}
+    User.objects.filter(pk=ada.pk).update(is_active=False)
+    assert led() == {}
+
+
+def test_who_may_hear_is_asked_once_for_all(django_assert_num_queries: Any) -> None:
+    Route.objects.all().delete()
+    facts = MessageFacts(Moment.PROPOSED, NOW, "warning", place=Place("availability_set", "web", "shop"))
+    for name, group in (("vic", "viewer"), ("ben", "approver")):
+        owner = factories.person(name, group)
+        route(name, owner=owner, channel=channel(name, owner=owner))
+    with django_assert_num_queries(3):
+        heard = {one.route.name: may_hear(one.owner, facts) for one in routes_in_force()}
+    assert heard == {"vic": False, "ben": True}
+    assert may_hear(None, facts)

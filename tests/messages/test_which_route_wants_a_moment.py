@@ -1,0 +1,142 @@
+"""Routes want what they name, where and when they name it; steps of escalation go by the clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+import pytest
+
+from fleet.domain.messages.moments import Moment, OnlyIf
+from fleet.domain.messages.routes import MessageFacts, StandingRoute, matches, may_be_told, told_at
+from fleet.domain.people import Place, Rights
+from fleet.domain.sets import PROVISIONAL
+
+NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
+WEB = Place("availability_set", "web", "shop", "shop-rg")
+UNNAMED = Place(PROVISIONAL, "web", "shop", "shop-rg")
+
+
+def facts(**fields: Any) -> MessageFacts:
+    known: dict[str, Any] = {
+        "moment": Moment.FIRST_SEEN,
+        "at": NOW,
+        "severity": "warning",
+        "event_type": "Reboot",
+        "source": "Platform",
+        "place": WEB,
+    }
+    return MessageFacts(**{**known, **fields})
+
+
+OF_THE_INSTALLATION = facts(moment=Moment.AUDIT_FAILED, event_type="", source="", place=None)
+OF_A_CACHE = facts(moment=Moment.MAINTENANCE_ANNOUNCED, event_type="", source="", place=Place("cache", "", "shop"))
+
+
+def wants(what: MessageFacts, at: datetime = NOW, **fields: Any) -> bool:
+    return matches(StandingRoute(**fields), what, now=at)
+
+
+def test_who_names_nothing_is_told_everything() -> None:
+    assert all(wants(what) for what in (facts(), facts(drill=True), OF_THE_INSTALLATION, OF_A_CACHE))
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"moments": ("event.first_seen", "event.ended")},
+        {"event_types": ("reboot",)},
+        {"sources": ("Platform",)},
+        {"severities": ("critical", "warning")},
+        {"set_pattern": "W*"},
+        {"service": "shop"},
+        {"resource_group": "shop-??"},
+        {"weekdays": (0,), "from_time": time(13), "until_time": time(14), "time_zone": "Europe/Berlin"},
+    ],
+)
+def test_who_names_something_is_told_that(named: dict[str, Any]) -> None:
+    assert wants(facts(), **named)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"moments": ("event.ended",)},
+        {"event_types": ("Freeze",)},
+        {"sources": ("User",)},
+        {"severities": ("critical",)},
+        {"set_pattern": "db*"},
+        {"service": "bank"},
+        {"resource_group": "other"},
+        {"weekdays": (1,)},
+        {"from_time": time(12, 1), "until_time": time(13)},
+        {"enabled": False},
+        {"deleted": True},
+    ],
+)
+def test_and_of_nothing_else(named: dict[str, Any]) -> None:
+    assert not wants(facts(), **named)
+
+
+def test_who_names_a_place_hears_of_no_set_that_nobody_has_named_and_nothing_of_the_installation() -> None:
+    assert wants(facts(place=UNNAMED))
+    assert not wants(facts(place=UNNAMED), service="shop")
+    assert not wants(OF_THE_INSTALLATION, service="*")
+    assert not wants(OF_THE_INSTALLATION, event_types=("Reboot",))
+
+
+def test_a_cache_is_found_by_its_service_and_by_no_name_of_a_set() -> None:
+    assert wants(OF_A_CACHE, service="shop")
+    assert not wants(OF_A_CACHE, set_pattern="web")
+
+
+def test_a_step_is_due_so_long_after_the_first_sighting_while_nobody_is_on_it() -> None:
+    step = StandingRoute(unclaimed_after_seconds=120)
+    assert step.only_if is OnlyIf.UNCLAIMED
+    assert matches(step, facts(), now=NOW)
+    assert told_at(step, facts(), now=NOW) == NOW + timedelta(minutes=2)
+    assert not any(matches(step, facts(moment=moment), now=NOW) for moment in Moment if moment != Moment.FIRST_SEEN)
+
+
+def test_a_step_before_the_deadline_moves_with_it_and_says_nothing_without_one() -> None:
+    step = StandingRoute(before_decide_by_seconds=60)
+    assert step.only_if is OnlyIf.UNDECIDED
+    assert not matches(step, facts(), now=NOW)
+    sooner = facts(moment=Moment.CHANGED, decide_by=NOW + timedelta(minutes=5))
+    assert matches(step, sooner, now=NOW)
+    assert told_at(step, sooner, now=NOW) == NOW + timedelta(minutes=4)
+
+
+def test_a_step_counts_the_hours_in_which_it_would_be_told() -> None:
+    night = {"from_time": time(22), "until_time": time(7)}
+    evening = NOW.replace(hour=21, minute=59)
+    assert not wants(facts(at=evening), at=evening, **night)
+    assert wants(facts(at=evening), at=evening, unclaimed_after_seconds=120, **night)
+
+
+VIEWER, APPROVER = Rights(frozenset({"viewer"})), Rights(frozenset({"approver"}))
+PROPOSED = facts(moment=Moment.PROPOSED, by="ada")
+
+
+def test_a_proposal_is_for_who_may_consent_and_is_not_the_one_who_proposed() -> None:
+    assert not may_be_told(VIEWER, "vic", PROPOSED, scoped=False)
+    assert may_be_told(APPROVER, "ben", PROPOSED, scoped=False)
+    assert not may_be_told(APPROVER, "ada", PROPOSED, scoped=False)
+    elsewhere = Rights(frozenset({"approver"}), (("service", "bank"),))
+    assert not may_be_told(elsewhere, "ben", PROPOSED, scoped=False)
+
+
+def test_who_reads_by_scope_hears_of_nothing_beyond() -> None:
+    bank = Rights(frozenset({"viewer"}), (("service", "bank"),))
+    shop = Rights(frozenset({"viewer"}), (("service", "shop"),))
+    assert may_be_told(bank, "vic", facts(), scoped=False)
+    assert not may_be_told(bank, "vic", facts(), scoped=True)
+    assert may_be_told(shop, "vic", facts(), scoped=True)
+    assert may_be_told(shop, "vic", OF_A_CACHE, scoped=True)
+    assert not may_be_told(shop, "vic", OF_THE_INSTALLATION, scoped=True)
+    assert not may_be_told(shop, "vic", facts(place=UNNAMED), scoped=True)
+    assert may_be_told(Rights(frozenset({"admin"}), bank.scopes), "ada", facts(), scoped=True)
+
+
+def test_who_may_not_read_hears_nothing() -> None:
+    assert not may_be_told(Rights(), "nobody", facts(), scoped=False)
