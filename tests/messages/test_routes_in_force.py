@@ -18,7 +18,7 @@ from tests import factories
 from tests.factories import NOW
 
 pytestmark = pytest.mark.django_db
-migration = importlib.import_module("fleet.migrations.0036_default_route")
+migration = importlib.import_module("fleet.migrations.0037_default_route")
 
 
 def channel(name: str, **fields: Any) -> Channel:

@@ -37,7 +37,7 @@ def offer(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("fleet", "0035_messages"),
+        ("fleet", "0036_needs_live"),
     ]
 
     operations = [
