@@ -31,5 +31,6 @@ class Command(BaseCommand):
             return
         self.stdout.write(
             f"{seconds:.3f} s ({processor:.3f} s of the processor), {peak} MB at most: "
-            f"{did.looked_at} events looked at, {did.computed} changed, {did.steps} with a step to take, {len(did.woken)} machines woken."
+            f"{did.looked_at} events looked at, {did.computed} changed, "
+            f"{did.steps} with a step to take, {len(did.woken)} machines woken."
         )
