@@ -49,10 +49,26 @@ KINDS: Mapping[str, ChannelKind] = {
         ),
         ChannelKind("apprise", (ChannelField("url", "text", secret=True, required=True), ZONE), personal=True),
         ChannelKind("mail", (ChannelField("recipients", "lines", required=True), ZONE), personal=True),
-        ChannelKind("pagerduty", (ChannelField("routing_key", secret=True, required=True), ZONE)),
+        ChannelKind(
+            "pagerduty",
+            (
+                ChannelField("routing_key", secret=True, required=True),
+                # Of the key before it: what was opened with that is ended with that.
+                ChannelField("earlier_routing_key", secret=True),
+                # The account is in PagerDuty's region EU.
+                ChannelField("eu", "switch"),
+                ChannelField("signing_secret", secret=True),
+                ZONE,
+            ),
+        ),
         ChannelKind(
             "slack",
-            (ChannelField("token", secret=True, required=True), ChannelField("channel", required=True), ZONE),
+            (
+                ChannelField("token", secret=True, required=True),
+                ChannelField("channel", required=True),
+                ChannelField("signing_secret", secret=True),
+                ZONE,
+            ),
         ),
         ChannelKind(
             "alertmanager",

@@ -1,0 +1,241 @@
+"""Which incidents a pager holds: one an event, another for what is worse, one for a storm, and none that nobody ends.
+
+Played against a pager that is as deaf as the real one: a key that is acknowledged wakes nobody, and whatever comes
+after its resolution opens a new alert.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fleet.domain.messages.incidents import FEW, Action, Alarm, Badness, Incidents, Key, Names, There
+
+T0 = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
+FREEZE = Badness("info", "Freeze", T0 + timedelta(minutes=15))
+REDEPLOY = Badness("warning", "Redeploy", T0 + timedelta(minutes=15))
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+@dataclass
+class Pager:
+    """What an operator sees, and how often a phone rang."""
+
+    open: dict[str, There] = field(default_factory=dict)
+    rang: list[str] = field(default_factory=list)
+    calls: int = 0
+
+    def hear(self, action: Action, name: str) -> None:
+        self.calls += 1
+        if action is Action.TRIGGER and name not in self.open:
+            self.open[name] = There.TRIGGERED
+            self.rang.append(name)
+        elif action is Action.ACKNOWLEDGE and name in self.open:
+            self.open[name] = There.ACKNOWLEDGED
+        elif action is Action.RESOLVE:
+            self.open.pop(name, None)
+
+
+@dataclass
+class Desk:
+    """Tells the pager, and keeps what it keeps as JSON, as a channel does."""
+
+    told_back: bool = True
+    pager: Pager = field(default_factory=Pager)
+    kept: dict[str, Any] = field(default_factory=dict)
+    there: dict[str, There] = field(default_factory=dict)
+    posts: int = 0
+
+    def tell(self, *alarms: Alarm, now: datetime = T0, fail_after: int = 1_000_000) -> list[str]:
+        """The posts' names of keys that rang; the post is cut off after so many calls."""
+        self.posts += 1
+        rang = len(self.pager.rang)
+        keys = {owner: [Key.of_json(key) for key in found] for owner, found in self.kept.items()}
+        incidents = Incidents(keys, "group", "a", self.told_back, self.there)
+        for number, call in enumerate(incidents.calls(alarms, names=Names("x", str(self.posts)), now=now)):
+            if number == fail_after:
+                break
+            self.pager.hear(call.action, call.name)
+            incidents.take(call)
+        self.kept = {owner: [key.as_json() for key in found] for owner, found in incidents.keys.items() if found}
+        return self.pager.rang[rang:]
+
+
+def alarm(number: int = 1, bad: Badness = FREEZE, when: float = 0, **known: Any) -> Alarm:
+    return Alarm(f"event:{number}", f"E{number}", at(when), bad, **{"opens": True, **known})
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_an_event_is_one_incident_from_its_first_sighting_to_its_end(desk: Desk) -> None:
+    assert desk.tell(alarm()) == ["drydock-x-E1"]
+    assert desk.tell(alarm(when=5)) == []
+    desk.tell(alarm(when=5, opens=False, handled_at=at(9)))
+    assert desk.pager.open == {"drydock-x-E1": There.ACKNOWLEDGED}
+    assert desk.tell(alarm(over=True, opens=False, handled_at=at(9))) == []
+    assert (desk.pager.open, desk.kept) == ({}, {})
+
+
+def test_nothing_is_opened_for_what_is_over(desk: Desk) -> None:
+    desk.tell(alarm())
+    desk.tell(alarm(over=True))
+    # An hour late, by hand, or in any order.
+    for _ in range(3):
+        desk.tell(alarm(over=True))
+    assert desk.pager.rang == ["drydock-x-E1"]
+    assert desk.pager.open == {}
+
+
+def test_what_only_tells_opens_nothing(desk: Desk) -> None:
+    desk.tell(alarm(opens=False, handled_at=at(3)))
+    assert desk.pager.calls == 0
+
+
+@pytest.mark.parametrize(
+    "worse", [REDEPLOY, replace(FREEZE, not_before=at(60)), replace(FREEZE, severity="critical")], ids=str
+)
+def test_what_is_worse_wakes_whoever_acknowledged_and_ends_with_the_first(desk: Desk, worse: Badness) -> None:
+    desk.tell(alarm(handled_at=at(5)))
+    assert desk.tell(alarm(bad=worse, when=30, handled_at=at(5))) == ["drydock-x-E1-2"]
+    assert desk.pager.open == {"drydock-x-E1": There.ACKNOWLEDGED, "drydock-x-E1-2": There.TRIGGERED}
+    # The claim is older than the news: it says nothing about it. A newer one does.
+    desk.tell(alarm(bad=worse, when=30, opens=False, handled_at=at(5)))
+    assert desk.pager.open["drydock-x-E1-2"] is There.TRIGGERED
+    desk.tell(alarm(bad=worse, when=30, opens=False, handled_at=at(40)))
+    assert set(desk.pager.open.values()) == {There.ACKNOWLEDGED}
+    desk.tell(alarm(bad=worse, opens=False, over=True))
+    assert desk.pager.open == {}
+
+
+def test_what_is_milder_or_later_wakes_nobody(desk: Desk) -> None:
+    desk.tell(alarm(bad=REDEPLOY, handled_at=at(5)))
+    for bad in (FREEZE, replace(REDEPLOY, not_before=at(3600)), replace(REDEPLOY, not_before=None)):
+        assert desk.tell(alarm(bad=bad, when=30, handled_at=at(5))) == []
+
+
+def test_while_it_still_rings_what_is_worse_is_told_under_the_same_key(desk: Desk) -> None:
+    desk.tell(alarm())
+    calls = desk.pager.calls
+    assert desk.tell(alarm(bad=REDEPLOY, when=30)) == []
+    assert desk.pager.calls == calls + 1
+    assert list(desk.pager.open) == ["drydock-x-E1"]
+    # It is known from then on.
+    desk.tell(alarm(bad=REDEPLOY, when=31))
+    assert desk.pager.calls == calls + 1
+
+
+def test_where_nobody_hears_of_acknowledgements_what_is_worse_always_rings() -> None:
+    desk = Desk(told_back=False)
+    desk.tell(alarm())
+    assert desk.tell(alarm(bad=REDEPLOY, when=30)) == ["drydock-x-E1-2"]
+
+
+@pytest.mark.parametrize("state", [There.ACKNOWLEDGED, There.RESOLVED])
+def test_what_somebody_did_at_the_pager_counts(desk: Desk, state: There) -> None:
+    desk.tell(alarm())
+    desk.there["drydock-x-E1"] = state
+    assert desk.tell(alarm(when=5)) == []
+    assert desk.tell(alarm(bad=REDEPLOY, when=30)) == ["drydock-x-E1-2"]
+
+
+def test_an_order_that_is_overdue_rings_although_somebody_is_on_it(desk: Desk) -> None:
+    desk.tell(alarm(handled_at=at(5)))
+    assert desk.tell(alarm(when=60, wakes=True, handled_at=at(5))) == ["drydock-x-E1-2"]
+
+
+def test_who_was_on_it_before_the_first_call_is_told_of_it_as_acknowledged(desk: Desk) -> None:
+    desk.tell(alarm(handled_at=at(1)))
+    assert desk.pager.open == {"drydock-x-E1": There.ACKNOWLEDGED}
+
+
+def test_a_few_at_once_are_one_incident_each(desk: Desk) -> None:
+    assert len(desk.tell(*[alarm(n) for n in range(FEW)])) == FEW
+
+
+def test_a_storm_is_one_incident_that_ends_with_its_last_event(desk: Desk) -> None:
+    assert desk.tell(*[alarm(n) for n in range(1000)]) == ["drydock-x-storm-1"]
+    assert desk.tell(*[alarm(n) for n in range(1000, 1500)]) == []
+    desk.tell(*[alarm(n, opens=False, over=True) for n in range(1400)])
+    assert desk.pager.open == {"drydock-x-storm-1": There.TRIGGERED}
+    desk.tell(*[alarm(n, opens=False, handled_at=at(9)) for n in range(1400, 1499)])
+    assert desk.pager.open == {"drydock-x-storm-1": There.TRIGGERED}
+    desk.tell(alarm(1499, opens=False, handled_at=at(9)))
+    assert desk.pager.open == {"drydock-x-storm-1": There.ACKNOWLEDGED}
+    # One of them becomes worse: whoever acknowledged the storm has to know.
+    assert desk.tell(alarm(1450, bad=REDEPLOY, when=20, handled_at=at(9))) == ["drydock-x-E1450"]
+    desk.tell(*[alarm(n, opens=False, over=True) for n in range(1400, 1500)])
+    assert (desk.pager.open, desk.kept) == ({}, {})
+    assert desk.pager.calls < 12
+
+
+def test_a_second_wave_rings_again_once_the_first_was_acknowledged(desk: Desk) -> None:
+    desk.tell(*[alarm(n) for n in range(100)])
+    desk.there["drydock-x-storm-1"] = There.ACKNOWLEDGED
+    assert desk.tell(*[alarm(n) for n in range(100, 200)]) == ["drydock-x-storm-2"]
+
+
+def test_without_word_of_acknowledgements_an_old_storm_takes_in_nothing() -> None:
+    desk = Desk(told_back=False)
+    desk.tell(*[alarm(n) for n in range(100)])
+    assert desk.tell(*[alarm(n, when=60) for n in range(100, 200)], now=at(60)) == []
+    assert desk.tell(*[alarm(n, when=3600) for n in range(200, 300)], now=at(3600)) == ["drydock-x-storm-3"]
+
+
+def test_what_nobody_sees_the_end_of_is_told_under_one_key_and_not_kept(desk: Desk) -> None:
+    quiet = Alarm("set:3", "set:3", at(0), opens=True, wakes=True, endless=True)
+    desk.tell(quiet)
+    desk.tell(replace(quiet, at=at(600)))
+    assert list(desk.pager.open) == ["drydock-x-set:3"]
+    assert desk.kept == {}
+
+
+def test_an_event_that_comes_back_rings_again(desk: Desk) -> None:
+    desk.tell(alarm())
+    desk.tell(alarm(over=True))
+    assert desk.tell(alarm(when=90)) == ["drydock-x-E1"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_wherever_a_post_is_cut_off_and_told_again_nothing_stays_open(seed: int) -> None:
+    """Posts that fail after any number of calls come again; in the end all is over, and all is resolved."""
+    chance = random.Random(seed)
+    desk = Desk(told_back=chance.random() < 0.5)
+    count = chance.choice([1, 3, 8, 30])
+    bad, handled = dict.fromkeys(range(count), FREEZE), dict.fromkeys(range(count), None)
+    now = 0
+
+    def stand(number: int, **known: Any) -> Alarm:
+        return alarm(number, bad[number], now, handled_at=handled[number], **known)
+
+    def post(alarms: Sequence[Alarm]) -> None:
+        while chance.random() < 0.4:
+            desk.tell(*alarms, now=at(now), fail_after=chance.randrange(4))
+        desk.tell(*alarms, now=at(now))
+
+    post([stand(number) for number in range(count)])
+    for _ in range(20):
+        now += 10
+        some = chance.sample(range(count), chance.randrange(1, count + 1))
+        for number in some:
+            what = chance.choice(["claimed", "worse", "nothing", "there"])
+            if what == "claimed":
+                handled[number] = at(now)
+            elif what == "worse":
+                bad[number] = REDEPLOY
+            elif what == "there" and desk.pager.open:
+                desk.there[chance.choice(list(desk.pager.open))] = chance.choice(list(There))
+        post([stand(number, opens=chance.random() < 0.7) for number in some])
+        # Whatever is as bad as this, somebody was called for it.
+        assert desk.pager.rang
+    for number in chance.sample(range(count), count):
+        post([stand(number, over=True)])
+    assert (desk.pager.open, desk.kept) == ({}, {})
