@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.messages.incidents import FEW, Action, Alarm, Badness, Incidents, Key, Names, There
+from fleet.domain.messages.incidents import FEW, PagerAction, Alarm, Badness, Incidents, PagerKey, KeyNames, PagerState
 
 T0 = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
 FREEZE = Badness("info", "Freeze", T0 + timedelta(minutes=15))
@@ -27,18 +27,18 @@ def at(seconds: float) -> datetime:
 class Pager:
     """What an operator sees, and how often a phone rang."""
 
-    open: dict[str, There] = field(default_factory=dict)
+    open: dict[str, PagerState] = field(default_factory=dict)
     rang: list[str] = field(default_factory=list)
     calls: int = 0
 
-    def hear(self, action: Action, name: str) -> None:
+    def hear(self, action: PagerAction, name: str) -> None:
         self.calls += 1
-        if action is Action.TRIGGER and name not in self.open:
-            self.open[name] = There.TRIGGERED
+        if action is PagerAction.TRIGGER and name not in self.open:
+            self.open[name] = PagerState.TRIGGERED
             self.rang.append(name)
-        elif action is Action.ACKNOWLEDGE and name in self.open:
-            self.open[name] = There.ACKNOWLEDGED
-        elif action is Action.RESOLVE:
+        elif action is PagerAction.ACKNOWLEDGE and name in self.open:
+            self.open[name] = PagerState.ACKNOWLEDGED
+        elif action is PagerAction.RESOLVE:
             self.open.pop(name, None)
 
 
@@ -49,16 +49,16 @@ class Desk:
     told_back: bool = True
     pager: Pager = field(default_factory=Pager)
     kept: dict[str, Any] = field(default_factory=dict)
-    there: dict[str, There] = field(default_factory=dict)
+    there: dict[str, PagerState] = field(default_factory=dict)
     posts: int = 0
 
     def tell(self, *alarms: Alarm, now: datetime = T0, fail_after: int = 1_000_000) -> list[str]:
         """The posts' names of keys that rang; the post is cut off after so many calls."""
         self.posts += 1
         rang = len(self.pager.rang)
-        keys = {owner: [Key.of_json(key) for key in found] for owner, found in self.kept.items()}
+        keys = {owner: [PagerKey.of_json(key) for key in found] for owner, found in self.kept.items()}
         incidents = Incidents(keys, "group", "a", self.told_back, self.there)
-        for number, call in enumerate(incidents.calls(alarms, names=Names("x", str(self.posts)), now=now)):
+        for number, call in enumerate(incidents.calls(alarms, names=KeyNames("x", str(self.posts)), now=now)):
             if number == fail_after:
                 break
             self.pager.hear(call.action, call.name)
@@ -80,7 +80,7 @@ def test_an_event_is_one_incident_from_its_first_sighting_to_its_end(desk: Desk)
     assert desk.tell(alarm()) == ["drydock-x-E1"]
     assert desk.tell(alarm(when=5)) == []
     desk.tell(alarm(when=5, opens=False, handled_at=at(9)))
-    assert desk.pager.open == {"drydock-x-E1": There.ACKNOWLEDGED}
+    assert desk.pager.open == {"drydock-x-E1": PagerState.ACKNOWLEDGED}
     assert desk.tell(alarm(over=True, opens=False, handled_at=at(9))) == []
     assert (desk.pager.open, desk.kept) == ({}, {})
 
@@ -106,12 +106,12 @@ def test_what_only_tells_opens_nothing(desk: Desk) -> None:
 def test_what_is_worse_wakes_whoever_acknowledged_and_ends_with_the_first(desk: Desk, worse: Badness) -> None:
     desk.tell(alarm(handled_at=at(5)))
     assert desk.tell(alarm(bad=worse, when=30, handled_at=at(5))) == ["drydock-x-E1-2"]
-    assert desk.pager.open == {"drydock-x-E1": There.ACKNOWLEDGED, "drydock-x-E1-2": There.TRIGGERED}
+    assert desk.pager.open == {"drydock-x-E1": PagerState.ACKNOWLEDGED, "drydock-x-E1-2": PagerState.TRIGGERED}
     # The claim is older than the news: it says nothing about it. A newer one does.
     desk.tell(alarm(bad=worse, when=30, opens=False, handled_at=at(5)))
-    assert desk.pager.open["drydock-x-E1-2"] is There.TRIGGERED
+    assert desk.pager.open["drydock-x-E1-2"] is PagerState.TRIGGERED
     desk.tell(alarm(bad=worse, when=30, opens=False, handled_at=at(40)))
-    assert set(desk.pager.open.values()) == {There.ACKNOWLEDGED}
+    assert set(desk.pager.open.values()) == {PagerState.ACKNOWLEDGED}
     desk.tell(alarm(bad=worse, opens=False, over=True))
     assert desk.pager.open == {}
 
@@ -139,8 +139,8 @@ def test_where_nobody_hears_of_acknowledgements_what_is_worse_always_rings() -> 
     assert desk.tell(alarm(bad=REDEPLOY, when=30)) == ["drydock-x-E1-2"]
 
 
-@pytest.mark.parametrize("state", [There.ACKNOWLEDGED, There.RESOLVED])
-def test_what_somebody_did_at_the_pager_counts(desk: Desk, state: There) -> None:
+@pytest.mark.parametrize("state", [PagerState.ACKNOWLEDGED, PagerState.RESOLVED])
+def test_what_somebody_did_at_the_pager_counts(desk: Desk, state: PagerState) -> None:
     desk.tell(alarm())
     desk.there["drydock-x-E1"] = state
     assert desk.tell(alarm(when=5)) == []
@@ -154,7 +154,7 @@ def test_an_order_that_is_overdue_rings_although_somebody_is_on_it(desk: Desk) -
 
 def test_who_was_on_it_before_the_first_call_is_told_of_it_as_acknowledged(desk: Desk) -> None:
     desk.tell(alarm(handled_at=at(1)))
-    assert desk.pager.open == {"drydock-x-E1": There.ACKNOWLEDGED}
+    assert desk.pager.open == {"drydock-x-E1": PagerState.ACKNOWLEDGED}
 
 
 def test_a_few_at_once_are_one_incident_each(desk: Desk) -> None:
@@ -165,11 +165,11 @@ def test_a_storm_is_one_incident_that_ends_with_its_last_event(desk: Desk) -> No
     assert desk.tell(*[alarm(n) for n in range(1000)]) == ["drydock-x-storm-1"]
     assert desk.tell(*[alarm(n) for n in range(1000, 1500)]) == []
     desk.tell(*[alarm(n, opens=False, over=True) for n in range(1400)])
-    assert desk.pager.open == {"drydock-x-storm-1": There.TRIGGERED}
+    assert desk.pager.open == {"drydock-x-storm-1": PagerState.TRIGGERED}
     desk.tell(*[alarm(n, opens=False, handled_at=at(9)) for n in range(1400, 1499)])
-    assert desk.pager.open == {"drydock-x-storm-1": There.TRIGGERED}
+    assert desk.pager.open == {"drydock-x-storm-1": PagerState.TRIGGERED}
     desk.tell(alarm(1499, opens=False, handled_at=at(9)))
-    assert desk.pager.open == {"drydock-x-storm-1": There.ACKNOWLEDGED}
+    assert desk.pager.open == {"drydock-x-storm-1": PagerState.ACKNOWLEDGED}
     # One of them becomes worse: whoever acknowledged the storm has to know.
     assert desk.tell(alarm(1450, bad=REDEPLOY, when=20, handled_at=at(9))) == ["drydock-x-E1450"]
     desk.tell(*[alarm(n, opens=False, over=True) for n in range(1400, 1500)])
@@ -179,7 +179,7 @@ def test_a_storm_is_one_incident_that_ends_with_its_last_event(desk: Desk) -> No
 
 def test_a_second_wave_rings_again_once_the_first_was_acknowledged(desk: Desk) -> None:
     desk.tell(*[alarm(n) for n in range(100)])
-    desk.there["drydock-x-storm-1"] = There.ACKNOWLEDGED
+    desk.there["drydock-x-storm-1"] = PagerState.ACKNOWLEDGED
     assert desk.tell(*[alarm(n) for n in range(100, 200)]) == ["drydock-x-storm-2"]
 
 
@@ -232,7 +232,7 @@ def test_wherever_a_post_is_cut_off_and_told_again_nothing_stays_open(seed: int)
             elif what == "worse":
                 bad[number] = REDEPLOY
             elif what == "there" and desk.pager.open:
-                desk.there[chance.choice(list(desk.pager.open))] = chance.choice(list(There))
+                desk.there[chance.choice(list(desk.pager.open))] = chance.choice(list(PagerState))
         post([stand(number, opens=chance.random() < 0.7) for number in some])
         # Whatever is as bad as this, somebody was called for it.
         assert desk.pager.rang

@@ -24,7 +24,7 @@ SEVERITIES = tuple(reversed(Severity))
 UNKNOWN_RANK = TYPES.index("Reboot")
 
 
-class Action(StrEnum):
+class PagerAction(StrEnum):
     """The values are PagerDuty's."""
 
     TRIGGER = "trigger"
@@ -32,7 +32,7 @@ class Action(StrEnum):
     RESOLVE = "resolve"
 
 
-class There(StrEnum):
+class PagerState(StrEnum):
     """How a key stands at the pager, as far as we know."""
 
     TRIGGERED = "triggered"
@@ -93,7 +93,7 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class PagerKey:
     """One incident: `left` are its subjects that are not over, `waiting` those of them that nobody handles; `account`
     is with what it was opened, and has to be ended.
     """
@@ -104,7 +104,7 @@ class Key:
     left: tuple[str, ...]
     waiting: tuple[str, ...]
     account: str = ""
-    state: There = There.TRIGGERED
+    state: PagerState = PagerState.TRIGGERED
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -120,7 +120,7 @@ class Key:
         }
 
     @classmethod
-    def of_json(cls, kept: Mapping[str, Any]) -> "Key":
+    def of_json(cls, kept: Mapping[str, Any]) -> "PagerKey":
         stated = kept["not_before"]
         bad = Badness(kept["severity"], kept["type"], datetime.fromisoformat(stated) if stated else None)
         return cls(
@@ -130,26 +130,26 @@ class Key:
             tuple(kept["left"]),
             tuple(kept["waiting"]),
             kept["account"],
-            There(kept["state"]),
+            PagerState(kept["state"]),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PagerCall:
     """One call of the pager, with an incident's `account` and name. `key` is how it stands once the pager has taken
     the call; None where nothing is left to keep.
     """
 
-    action: Action
+    action: PagerAction
     name: str
     account: str
     about: tuple[Alarm, ...]
     owner: str
-    key: Key | None
+    key: PagerKey | None
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class KeyNames:
     """How keys are called: the same at every attempt of a post, and by no other installation."""
 
     installation: str
@@ -170,15 +170,15 @@ class Incidents:
     takes a new key. New ones are opened with `account`.
     """
 
-    keys: dict[str, list[Key]]
+    keys: dict[str, list[PagerKey]]
     storm: str
     account: str
     told_back: bool
-    there: Mapping[str, There] = field(default_factory=dict)
+    there: Mapping[str, PagerState] = field(default_factory=dict)
     # For what somebody is woken now, by subject: whoever was on it before that does not know of it.
     _rung: dict[str, datetime] = field(default_factory=dict)
 
-    def calls(self, alarms: Sequence[Alarm], *, names: Names, now: datetime) -> Iterator[Call]:
+    def calls(self, alarms: Sequence[Alarm], *, names: KeyNames, now: datetime) -> Iterator[PagerCall]:
         """What the pager is to be told, call by call; `take` each once the pager has it, before the next is asked for.
 
         What is handled or over comes last: whoever is woken by something that is handled already sees that, too.
@@ -188,7 +188,7 @@ class Incidents:
             held = self._held(alarm.subject)
             if alarm.over or not (alarm.opens and self._is_news(alarm, [key for _, key in held])):
                 continue
-            ringing = [(owner, key) for owner, key in held if self._state(key) is There.TRIGGERED]
+            ringing = [(owner, key) for owner, key in held if self._state(key) is PagerState.TRIGGERED]
             if ringing and self.told_back:
                 # Whoever comes sees how it is now.
                 owner, key = ringing[-1]
@@ -203,28 +203,28 @@ class Incidents:
                 yield self._trigger(alarm.subject, names.of_subject(alarm.called, count), [alarm])
         yield from self._settle({alarm.subject: alarm for alarm in alarms})
 
-    def take(self, call: Call) -> None:
+    def take(self, call: PagerCall) -> None:
         """The pager has taken it."""
         rest = [key for key in self.keys.get(call.owner, ()) if key.name != call.name]
         self.keys[call.owner] = rest if call.key is None else [*rest, call.key]
 
-    def _held(self, subject: str) -> list[tuple[str, Key]]:
+    def _held(self, subject: str) -> list[tuple[str, PagerKey]]:
         return [
             (owner, key) for owner in (self.storm, subject) for key in self.keys.get(owner, ()) if subject in key.left
         ]
 
-    def _is_news(self, alarm: Alarm, held: Sequence[Key]) -> bool:
+    def _is_news(self, alarm: Alarm, held: Sequence[PagerKey]) -> bool:
         """Whether somebody has to be woken who was woken by what is held."""
         return not held or alarm.wakes or alarm.bad.worse_than(_together([key.bad for key in held]))
 
-    def _state(self, key: Key) -> There:
-        return self.there.get(key.name, key.state) if key.state is There.TRIGGERED else key.state
+    def _state(self, key: PagerKey) -> PagerState:
+        return self.there.get(key.name, key.state) if key.state is PagerState.TRIGGERED else key.state
 
-    def _trigger(self, owner: str, name: str, alarms: Sequence[Alarm], joined: Key | None = None) -> Call:
+    def _trigger(self, owner: str, name: str, alarms: Sequence[Alarm], joined: PagerKey | None = None) -> PagerCall:
         self._rung.update({alarm.subject: alarm.at for alarm in alarms})
         bad = _together([alarm.bad for alarm in alarms])
         subjects = tuple(alarm.subject for alarm in alarms if not alarm.endless)
-        key = Key(name, min(alarm.at for alarm in alarms), bad, subjects, subjects, self.account)
+        key = PagerKey(name, min(alarm.at for alarm in alarms), bad, subjects, subjects, self.account)
         if joined is not None:
             key = replace(
                 joined,
@@ -232,15 +232,15 @@ class Incidents:
                 left=tuple(dict.fromkeys((*joined.left, *subjects))),
                 waiting=tuple(dict.fromkeys((*joined.waiting, *subjects))),
             )
-        return Call(Action.TRIGGER, name, key.account, tuple(alarms), owner, key if key.left else None)
+        return PagerCall(PagerAction.TRIGGER, name, key.account, tuple(alarms), owner, key if key.left else None)
 
-    def _storm(self, loud: Sequence[Alarm], *, names: Names, now: datetime) -> Call:
+    def _storm(self, loud: Sequence[Alarm], *, names: KeyNames, now: datetime) -> PagerCall:
         for key in self.keys.get(self.storm, ()):
-            if self._state(key) is There.TRIGGERED and (self.told_back or now - key.at < YOUNG):
+            if self._state(key) is PagerState.TRIGGERED and (self.told_back or now - key.at < YOUNG):
                 return self._trigger(self.storm, key.name, loud, joined=key)
         return self._trigger(self.storm, names.of_storm(), loud)
 
-    def _settle(self, alarms: Mapping[str, Alarm]) -> Iterator[Call]:
+    def _settle(self, alarms: Mapping[str, Alarm]) -> Iterator[PagerCall]:
         """Acknowledge what is handled, and resolve what is over."""
         for owner in (*alarms, self.storm):
             for key in list(self.keys.get(owner, ())):
@@ -251,13 +251,13 @@ class Incidents:
                 waiting = tuple(subject for subject in key.waiting if subject in left and subject not in handled)
                 then = replace(key, left=left, waiting=waiting)
                 if not left:
-                    yield Call(Action.RESOLVE, key.name, key.account, about, owner, None)
-                elif not waiting and key.waiting and key.state is There.TRIGGERED:
-                    then = replace(then, state=There.ACKNOWLEDGED)
-                    yield Call(Action.ACKNOWLEDGE, key.name, key.account, about, owner, then)
+                    yield PagerCall(PagerAction.RESOLVE, key.name, key.account, about, owner, None)
+                elif not waiting and key.waiting and key.state is PagerState.TRIGGERED:
+                    then = replace(then, state=PagerState.ACKNOWLEDGED)
+                    yield PagerCall(PagerAction.ACKNOWLEDGE, key.name, key.account, about, owner, then)
                 elif then != key:
                     # Nothing that a pager would have to know.
-                    self.take(Call(Action.ACKNOWLEDGE, key.name, key.account, about, owner, then))
+                    self.take(PagerCall(PagerAction.ACKNOWLEDGE, key.name, key.account, about, owner, then))
 
     def _is_handled(self, alarm: Alarm, *, since: datetime) -> bool:
         return alarm.handled_at is not None and alarm.handled_at >= max(since, self._rung.get(alarm.subject, since))
