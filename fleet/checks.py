@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ipaddress import ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +13,8 @@ from django.core import checks
 from django.core.checks import CheckMessage, Error, register
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# Wider than the largest private network: an `OUTGOING_ALLOW` with it is rather none at all.
+WIDEST = {4: 8, 6: 7}
 
 
 @register()
@@ -83,3 +86,18 @@ def open_to_others(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
     if not settings.SECRET_KEY_IS_OURS and len(settings.SECRET_KEY) < 32:
         found.append(Error("SECRET_KEY is short.", hint="Use at least 32 random characters.", id="fleet.E006"))
     return found
+
+
+@register()
+def messages_kept_in(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """What lets messages reach everything is said, since it is easily written and undoes the guard."""
+    networks = [ip_network(network, strict=False) for network in settings.OUTGOING_ALLOW]
+    return [
+        checks.Warning(
+            f"OUTGOING_ALLOW lets messages reach all of {network}.",
+            hint="Name the networks of your receivers: whoever may write a channel's URL reaches whatever is in them.",
+            id="fleet.W003",
+        )
+        for network in networks
+        if network.prefixlen < WIDEST[network.version]
+    ]

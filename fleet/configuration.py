@@ -6,6 +6,8 @@ that is how container platforms hand over secrets. The file wins over the variab
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -30,6 +32,7 @@ MACHINES = "Machines and presence"
 DECISIONS = "Decisions"
 REPORTS = "Reports of agents"
 BROWSERS = "Browsers and people"
+MESSAGES = "Messages out"
 RUNNING = "Running"
 DEMO = "The demo"
 
@@ -122,6 +125,27 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("STREAM_SECONDS", "200", BROWSERS, "A stream to a browser ends after this time; the browser resumes it."),
     Setting("STREAM_PING_SECONDS", "15", BROWSERS, "Pause between signs of life on a stream."),
     Setting(
+        "OUTGOING_ALLOW",
+        "",
+        MESSAGES,
+        "Networks that messages may reach besides the public internet, by comma, such as `10.1.0.0/16`.",
+    ),
+    Setting(
+        "OUTGOING_PROXY",
+        "",
+        MESSAGES,
+        "An HTTP proxy for messages, as `host:port`. Which addresses it connects to is then for it to refuse.",
+    ),
+    Setting(
+        "OUTGOING_CA_FILE",
+        "",
+        MESSAGES,
+        "A PEM file with certificate authorities that receivers may have besides the public ones.",
+    ),
+    Setting(
+        "SENDER_PROCESSES", "8", MESSAGES, "How many messages one process of Drydock may have on their way at once."
+    ),
+    Setting(
         "STATIC_ROOT", "", RUNNING, "Where `collectstatic` puts files. Empty: they are served right from the packages."
     ),
     Setting("LOG_LEVEL", "INFO", RUNNING, "`DEBUG`, `INFO`, `WARNING` or `ERROR`."),
@@ -137,6 +161,7 @@ SETTINGS: tuple[Setting, ...] = (
 
 DEFAULTS: dict[str, str] = {setting.name: setting.default for setting in SETTINGS}
 
+HOST = re.compile(r"[\w.-]+", re.ASCII)
 TRUE = ("1", "yes", "true", "on")
 FALSE = ("0", "no", "false", "off")
 
@@ -207,6 +232,24 @@ class Reader:
                     f"{name} has to hold addresses or networks such as 10.0.0.0/8, not {network!r}."
                 ) from error
         return found
+
+    def host_and_port(self, name: str) -> str:
+        """`host:port`, an IPv6 address in brackets; or nothing."""
+        value = self.text(name)
+        host, _, port = value.rpartition(":")
+        number = int(port) if port.isascii() and port.isdecimal() else 0
+        plain = host.startswith("[") and host.endswith("]") if ":" in host else HOST.fullmatch(host)
+        if value and not (plain and 0 < number < 65536):
+            # Whoever takes it for a URL may have written a password into it.
+            raise ImproperlyConfigured(f"{name} has to be host:port, without a scheme or a login.")
+        return value
+
+    def readable_file(self, name: str) -> str:
+        """The path of a file that can be read, or nothing."""
+        value = self.text(name)
+        if value and not os.access(value, os.R_OK):
+            raise ImproperlyConfigured(f"{name} names {value}, which cannot be read.")
+        return value
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
         value = self.text(name)

@@ -80,6 +80,10 @@ CREDENTIAL_SECONDS = read.seconds("CREDENTIAL_SECONDS")
 API_TOKEN_SECONDS = read.whole("API_TOKEN_SECONDS")
 STREAM_SECONDS = read.seconds("STREAM_SECONDS")
 STREAM_PING_SECONDS = read.seconds("STREAM_PING_SECONDS")
+OUTGOING_ALLOW = read.networks("OUTGOING_ALLOW")
+OUTGOING_PROXY = read.host_and_port("OUTGOING_PROXY")
+OUTGOING_CA_FILE = read.readable_file("OUTGOING_CA_FILE")
+SENDER_PROCESSES = read.whole("SENDER_PROCESSES")
 
 # The demo's handles; the command reads them from here.
 

@@ -106,12 +106,30 @@ def test_a_bad_value_is_refused_in_one_sentence(environment: dict[str, str], sen
         ({"BASE_URL": "https://drydock.example", "SECRET_KEY": "short"}, "fleet.E006"),
         ({"REDIS_URL": "rediss://cache.example:10000/3"}, "fleet.W001"),
         ({"BASE_URL": "http://drydock.example"}, "fleet.W002"),
+        ({"OUTGOING_ALLOW": ["10.0.0.0/8", "0.0.0.0/0"]}, "fleet.W003"),
+        ({"OUTGOING_ALLOW": ["::/0"]}, "fleet.W003"),
     ],
 )
 def test_a_check_names_what_is_wrong(settings: Settings, changed: dict[str, object], check: str) -> None:
     for name, value in changed.items():
         setattr(settings, name, value)
     assert check in [message.id for message in run_checks()]
+
+
+def test_where_messages_may_go_is_checked_before_one_is_sent() -> None:
+    read = Reader({"OUTGOING_ALLOW": "10.1.0.0/16, fd00::/8", "OUTGOING_PROXY": "[fd00::1]:3128", "PORT": "1"})
+    assert read.networks("OUTGOING_ALLOW") == ["10.1.0.0/16", "fd00::/8"]
+    assert read.host_and_port("OUTGOING_PROXY") == "[fd00::1]:3128"
+    assert Reader({"OUTGOING_PROXY": "proxy.example:3128"}).host_and_port("OUTGOING_PROXY") == "proxy.example:3128"
+    assert Reader({}).host_and_port("OUTGOING_PROXY") == ""
+    # What somebody took for a URL may hold a password; it is not said again.
+    for value in ("http://ann:secret@proxy:3128", "ann:secret@proxy:3128", "proxy", "proxy:0", "proxy:70000", "::1:80"):
+        with pytest.raises(ImproperlyConfigured, match=r"^OUTGOING_PROXY has to be host:port, without a scheme"):
+            Reader({"OUTGOING_PROXY": value}).host_and_port("OUTGOING_PROXY")
+    with pytest.raises(ImproperlyConfigured, match=r"^OUTGOING_ALLOW has to hold addresses or networks"):
+        Reader({"OUTGOING_ALLOW": "inside"}).networks("OUTGOING_ALLOW")
+    with pytest.raises(ImproperlyConfigured, match=r"^OUTGOING_CA_FILE names /nowhere/ca\.pem, which cannot be read"):
+        Reader({"OUTGOING_CA_FILE": "/nowhere/ca.pem"}).readable_file("OUTGOING_CA_FILE")
 
 
 def test_nothing_is_wrong_with_the_settings_of_the_tests() -> None:

@@ -1,0 +1,199 @@
+"""What the sender is told, and what it answers: shapes, and how they are written on a pipe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+# What a person is shown of an answer.
+MOST_CHARACTERS = 500
+# A receiver that wants to be left alone for longer is asked again all the same.
+MOST_RETRY_AFTER_SECONDS = 3600.0
+# Wherever it is, but never Azure's own addresses. For what the installation itself names, such as its mail server.
+EVERYWHERE = ("0.0.0.0/0", "::/0")
+# Shorter ones would tear holes into what people read.
+SHORTEST_SECRET = 6
+SECRET_HEADERS = ("authorization", "cookie", "key", "secret", "signature", "token")
+WHITE = re.compile(r"[^\S\n]+")
+
+
+class SendError(StrEnum):
+    """Why a job failed; empty where it did not. The receiver's own no is `status`: it answered, and with a refusal."""
+
+    NONE = ""
+    STATUS = "status"
+    REDIRECT = "redirect"
+    REFUSED_ADDRESS = "refused_address"
+    BAD_URL = "bad_url"
+    BAD_JOB = "bad_job"
+    DNS = "dns"
+    CONNECT = "connect"
+    TLS = "tls"
+    # It took the connection and ended it without an answer.
+    NO_ANSWER = "no_answer"
+    TIMEOUT = "timeout"
+    TOO_LARGE = "too_large"
+    # The process of the job ended in the middle.
+    DIED = "died"
+    # No process was free in time: nothing was sent.
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpJob:
+    """One HTTP request, without redirects. `allow` are networks beside those of OUTGOING_ALLOW.
+
+    The answer is read up to `most_bytes`; `limit_seconds` is for all of it.
+    """
+
+    method: str
+    url: str
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    allow: tuple[str, ...] = ()
+    limit_seconds: float = 15.0
+    most_bytes: int = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class SmtpJob:
+    """One mail to one recipient: of two, a server may refuse one, and nobody would know which."""
+
+    host: str
+    port: int
+    sender: str
+    recipient: str
+    # As it goes over the line.
+    message: bytes
+    tls: Literal["none", "starttls", "tls"] = "none"
+    user: str = ""
+    password: str = ""
+    allow: tuple[str, ...] = ()
+    limit_seconds: float = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class AppriseJob:
+    """One message through Apprise. With `check` nothing is sent: it answers whether the URL will do."""
+
+    url: str
+    title: str = ""
+    body: str = ""
+    format: Literal["text", "markdown", "html"] = "text"
+    # How the services colour it.
+    tone: Literal["info", "success", "warning", "failure"] = "info"
+    check: bool = False
+    allow: tuple[str, ...] = ()
+    limit_seconds: float = 15.0
+
+
+Job = HttpJob | SmtpJob | AppriseJob
+KINDS: dict[str, type[Job]] = {"http": HttpJob, "smtp": SmtpJob, "apprise": AppriseJob}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a job went.
+
+    `ok` means that the receiver took it. `answer` is the beginning of what it said, fit to be kept and shown: without
+    the job's secrets. `body` is all that it said, up to the limit (`cut` says that there was more): for programs, not
+    to be kept. `reason` is the address guard's, where it refused. `headers` are lower case.
+    """
+
+    ok: bool
+    status: int | None = None
+    answer: str = ""
+    error: SendError = SendError.NONE
+    reason: str = ""
+    retry_after_seconds: float | None = None
+    took_ms: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str = ""
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A job on the pipe, with what its process has to know beside it."""
+
+    kind: str
+    job: msgspec.Raw
+    # host:port, or nothing.
+    proxy: str = ""
+    allow: tuple[str, ...] = ()
+
+
+ENCODER = msgspec.json.Encoder()
+DECODE_ORDER = msgspec.json.Decoder(Order)
+DECODE_ANSWER = msgspec.json.Decoder(Answer)
+
+
+def written(job: Job, *, proxy: str, allow: tuple[str, ...]) -> bytes:
+    """The job as one line."""
+    kind = next(name for name, shape in KINDS.items() if type(job) is shape)
+    order = Order(kind=kind, job=msgspec.Raw(ENCODER.encode(job)), proxy=proxy, allow=allow + job.allow)
+    return ENCODER.encode(order) + b"\n"
+
+
+def read(line: bytes) -> tuple[Order, Job]:
+    """A line that `written` wrote. Raises msgspec.ValidationError."""
+    order = DECODE_ORDER.decode(line)
+    return order, msgspec.json.decode(order.job, type=KINDS[order.kind])
+
+
+def presentable(answer: Answer, job: Job) -> Answer:
+    """The answer with the beginning of what the receiver said, fit to be kept."""
+    text = WHITE.sub(" ", "".join(c if c.isprintable() or c == "\n" else " " for c in answer.answer or answer.body))
+    for secret in sorted(set(secrets_of(job)), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return replace(answer, answer=text.strip()[:MOST_CHARACTERS])
+
+
+def secrets_of(job: Job) -> Iterator[str]:
+    """What the receiver might say back and nobody should read, also as it is written in URLs."""
+    found: list[str] = []
+    if isinstance(job, HttpJob):
+        for name, value in job.headers.items():
+            if any(part in name.lower() for part in SECRET_HEADERS):
+                found += [value, *value.split()]
+        found += parts_of(job.url)
+    elif isinstance(job, SmtpJob):
+        found += [job.password]
+    else:
+        found += [job.url, *parts_of(job.url), urlsplit(job.url).netloc.rpartition("@")[2]]
+    for each in found:
+        yield from (form for form in (each, unquote(each)) if len(form) >= SHORTEST_SECRET)
+
+
+def parts_of(url: str) -> list[str]:
+    """Whatever in a URL may be a secret: who logs in, every part of the path, every value of the query."""
+    try:
+        parts = urlsplit(url)
+        who = parts.netloc.rpartition("@")[0]
+    except ValueError:
+        return []
+    values = [pair.partition("=")[2] for pair in parts.query.split("&")]
+    return [who, *who.split(":"), *parts.path.split("/"), *values]
+
+
+def retry_after(headers: dict[str, str], status: int | None, now: datetime) -> float | None:
+    """The seconds that a receiver asks to be left alone for, from zero to an hour; None where it does not say."""
+    value = headers.get("retry-after", "").strip()
+    if status not in (429, 503) or not value:
+        return None
+    if value.isascii() and value.isdecimal():
+        return min(float(value[:9]), MOST_RETRY_AFTER_SECONDS)
+    try:
+        seconds = (parsedate_to_datetime(value) - now).total_seconds()
+    # A date without a zone cannot be compared.
+    except (ValueError, TypeError):
+        return None
+    return min(max(seconds, 0.0), MOST_RETRY_AFTER_SECONDS)

@@ -1,0 +1,199 @@
+"""The sender's process has nothing worth having, and can do nothing but connect to where messages may go."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from fleet.domain.messages.addresses import AddressRefusal, refusal
+from fleet.notify.sender.jobs import HttpJob
+from fleet.notify.sender.pool import Pool
+from tests.processes import ROOT
+from tests.receivers import receiver
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+# Each is tried after everything is set up as in the process; what is refused says so by its exception.
+ATTEMPTS = {
+    "write a file": "open('/tmp/drydock-was-here', 'w')",
+    "write with flags": "os.open('/tmp/drydock-was-here', os.O_CREAT | os.O_WRONLY)",
+    "append": "open('/dev/null', 'ab')",
+    "read an account": "open('/etc/passwd')",
+    "read settings of ours": f"open('{ROOT}/fleet/../pyproject.toml')",
+    "read what a process was given": "open('/proc/self/environ', 'rb')",
+    "delete": "os.remove('/tmp/drydock-is-not-here')",
+    "rename": "os.rename('/tmp/drydock-is-not-here', '/tmp/x')",
+    "make a folder": "os.mkdir('/tmp/drydock-was-here')",
+    "start a program": "subprocess.run(['true'])",
+    "start a shell": "os.system('true')",
+    "become a program": "os.execv('/bin/true', ['true'])",
+    "fork": "os.fork()",
+    "spawn": "os.posix_spawn('/bin/true', ['true'], {})",
+    "open a library": "ctypes.CDLL('libc.so.6')",
+    "send a packet": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+    "talk to this machine": "socket.socket(socket.AF_UNIX)",
+    "a socket of any kind": "socket.socket(socket.AF_INET, socket.SOCK_RAW)",
+    "listen": "socket.socket().bind(('127.0.0.1', 0))",
+    "send without connecting": "socket.socket().sendto(b'x', socket.MSG_FASTOPEN, ('127.0.0.1', 80))",
+    "connect to a name": "socket.socket().connect(('localhost', 80))",
+    "connect to a number": "socket.socket().connect(('2852039166', 80))",
+    "connect without noticing": "socket.socket().connect_ex(('127.0.0.1', 80))",
+    "connect in a thread": "in_thread(lambda: socket.create_connection(('127.0.0.1', 80)))",
+    "kill": "os.kill(os.getppid(), 0)",
+    "keep in a database": "sqlite3.connect(':memory:')",
+    "log on this machine": "syslog.syslog('x')",
+}
+SCRIPT = """
+import concurrent.futures, ctypes, json, os, socket, sqlite3, subprocess, sys, syslog
+from fleet.notify.sender.guard import Guard, NotAllowed
+guard = Guard()
+def in_thread(task):
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        return threads.submit(task).result()
+sys.addaudithook(guard.hear)
+found = {}
+for name, line in json.loads(sys.argv[1]).items():
+    try:
+        exec(line)
+        found[name] = "done"
+    except NotAllowed:
+        found[name] = "refused"
+    except BaseException as error:
+        found[name] = repr(error)
+print(json.dumps(found), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, str]:
+    command = [sys.executable, "-I", "-B", "-c", SCRIPT, json.dumps(ATTEMPTS)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert ended.stdout, ended.stderr
+    result: dict[str, str] = json.loads(ended.stdout.splitlines()[-1])
+    return result
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_whatever_is_not_sending_is_refused(found: dict[str, str], attempt: str) -> None:
+    assert found[attempt] == "refused"
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    pool = Pool(most=4, allow=["127.0.0.0/8"])
+    with receiver() as there:
+        assert pool.send(HttpJob("POST", there.url), now=NOW).ok
+        yield pool
+    pool.close()
+
+
+def test_it_knows_nothing_of_ours(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Path(f"/proc/{pool.idle[0].process.pid}")
+    # Python itself notes the locale's coercion, if anything.
+    assert {line.split(b"=")[0] for line in (here / "environ").read_bytes().split(b"\0")} <= {b"", b"LC_CTYPE"}
+    assert (here / "cwd").readlink() == Path("/")
+    kinds = {str(each.readlink()).split(":")[0] for each in (here / "fd").iterdir()}
+    assert kinds <= {"pipe", "/dev/null"}
+    assert len(list((here / "fd").iterdir())) <= 6
+    limits = (here / "limits").read_text()
+    assert "Max file size             0                    0 " in limits
+
+
+def test_it_imports_neither_django_nor_settings_nor_apprise_before_it_is_needed() -> None:
+    script = "import sys, fleet.notify.sender.process; print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-I", "-B", "-c", script], capture_output=True, text=True, check=True)
+    modules = set(ended.stdout.split())
+    assert not {"django", "celery", "fleet.settings", "fleet.configuration", "apprise", "requests"} & modules
+
+
+def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiver() as proxy, receiver() as there:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        pool = Pool(most=4, allow=["127.0.0.0/8"])
+        assert pool.send(HttpJob("POST", there.url), now=NOW).ok
+        assert (len(proxy.got), len(there.got)) == (0, 1)
+        pool.close()
+
+
+def test_a_fork_has_processes_of_its_own() -> None:
+    ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (ended.returncode, ended.stdout.split()) == (0, ["True", "True"]), ended.stderr
+
+
+# A Celery worker forks; what it inherits must neither be used by two nor be kept open.
+FORKS = """
+import os
+from datetime import UTC, datetime
+os.environ["DJANGO_SETTINGS_MODULE"] = "fleet.settings"
+from fleet.notify.sender.jobs import HttpJob
+from fleet.notify.sender.pool import own_pool, send
+job = HttpJob("POST", "http://127.0.0.1/")
+send(job, now=datetime.now(UTC))
+first = own_pool().idle[0]
+if (fork := os.fork()) == 0:
+    send(job, now=datetime.now(UTC))
+    other = own_pool().idle[0]
+    print(other.process.pid != first.process.pid and first.process.stdin.closed, flush=True)
+    own_pool().close()
+    os._exit(0)
+os.waitpid(fork, 0)
+print(first.process.poll() is None and send(job, now=datetime.now(UTC)).reason == "loopback")
+"""
+
+
+@pytest.mark.parametrize(
+    ("host", "allow", "reason"),
+    [
+        ("10.1.2.3", ["10.1.0.0/16"], None),
+        ("10.2.2.3", ["10.1.0.0/16"], AddressRefusal.PRIVATE),
+        ("::ffff:10.1.2.3", ["10.1.0.0/16"], None),
+        ("64:ff9b::a01:203", ["10.1.0.0/16"], None),
+        ("fd00::1", ["fd00::/8"], None),
+        ("127.0.0.1", ["127.0.0.0/8"], None),
+        # One way to read it is allowed, another is meant.
+        ("64:ff9b:1:c0a8:101:a01:a01:203", ["10.1.0.0/16"], AddressRefusal.TUNNEL),
+        ("2002:a01:203::1", ["10.1.0.0/16"], AddressRefusal.PRIVATE),
+        ("2001:0:a01:203::", ["10.1.0.0/16"], AddressRefusal.PRIVATE),
+        # Azure's own are let in by their full names only.
+        ("169.254.169.254", ["0.0.0.0/0", "::/0", "169.254.0.0/16"], AddressRefusal.AZURE),
+        ("::ffff:168.63.129.16", ["0.0.0.0/0", "::/0"], AddressRefusal.AZURE),
+        ("169.254.169.254", ["169.254.169.254/32"], None),
+        ("::ffff:169.254.169.254", ["::ffff:169.254.169.254/128"], AddressRefusal.AZURE),
+        ("8.8.8.8", [], None),
+        ("2606:4700::1111", [], None),
+        ("::ffff:8.8.8.8", [], None),
+        ("64:ff9b::808:808", [], None),
+        # No literal address, whatever else connects.
+        ("2130706433", ["0.0.0.0/0"], AddressRefusal.NOT_LITERAL),
+        ("0x7f.1", ["0.0.0.0/0"], AddressRefusal.NOT_LITERAL),
+        ("example.org", ["0.0.0.0/0"], AddressRefusal.NOT_LITERAL),
+        ("fe80::1%eth0", ["::/0"], AddressRefusal.NOT_LITERAL),
+        ("127.0.0.1 ", ["0.0.0.0/0"], AddressRefusal.NOT_LITERAL),
+        ("", [], AddressRefusal.NOT_LITERAL),
+        (b"\x08\x08\x08\x08", [], AddressRefusal.NOT_LITERAL),
+        (134744072, [], AddressRefusal.NOT_LITERAL),
+    ],
+)
+def test_what_a_setting_lets_in(host: str, allow: list[str], reason: AddressRefusal | None) -> None:
+    assert refusal(host, 443, allow=[ip_network(network) for network in allow]) == reason
+
+
+def test_a_network_lets_in_no_port_of_what_belongs_inside() -> None:
+    inside = [ip_network("10.0.0.0/8")]
+    assert [port for port in range(65536) if port < 1024 and refusal("10.0.0.1", port, allow=inside) is None] == [
+        25,
+        80,
+        443,
+        465,
+        587,
+    ]
+    assert all(refusal("10.0.0.1", port, allow=inside) is None for port in (2525, 8080, 8443, 9093, 50000))
+    assert refusal("10.0.0.1", 5432, allow=inside) is AddressRefusal.PORT

@@ -1,0 +1,310 @@
+"""What a receiver does or does not do ends its own job, in time, and no other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from fleet.notify.sender.jobs import Answer, AppriseJob, HttpJob, SendError
+from fleet.notify.sender.pool import COMMAND, MOST_LINE, Pool
+from tests.certificates import Authority
+from tests.processes import PYTHON, free_port, running, wait_for
+from tests.receivers import receiver, speaking
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    pool = Pool(most=8, allow=["127.0.0.0/8"])
+    yield pool
+    pool.close()
+
+
+def hang(connection: socket.socket, ended: Event) -> None:
+    connection.recv(65536)
+    ended.wait(30)
+
+
+def drip(connection: socket.socket, ended: Event) -> None:
+    """A byte of the head now and then, for ever: no pause is long enough to be noticed."""
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+    while not ended.wait(0.01):
+        connection.sendall(b"a")
+
+
+def drip_body(connection: socket.socket, ended: Event) -> None:
+    connection.recv(65536)
+    connection.sendall(HEAD + b"Content-Length: 1000000\r\n\r\nso far")
+    while not ended.wait(0.01):
+        connection.sendall(b".")
+
+
+def flood(connection: socket.socket, ended: Event) -> None:
+    connection.recv(65536)
+    connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    while not ended.is_set():
+        connection.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+
+
+def flood_head(connection: socket.socket, ended: Event) -> None:
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while not ended.is_set():
+        connection.sendall(b"X-Another: header\r\n" * 100)
+
+
+def hang_up(connection: socket.socket, ended: Event) -> None:
+    connection.recv(65536)
+
+
+def say(text: bytes):  # type: ignore[no-untyped-def]
+    def answer(connection: socket.socket, ended: Event) -> None:
+        connection.recv(65536)
+        connection.sendall(text)
+
+    return answer
+
+
+def post(pool: Pool, port: int, *, seconds: float = 15.0, **more: object) -> Answer:
+    return pool.send(HttpJob("POST", f"http://127.0.0.1:{port}/", limit_seconds=seconds, **more), now=NOW)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("behaviour", [hang, drip])
+def test_who_never_comes_to_the_point_is_given_up(pool: Pool, behaviour) -> None:  # type: ignore[no-untyped-def]
+    with speaking(behaviour) as port:
+        answer = post(pool, port, seconds=0.3)
+    assert (answer.ok, answer.status, answer.error) == (False, None, SendError.TIMEOUT)
+    assert answer.took_ms >= 300
+
+
+def test_a_status_counts_however_slow_the_rest_is(pool: Pool) -> None:
+    with speaking(drip_body) as port:
+        answer = post(pool, port, seconds=0.3)
+    assert (answer.ok, answer.status, answer.cut) == (True, 200, True)
+    assert answer.answer.startswith("so far")
+
+
+def test_an_endless_answer_is_cut(pool: Pool) -> None:
+    with speaking(flood) as port:
+        answer = post(pool, port)
+    assert (answer.ok, answer.cut, len(answer.body), len(answer.answer)) == (True, True, 65536, 500)
+
+
+@pytest.mark.parametrize("behaviour", [flood_head, hang_up, say(b"220 mail.example.org ESMTP\r\n"), say(b"\x00" * 100)])
+def test_what_is_no_answer_is_said_to_be_none(pool: Pool, behaviour) -> None:  # type: ignore[no-untyped-def]
+    with speaking(behaviour) as port:
+        answer = post(pool, port)
+    assert (answer.ok, answer.status, answer.error) == (False, None, SendError.NO_ANSWER)
+
+
+def test_nobody_there_and_no_such_name_are_told_apart(pool: Pool) -> None:
+    assert post(pool, free_port()).error is SendError.CONNECT
+    assert pool.send(HttpJob("GET", "http://nobody.invalid/"), now=NOW).error is SendError.DNS
+
+
+def test_a_receiver_that_hangs_holds_up_no_other(pool: Pool) -> None:
+    with speaking(hang) as port, receiver() as other, ThreadPoolExecutor(4) as threads:
+        waiting = [threads.submit(post, pool, port, seconds=1.5) for _ in range(4)]
+        wait_for(lambda: pool.at_work.total() == pool.share, seconds=5, what="two of them wait")
+        assert post(pool, other.port).ok
+        # Two at once wait for it, whatever else there is to send to it.
+        assert pool.at_work.total() == pool.share == 2
+        assert not any(each.done() for each in waiting)
+        assert {each.result().error for each in waiting} == {SendError.TIMEOUT}
+
+
+def test_a_name_that_takes_too_long_ends_its_process_and_not_the_pool() -> None:
+    # The system's resolver cannot be interrupted: a lock that nobody opens is like it.
+    command = [sys.executable, "-I", "-B", "-c", HOLDS_STILL]
+    pool = Pool(most=4, command=command, allow=["127.0.0.0/8"])
+    answer = pool.send(HttpJob("GET", "http://still.example/", limit_seconds=0.1), now=NOW)
+    assert answer.error is SendError.TIMEOUT
+    assert pool.idle == []
+    pool.command = COMMAND
+    with receiver() as there:
+        assert post(pool, there.port).ok
+    pool.close()
+
+
+HOLDS_STILL = """
+import ctypes, signal
+from fleet.notify.sender import process, web
+def perform(*args, **options):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    while True:
+        signal.pause()
+web.perform = perform
+process.main()
+"""
+
+
+def test_a_killed_process_is_said_and_the_next_job_has_another(pool: Pool) -> None:
+    asked = Event()
+
+    def hang_visibly(connection: socket.socket, ended: Event) -> None:
+        asked.set()
+        hang(connection, ended)
+
+    with speaking(hang_visibly) as port, receiver() as other, ThreadPoolExecutor(1) as threads:
+        assert post(pool, other.port).ok
+        child = pool.idle[-1]
+        waiting = threads.submit(post, pool, port)
+        assert asked.wait(5)
+        os.kill(child.process.pid, signal.SIGKILL)
+        answer = waiting.result()
+        assert (answer.ok, answer.error) == (False, SendError.DIED)
+        assert post(pool, other.port).ok
+        # One that dies while it waits is noticed before it is given a job.
+        waiter = pool.idle[-1]
+        os.kill(waiter.process.pid, signal.SIGKILL)
+        wait_for(lambda: waiter.process.poll() is not None, seconds=5, what="it is dead")
+        assert post(pool, other.port).ok
+
+
+def test_fifty_jobs_are_done_by_one_process(pool: Pool) -> None:
+    with receiver() as there:
+        pids = set()
+        for number in range(50):
+            answer = post(pool, there.port, body=f"{number}".encode())
+            assert (answer.ok, answer.status, answer.answer) == (True, 200, "thank you")
+            pids.add(pool.idle[-1].process.pid)
+    assert len(pids) == 1
+    assert [each.body for each in there.got] == [f"{number}".encode() for number in range(50)]
+
+
+def test_what_is_asked_for_is_what_arrives(pool: Pool) -> None:
+    body = bytes(range(256)) * 4096
+    with receiver() as there:
+        there.headers = {"Retry-After": "7", "Set-Cookie": "a=b"}
+        headers = {"Content-Type": "application/json", "webhook-id": "msg_1"}
+        answer = pool.send(HttpJob("PUT", f"{there.url}/a/b?c=d#e", headers, body), now=NOW)
+    assert answer.ok and "set-cookie" not in answer.headers
+    [got] = there.got
+    assert (got.method, got.path, got.body) == ("PUT", "/a/b?c=d", body)
+    assert got.headers.items() >= {"content-type": "application/json", "webhook-id": "msg_1"}.items()
+    assert got.headers["host"] == f"127.0.0.1:{there.port}"
+
+
+def test_a_job_that_is_too_large_is_not_sent(pool: Pool) -> None:
+    answer = pool.send(HttpJob("POST", "http://example.org/", body=b"x" * MOST_LINE), now=NOW)
+    assert (answer.ok, answer.error) == (False, SendError.TOO_LARGE)
+
+
+@pytest.mark.parametrize("headers", [{"A": "b\r\nC: d"}, {"A\r\nB": "c"}, {"": "x"}])
+def test_a_header_is_one_header(pool: Pool, headers: dict[str, str]) -> None:
+    with receiver() as there:
+        answer = pool.send(HttpJob("POST", there.url, headers), now=NOW)
+    assert (answer.ok, answer.error, there.got) == (False, SendError.BAD_JOB, [])
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "seconds"),
+    [
+        (429, "30", 30.0),
+        (503, "0", 0.0),
+        (429, format_datetime(NOW + timedelta(seconds=90), usegmt=True), 90.0),
+        (503, format_datetime(NOW - timedelta(days=1), usegmt=True), 0.0),
+        (429, "999999999999999999999", 3600.0),
+        (429, format_datetime(NOW + timedelta(days=900), usegmt=True), 3600.0),
+        (429, "soon", None),
+        (429, "-5", None),
+        (429, "Sun Nov 22 12:01:00 2026", None),
+        (200, "30", None),
+        (500, "30", None),
+    ],
+)
+def test_a_receiver_that_asks_for_time_is_heard(pool: Pool, status: int, said: str, seconds: float | None) -> None:
+    with receiver() as there:
+        there.status, there.headers = status, {"Retry-After": said}
+        assert post(pool, there.port).retry_after_seconds == seconds
+        job = AppriseJob(f"json://127.0.0.1:{there.port}/", body="x")
+        assert pool.send(job, now=NOW).retry_after_seconds == seconds
+
+
+def test_secrets_that_a_receiver_says_back_are_not_shown(pool: Pool) -> None:
+    with receiver() as there:
+        there.status, there.body = 403, b"no: Bearer hunter2hunter2 /services/T0SECRET0 x=qwertzuiop \x1b[31m \x00 <b>"
+        url = f"{there.url}/services/T0SECRET0?x=qwertzuiop"
+        answer = pool.send(HttpJob("POST", url, {"Authorization": "Bearer hunter2hunter2"}), now=NOW)
+    assert answer.answer == "no: *** /***/*** x=*** [31m <b>"
+
+
+def test_certificates_are_checked(pool: Pool, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    good, other = authority.server("127.0.0.1"), authority.server("elsewhere.example")
+    trusting = Pool(most=4, command=(*COMMAND, str(authority.path)), allow=["127.0.0.0/8"])
+    with receiver(tls=good) as there, receiver(tls=other) as wrong, speaking(say(b"plain\r\n")) as plain:
+        for each, port, ok in ((trusting, there.port, True), (trusting, wrong.port, False), (pool, there.port, False)):
+            answers = [
+                each.send(HttpJob("GET", f"https://127.0.0.1:{port}/"), now=NOW),
+                each.send(AppriseJob(f"jsons://127.0.0.1:{port}/", body="x"), now=NOW),
+            ]
+            assert [answer.ok for answer in answers] == [ok, ok], answers
+            assert {answer.error for answer in answers} == {SendError.NONE if ok else SendError.TLS}
+        assert trusting.send(HttpJob("GET", f"https://127.0.0.1:{plain}/"), now=NOW).error is SendError.TLS
+    trusting.close()
+
+
+def test_with_a_proxy_nothing_else_is_connected_to() -> None:
+    with receiver() as proxy, receiver() as there:
+        pool = Pool(most=4, proxy=f"127.0.0.1:{proxy.port}")
+        proxy.body = b"from the proxy"
+        assert pool.send(HttpJob("POST", "http://example.com/hook", body=b"x"), now=NOW).body == "from the proxy"
+        assert pool.send(AppriseJob("json://example.com/hook", body="x"), now=NOW).ok
+        assert [got.path for got in proxy.got] == ["http://example.com/hook"] * 2
+        mail = "mailto://user:secret@example.com?from=a@example.org&to=b@example.org&smtp=127.0.0.1"
+        assert pool.send(AppriseJob(mail, body="x"), now=NOW).error is SendError.REFUSED_ADDRESS
+        # What is plainly inside is not even asked of the proxy.
+        for url in (f"http://127.0.0.1:{there.port}/", "http://0xa9fea9fe/"):
+            assert pool.send(HttpJob("POST", url), now=NOW).error is SendError.REFUSED_ADDRESS
+        assert len(proxy.got) == 2 and there.got == []
+        pool.close()
+
+
+def test_the_process_ends_with_its_parent(tmp_path: Path) -> None:
+    command = [PYTHON, "-c", PARENT]
+    with speaking(hang) as port, running([*command, str(port)], environment={}, log=tmp_path / "log") as parent:
+        pid = wait_for(lambda: parent.said().strip() or None, seconds=20, what="it sends")
+        os.kill(parent.pid, signal.SIGKILL)
+        wait_for(lambda: gone(int(pid)), seconds=5, what="the sender has ended, in the middle of its job")
+
+
+PARENT = """
+import sys, threading, time
+from datetime import UTC, datetime
+import django
+django.setup()
+from fleet.notify.sender.jobs import HttpJob
+from fleet.notify.sender.pool import Pool
+pool = Pool(most=4, allow=["127.0.0.0/8"])
+job = HttpJob("POST", f"http://127.0.0.1:{sys.argv[1]}/", limit_seconds=60)
+threading.Thread(target=pool.send, args=(job,), kwargs={"now": datetime.now(UTC)}, daemon=True).start()
+import os, subprocess
+while True:
+    command = ["ps", "--ppid", str(os.getpid()), "-o", "pid=,args="]
+    found = subprocess.run(command, capture_output=True, text=True).stdout
+    pids = [line.split()[0] for line in found.splitlines() if "sender.process" in line]
+    if pids:
+        print(pids[0], flush=True)
+        break
+    time.sleep(0.02)
+time.sleep(60)
+"""
+
+
+def gone(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    return not status.exists() or "zombie" in status.read_text()

@@ -1,0 +1,120 @@
+"""Receivers for tests: real servers on loopback, in threads of the test, that note what they got."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One request as it came; names of headers in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(slots=True)
+class Receiver:
+    """Where it listens, what it got, and what it answers to the next ones."""
+
+    port: int
+    got: list[Received] = field(default_factory=list)
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b"thank you"
+    scheme: str = "http"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://127.0.0.1:{self.port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    receiver: Receiver
+
+    def take(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        receiver = self.receiver
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        receiver.got.append(Received(self.command, self.path, headers, body))
+        self.send_response(receiver.status)
+        for name, value in receiver.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(receiver.body)))
+        self.end_headers()
+        self.wfile.write(receiver.body)
+
+    # The names are the base class's.
+    do_GET = do_POST = do_PUT = do_DELETE = take  # noqa: N815
+
+    def log_message(self, *args: object) -> None:
+        """Nothing: it is noted."""
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away is what some tests are about."""
+
+
+@contextmanager
+def receiver(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
+    """An HTTP server for the length of a block."""
+    handler = type("Here", (Handler,), {})
+    server = Server(("127.0.0.1", 0), handler)
+    handler.receiver = Receiver(server.server_address[1], scheme="https" if tls else "http")
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield handler.receiver
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def speaking(say: Callable[[socket.socket, threading.Event], None]) -> Iterator[int]:
+    """A TCP server that says what it is told to on each connection, until the event; its port."""
+    ended = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(0.02)
+    threads = []
+
+    def talk(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            say(connection, ended)
+
+    def accept() -> None:
+        while not ended.is_set():
+            with suppress(TimeoutError):
+                connection, _ = listener.accept()
+                connection.settimeout(None)
+                threads.append(threading.Thread(target=talk, args=(connection,), daemon=True))
+                threads[-1].start()
+
+    threads.append(threading.Thread(target=accept, daemon=True))
+    threads[0].start()
+    try:
+        yield int(listener.getsockname()[1])
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(5)
+        listener.close()
+
+
+PLAYED = Path(__file__).parent / "messages" / "played_names.py"
