@@ -90,13 +90,27 @@ def iso(at: datetime) -> str:
 
 def at(moment: datetime | str, reader: Reader) -> str:
     """A time inside a sentence: `14:32:10` in the reader's zone on a page (with the day where it is not today's),
-    `2026-03-02 14:32:10 UTC` elsewhere. Text is a time in ISO 8601.
+    `15:32:10 CET (14:32:10 UTC)` in a message, `2026-03-02 14:32:10 UTC` elsewhere. Text is a time in ISO 8601.
     """
     moment = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     moment = local(moment, reader.zone)
+    if reader.form is Form.MESSAGE:
+        return _in_message(moment, reader)
     if reader.form is Form.PAGE:
         now = local(reader.now, reader.zone) if reader.now else None
         if now is None or now.date() == moment.date():
             return f"{moment:%H:%M:%S}"
         return f"{moment.day} {moment:%b} {moment:%H:%M:%S}"
     return f"{moment:%Y-%m-%d %H:%M:%S} {moment.tzname()}"
+
+
+def _in_message(moment: datetime, reader: Reader) -> str:
+    """With the zone, and in UTC beside it: whoever reads it may be anywhere. With the day where it is not today's."""
+    here = f"{moment:%H:%M:%S} {moment.tzname()}"
+    if reader.now is None or local(reader.now, reader.zone).date() != moment.date():
+        here = f"{moment:%Y-%m-%d} {here}"
+    there = moment.astimezone(UTC)
+    if moment.utcoffset() == there.utcoffset():
+        return here
+    day = f"{there:%Y-%m-%d} " if there.date() != moment.date() else ""
+    return f"{here} ({day}{there:%H:%M:%S} UTC)"

@@ -1,18 +1,44 @@
 """What a message tells: the state of its subject as it is now, read again just before it is sent."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
-from fleet.projections.approvals.cards import DecisionCard
-from fleet.projections.events.rows import EventRow
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.messages.moments import Moment, OnlyIf
+from fleet.domain.messages.stale import SUPERSEDED_BY, SubjectNow, why_stale
+from fleet.domain.messages.states import MessageState
+from fleet.domain.timeline import EntryKind
+from fleet.models import Channel, Entry, Machine, Maintenance, Message, ScheduledEvent
+from fleet.projections import orders
+from fleet.projections.approvals import rows as approvals
+from fleet.projections.approvals.cards import DecisionCard, decision_cards
+from fleet.projections.approvals.rows import ApprovalRow
+from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row
+from fleet.projections.desk import attention
+from fleet.projections.desk.attention import NOBODY
+from fleet.projections.events.blast import blast_radii
+from fleet.projections.events.rows import EventRow, event_row
+from fleet.projections.facts import load_facts
+from fleet.projections.orders import ByHandRow
+from fleet.projections.sight import seen
+from fleet.projections.timeline.entries import TimelineRow, rows_of, with_subjects
+
+# Those that are told, or will be.
+TOLD = [state.value for state in (MessageState.WAITING, MessageState.PACKED, MessageState.TOLD)]
+# Of these an operator may have to do it by hand.
+FOR_HANDS = (Moment.OVERDUE, Moment.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class MessageNews:
     """One message with what it tells of. `stale`: a code, why nobody needs to be told any more; empty while it counts.
 
-    `event` and `card` are None where it is about something else.
+    `event` and `card` are None where it is about something else, `entry` where no line of the timeline tells of it.
+    `approval` is the one that the moment is about, else the event's; `by_hand` what an operator can do where no agent
+    passes it on. `deadline`: by when something has to be decided about it. `only_if`: a step of escalation.
     """
 
     message_id: int
@@ -25,8 +51,162 @@ class MessageNews:
     event: EventRow | None = None
     card: DecisionCard | None = None
     stale: str = ""
+    only_if: str = ""
+    entry: TimelineRow | None = None
+    approval: ApprovalRow | None = None
+    by_hand: ByHandRow | None = None
+    maintenance: MaintenanceRow | None = None
+    # What Azure announced first, whatever it said later: the type and the machines.
+    first: tuple[str, tuple[str, ...]] | None = None
+    deadline: datetime | None = None
+    server_time: datetime | None = None
 
 
 def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, MessageNews]:
     """What these messages (row ids) tell, by row id; a fixed number of queries."""
-    raise NotImplementedError
+    messages = list(
+        seen(Message).filter(pk__in=list(message_ids)).select_related("event__availability_set").order_by("pk")
+    )
+    lines = _lines(messages)
+    of_events = _Events([message.event for message in messages if message.event is not None], now=now)
+    maintenances = _maintenances(lines)
+    newer, failing = _newer(messages), _failing(messages)
+    found = {}
+    for message in messages:
+        line = lines.get(message.entry_id or 0)
+        news = MessageNews(
+            message_id=message.pk,
+            moment=message.moment,
+            subject=message.subject,
+            at=message.at,
+            severity=message.severity,
+            drill=message.drill,
+            service=message.service,
+            only_if=message.only_if,
+            entry=line,
+            maintenance=maintenances.get(line.maintenance_id or 0) if line else None,
+            deadline=message.deadline,
+            server_time=now,
+        )
+        if message.event_id is not None:
+            news = of_events.told(news, message.event_id)
+        found[message.pk] = replace(news, stale=_stale(news, newer[message.pk], failing))
+    return found
+
+
+class _Events:
+    """The events of some messages, once each. Eighteen queries."""
+
+    def __init__(self, events: Collection[ScheduledEvent], *, now: datetime) -> None:
+        chosen = list({event.pk: event for event in events}.values())
+        ids = [event.pk for event in chosen]
+        self.now = now
+        self.approvals = approvals.by_event(chosen, now=now)
+        seen_to = attention.of_events(ids)
+        self.rows = {
+            event.pk: event_row(event, self.approvals.get(event.pk, ()), now=now, seen_to=seen_to.get(event.pk, NOBODY))
+            for event in chosen
+        }
+        self.facts: Mapping[int, EventFacts] = load_facts(ids, now=now)
+        blasts = blast_radii(chosen, now=now)
+        self.cards = decision_cards(list(self.rows.values()), blasts, self.facts, now=now)
+        self.first = {
+            event_id: (str(data.get("event_type", "")), tuple(data.get("resources", ())))
+            for event_id, data in seen(Entry)
+            .filter(event__in=ids, kind=EntryKind.EVENT_SEEN.value)
+            .values_list("event_id", "data")
+        }
+        self.machines: dict[int, list[Machine]] = defaultdict(list)
+        sets = {event.availability_set_id for event in chosen}
+        for machine in seen(Machine).filter(availability_set__in=sets).only("availability_set", "os_type"):
+            self.machines[machine.availability_set_id].append(machine)
+
+    def told(self, news: MessageNews, event_pk: int) -> MessageNews:
+        """The same with the event that it tells of."""
+        row, facts = self.rows[event_pk], self.facts[event_pk]
+        wanted = news.entry.approval_id if news.entry else None
+        decided = self.approvals.get(event_pk, ())
+        approval = next((one for one in decided if one.id == wanted), None) if wanted else row.approval
+        hands = news.moment in FOR_HANDS
+        return replace(
+            news,
+            event=row,
+            card=self.cards[event_pk],
+            approval=approval,
+            first=self.first.get(event_pk),
+            by_hand=orders.by_hand(facts, approval, self.machines[facts.set_id], now=self.now) if hands else None,
+            deadline=self.cards[event_pk].decide_by if row.needs_decision else row.not_before if row.open else None,
+        )
+
+
+def _lines(messages: Collection[Message]) -> dict[int, TimelineRow]:
+    ids = [message.entry_id for message in messages if message.entry_id is not None]
+    return {row.id: row for row in rows_of(with_subjects(seen(Entry).filter(pk__in=ids)))}
+
+
+def _maintenances(lines: Mapping[int, TimelineRow]) -> dict[int, MaintenanceRow]:
+    ids = [line.maintenance_id for line in lines.values() if line.maintenance_id is not None]
+    rows = seen(Maintenance).filter(pk__in=ids).select_related("cache")
+    return {row.pk: maintenance_row(row) for row in rows}
+
+
+def _newer(messages: Collection[Message]) -> dict[int, frozenset[Moment]]:
+    """The moments of newer messages of the same event for the same channel, by row id."""
+    moments = {moment.value for later in SUPERSEDED_BY.values() for moment in later}
+    rows = seen(Message).filter(
+        event__in={message.event_id for message in messages if message.event_id is not None},
+        channel__in={message.channel_id for message in messages if message.channel_id is not None},
+        moment__in=moments,
+        state__in=TOLD,
+    )
+    known: dict[tuple[Any, Any], list[tuple[int, str]]] = defaultdict(list)
+    for pk, event_id, channel_id, moment in rows.values_list("pk", "event_id", "channel_id", "moment"):
+        known[event_id, channel_id].append((pk, moment))
+    return {
+        message.pk: frozenset(
+            Moment(moment) for pk, moment in known[message.event_id, message.channel_id] if pk > message.pk
+        )
+        for message in messages
+    }
+
+
+def _failing(messages: Collection[Message]) -> frozenset[str]:
+    """The subjects of channels that fail now."""
+    ids = [message.subject.partition(":")[2] for message in messages if message.subject.startswith("channel:")]
+    rows = seen(Channel).filter(pk__in=ids, failing_since__isnull=False, enabled=True, deleted_at=None)
+    return frozenset(f"channel:{pk}" for pk in rows.values_list("pk", flat=True))
+
+
+def _stale(news: MessageNews, newer: frozenset[Moment], failing: frozenset[str]) -> str:
+    moment, event, approval = Moment(news.moment), news.event, news.approval
+    if event is None:
+        return why_stale(SubjectNow(moment, over=_over(news, failing)))
+    own = approval if news.entry and news.entry.approval_id else None
+    newest = event.approval
+    return why_stale(
+        SubjectNow(
+            moment=moment,
+            only_if=OnlyIf(news.only_if),
+            status=event.status,
+            approval=own.state if own else None,
+            decided_anew=newest is not None and newest.live and newest != own,
+            undecided=event.needs_decision,
+            claimed_by=event.claim.by if event.claim else "",
+            actor=news.entry.actor if news.entry else "",
+            held=event.hold is not None,
+            watched=event.watched,
+            newer=newer,
+        )
+    )
+
+
+def _over(news: MessageNews, failing: frozenset[str]) -> bool:
+    """Whether what is no event has passed since, or has come back after it had passed."""
+    match Moment(news.moment):
+        case Moment.CHANNEL_FAILING:
+            return news.subject not in failing
+        case Moment.CHANNEL_WORKS:
+            return news.subject in failing
+        case Moment.MAINTENANCE_ANNOUNCED:
+            return news.maintenance is None or not news.maintenance.active
+    return False
