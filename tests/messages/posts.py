@@ -1,0 +1,102 @@
+"""Posts as the queue makes them of what is in the database, and what a channel keeps between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import ModuleType
+from typing import Any
+from uuid import UUID, uuid5
+
+from fleet.domain.messages.kinds import KINDS
+from fleet.domain.messages.moments import GROUP, TEST, Moment
+from fleet.models import Channel, Reference, ScheduledEvent
+from fleet.notify.channels.base import ChannelInUse, Item, Outcome, Post
+from fleet.operations.messages.credentials import name_of, seal
+from fleet.projections.events.rows import event_rows
+from fleet.projections.messages.news import MessageNews
+from fleet.wording.messages import MessageWords
+from tests.factories import Fleet
+
+BASE = "https://drydock.example"
+# What happened: a moment, and the EventId that it is about.
+Told = tuple[Moment, str]
+
+
+def ids(count: int) -> list[str]:
+    """EventIds."""
+    return [f"{number:08X}-0000-4000-8000-000000000000" for number in range(count)]
+
+
+def channel_of(kind: str, now: datetime, **values: str) -> Channel:
+    """A channel of this kind with these settings and secrets."""
+    secrets = KINDS[kind].secrets
+    open_ones = {name: value for name, value in values.items() if name not in secrets}
+    row = Channel.objects.create(kind=kind, name=f"{kind} #1", settings=open_ones, created_at=now, changed_at=now)
+    row.secrets = seal({name: value for name, value in values.items() if name in secrets}, of=name_of(row))
+    row.save(update_fields=["secrets"])
+    return row
+
+
+@dataclass
+class Teller:
+    """Posts to one channel, as the queue does: with what the channel keeps, which is kept again afterwards."""
+
+    module: ModuleType
+    fleet: Fleet
+    row: Channel
+    values: dict[str, Any]
+    count: int = 0
+    severity: dict[str, str] = field(default_factory=dict)
+
+    def post(self, *told: Told, title: str = "", lines: Iterable[str] = (), post_id: str = "") -> Post:
+        self.count += 1
+        events = {event.event_id: event for event in ScheduledEvent.objects.select_related("availability_set")}
+        rows = {row.event_id: row for row in event_rows(list(events.values()), now=self.fleet.now)}
+        items: list[Item] = []
+        for moment, event_id in told:
+            row = rows[event_id]
+            news = MessageNews(
+                message_id=len(items),
+                moment=moment,
+                subject=f"event:{row.id}",
+                at=self.fleet.now,
+                severity=self.severity.get(event_id, "warning"),
+                drill=row.drill,
+                service=events[event_id].availability_set.service,
+                event=row,
+            )
+            named = title or f"{row.event_type} of {', '.join(row.resources)}"
+            words = MessageWords(named, named, (named, *lines), named[:160], f"/events/{event_id}/")
+            items.append(Item(news, words, {}))
+        together = MessageWords(f"{len(items)} messages", "", ("a line", *lines), "short", "/")
+        subjects = {item.news.subject for item in items}
+        kept = Reference.objects.filter(channel=self.row, subject__in=[*subjects, GROUP])
+        words = items[0].words if len(items) == 1 else together
+        return Post(
+            id=post_id or str(uuid5(UUID(int=self.row.pk), str(self.count))),
+            attempt=1,
+            moment=TEST if not items else items[0].news.moment if len(items) == 1 else GROUP,
+            at=self.fleet.now,
+            items=tuple(items),
+            words=words,
+            url=BASE + words.path,
+            references=dict(kept.values_list("subject", "value")),
+        )
+
+    def send(self, post: Post, *, keep: bool = True) -> Outcome:
+        """Sent, and what is to be kept is; without `keep` the sender was killed before that."""
+        in_use = ChannelInUse(self.row.pk, self.row.kind, self.row.name, self.values)
+        outcome: Outcome = self.module.send(post, in_use, now=self.fleet.now)
+        for subject, value in outcome.references.items() if keep else ():
+            if value is None:
+                Reference.objects.filter(channel=self.row, subject=subject).delete()
+            else:
+                Reference.objects.update_or_create(
+                    channel=self.row, subject=subject, defaults={"value": value, "changed_at": self.fleet.now}
+                )
+        return outcome
+
+    def tell(self, *told: Told, **known: Any) -> Outcome:
+        return self.send(self.post(*told, **known))

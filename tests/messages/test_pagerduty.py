@@ -1,0 +1,285 @@
+"""PagerDuty, played by a stand-in that refuses what the real one refuses: what an operator sees there."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fleet.domain.messages.moments import Moment
+from fleet.models import Reference
+from fleet.notify.channels import pagerduty
+from fleet.notify.sender.pool import Pool
+from fleet.operations.approvals import claims
+from fleet.operations.messages import references
+from tests import factories
+from tests.factories import EVENT, Fleet
+from tests.messages.posts import Teller, channel_of, ids
+from tests.messages.pretend import listening
+from tests.messages.pretend_pagerduty import ROUTING_KEY, PretendPagerDuty, said
+
+pytestmark = pytest.mark.django_db
+SECOND = "S" * 32
+
+
+@pytest.fixture
+def there() -> Iterator[PretendPagerDuty]:
+    service = PretendPagerDuty()
+    with listening(service):
+        yield service
+
+
+@pytest.fixture
+def fleet(db: None) -> Fleet:
+    return Fleet()
+
+
+@pytest.fixture
+def teller(fleet: Fleet, there: PretendPagerDuty, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Teller:
+    monkeypatch.setattr(pagerduty, "URLS", {False: f"{there.url}/v2/enqueue", True: f"{there.url}/eu/v2/enqueue"})
+    monkeypatch.setattr(pagerduty, "send_job", loopback_pool.send)
+    values = {"routing_key": ROUTING_KEY, "signing_secret": "x" * 32}
+    return Teller(pagerduty, fleet, channel_of("pagerduty", fleet.now, **values), values)
+
+
+def claim(fleet: Fleet, event_id: str = EVENT) -> None:
+    claims.claim(event_id=event_id, actor=factories.acting(factories.operator()), now=fleet.now)
+
+
+def wave(fleet: Fleet, count: int) -> list[str]:
+    """So many events at once, each of one machine of a set of its own."""
+    found = ids(count)
+    for number, event_id in enumerate(found):
+        fleet.enrol(f"w{number}", availability_set=f"standalone:w{number}")
+        due = fleet.now + timedelta(minutes=15)
+        fleet.say(f"w{number}", factories.listing(event_id, resources=(f"w{number}",), not_before=due))
+    return found
+
+
+def test_an_event_is_triggered_acknowledged_and_resolved(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+    factories.announced(fleet)
+    outcome = teller.tell((Moment.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
+    assert (outcome.ok, outcome.status) == (True, 202)
+    assert there.states() == [(EVENT, "triggered")]
+    (event,) = there.events
+    assert event["client_url"] == event["links"][0]["href"] == f"https://drydock.example/events/{EVENT}/"
+    assert event["payload"]["summary"] == "Freeze of vm1, vm2"
+    assert event["payload"]["source"] == "web"
+    assert "4 of 6 stay up." in event["payload"]["custom_details"]["text"]
+    fleet.later(5)
+    claim(fleet)
+    assert teller.tell((Moment.CLAIMED, EVENT)).ok
+    assert there.states() == [(EVENT, "acknowledged")]
+    fleet.later(60)
+    fleet.all_say()
+    assert teller.tell((Moment.ENDED, EVENT)).ok
+    assert there.states() == [(EVENT, "resolved")]
+    assert not Reference.objects.exists()
+
+
+def test_a_decision_acknowledges_too(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+    factories.announced(fleet)
+    teller.tell((Moment.FIRST_SEEN, EVENT))
+    fleet.later(5)
+    fleet.approve()
+    teller.tell((Moment.DECIDED, EVENT))
+    assert there.states() == [(EVENT, "acknowledged")]
+
+
+def test_a_late_post_opens_nothing_for_an_event_that_is_over(
+    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+) -> None:
+    factories.freeze_cancelled(fleet)
+    for moment in (Moment.FIRST_SEEN, Moment.CHANGED, Moment.OVERDUE, Moment.ENDED):
+        assert teller.tell((moment, EVENT)).ok
+    assert there.incidents == []
+
+
+def test_the_same_post_after_a_kill_is_no_second_incident(
+    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+) -> None:
+    factories.announced(fleet)
+    teller.send(teller.post((Moment.FIRST_SEEN, EVENT), post_id="1"), keep=False)
+    teller.send(teller.post((Moment.FIRST_SEEN, EVENT), post_id="1"))
+    assert [(incident.key.split("-", 2)[2], incident.rang) for incident in there.incidents] == [(EVENT, 1)]
+    fleet.all_say()
+    teller.send(teller.post((Moment.ENDED, EVENT), post_id="2"), keep=False)
+    teller.send(teller.post((Moment.ENDED, EVENT), post_id="2"))
+    assert there.states() == [(EVENT, "resolved")]
+
+
+def test_what_becomes_worse_under_an_acknowledgement_rings_again(
+    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+) -> None:
+    factories.announced(fleet)
+    teller.tell((Moment.FIRST_SEEN, EVENT))
+    fleet.later(5)
+    claim(fleet)
+    teller.tell((Moment.CLAIMED, EVENT))
+    fleet.later(5)
+    fleet.all_say(
+        factories.listing(
+            event_type="Redeploy", resources=("vm1", "vm2"), not_before=fleet.now + timedelta(seconds=300)
+        )
+    )
+    teller.tell((Moment.CHANGED, EVENT))
+    assert there.states() == [(EVENT, "acknowledged"), (f"{EVENT}-2", "triggered")]
+    fleet.later(60)
+    fleet.all_say()
+    teller.tell((Moment.ENDED, EVENT))
+    assert {state for _, state in there.states()} == {"resolved"}
+
+
+def test_what_somebody_acknowledged_at_pagerduty_rings_again_when_the_order_is_overdue(
+    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+) -> None:
+    factories.announced(fleet)
+    teller.tell((Moment.FIRST_SEEN, EVENT))
+    key = there.incidents[0].key
+    references.note_told(teller.row.pk, key, state="acknowledged", at=fleet.now, now=fleet.now)
+    # An older word does not undo a newer one.
+    references.note_told(teller.row.pk, key, state="triggered", at=fleet.now - timedelta(seconds=9), now=fleet.now)
+    assert len(references.subjects_of(teller.row.pk, key)) == 1
+    teller.tell((Moment.OVERDUE, EVENT))
+    assert len(there.open) == 2
+    fleet.later(60)
+    fleet.all_say()
+    teller.tell((Moment.ENDED, EVENT))
+    # Nothing is kept of what is over, nor of what was told of it.
+    assert (there.open, Reference.objects.count()) == ([], 0)
+
+
+def test_a_storm_is_one_incident(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+    events = wave(fleet, 12)
+    assert teller.tell(*[(Moment.FIRST_SEEN, event_id) for event_id in events]).ok
+    assert [(incident.summary, incident.state) for incident in there.incidents] == [("12 messages", "triggered")]
+    for number in range(11):
+        fleet.say(f"w{number}")
+    teller.tell(*[(Moment.ENDED, event_id) for event_id in events[:11]])
+    assert len(there.open) == 1
+    fleet.say("w11")
+    teller.tell((Moment.ENDED, events[11]))
+    assert (there.open, len(there.events)) == ([], 2)
+
+
+def test_a_drill_says_so_and_wakes_nobody(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+    event = factories.announced(fleet)
+    type(event).objects.filter(pk=event.pk).update(drill=True)
+    teller.severity[EVENT] = "critical"
+    teller.tell((Moment.FIRST_SEEN, EVENT))
+    assert (there.incidents[0].summary, there.incidents[0].severity) == ("DRILL: Freeze of vm1, vm2", "info")
+
+
+def test_names_and_lines_without_end_stay_within_the_limits(
+    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+) -> None:
+    factories.announced(fleet)
+    lines = ["\N{PILE OF POO}<b>" * 400] * 900
+    assert teller.tell((Moment.FIRST_SEEN, EVENT), title="x" * 5000 + "\x00", lines=lines).ok
+    assert there.refused == []
+    assert len(there.incidents[0].summary) == 1024
+
+
+def test_the_test_of_a_channel_is_seen_there(teller: Teller, there: PretendPagerDuty) -> None:
+    assert teller.tell().status == 202
+    assert [(incident.severity, incident.state) for incident in there.incidents] == [("info", "triggered")]
+
+
+def test_a_key_that_pagerduty_does_not_know_is_the_channels_fault(
+    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+) -> None:
+    factories.announced(fleet)
+    there.routing_keys.clear()
+    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.again, outcome.status) == (False, True, 400)
+    assert "routing key" in outcome.answer
+    assert ROUTING_KEY not in outcome.answer
+    assert not Reference.objects.exists()
+
+
+@pytest.mark.parametrize("status", [403, 429])
+def test_who_calls_too_often_waits(fleet: Fleet, teller: Teller, there: PretendPagerDuty, status: int) -> None:
+    factories.announced(fleet)
+    there.instead = [said(status, {"message": "Too Many Requests"})]
+    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.again, outcome.status, outcome.wait_seconds) == (False, True, status, 60.0)
+
+
+def test_what_was_taken_before_it_said_too_many_is_kept(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+    events = wave(fleet, 3)
+    there.allowed = 2
+    post = teller.post(*[(Moment.FIRST_SEEN, event_id) for event_id in events])
+    assert teller.send(post).again
+    assert Reference.objects.count() == 2
+    there.allowed = 9
+    again = teller.post(*[(Moment.FIRST_SEEN, event_id) for event_id in events])
+    assert teller.send(again).ok
+    assert (len(there.open), len(there.events)) == (3, 3)
+
+
+def test_what_it_will_never_take_holds_up_nothing_else(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+    events = wave(fleet, 3)
+    there.instead = [said(400, {"status": "invalid event", "errors": ["'payload.summary' is odd"]})]
+    outcome = teller.tell(*[(Moment.FIRST_SEEN, event_id) for event_id in events])
+    assert (outcome.ok, outcome.again, outcome.status) == (False, False, 400)
+    assert len(there.open) == 2
+
+
+def test_while_it_is_away_it_is_tried_again(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+    factories.announced(fleet)
+    there.instead = [said(500, {})]
+    assert teller.tell((Moment.FIRST_SEEN, EVENT)).again
+
+
+def test_after_a_new_key_what_was_opened_with_the_old_one_is_ended_with_that(
+    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+) -> None:
+    there.routing_keys.add(SECOND)
+    factories.announced(fleet)
+    teller.tell((Moment.FIRST_SEEN, EVENT))
+    teller.values |= {"routing_key": SECOND, "earlier_routing_key": ROUTING_KEY}
+    fleet.later(60)
+    fleet.all_say()
+    teller.tell((Moment.ENDED, EVENT))
+    assert there.open == []
+    assert [event["routing_key"] for event in there.events] == [ROUTING_KEY, ROUTING_KEY]
+
+
+def test_an_account_in_europe_is_asked_there(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+    teller.values["eu"] = True
+    assert teller.tell().status == 404
+    assert there.events == []
+
+
+def test_what_is_kept_and_said_holds_no_secret(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+    factories.announced(fleet)
+    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    assert ROUTING_KEY not in json.dumps([outcome.answer, list(Reference.objects.values_list("value", flat=True))])
+
+
+def test_the_stand_in_refuses_what_the_real_one_refuses(there: PretendPagerDuty) -> None:
+    good: dict[str, Any] = {
+        "routing_key": ROUTING_KEY,
+        "event_action": "trigger",
+        "dedup_key": "k",
+        "payload": {"summary": "s", "source": "s", "severity": "info"},
+    }
+    headers = {"content-type": "application/json"}
+
+    def status(**changed: Any) -> int:
+        body = json.dumps({**good, **changed}).encode()
+        return there.asked("POST", "/v2/enqueue", headers, body).status
+
+    assert status() == 202
+    for changed in (
+        {"routing_key": "short"},
+        {"event_action": "ack"},
+        {"dedup_key": "k" * 256},
+        {"payload": {**good["payload"], "summary": "s" * 1025}},
+        {"payload": {**good["payload"], "source": ""}},
+        {"payload": {**good["payload"], "severity": "bad"}},
+        {"links": [{"href": "javascript:x"}]},
+    ):
+        assert status(**changed) == 400, changed
+    assert status(client="x" * (513 * 1024)) == 413
