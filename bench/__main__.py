@@ -12,7 +12,7 @@ from bench.stage import stage
 from bench.table import table
 
 # In this order; each is a module here with `measure(stage) -> list[Line]`.
-MEASUREMENTS = ("raw", "ingest", "ring", "relay", "tick")
+MEASUREMENTS = ("raw", "ingest", "ring", "relay", "tick", "messages")
 
 
 def main(names: list[str]) -> int:

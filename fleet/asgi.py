@@ -16,13 +16,16 @@ from fleet.dashboard.failures import page_of  # noqa: E402
 from fleet.gateway.app import Gateway  # noqa: E402
 from fleet.gateway.django_pages import Pages  # noqa: E402
 from fleet.gateway.limits import GatewayLimits  # noqa: E402
+from fleet.notify.teller import tell_if_quiet  # noqa: E402
 from fleet.projections.desk import gauges, last_known  # noqa: E402
 
 limits = GatewayLimits.from_settings()
-# The gateway itself knows no projections: what it counts for Prometheus, and what it keeps, is handed to it here.
+# The gateway itself knows no projections: what it counts for Prometheus, what it keeps, and
+# who tells people when Celery is gone, is handed to it here.
 application = Gateway(
     pages=Pages(django, threads=limits.django_threads, queue=limits.django_queue, page_of=page_of),
     limits=limits,
     measure=lambda: gauges.measure(now=datetime.now(UTC)),
     learn=lambda: last_known.refresh(now=datetime.now(UTC)),
+    tell=tell_if_quiet,
 )

@@ -146,6 +146,18 @@ SETTINGS: tuple[Setting, ...] = (
         "SENDER_PROCESSES", "8", MESSAGES, "How many messages one process of Drydock may have on their way at once."
     ),
     Setting(
+        "MESSAGE_GROUP_WAIT_SECONDS",
+        "2",
+        MESSAGES,
+        "How long a message waits for others that come with it, 0 to 30.",
+    ),
+    Setting(
+        "MESSAGE_GROUP_INTERVAL_SECONDS",
+        "60",
+        MESSAGES,
+        "Where much happens, a channel is told once in so long; sooner where a deadline is nearer.",
+    ),
+    Setting(
         "STATIC_ROOT", "", RUNNING, "Where `collectstatic` puts files. Empty: they are served right from the packages."
     ),
     Setting("LOG_LEVEL", "INFO", RUNNING, "`DEBUG`, `INFO`, `WARNING` or `ERROR`."),

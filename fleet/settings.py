@@ -72,6 +72,8 @@ UNDO_SECONDS = read.seconds_up_to("UNDO_SECONDS", 10)
 ORDER_ANSWER_SECONDS = read.seconds("ORDER_ANSWER_SECONDS")
 WAVE_RETURN_SECONDS = read.seconds("WAVE_RETURN_SECONDS")
 BEAT_SECONDS = read.seconds("BEAT_SECONDS")
+MESSAGE_GROUP_WAIT_SECONDS = read.seconds_up_to("MESSAGE_GROUP_WAIT_SECONDS", 30)
+MESSAGE_GROUP_INTERVAL_SECONDS = read.seconds("MESSAGE_GROUP_INTERVAL_SECONDS")
 TICKER_SECONDS = read.seconds("TICKER_SECONDS")
 INGEST_QUEUE_REPORTS = read.whole("INGEST_QUEUE_REPORTS")
 AGENT_CALLS_PER_MINUTE = read.whole("AGENT_CALLS_PER_MINUTE")
@@ -277,6 +279,7 @@ CELERY_BEAT_SCHEDULE = {
         # While no worker is there, hints must not pile up.
         "options": {"expires": max(4 * BEAT_SECONDS, 8)},
     },
+    "tell": {"task": "fleet.notify.tasks.tell", "schedule": 2.0, "options": {"expires": 8}},
     "seal": {"task": "fleet.relay.tasks.seal", "schedule": 60.0, "options": {"expires": 60}},
 }
 

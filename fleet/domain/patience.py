@@ -27,6 +27,8 @@ ROLES = {
     "writer": Patience(statement=10, lock=0.2, idle=10),
     # Reconciling comes again in two seconds.
     "relay": Patience(statement=15, lock=0.5, idle=15),
+    # Nobody waits for it: what was not told now is told a moment later.
+    "messages": Patience(statement=15, lock=2, idle=15),
     # What a gateway asks beside that: who calls, who is there, what is new.
     "gateway": Patience(statement=10, lock=1, idle=10),
 }

@@ -115,6 +115,8 @@ class EntryKind(StrEnum):
     HANDOVER_READ = "handover_read"
     VIEW_SAVED = "view_saved"
     VIEW_DELETED = "view_deleted"
+    CHANNEL_FAILING = "channel_failing"
+    CHANNEL_WORKS = "channel_works"
 
     @classmethod
     def _missing_(cls, value: object) -> "EntryKind | None":

@@ -50,6 +50,8 @@ ORPHAN_ROUNDS = 5
 OVERDUE_SECONDS = 1.0
 # How old the queue may be that a process knows by heart.
 LEARN_SECONDS = 1.0
+# How often it is looked whether somebody tells people what is new.
+TELL_SECONDS = 1.0
 # The connection to Celery's broker is made so long after the start, which it would otherwise slow down.
 BROKER_SECONDS = 1.0
 
@@ -57,7 +59,8 @@ BROKER_SECONDS = 1.0
 class Gateway:
     """The one ASGI application of the backend. `pages` is Django; it gets what is not the gateway's own. `measure`
     counts the fleet for `/metrics`; without it there are the process's own numbers only. `learn` is called each second,
-    so that pages know the queue by heart when the database is away.
+    so that pages know the queue by heart when the database is away; `tell` as well, so that messages go out when Celery
+    is gone.
     """
 
     def __init__(
@@ -67,10 +70,12 @@ class Gateway:
         limits: GatewayLimits | None = None,
         measure: Measure | None = None,
         learn: Callable[[], None] | None = None,
+        tell: Callable[[], None] | None = None,
     ) -> None:
         self.pages = pages
         self.measure = measure
         self.learn = learn
+        self.tell = tell
         self.limits = limits or GatewayLimits.from_settings()
         self.routes: dict[str, dict[str, Handler]] = {}
         self.loops: list[Loop] = []
@@ -135,6 +140,8 @@ class Gateway:
             self.loops.insert(0, self.figures.loop)
         if self.learn is not None:
             self.loops.insert(0, Loop("learn", self.learn, pause=LEARN_SECONDS))
+        if self.tell is not None:
+            self.loops.insert(0, Loop("messages", self.tell, pause=TELL_SECONDS))
         probes = Probes(
             agents=self.agents,
             streams=self.streams,

@@ -37,6 +37,8 @@ class Channel(models.Model):
     last_answer = models.TextField(blank=True, default="")
     held_until = models.DateTimeField(null=True, blank=True)
     leased_until = models.DateTimeField(null=True, blank=True)
+    # Of a kind that mirrors what is open: when it last did; NULL is due.
+    mirrored_at = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return self.name
@@ -92,7 +94,6 @@ class MessageDelivery(models.Model):
     state = models.TextField(default=DeliveryState.QUEUED.value)
     created_at = models.DateTimeField()
     due_at = models.DateTimeField()
-    leased_until = models.DateTimeField(null=True, blank=True)
     attempts = models.IntegerField(default=0)
     settled_at = models.DateTimeField(null=True, blank=True)
     # Why it was dropped or given up: a code.

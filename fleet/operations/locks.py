@@ -26,6 +26,7 @@ class Lock(IntEnum):
     SIGNING_KEYS = 7_001_173
     PEOPLE = 7_001_174
     INVENTORY = 7_001_175
+    ROUTER = 7_001_176
     # Of each set.
     DRILLS = 7_001_180
 

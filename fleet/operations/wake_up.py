@@ -25,6 +25,7 @@ CHANNEL = "drydock:bells"
 # By name: operations know nothing of the edges.
 RELAY_TASK = "fleet.relay.tasks.relay_approval"
 FOLLOW_TASK = "fleet.relay.tasks.follow"
+TELL_TASK = "fleet.notify.tasks.tell"
 # In a storm news comes faster than it can be followed: what comes within this time after a hint is one hint with the
 # next, and one that no worker has taken for so long is dropped, since the tick has followed it by then.
 FOLLOW_PAUSE_SECONDS = 0.1
@@ -101,6 +102,11 @@ def hint_events(event_pks: Iterable[int]) -> None:
     _hint([(FOLLOW_TASK, event_pk) for event_pk in event_pks])
 
 
+def hint_messages() -> None:
+    """Ask Celery to tell people what is new."""
+    _hint([(TELL_TASK, 0)])
+
+
 def _hint(hints: Iterable[tuple[str, int]]) -> None:
     """Beat finds it anyway, so nobody waits for the broker's answer: one that is there and says nothing would keep a
     person, or the writer of reports, waiting for many seconds.
@@ -136,9 +142,11 @@ def _send_hints() -> None:
         _connect_to_broker()
     line = _Broker()
     events: set[int] = set()
-    next_follow = 0.0
+    tell = False
+    next_follow = next_tell = 0.0
     while True:
-        hints = _waiting_hints(max(0.0, next_follow - time.monotonic()) if events else None)
+        pauses = [until - time.monotonic() for until, wanted in ((next_follow, events), (next_tell, tell)) if wanted]
+        hints = _waiting_hints(max(0.0, min(pauses)) if pauses else None)
         for approval_id in dict.fromkeys(row_id for task, row_id in hints if task == RELAY_TASK):
             line.send(RELAY_TASK, approval_id)
         events |= {row_id for task, row_id in hints if task == FOLLOW_TASK}
@@ -146,6 +154,10 @@ def _send_hints() -> None:
             line.send(FOLLOW_TASK, sorted(events), expires=FOLLOW_EXPIRES_SECONDS)
             events.clear()
             next_follow = time.monotonic() + FOLLOW_PAUSE_SECONDS
+        tell = tell or any(task == TELL_TASK for task, _ in hints)
+        if tell and time.monotonic() >= next_tell:
+            line.send(TELL_TASK, expires=FOLLOW_EXPIRES_SECONDS)
+            tell, next_tell = False, time.monotonic() + FOLLOW_PAUSE_SECONDS
 
 
 def _waiting_hints(seconds: float | None) -> list[tuple[str, int]]:
@@ -164,11 +176,11 @@ class _Broker:
     def __init__(self) -> None:
         self.rests_until = 0.0
 
-    def send(self, task: str, argument: Any, **options: Any) -> None:
+    def send(self, task: str, *arguments: Any, **options: Any) -> None:
         if time.monotonic() < self.rests_until:
             return
         try:
-            current_app.send_task(task, args=[argument], retry=False, ignore_result=True, **options)
+            current_app.send_task(task, args=list(arguments), retry=False, ignore_result=True, **options)
         except (OperationalError, redis.RedisError, OSError) as error:
             self.rests_until = time.monotonic() + 2
             log.warning("the broker is away: the relay goes on without hints", error=str(error))

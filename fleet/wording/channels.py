@@ -5,6 +5,7 @@ from typing import Any
 
 from fleet.domain.messages.moments import Moment
 from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.policy import conditions, one_of
 from fleet.wording.reader import Reader
@@ -17,6 +18,8 @@ MOMENT_LABELS: dict[Moment, str] = {
     Moment.FIRST_SEEN: "first seen",
     Moment.CHANGED: "changed",
     Moment.CLAIMED: "claimed",
+    Moment.UNCLAIMED: "nobody is on it",
+    Moment.UNDECIDED: "nobody has decided",
     Moment.PROPOSED: "proposed",
     Moment.DECIDED: "decided",
     Moment.WITHDRAWN: "withdrawn",
@@ -81,4 +84,25 @@ def _of_what(values: Values) -> Iterator[str]:
 SENTENCES: dict[str, Sentence] = {
     "route": route,
 }
-ENTRIES: dict[EntryKind, EntryText] = {}
+# Why a channel did not take something, by our own codes; a receiver's own answer stands beside it.
+ERRORS: dict[str, str] = {
+    "own-failure": "something went wrong here",
+    "unknown": "whoever sent it ended meanwhile",
+}
+
+
+def error_words(code: str) -> str:
+    """What went wrong, in a few words."""
+    return ERRORS.get(code, code.replace("_", " ").replace("-", " "))
+
+
+def _failing(row: TimelineRow, reader: Reader) -> str:
+    if row.data.get("gone"):
+        return f"The channel {row.data['name']} says that it is gone, and is switched off."
+    return f"The channel {row.data['name']} takes nothing: {error_words(row.data['error'])}."
+
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.CHANNEL_FAILING: _failing,
+    EntryKind.CHANNEL_WORKS: lambda row, reader: f"The channel {row.data['name']} works again.",
+}

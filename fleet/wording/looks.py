@@ -254,6 +254,8 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.HANDOVER_READ: Look("Took over", "calm", "book-open-check"),
     EntryKind.VIEW_SAVED: Look("View saved", "quiet", "bookmark"),
     EntryKind.VIEW_DELETED: Look("View deleted", "quiet", "bookmark-x"),
+    EntryKind.CHANNEL_FAILING: Look("Channel fails", "bad", "bell-off"),
+    EntryKind.CHANNEL_WORKS: Look("Channel works again", "good", "bell-ring"),
     EntryKind.TOKEN_CREATED: Look("Token made", "calm", "key-round"),
     EntryKind.TOKEN_ENDED: Look("Token ended", "calm", "key-round"),
     EntryKind.JOIN_TOKEN_ENDED: Look("Join token ended", "calm", "key-round"),

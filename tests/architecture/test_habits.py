@@ -13,6 +13,8 @@ MAY_CATCH_EVERYTHING = {
     "fleet/gateway/loops.py:Loop.run": "the loop of a gateway's thread: it must go on after any failure",
     "fleet/gateway/committer.py:Committer._record": "whatever one report breaks, the others are committed",
     "fleet/notify/sender/process.py:answer_to": "whatever one job leads a library to, the process answers and goes on",
+    "fleet/notify/deliver.py:_whatever_happens": "whatever one post breaks, the next one and other channels go on",
+    "fleet/notify/deliver.py:_known": "whatever is wrong with one message, the others are told",
     "fleet/operations/aside.py:in_parts": "whatever is wrong with one row, the others are advanced",
     "fleet/operations/aside.py:in_turn": "whatever is wrong with one stage, the others are gone through",
     "fleet/operations/reports/record.py:record": "whatever one event breaks, the batch is recorded without it",

@@ -91,3 +91,5 @@ KINDS: Mapping[str, ChannelKind] = {
         ),
     )
 }
+# Those that mirror what is open instead of taking posts.
+MIRRORS = frozenset(kind.name for kind in KINDS.values() if not kind.messages)

@@ -12,6 +12,8 @@ class Moment(StrEnum):
     FIRST_SEEN = "event.first_seen"
     CHANGED = "event.changed"
     CLAIMED = "event.claimed"
+    UNCLAIMED = "event.unclaimed"
+    UNDECIDED = "event.undecided"
     PROPOSED = "approval.proposed"
     DECIDED = "approval.decided"
     WITHDRAWN = "approval.withdrawn"
@@ -56,7 +58,15 @@ OF_ENTRY: Mapping[EntryKind, Moment] = {
     EntryKind.MAINTENANCE_ENDED: Moment.MAINTENANCE_ENDED,
     EntryKind.MAINTENANCE_END_NOT_SEEN: Moment.MAINTENANCE_ENDED,
     EntryKind.MAINTENANCE_NEVER_STARTED: Moment.MAINTENANCE_ENDED,
+    EntryKind.CHANNEL_FAILING: Moment.CHANNEL_FAILING,
+    EntryKind.CHANNEL_WORKS: Moment.CHANNEL_WORKS,
 }
+
+
+# After these an approval is on its way, and Azure's answer may be overdue a while later.
+SENT = (EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_DUE)
+# Somebody ought to be told of these: an event of which no route wants to know is an alarm.
+MUST_BE_TOLD = (Moment.FIRST_SEEN,)
 
 
 class OnlyIf(StrEnum):

@@ -45,3 +45,9 @@ OF_DELIVERY: Mapping[DeliveryState, MessageState] = {
     DeliveryState.DROPPED: MessageState.DROPPED,
     DeliveryState.GIVEN_UP: MessageState.GIVEN_UP,
 }
+
+
+def delivery_sources(target: DeliveryState) -> list[str]:
+    """The states from which a delivery may enter `target`; a sender that died left it SENDING, so that may be again."""
+    found = [state.value for state, targets in DELIVERY_MOVES.items() if target in targets]
+    return [*found, target.value] if target is DeliveryState.SENDING else found

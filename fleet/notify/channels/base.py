@@ -16,21 +16,30 @@ which is called every half a minute, and soon after news; both are called by one
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from fleet.projections.messages.news import MessageNews
-from fleet.wording.messages import MessageWords
+from fleet.wording.messages import MessageWords, event_data, message_words
+from fleet.wording.reader import Reader
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Item:
-    """One message of a post: what happened (`news`), how it is said in the channel's zone (`words`), and what programs
-    get (`data`, as the API shows it).
-    """
+    """One message of a post: what happened, for whom it is worded. Most of a storm's items are never worded."""
 
     news: MessageNews
-    words: MessageWords
-    data: Mapping[str, Any]
+    reader: Reader
+
+    @cached_property
+    def words(self) -> MessageWords:
+        """How it is said, in the channel's zone."""
+        return message_words(self.news, self.reader)
+
+    @cached_property
+    def data(self) -> Mapping[str, Any]:
+        """What programs get: the event (or cache, or set) as the API shows it."""
+        return event_data(self.news)
 
 
 @dataclass(frozen=True, slots=True)

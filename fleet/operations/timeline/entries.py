@@ -10,6 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from fleet.domain.actor import ACTOR_KIND, AZURE, DRYDOCK, Actor, stated_kind
+from fleet.domain.messages.moments import OF_ENTRY, SENT
 from fleet.domain.reason import as_json
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, ScheduledEvent
@@ -24,6 +25,8 @@ class Asked:
     address: str = ""
 
 
+# Of these somebody may be told at once.
+TOLD = frozenset(kind.value for kind in {*OF_ENTRY, *SENT})
 NOBODY = Asked()
 _asked: ContextVar[Asked] = ContextVar("asked", default=NOBODY)
 
@@ -98,6 +101,8 @@ def write(entries: Iterable[Entry]) -> None:
     _let_drydock_answer(rows)
     Entry.objects.bulk_create(rows)
     transaction.on_commit(wake_up.wake_streams)
+    if any(row.kind in TOLD for row in rows):
+        transaction.on_commit(wake_up.hint_messages)
 
 
 def _let_drydock_answer(rows: list[Entry]) -> None:

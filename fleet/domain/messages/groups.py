@@ -1,0 +1,96 @@
+"""Which messages go out as one post, and when: a channel is told of a few things one by one, and of many together."""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+# What a post carries that tells of everything at once.
+EVERYTHING = "*"
+# So many posts of a channel within an interval tell of one thing each, or of one service.
+ALONE = 5
+# A digest leaves early, so that whoever reads it can still decide.
+MARGIN = timedelta(seconds=20)
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message whose time has come. `deadline`: by when something has to be decided about its subject."""
+
+    id: int
+    subject: str
+    service: str
+    deadline: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages (row ids, in order) of one post. `group` is the service, `EVERYTHING`, or empty for one subject."""
+
+    group: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PostPlan:
+    """What goes out now, and when the rest is looked at again (by row id)."""
+
+    batches: tuple[Batch, ...] = ()
+    later: Mapping[int, datetime] = field(default_factory=dict, hash=False)
+
+
+def plan(
+    waiting: Sequence[Waiting],
+    lately: Sequence[tuple[str, datetime]],
+    *,
+    now: datetime,
+    wait: timedelta,
+    interval: timedelta,
+) -> PostPlan:
+    """`lately` are the posts of the channel within the last interval: each one's group, and when it was made.
+
+    While they are few, each subject has a post of its own, else each service, else all is one. What is told as a group
+    is told so once an interval, and sooner where a deadline is nearer, but never within `wait` of the last.
+    """
+    room = ALONE - len(lately)
+    subjects = _by(waiting, lambda one: one.subject)
+    if len(subjects) <= room:
+        return PostPlan(tuple(_batch(group) for group in subjects))
+    services = _by(waiting, lambda one: one.service)
+    if len(services) <= room:
+        found = [_batch(group) for group in services]
+    else:
+        services, found = [list(waiting)], [Batch(EVERYTHING, tuple(one.id for one in waiting))]
+    batches: list[Batch] = []
+    later: dict[int, datetime] = {}
+    for group, batch in zip(services, found, strict=True):
+        last = max((at for name, at in lately if name and name == batch.group), default=None)
+        leaves = now if last is None else _leaves(group, last, now=now, wait=wait, interval=interval)
+        if leaves <= now:
+            batches.append(batch)
+        else:
+            later |= dict.fromkeys(batch.ids, leaves)
+    return PostPlan(tuple(batches), later)
+
+
+def _leaves(
+    group: Sequence[Waiting], last: datetime, *, now: datetime, wait: timedelta, interval: timedelta
+) -> datetime:
+    ahead = [one.deadline - MARGIN for one in group if one.deadline is not None and one.deadline > now]
+    return max(min([last + interval, *ahead]), last + wait)
+
+
+def _by(waiting: Sequence[Waiting], key: Callable[[Waiting], Key]) -> list[list[Waiting]]:
+    found: dict[Key, list[Waiting]] = defaultdict(list)
+    for one in waiting:
+        found[key(one)].append(one)
+    return list(found.values())
+
+
+def _batch(group: Sequence[Waiting]) -> Batch:
+    several = len({one.subject for one in group}) > 1
+    # Those of no service belong together only as the rest does.
+    return Batch(group[0].service or EVERYTHING if several else "", tuple(one.id for one in group))

@@ -1,0 +1,126 @@
+"""Telling, in one process: routes what is new, and sends to each channel in a thread of its own.
+
+Celery's tasks start it, and the web process does when Celery is gone. It ends by itself once nothing is due soon. A
+receiver that hangs holds up its own channel and nobody else.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+from django.db import DatabaseError, connections
+
+from fleet.domain.patience import act_as
+from fleet.notify.deliver import work_off
+from fleet.operations.messages import queue, route
+
+# So many channels are sent to at once.
+MOST_AT_ONCE = 16
+# It stays for what is due so soon, and looks again so often while it does.
+LINGER_SECONDS = 3.0
+LOOK_SECONDS = 0.5
+# Celery tells every two seconds; after so long the web process does.
+QUIET_SECONDS = 5.0
+# While what is new cannot be read yet, since an earlier transaction still runs.
+BEHIND_SECONDS = 0.05
+
+log = structlog.get_logger(__name__)
+
+
+def _clock() -> datetime:
+    return datetime.now(UTC)
+
+
+class Teller:
+    """One for each process. Any thread may call `start`; it returns at once."""
+
+    def __init__(self, *, send: Callable[[int], None] | None = None) -> None:
+        self._send = send or (lambda channel_id: work_off(channel_id, clock=_clock))
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._woken = threading.Event()
+        self._sending: set[int] = set()
+        self._renewed = 0.0
+
+    def start(self, *, via: str) -> None:
+        """See to it that what is new is told."""
+        with self._lock:
+            self._woken.set()
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, args=(via,), name="teller", daemon=True)
+                self._thread.start()
+
+    def _run(self, via: str) -> None:
+        act_as("messages")
+        quiet_since = time.monotonic()
+        try:
+            while not self._ends(quiet_since):
+                self._woken.clear()
+                pause, busy = self._round(via)
+                if busy:
+                    quiet_since = time.monotonic()
+                self._woken.wait(pause)
+        except DatabaseError as error:
+            log.warning("teller.failing", error=f"{type(error).__name__}: {error}")
+        finally:
+            connections.close_all()
+
+    def _ends(self, quiet_since: float) -> bool:
+        """Whether nothing was to do for long enough: decided under the lock, so that nobody starts one who ends."""
+        with self._lock:
+            if self._woken.is_set() or time.monotonic() - quiet_since < LINGER_SECONDS:
+                return False
+            self._thread = None
+            return True
+
+    def _round(self, via: str) -> tuple[float, bool]:
+        """How long to wait for the next, and whether anything is under way."""
+        now = _clock()
+        self._renew(now)
+        routed = route.route(now=now, via=via)
+        for channel_id in queue.due_channels(now=now):
+            self._begin(channel_id)
+        if routed.behind:
+            return BEHIND_SECONDS, True
+        due = queue.next_due(now=now)
+        if due is None:
+            return LOOK_SECONDS, bool(self._sending)
+        seconds = (due - _clock()).total_seconds()
+        return min(max(seconds, 0.02), LOOK_SECONDS), seconds <= LINGER_SECONDS or bool(self._sending)
+
+    def _renew(self, now: datetime) -> None:
+        with self._lock:
+            sending = sorted(self._sending)
+        if sending and time.monotonic() - self._renewed >= queue.RENEW_SECONDS:
+            queue.renew(sending, now=now)
+            self._renewed = time.monotonic()
+
+    def _begin(self, channel_id: int) -> None:
+        with self._lock:
+            if channel_id in self._sending or len(self._sending) >= MOST_AT_ONCE:
+                return
+            self._sending.add(channel_id)
+        threading.Thread(target=self._work_off, args=(channel_id,), name=f"channel {channel_id}", daemon=True).start()
+
+    def _work_off(self, channel_id: int) -> None:
+        act_as("messages")
+        try:
+            self._send(channel_id)
+        except DatabaseError as error:
+            log.warning("channel.failing", channel=channel_id, error=f"{type(error).__name__}: {error}")
+        finally:
+            connections.close_all()
+            with self._lock:
+                self._sending.discard(channel_id)
+            self._woken.set()
+
+
+teller = Teller()
+
+
+def tell_if_quiet() -> None:
+    """Start it here where nobody has routed for a while: the web process's part when Celery is gone."""
+    if route.quiet_for(now=_clock()) >= QUIET_SECONDS:
+        teller.start(via="web")

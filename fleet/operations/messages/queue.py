@@ -1,0 +1,251 @@
+"""What is to be sent: one sender at a time for each channel, and every attempt written before it is made.
+
+The lease on the channel is the queue's order: what one channel is told, it is told in the order in which it happened. A
+sender that dies leaves its delivery SENDING; once the lease is over it is tried again under the same id.
+"""
+
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import F, Q
+
+from fleet.domain.messages.groups import PostPlan, Waiting, plan
+from fleet.domain.messages.kinds import MIRRORS
+from fleet.domain.messages.moments import GROUP
+from fleet.domain.messages.retry import GIVE_UP_AFTER
+from fleet.domain.messages.states import OF_DELIVERY, DeliveryState, MessageState, delivery_sources
+from fleet.models import Channel, DeliveryAttempt, Message, MessageDelivery, Reference
+from fleet.operations.messages.credentials import in_use
+
+# Whoever sends renews it (`RENEW_SECONDS`); once it is over, somebody else goes on.
+LEASE = timedelta(seconds=15)
+RENEW_SECONDS = 5.0
+# Of one round of a channel; the rest is taken by the next.
+MOST = 2000
+# Of what a receiver says, so much is kept.
+MOST_ANSWER = 500
+# A channel that mirrors what is open is renewed so often.
+MIRROR_EVERY = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A delivery that is to be sent now, with its messages (row ids, in order)."""
+
+    id: UUID
+    moment: str
+    attempts: int
+    message_ids: tuple[int, ...]
+    subjects: tuple[str, ...]
+
+
+def due_channels(*, now: datetime) -> list[int]:
+    """The channels (row ids) that have something to send now, or to mirror, and that nobody is sending to."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT id FROM fleet_channel AS channel
+            WHERE enabled AND deleted_at IS NULL
+                  AND (held_until IS NULL OR held_until <= %(now)s)
+                  AND (leased_until IS NULL OR leased_until <= %(now)s)
+                  AND (EXISTS (SELECT FROM fleet_message WHERE channel_id = channel.id AND state = 'WAITING'
+                               AND due_at <= %(now)s)
+                       OR EXISTS (SELECT FROM fleet_messagedelivery WHERE channel_id = channel.id
+                                  AND state IN ('QUEUED', 'SENDING'))
+                       OR kind = ANY(%(mirrors)s) AND (mirrored_at IS NULL OR mirrored_at <= %(old)s))
+            ORDER BY id
+            """,
+            {"now": now, "mirrors": sorted(MIRRORS), "old": now - MIRROR_EVERY},
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
+def next_due(*, now: datetime) -> datetime | None:
+    """When there is something to do next; None where nothing waits."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT min(greatest(waiting.due_at, channel.held_until, channel.leased_until))
+            FROM fleet_channel AS channel CROSS JOIN LATERAL (
+                SELECT min(due_at) AS due_at FROM (
+                    (SELECT due_at FROM fleet_message WHERE channel_id = channel.id AND state = 'WAITING'
+                     ORDER BY due_at LIMIT 1)
+                    UNION ALL
+                    (SELECT due_at FROM fleet_messagedelivery WHERE channel_id = channel.id
+                     AND state IN ('QUEUED', 'SENDING') ORDER BY created_at LIMIT 1)
+                ) AS all_of_it
+            ) AS waiting
+            WHERE enabled AND deleted_at IS NULL AND waiting.due_at IS NOT NULL
+            """
+        )
+        ((found,),) = cursor.fetchall()
+    return None if found is None else max(found, now)
+
+
+def lease(channel_id: int, *, now: datetime) -> bool:
+    """Whether this channel (row id) is ours to send to, for so long."""
+    free = Q(leased_until=None) | Q(leased_until__lte=now)
+    mine = Channel.objects.filter(free, pk=channel_id, enabled=True, deleted_at=None)
+    return mine.update(leased_until=now + LEASE) == 1
+
+
+def renew(channel_ids: Collection[int], *, now: datetime) -> None:
+    """They are still being sent to."""
+    mine = Channel.objects.filter(pk__in=list(channel_ids), leased_until__isnull=False)
+    mine.update(leased_until=now + LEASE)
+
+
+def release(channel_id: int) -> None:
+    """Somebody else may send to it."""
+    Channel.objects.filter(pk=channel_id).update(leased_until=None)
+
+
+def usable(channel_id: int) -> tuple[str, str, Mapping[str, Any]]:
+    """The kind and the name of a channel (row id), and all that it needs to be sent to, its secrets included. Raises
+    UnreadableSecretsError.
+    """
+    row = Channel.objects.get(pk=channel_id)
+    return row.kind, row.name, in_use(row)
+
+
+def waiting(channel_id: int, *, now: datetime) -> list[int]:
+    """The messages (row ids) of a channel whose time has come, oldest first."""
+    rows = Message.objects.filter(channel=channel_id, state=MessageState.WAITING.value, due_at__lte=now)
+    return list(rows.order_by("id").values_list("id", flat=True)[:MOST])
+
+
+def drop(why: Mapping[int, str], *, now: datetime) -> None:
+    """Nobody needs to be told of these messages (row ids) any more, for the reason of this code."""
+    by_reason: dict[str, list[int]] = {}
+    for message_id, code in why.items():
+        by_reason.setdefault(code, []).append(message_id)
+    for code, ids in by_reason.items():
+        rows = Message.objects.filter(pk__in=ids, state=MessageState.WAITING.value)
+        rows.update(state=MessageState.DROPPED.value, why=code)
+
+
+@transaction.atomic
+def pack(channel_id: int, *, now: datetime) -> int:
+    """Make deliveries of what waits and is due, as `fleet.domain.messages.groups` plans it; how many."""
+    rows = list(
+        Message.objects.filter(channel=channel_id, state=MessageState.WAITING.value, due_at__lte=now)
+        .order_by("id")
+        .select_for_update(of=("self",), no_key=True)[:MOST]
+    )
+    interval = timedelta(seconds=settings.MESSAGE_GROUP_INTERVAL_SECONDS)
+    made = MessageDelivery.objects.filter(channel=channel_id, created_at__gt=now - interval).order_by()
+    planned: PostPlan = plan(
+        [Waiting(row.pk, row.subject, row.service, row.deadline) for row in rows],
+        list(made.values_list("group", "created_at")),
+        now=now,
+        wait=timedelta(seconds=settings.MESSAGE_GROUP_WAIT_SECONDS),
+        interval=interval,
+    )
+    known = {row.pk: row for row in rows}
+    for batch in planned.batches:
+        alone = known[batch.ids[0]].moment if len(batch.ids) == 1 else GROUP
+        delivery = MessageDelivery.objects.create(
+            channel_id=channel_id, moment=alone, group=batch.group, created_at=now, due_at=now
+        )
+        Message.objects.filter(pk__in=batch.ids).update(state=MessageState.PACKED.value, delivery=delivery)
+    later: dict[datetime, list[int]] = {}
+    for message_id, at in planned.later.items():
+        later.setdefault(at, []).append(message_id)
+    for at, ids in later.items():
+        Message.objects.filter(pk__in=ids).update(due_at=at)
+    return len(planned.batches)
+
+
+def next_delivery(channel_id: int) -> Open | None:
+    """The oldest delivery of a channel that is not settled. Whoever asks holds the lease: nobody else is sending it."""
+    open_ones = MessageDelivery.objects.filter(
+        channel=channel_id, state__in=[DeliveryState.QUEUED.value, DeliveryState.SENDING.value]
+    )
+    row = open_ones.order_by("created_at", "id").first()
+    if row is None:
+        return None
+    told = list(Message.objects.filter(delivery=row).order_by("id").values_list("id", "subject"))
+    subjects = tuple(dict.fromkeys(subject for _, subject in told))
+    return Open(row.pk, row.moment, row.attempts, tuple(pk for pk, _ in told), subjects)
+
+
+@transaction.atomic
+def begin(delivery_id: UUID, *, channel_id: int, now: datetime) -> int:
+    """Write down that it is being sent, before it is; the number of the attempt. The lease begins anew."""
+    MessageDelivery.objects.filter(pk=delivery_id, state__in=delivery_sources(DeliveryState.SENDING)).update(
+        state=DeliveryState.SENDING.value, attempts=F("attempts") + 1
+    )
+    number = MessageDelivery.objects.values_list("attempts", flat=True).get(pk=delivery_id)
+    # What the one before came to, nobody knows: whoever made it has died.
+    DeliveryAttempt.objects.filter(delivery=delivery_id, ended_at=None).update(ended_at=now, error="unknown")
+    DeliveryAttempt.objects.create(delivery_id=delivery_id, number=number, at=now)
+    Channel.objects.filter(pk=channel_id).update(leased_until=now + LEASE)
+    return int(number)
+
+
+def end_attempt(
+    delivery_id: UUID, number: int, *, now: datetime, ok: bool, status: int | None, error: str, answer: str
+) -> None:
+    """What one attempt came to."""
+    DeliveryAttempt.objects.filter(delivery=delivery_id, number=number).update(
+        ended_at=now, ok=ok, status=status, error=error, answer=answer[:MOST_ANSWER]
+    )
+
+
+def too_old(delivery_id: UUID, *, now: datetime) -> bool:
+    """Whether it has been tried for long enough."""
+    return MessageDelivery.objects.filter(pk=delivery_id, created_at__lte=now - GIVE_UP_AFTER).exists()
+
+
+def mirrored(channel_id: int, *, now: datetime) -> None:
+    """A channel that mirrors what is open has just done so."""
+    Channel.objects.filter(pk=channel_id).update(mirrored_at=now)
+
+
+def mirror_soon() -> None:
+    """There is news: channels that mirror what is open do so at once."""
+    Channel.objects.filter(kind__in=MIRRORS, enabled=True, deleted_at=None).update(mirrored_at=None)
+
+
+def references(channel_id: int, subjects: Collection[str]) -> dict[str, Mapping[str, object]]:
+    """What a channel keeps for these subjects."""
+    rows = Reference.objects.filter(channel=channel_id, subject__in=list(subjects))
+    return dict(rows.values_list("subject", "value"))
+
+
+def keep_references(channel_id: int, kept: Mapping[str, Mapping[str, object] | None], *, now: datetime) -> None:
+    """Keep what a channel calls these subjects from now on; None forgets it."""
+    for subject, value in kept.items():
+        if value is None:
+            Reference.objects.filter(channel=channel_id, subject=subject).delete()
+        else:
+            Reference.objects.update_or_create(
+                channel_id=channel_id, subject=subject, defaults={"value": dict(value), "changed_at": now}
+            )
+
+
+@transaction.atomic
+def settle_delivery(delivery_id: UUID, state: DeliveryState, *, now: datetime, why: str = "") -> None:
+    """What became of a delivery, and with it of its messages. QUEUED: it is tried again."""
+    settled = None if state is DeliveryState.QUEUED else now
+    moved = MessageDelivery.objects.filter(pk=delivery_id, state__in=delivery_sources(state))
+    if moved.update(state=state.value, settled_at=settled, why=why):
+        Message.objects.filter(delivery=delivery_id).update(state=OF_DELIVERY[state].value, why=why)
+
+
+def leave_out(why: Mapping[int, str]) -> None:
+    """Messages (row ids) of a delivery that is tried again, and of which nobody needs to hear any more."""
+    for code in set(why.values()):
+        rows = Message.objects.filter(pk__in=[pk for pk, reason in why.items() if reason == code])
+        rows.update(state=MessageState.DROPPED.value, why=code, delivery=None)
+
+
+def chance() -> float:
+    """What spreads the pauses."""
+    return random.random()  # noqa: S311 - no secret

@@ -1,0 +1,282 @@
+"""The router: entries behind its cursor become messages, each for the channels whose routes want it.
+
+It reads below the horizon of running transactions, as the streams do, and writes messages and cursor in one
+transaction: nothing is left out and nothing is told twice, wherever it dies. Nobody who reports, decides or relays
+waits for it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
+
+from fleet.domain.approvals.conditions import undo_until
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.approvals.recommend import decide_by
+from fleet.domain.messages.moments import MUST_BE_TOLD, OF_ENTRY, SENT, Moment, OnlyIf
+from fleet.domain.messages.routes import MessageFacts, matches, told_at
+from fleet.domain.messages.severity import cache_severity, moment_severity, severity
+from fleet.domain.messages.states import MessageState
+from fleet.domain.people import Place
+from fleet.domain.states import EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.models import Cursor, Entry, LastRun, Message
+from fleet.models.facts.events import load_facts, order_timeouts
+from fleet.models.facts.experience import Experiences, experiences
+from fleet.models.facts.messages import RouteInForce, may_hear, routes_in_force
+from fleet.models.timeline import NEWEST_ERA
+from fleet.operations.aside import in_parts
+from fleet.operations.locks import Lock, take_if_free
+from fleet.operations.messages import queue
+
+NAME = "router"
+# Of one transaction.
+MOST = 1000
+# Everything of a transaction.
+LAST_ID = 2**62
+KINDS = [kind.value for kind in {*OF_ENTRY, *SENT}]
+# A step of escalation is told as a moment of its own.
+STEPS = {OnlyIf.UNCLAIMED: Moment.UNCLAIMED, OnlyIf.UNDECIDED: Moment.UNDECIDED}
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """What one run did. `behind`: something is there that it could not read yet, or had no room for."""
+
+    ran: bool = False
+    messages: int = 0
+    behind: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One moment that routes judge, with the entry that it comes from. `deadline` is kept for grouping."""
+
+    entry: Entry
+    facts: MessageFacts
+    subject: str
+    only_if: OnlyIf = OnlyIf.ALWAYS
+    due_at: datetime | None = None
+    deadline: datetime | None = None
+
+
+@transaction.atomic
+def route(*, now: datetime, via: str) -> Routed:
+    """Make messages of what is new on the timeline, at most so much at once. Another run does so meanwhile: nothing."""
+    if not take_if_free(Lock.ROUTER):
+        return Routed()
+    LastRun.objects.update_or_create(name=NAME, defaults={"ran_at": now, "via": via})
+    horizon = _horizon()
+    cursor = Cursor.objects.filter(name=NAME).first()
+    if cursor is None:
+        # Of what was before the first of all runs, nobody is told.
+        _move(*horizon, LAST_ID, now=now)
+        return Routed(ran=True)
+    entries = _entries(cursor, horizon)
+    rows = _each_alone(entries, now=now)
+    Message.objects.bulk_create(rows, ignore_conflicts=True)
+    full = len(entries) == MOST
+    place = (entries[-1].era, entries[-1].xid, entries[-1].pk) if full else (*horizon, LAST_ID)
+    if entries or place[:2] > (cursor.era, cursor.xid):
+        _move(*place, now=now)
+    if entries:
+        queue.mirror_soon()
+    return Routed(ran=True, messages=len(rows), behind=full or _more_above(horizon))
+
+
+def quiet_for(*, now: datetime) -> float:
+    """For how many seconds nobody has routed; endless where nobody ever has."""
+    ran_at = LastRun.objects.filter(name=NAME).values_list("ran_at", flat=True).first()
+    return float("inf") if ran_at is None else (now - ran_at).total_seconds()
+
+
+def _horizon() -> tuple[int, int]:
+    """The newest era, and the newest transaction that no other can come before any more."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {NEWEST_ERA}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
+        era, xid = cursor.fetchone() or (0, 0)
+    return int(era), int(xid)
+
+
+def _move(era: int, xid: int, entry_id: int, *, now: datetime) -> None:
+    place = {"era": era, "xid": xid, "entry_id": entry_id, "moved_at": now}
+    Cursor.objects.update_or_create(name=NAME, defaults=place)
+
+
+def _entries(cursor: Cursor, horizon: tuple[int, int]) -> list[Entry]:
+    behind = TupleGreaterThan(Tuple("era", "xid", "id"), (cursor.era, cursor.xid, cursor.entry_id))
+    below = TupleLessThan(Tuple("era", "xid"), (horizon[0], horizon[1] + 1))
+    found = Entry.objects.filter(behind, below, kind__in=KINDS).select_related("availability_set", "cache")
+    return list(found.order_by("era", "xid", "id")[:MOST])
+
+
+def _more_above(horizon: tuple[int, int]) -> bool:
+    """Whether something is committed that a transaction which still runs might come before."""
+    return Entry.objects.filter(era=horizon[0], xid__gt=horizon[1], kind__in=KINDS).exists()
+
+
+def _each_alone(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
+    """The messages of these entries. One of which something goes wrong is told to nobody, and that is an alarm; all the
+    others are routed.
+    """
+    odd: list[Message] = []
+
+    def fail(entry: Entry, error: Exception) -> None:
+        log.error("router.entry", entry=entry.pk, error=f"{type(error).__name__}: {error}")
+        odd.append(_unreadable(entry, now=now))
+
+    return in_parts(entries, partial(_messages, now=now), fail) + odd
+
+
+def _unreadable(entry: Entry, *, now: datetime) -> Message:
+    moment = OF_ENTRY.get(EntryKind(entry.kind), Moment.OVERDUE)
+    told = _Told(entry, MessageFacts(moment=moment, at=entry.at, severity=moment_severity(moment)), _subject(entry))
+    return _message(told, now=now, state=MessageState.UNROUTED, why="own-failure")
+
+
+def _messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
+    routes = routes_in_force()
+    if not entries or not routes:
+        return []
+    facts = load_facts({entry.event_id for entry in entries if entry.event_id is not None}, now=now)
+    known = experiences([one.set_id for one in facts.values()])
+    _forget_moved(entries)
+    rows: list[Message] = []
+    for entry in entries:
+        for told in _moments(entry, facts.get(entry.event_id or 0), known, now=now):
+            found = list(_through(told, routes, now=now))
+            if not found and told.facts.moment in MUST_BE_TOLD and not told.facts.drill:
+                found = [_message(told, now=now, state=MessageState.UNROUTED)]
+            rows += found
+    return rows
+
+
+def _forget_moved(entries: Iterable[Entry]) -> None:
+    """Steps before *decide by* are told by the clock: where NotBefore has moved, they are reckoned anew."""
+    moved = {entry.event_id for entry in entries if OF_ENTRY.get(EntryKind(entry.kind)) is Moment.CHANGED}
+    steps = Message.objects.filter(event__in=moved, state=MessageState.WAITING.value, only_if=OnlyIf.UNDECIDED.value)
+    steps.update(state=MessageState.DROPPED.value, why="moved")
+
+
+def _moments(entry: Entry, event: EventFacts | None, known: Experiences, *, now: datetime) -> Iterator[_Told]:
+    """What an entry is to whoever may be told: nothing more of an event that nobody knows any longer."""
+    moment = OF_ENTRY.get(EntryKind(entry.kind))
+    if entry.event_id is not None:
+        if event is None:
+            return
+        by = _decide_by(event, known, now=now)
+        base = MessageFacts(
+            moment=moment or Moment.OVERDUE,
+            at=entry.at,
+            severity=severity(event).value,
+            event_type=event.event_type,
+            source=event.source,
+            place=event.place,
+            drill=event.drill,
+            decide_by=by,
+            by=entry.actor,
+        )
+        subject = f"event:{entry.event_id}"
+        if moment is not None:
+            yield _Told(entry, base, subject, deadline=by)
+        if EntryKind(entry.kind) in SENT:
+            overdue = entry.at + order_timeouts().by_hand
+            yield _Told(
+                entry,
+                replace(base, moment=Moment.OVERDUE),
+                subject,
+                only_if=OnlyIf.UNANSWERED,
+                due_at=overdue,
+                deadline=event.not_before,
+            )
+    elif moment is not None:
+        yield _Told(entry, _of_no_event(entry, moment), _subject(entry))
+
+
+def _of_no_event(entry: Entry, moment: Moment) -> MessageFacts:
+    place, how_bad = None, moment_severity(moment)
+    if entry.cache is not None:
+        place, how_bad = Place("cache", "", entry.cache.service), cache_severity(entry.cache.tier)
+    elif entry.availability_set is not None:
+        row = entry.availability_set
+        place = Place(row.kind, row.name, row.service, row.resource_group)
+    return MessageFacts(moment=moment, at=entry.at, severity=how_bad.value, place=place, by=entry.actor)
+
+
+def _subject(entry: Entry) -> str:
+    named = (
+        ("event", entry.event_id),
+        ("maintenance", entry.maintenance_id),
+        ("cache", entry.cache_id),
+        ("machine", entry.machine_id),
+        ("set", entry.availability_set_id),
+        ("channel", entry.data.get("channel_id")),
+    )
+    return next((f"{what}:{row_id}" for what, row_id in named if row_id is not None), f"fleet:{entry.kind}")
+
+
+def _decide_by(event: EventFacts, known: Experiences, *, now: datetime) -> datetime | None:
+    """As the card says it. None once there is nothing left to decide."""
+    if event.status is not EventStatus.SCHEDULED or event.not_before is None or event.not_before <= now:
+        return None
+    took = known.of(event.set_id, event.event_type).relay_seconds
+    relay = order_timeouts().answer if took is None else timedelta(seconds=took)
+    until = undo_until(event, now=now, seconds=settings.UNDO_SECONDS)
+    return decide_by(event.not_before, relay=relay, undo=until - now if until else timedelta())
+
+
+def _through(told: _Told, routes: Sequence[RouteInForce], *, now: datetime) -> Iterator[Message]:
+    """A message for each channel to which a route leads that wants it: once, however many routes do."""
+    reached: set[tuple[int, str]] = set()
+    for one in routes:
+        if not matches(one.route, told.facts, now=now) or not may_hear(one.owner, told.facts):
+            continue
+        step = one.route.only_if
+        for channel in one.channels:
+            if told.subject == f"channel:{channel.pk}" or (not step and (channel.pk, "") in reached):
+                continue
+            if not step:
+                reached.add((channel.pk, ""))
+            due = told_at(one.route, told.facts, now=now) if step else told.due_at
+            yield _message(told, now=now, through=one, channel_id=channel.pk, step=step, due=due)
+
+
+def _message(
+    told: _Told,
+    *,
+    now: datetime,
+    through: RouteInForce | None = None,
+    channel_id: int | None = None,
+    step: OnlyIf = OnlyIf.ALWAYS,
+    due: datetime | None = None,
+    state: MessageState = MessageState.WAITING,
+    why: str = "",
+) -> Message:
+    soonest = now + timedelta(seconds=settings.MESSAGE_GROUP_WAIT_SECONDS)
+    return Message(
+        moment=STEPS.get(step, told.facts.moment).value,
+        subject=told.subject,
+        entry_id=told.entry.pk,
+        event_id=told.entry.event_id,
+        at=told.entry.at,
+        created_at=now,
+        # What is due by the clock has waited long enough.
+        due_at=soonest if due is None else max(due, now),
+        only_if=(step or told.only_if).value,
+        severity=told.facts.severity,
+        service=told.facts.place.service if told.facts.place else "",
+        drill=told.facts.drill,
+        deadline=told.deadline,
+        channel_id=channel_id,
+        route_id=through.route.route_id if through else None,
+        route_version=through.route.version if through else None,
+        state=state.value,
+        why=why,
+    )

@@ -1,0 +1,28 @@
+"""A process that tells and does nothing else, for tests that kill it: `python -m tests.messages.a_teller`."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
+# The teller imports models, so it comes after this.
+django.setup()
+
+from fleet.notify.teller import teller  # noqa: E402
+from fleet.operations.messages import queue  # noqa: E402
+
+
+def main() -> None:
+    # Nobody waits a quarter of a minute for each of many kills.
+    queue.LEASE, queue.RENEW_SECONDS = timedelta(seconds=1), 0.3
+    while True:
+        teller.start(via="test")
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()

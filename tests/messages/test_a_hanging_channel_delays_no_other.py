@@ -1,0 +1,80 @@
+"""The teller of one process: a thread for each channel that has something to send, and nothing when nothing is due."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fleet.domain.patience import role
+from fleet.models import Channel, LastRun
+from fleet.notify import deliver, teller
+from fleet.notify.channels.base import ChannelInUse, Outcome, Post
+from fleet.operations.messages import queue
+from tests.factories import Fleet, announced
+from tests.messages.walk import a_channel, only, routed, told
+from tests.processes import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def fleet(settings: Any) -> Fleet:
+    """Here time is real."""
+    settings.MESSAGE_GROUP_WAIT_SECONDS = 0.1
+    fleet = Fleet(now=datetime.now(UTC))
+    fleet.enrol_set()
+    routed(fleet)
+    return fleet
+
+
+def _lease(channel: Channel) -> Any:
+    return Channel.objects.values_list("leased_until", flat=True).get(pk=channel.pk)
+
+
+def ended(thread: teller.Teller) -> bool:
+    return thread._thread is None
+
+
+def test_a_channel_that_hangs_holds_up_itself_alone(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go, roles = threading.Event(), []
+
+    class Hangs:
+        @staticmethod
+        def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+            roles.append(role())
+            if channel.name == "hangs":
+                let_go.wait(20)
+            return Outcome(ok=True)
+
+    monkeypatch.setattr(deliver, "kind_of", lambda name: Hangs)
+    monkeypatch.setattr(teller, "LINGER_SECONDS", 1.0)
+    monkeypatch.setattr(queue, "RENEW_SECONDS", 0.2)
+    for name in ("hangs", "works", "works too"):
+        a_channel(name, now=fleet.now)
+    only(now=fleet.now, moments=["event.first_seen"])
+    announced(fleet)
+    one = teller.Teller()
+    one.start(via="test")
+    wait_for(lambda: len(told(state="TOLD")) == 2, seconds=10, what="the other two were told")
+    assert told(state="PACKED") == [("event.first_seen", "hangs")]
+    [leased] = Channel.objects.filter(leased_until__isnull=False)
+    wait_for(lambda: _lease(leased) > leased.leased_until, seconds=10, what="the lease is renewed meanwhile")
+    let_go.set()
+    wait_for(lambda: len(told(state="TOLD")) == 3, seconds=10, what="all were told")
+    wait_for(lambda: ended(one), seconds=10, what="it ends once nothing is due")
+    assert set(roles) == {"messages"}
+    assert not Channel.objects.filter(leased_until__isnull=False).exists()
+
+
+def test_the_web_process_tells_where_nobody_else_does(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(teller.teller, "start", lambda *, via: started.append(via))
+    LastRun.objects.filter(name="router").update(ran_at=datetime.now(UTC))
+    teller.tell_if_quiet()
+    assert started == []
+    LastRun.objects.all().delete()
+    teller.tell_if_quiet()
+    assert started == ["web"]

@@ -1,0 +1,94 @@
+"""Which messages go out as one post, and when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.domain.messages.groups import ALONE, EVERYTHING, MARGIN, Batch, PostPlan, Waiting, plan
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+WAIT, INTERVAL = timedelta(seconds=2), timedelta(seconds=60)
+
+
+def planned(waiting: list[Waiting], lately: list[tuple[str, datetime]], *, now: datetime = NOW) -> PostPlan:
+    return plan(waiting, lately, now=now, wait=WAIT, interval=INTERVAL)
+
+
+def events(count: int, *, service: str = "", deadline: datetime | None = None) -> list[Waiting]:
+    return [Waiting(number, f"event:{number}", service or f"service{number}", deadline) for number in range(count)]
+
+
+def ago(seconds: float, group: str = "") -> tuple[str, datetime]:
+    return group, NOW - timedelta(seconds=seconds)
+
+
+def test_a_few_things_are_told_one_by_one() -> None:
+    assert planned(events(2), []).batches == (Batch("", (0,)), Batch("", (1,)))
+
+
+def test_what_is_about_one_thing_is_one_post() -> None:
+    waiting = [Waiting(1, "event:1", "shop"), Waiting(2, "event:1", "shop")]
+    assert planned(waiting, []).batches == (Batch("", (1, 2)),)
+
+
+def test_many_of_one_service_are_one_post() -> None:
+    assert planned(events(40, service="shop"), []).batches == (Batch("shop", tuple(range(40))),)
+
+
+def test_many_of_many_services_are_one_post() -> None:
+    assert planned(events(1000), []).batches == (Batch(EVERYTHING, tuple(range(1000))),)
+
+
+def test_the_next_digest_waits_for_its_interval() -> None:
+    found = planned(events(50), [ago(10, EVERYTHING)])
+    assert not found.batches
+    assert set(found.later.values()) == {NOW + timedelta(seconds=50)}
+    assert planned(events(50), [ago(10, EVERYTHING)], now=NOW + timedelta(seconds=50)).batches
+
+
+def test_a_nearer_deadline_lets_it_leave_sooner() -> None:
+    soon = planned(events(50, deadline=NOW + timedelta(seconds=40)), [ago(10, EVERYTHING)])
+    assert set(soon.later.values()) == {NOW + timedelta(seconds=40) - MARGIN}
+    now = planned(events(50, deadline=NOW + timedelta(seconds=15)), [ago(10, EVERYTHING)])
+    assert [batch.group for batch in now.batches] == [EVERYTHING]
+
+
+def test_deadlines_do_not_make_a_post_of_every_second() -> None:
+    found = planned(events(50, deadline=NOW + timedelta(seconds=15)), [ago(0.5, EVERYTHING)])
+    assert set(found.later.values()) == {NOW + timedelta(seconds=1.5)}
+
+
+def test_a_deadline_that_has_passed_hurries_nobody() -> None:
+    found = planned(events(50, deadline=NOW - timedelta(seconds=1)), [ago(10, EVERYTHING)])
+    assert set(found.later.values()) == {NOW + timedelta(seconds=50)}
+
+
+messages = st.lists(
+    st.builds(
+        lambda subject, service, seconds: (subject, service, seconds),
+        st.integers(0, 12),
+        st.integers(0, 4),
+        st.none() | st.integers(-30, 900),
+    ),
+    max_size=40,
+)
+
+
+@given(messages, st.lists(st.tuples(st.sampled_from(["", "s1", EVERYTHING]), st.floats(0, 59)), max_size=8))
+def test_nothing_is_left_out_told_twice_or_put_off_for_long(
+    drawn: list[tuple[int, int, int | None]], posts: list[tuple[str, float]]
+) -> None:
+    waiting = [
+        Waiting(number, f"event:{subject}", f"s{service}", None if s is None else NOW + timedelta(seconds=s))
+        for number, (subject, service, s) in enumerate(drawn)
+    ]
+    found = planned(waiting, [ago(seconds, group) for group, seconds in posts])
+    sent = [message_id for batch in found.batches for message_id in batch.ids]
+    assert sorted([*sent, *found.later]) == [one.id for one in waiting]
+    assert all(NOW < at <= NOW + INTERVAL for at in found.later.values())
+    for batch in found.batches:
+        assert list(batch.ids) == sorted(batch.ids)
+    assert len(found.batches) <= max(ALONE - len(posts), 1)

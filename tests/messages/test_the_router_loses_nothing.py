@@ -1,0 +1,176 @@
+"""What stands on the timeline becomes messages: once each, whoever runs, wherever it dies, whatever else is odd."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from fleet.domain.messages.moments import OnlyIf
+from fleet.domain.timeline import EntryKind
+from fleet.models import Cursor, Message
+from fleet.operations.approvals import claims
+from fleet.operations.messages import health, route
+from fleet.operations.orders import advance
+from tests.factories import EVENT, Fleet, acting, announced, listing, operator, seconds
+from tests.holding import session
+from tests.messages.walk import a_channel, a_route, only, routed, told
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """A set of six, and a router that has run once."""
+    fleet = Fleet()
+    fleet.enrol_set()
+    routed(fleet)
+    return fleet
+
+
+def test_of_what_was_before_the_first_run_nobody_is_told() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    a_channel(now=fleet.now)
+    a_route(now=fleet.now)
+    assert routed(fleet).messages == 0
+    assert routed(fleet).messages == 0
+    assert Cursor.objects.count() == 1
+
+
+def test_each_channel_hears_of_a_moment_once_however_many_routes_want_it(fleet: Fleet) -> None:
+    a_channel("shop-ops", now=fleet.now)
+    a_channel("pager", now=fleet.now)
+    only(now=fleet.now, moments=["event.first_seen"])
+    a_route("again", now=fleet.now, moments=["event.first_seen", "event.claimed"])
+    announced(fleet)
+    assert routed(fleet).messages == 2
+    assert routed(fleet).messages == 0
+    assert told() == [("event.first_seen", "shop-ops"), ("event.first_seen", "pager")]
+    claims.claim(event_id=EVENT, actor=acting(operator()), now=fleet.now)
+    routed(fleet)
+    assert told()[2:] == [("event.claimed", "shop-ops"), ("event.claimed", "pager")]
+
+
+def test_a_router_that_dies_before_its_commit_leaves_nothing_out(fleet: Fleet) -> None:
+    a_channel(now=fleet.now)
+    only(now=fleet.now, moments=["event.first_seen"])
+    announced(fleet)
+    with pytest.raises(KeyboardInterrupt), transaction.atomic():
+        assert routed(fleet).messages == 1
+        raise KeyboardInterrupt
+    assert not Message.objects.exists()
+    assert routed(fleet).messages == 1
+
+
+def test_what_a_long_transaction_writes_late_is_told_all_the_same(fleet: Fleet) -> None:
+    a_channel(now=fleet.now)
+    only(now=fleet.now, moments=["event.first_seen"])
+    with session() as other:
+        # It has its number, and commits after the others.
+        other.execute("SELECT pg_current_xact_id()")
+        announced(fleet)
+        first = routed(fleet)
+        assert (first.messages, first.behind) == (0, True)
+    assert routed(fleet).messages == 1
+
+
+def test_two_routers_at_once_tell_once(fleet: Fleet) -> None:
+    a_channel(now=fleet.now)
+    only(now=fleet.now, moments=["event.first_seen"])
+    announced(fleet)
+    start = threading.Barrier(4)
+
+    def run() -> None:
+        start.wait()
+        try:
+            routed(fleet)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    routed(fleet)
+    assert told() == [("event.first_seen", "shop-ops")]
+
+
+def test_an_event_that_no_route_wants_is_an_alarm_and_a_drill_is_none(fleet: Fleet) -> None:
+    a_channel(now=fleet.now)
+    only(now=fleet.now, service="payments")
+    announced(fleet)
+    routed(fleet)
+    [row] = Message.objects.all()
+    assert (row.state, row.channel, row.event_id is not None) == ("UNROUTED", None, True)
+
+
+def test_one_odd_entry_is_told_to_nobody_and_all_others_are(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_channel(now=fleet.now)
+    only(now=fleet.now, moments=["event.first_seen"])
+    fleet.all_say(*(listing(f"{EVENT[:-1]}{number}", resources=[f"vm{number}"]) for number in range(1, 4)))
+    real = route._moments
+
+    def odd(entry: Any, event: Any, *rest: Any, **named: Any) -> Any:
+        if event is not None and event.event_id == f"{EVENT[:-1]}2":
+            raise ArithmeticError
+        return real(entry, event, *rest, **named)
+
+    monkeypatch.setattr(route, "_moments", odd)
+    routed(fleet)
+    assert told(state="WAITING") == [("event.first_seen", "shop-ops")] * 2
+    assert Message.objects.get(state="UNROUTED").why == "own-failure"
+
+
+def test_a_step_of_escalation_waits_for_its_time(fleet: Fleet) -> None:
+    a_channel(now=fleet.now)
+    only(now=fleet.now, unclaimed_after_seconds=120)
+    event = announced(fleet)
+    routed(fleet)
+    [row] = Message.objects.all()
+    assert (row.moment, row.only_if) == ("event.unclaimed", OnlyIf.UNCLAIMED.value)
+    assert row.due_at == event.first_seen_at + seconds(120)
+
+
+def test_a_step_before_the_deadline_moves_with_it(fleet: Fleet) -> None:
+    a_channel(now=fleet.now)
+    only(now=fleet.now, before_decide_by_seconds=60)
+    announced(fleet)
+    routed(fleet)
+    [first] = Message.objects.all()
+    assert first.deadline is not None
+    assert first.due_at == first.deadline - seconds(60)
+    fleet.later(5)
+    fleet.all_say(listing(resources=("vm1", "vm2"), not_before=fleet.now + seconds(300)))
+    routed(fleet)
+    first.refresh_from_db()
+    assert (first.state, first.why) == ("DROPPED", "moved")
+    second = Message.objects.get(state="WAITING")
+    assert second.due_at < first.due_at
+
+
+def test_an_answer_that_is_missing_is_due_by_the_clock(fleet: Fleet) -> None:
+    a_channel(now=fleet.now)
+    only(now=fleet.now, moments=["approval.overdue"])
+    announced(fleet)
+    approval = fleet.approve()
+    advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
+    routed(fleet)
+    row = Message.objects.get(state="WAITING")
+    assert (row.moment, row.only_if) == ("approval.overdue", OnlyIf.UNANSWERED.value)
+    assert row.due_at == fleet.now + seconds(15)
+
+
+def test_a_channel_is_not_told_of_its_own_trouble(fleet: Fleet) -> None:
+    broken = a_channel("broken", now=fleet.now)
+    a_channel("works", now=fleet.now)
+    only(now=fleet.now, moments=["channel.failing", "channel.works"])
+    for _ in range(3):
+        health.failed(broken.pk, now=fleet.now, error="timeout", answer="", hold=True, wait_seconds=None, gone=False)
+    health.took(broken.pk, now=fleet.now, answer="", wait_seconds=None)
+    routed(fleet)
+    assert told() == [("channel.failing", "works"), ("channel.works", "works")]
+    assert EntryKind.CHANNEL_FAILING.known

@@ -1,0 +1,221 @@
+"""Sending: an attempt stands written before it is made, a channel that fails is left alone, nothing stale goes out."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from fleet.models import Channel, DeliveryAttempt, Message, MessageDelivery
+from fleet.notify import deliver
+from fleet.notify.channels.base import Outcome
+from fleet.operations.approvals import claims
+from fleet.operations.messages import queue
+from tests.factories import EVENT, Fleet, acting, announced, listing, operator, seconds
+from tests.messages.walk import Receiver, a_channel, only, routed, send_all, told
+
+pytestmark = pytest.mark.django_db(transaction=True)
+AWAY = Outcome(ok=False, again=True, error="connect")
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """A set of six, one channel and a route for all that happens."""
+    fleet = Fleet()
+    fleet.enrol_set()
+    routed(fleet)
+    a_channel(now=fleet.now)
+    only(now=fleet.now)
+    return fleet
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Receiver:
+    receiver = Receiver()
+    monkeypatch.setattr(deliver, "kind_of", lambda name: receiver)
+    return receiver
+
+
+def sent_after(fleet: Fleet, count: float) -> None:
+    fleet.later(count)
+    fleet.heard()
+    send_all(fleet)
+
+
+def test_a_first_sighting_is_told_after_the_short_wait(fleet: Fleet, receiver: Receiver) -> None:
+    announced(fleet)
+    send_all(fleet)
+    assert receiver.moments == []
+    sent_after(fleet, 2)
+    assert receiver.moments == ["event.first_seen"]
+    [attempt] = DeliveryAttempt.objects.all()
+    assert (attempt.ok, attempt.status, attempt.number) == (True, 200, 1)
+    assert told(state="TOLD") == [("event.first_seen", "shop-ops")]
+
+
+def test_an_attempt_stands_written_before_it_is_made(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    class Looks:
+        @staticmethod
+        def send(*_: Any, **__: Any) -> Outcome:
+            seen.extend(DeliveryAttempt.objects.values_list("ended_at", "ok"))
+            seen.append(MessageDelivery.objects.get().state)
+            return Outcome(ok=True)
+
+    monkeypatch.setattr(deliver, "kind_of", lambda name: Looks)
+    announced(fleet)
+    sent_after(fleet, 2)
+    sent_after(fleet, 2)
+    assert seen == [(None, None), "SENDING"]
+
+
+def test_a_channel_that_is_away_gets_the_same_post_under_the_same_id_later(fleet: Fleet, receiver: Receiver) -> None:
+    receiver.answers = [AWAY, AWAY, Outcome(ok=True)]
+    announced(fleet)
+    routed(fleet)
+    for _ in range(6):
+        sent_after(fleet, 5)
+    assert [post.attempt for _, post in receiver.posts] == [1, 2, 3]
+    assert len({post.id for _, post in receiver.posts}) == 1
+    assert Channel.objects.get().failures == 0
+
+
+def test_what_its_sender_took_to_the_grave_is_tried_again_once_the_lease_is_over(
+    fleet: Fleet, receiver: Receiver
+) -> None:
+    receiver.answers = [KeyboardInterrupt(), Outcome(ok=True)]
+    announced(fleet)
+    routed(fleet)
+    fleet.later(2)
+    real = queue.release
+    queue.release = lambda channel_id: None  # nobody lives to release it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            send_all(fleet)
+    finally:
+        queue.release = real
+    sent_after(fleet, 14)
+    assert len(receiver.posts) == 1
+    sent_after(fleet, 1)
+    assert [post.attempt for _, post in receiver.posts] == [1, 2]
+    assert len({post.id for _, post in receiver.posts}) == 1
+    assert list(DeliveryAttempt.objects.order_by("number").values_list("error", "ok")) == [
+        ("unknown", None),
+        ("", True),
+    ]
+
+
+def test_a_retry_tells_nobody_of_what_is_over(fleet: Fleet, receiver: Receiver) -> None:
+    receiver.answers = [AWAY]
+    announced(fleet)
+    sent_after(fleet, 2)
+    sent_after(fleet, 2)
+    fleet.later(60)
+    fleet.all_say()
+    receiver.answers = [Outcome(ok=True)]
+    for _ in range(3):
+        sent_after(fleet, 10)
+    assert receiver.moments[-1] == "event.ended"
+    assert receiver.moments.count("event.first_seen") == 1
+    assert Message.objects.get(moment="event.first_seen").state == "DROPPED"
+
+
+def test_a_post_that_is_refused_for_good_holds_up_no_other(fleet: Fleet, receiver: Receiver) -> None:
+    receiver.answers = [Outcome(ok=False, status=422, error="refused", answer="too odd"), Outcome(ok=True)]
+    announced(fleet)
+    sent_after(fleet, 2)
+    sent_after(fleet, 2)
+    claims.claim(event_id=EVENT, actor=acting(operator()), now=fleet.now)
+    sent_after(fleet, 2)
+    sent_after(fleet, 2)
+    assert receiver.moments == ["event.first_seen", "event.claimed"]
+    assert told(state="GIVEN_UP") == [("event.first_seen", "shop-ops")]
+
+
+def test_our_own_mistake_costs_its_own_post_and_no_other(fleet: Fleet, receiver: Receiver) -> None:
+    receiver.answers = [ArithmeticError()] * deliver.MOST_OWN_FAILURES + [Outcome(ok=True)]
+    announced(fleet)
+    for _ in range(12):
+        sent_after(fleet, 30)
+    claims.claim(event_id=EVENT, actor=acting(operator()), now=fleet.now)
+    sent_after(fleet, 60)
+    sent_after(fleet, 60)
+    assert told(state="GIVEN_UP") == [("event.first_seen", "shop-ops")]
+    assert receiver.moments[-1] == "event.claimed"
+
+
+def test_after_three_failures_others_are_told_of_it_and_again_when_it_works(fleet: Fleet, receiver: Receiver) -> None:
+    receiver.answers = [AWAY]
+    announced(fleet)
+    for _ in range(8):
+        sent_after(fleet, 5)
+    a_channel("pager", now=fleet.now)
+    routed(fleet)
+    assert Channel.objects.get(name="shop-ops").failures >= 3
+    receiver.answers = [Outcome(ok=True)]
+    for _ in range(4):
+        sent_after(fleet, 100)
+    assert ("channel.works", "pager") in told(state="TOLD")
+
+
+def test_what_a_receiver_asks_for_is_honoured(fleet: Fleet, receiver: Receiver) -> None:
+    receiver.answers = [Outcome(ok=False, again=True, status=429, wait_seconds=600), Outcome(ok=True)]
+    announced(fleet)
+    sent_after(fleet, 2)
+    sent_after(fleet, 2)
+    for _ in range(5):
+        sent_after(fleet, 100)
+    assert len(receiver.posts) == 1
+    sent_after(fleet, 110)
+    assert len(receiver.posts) == 2
+
+
+def test_a_receiver_that_is_gone_is_switched_off(fleet: Fleet, receiver: Receiver) -> None:
+    receiver.answers = [Outcome(ok=False, status=410, gone=True)]
+    announced(fleet)
+    sent_after(fleet, 2)
+    sent_after(fleet, 2)
+    assert not Channel.objects.get().enabled
+    assert told(state="GIVEN_UP") == [("event.first_seen", "shop-ops")]
+
+
+def test_many_senders_at_once_send_once(fleet: Fleet, receiver: Receiver) -> None:
+    announced(fleet)
+    routed(fleet)
+    fleet.later(2)
+    [channel_id] = queue.due_channels(now=fleet.now)
+    start = threading.Barrier(6)
+
+    def run() -> None:
+        start.wait()
+        try:
+            deliver.work_off(channel_id, clock=lambda: fleet.now)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert receiver.moments == ["event.first_seen"]
+
+
+def test_a_storm_is_one_post_and_its_changes_the_next(fleet: Fleet, receiver: Receiver) -> None:
+    many = [listing(f"{EVENT[:-2]}{number:02d}", resources=["vm1"]) for number in range(60)]
+    fleet.all_say(*many)
+    routed(fleet)
+    sent_after(fleet, 2)
+    [(_, post)] = receiver.posts
+    assert (post.moment, len(post.items)) == ("group", 60)
+    assert MessageDelivery.objects.get().group == "*"
+    fleet.all_say(*(dict(one, EventStatus="Started", NotBefore="") for one in many))
+    sent_after(fleet, 2)
+    sent_after(fleet, 30)
+    assert len(receiver.posts) == 1
+    sent_after(fleet, 30)
+    assert [post.moment for _, post in receiver.posts] == ["group", "group"]
+    assert fleet.now - MessageDelivery.objects.earliest("created_at").created_at >= seconds(60)

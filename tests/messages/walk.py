@@ -1,0 +1,66 @@
+"""Walkers for messages out: channels and routes as people make them, the router, and a channel that writes down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from fleet.models import Channel, Message, Route
+from fleet.notify import deliver
+from fleet.notify.channels.base import ChannelInUse, Outcome, Post
+from fleet.operations.messages import route
+from fleet.operations.messages.queue import due_channels
+from tests.factories import Fleet
+
+
+def a_channel(name: str = "shop-ops", *, now: datetime, kind: str = "webhook", **values: Any) -> Channel:
+    """A channel of the installation. Nothing is sent before a test says how."""
+    return Channel.objects.create(kind=kind, name=name, settings=values, created_at=now, changed_at=now)
+
+
+def a_route(name: str = "all", *, now: datetime, **fields: Any) -> Route:
+    """A route of the installation; nothing said means all."""
+    return Route.objects.create(name=name, created_at=now, changed_at=now, **fields)
+
+
+def only(*, now: datetime, **fields: Any) -> Route:
+    """A route that stands alone: the ready-made one is switched off."""
+    Route.objects.filter(enabled=True).update(enabled=False)
+    return a_route(now=now, **fields)
+
+
+def routed(fleet: Fleet) -> route.Routed:
+    return route.route(now=fleet.now, via="test")
+
+
+def told(**wanted: Any) -> list[tuple[str, str]]:
+    """(moment, channel) of all messages, in the order in which they were made."""
+    rows = Message.objects.filter(**wanted).order_by("id").select_related("channel")
+    return [(row.moment, row.channel.name if row.channel else "") for row in rows]
+
+
+@dataclass
+class Receiver:
+    """A kind of channel that writes down what it gets. `answers` are given in turn, the last one again and again."""
+
+    answers: list[Outcome | BaseException] = field(default_factory=lambda: [Outcome(ok=True, status=200)])
+    posts: list[tuple[str, Post]] = field(default_factory=list)
+
+    def send(self, post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+        self.posts.append((channel.name, post))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    @property
+    def moments(self) -> list[str]:
+        return [post.moment for _, post in self.posts]
+
+
+def send_all(fleet: Fleet) -> None:
+    """What is due is sent, as the teller does it, one channel after the other."""
+    routed(fleet)
+    for channel_id in due_channels(now=fleet.now):
+        deliver.work_off(channel_id, clock=lambda: fleet.now)
