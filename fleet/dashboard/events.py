@@ -16,6 +16,7 @@ from fleet.projections.desk import selection
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import event_detail
 from fleet.projections.filters import EventFilter
+from fleet.projections.messages.told import told_of
 from fleet.projections.timeline import entries
 from fleet.wording.events import type_words
 
@@ -46,6 +47,9 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
         sent = {name: context.get(name) for name in ("refusal", "sent")}
         return {"me": panel_of(request.actor.name, request.rights, found, now=request.now, **sent)}
 
+    def head() -> dict[str, Any]:
+        return {"outgoing": told_of(found.event.id, user_id=request.user.pk, now=request.now)}
+
     def body() -> dict[str, Any]:
         story = history(entries.for_event(event_id=event_id, size=200), event=event_id)
         beside = event_rows.named_events(found.other_open)
@@ -59,7 +63,7 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
         request,
         "events/page.html",
         {
-            "events/event_head.html": dict,
+            "events/event_head.html": head,
             "approvals/decision.html": decision,
             "events/event_body.html": body,
             "events/documents.html": raw,

@@ -67,7 +67,11 @@ PLACES = (
     Area(
         "Policy",
         "scale",
-        (Tab("Rules and windows", "rules", ("rule", "window")), Tab("Stop all approvals", "stop", ("stop",))),
+        (
+            Tab("Rules and windows", "rules", ("rule", "window")),
+            Tab("Messages", "message-log", ("message", "channel", "route", "delivery")),
+            Tab("Stop all approvals", "stop", ("stop",)),
+        ),
     ),
 )
 

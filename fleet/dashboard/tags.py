@@ -13,14 +13,17 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from fleet.dashboard.places import ADMIN, PLACES, area_of
+from fleet.domain.messages.moments import GROUP
 from fleet.domain.people import Rights
 from fleet.domain.reason import Reason
 from fleet.domain.sets import SetSource
-from fleet.domain.states import EndedAs, Presence
+from fleet.domain.states import EndedAs, EventStatus, Presence
 from fleet.projections.approvals.cards import DecisionCard
 from fleet.projections.approvals.rows import ApprovalRow
 from fleet.projections.desk.queue import QueueGroup
 from fleet.projections.events.rows import EventRow
+from fleet.projections.messages.posts import ChannelNamed, PostRow, Subject
+from fleet.projections.messages.told import WhoWasTold
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.projections.timeline.series import Told, by_series
 from fleet.wording import approvals, caches, events, machines, sets, timeline, times
@@ -28,6 +31,7 @@ from fleet.wording import say as wording
 from fleet.wording.card import CardWords, card_words
 from fleet.wording.desk import LISTS
 from fleet.wording.looks import STEP_LOOKS, Look, look_of
+from fleet.wording.messages import posts as outgoing
 from fleet.wording.reader import API, page_reader
 from fleet.wording.sentences import some
 
@@ -329,6 +333,52 @@ def group_query(group: QueueGroup) -> str:
     """The filter of the list of events that shows what stands in a group of the queue."""
     place = {"set": group.set.id} if group.set else {"service": group.service}
     return urlencode({"needs_decision": "true", "drill": "false", "type": group.event_type, **place})
+
+
+@register.filter
+def told_line(found: WhoWasTold, event: EventRow) -> str:
+    """Who was told of an event when, and through what."""
+    return outgoing.told_sentence(found, page_reader(timezone.now()), over=event.status is EventStatus.ENDED)
+
+
+@register.filter
+def channel_kind(kind: str) -> str:
+    """What a kind of channel is called."""
+    return outgoing.kind_label(kind)
+
+
+@register.filter
+def channel_named(channel: ChannelNamed) -> str:
+    return outgoing.channel_named(channel)
+
+
+@register.filter
+def moment_named(moment: str) -> str:
+    """What a moment is called; a post may be a group or a test besides."""
+    return outgoing.post_label(moment, 0) if moment != GROUP else "several at once"
+
+
+@register.filter
+def post_named(post: PostRow) -> str:
+    """What a post tells, in a few words."""
+    return outgoing.post_label(post.moment, post.count)
+
+
+@register.filter
+def subject_named(subject: Subject) -> str:
+    return outgoing.subject_named(subject)
+
+
+@register.filter
+def why_not(code: str) -> str:
+    """Why a message or a post came to nothing."""
+    return outgoing.why(code)
+
+
+@register.filter
+def went_wrong(code: str) -> str:
+    """What went wrong with an attempt."""
+    return outgoing.went_wrong(code)
 
 
 @register.filter

@@ -26,6 +26,7 @@ from fleet.dashboard import (
 )
 from fleet.dashboard.approvals import views as approvals
 from fleet.dashboard.history import handover, reports
+from fleet.dashboard.messages import log
 from fleet.dashboard.people import members, you
 from fleet.dashboard.policy import rules, stop, windows
 from fleet.domain.history import Month
@@ -125,6 +126,9 @@ urlpatterns = [
     path("rules/<int:rule_id>/delete/", rules.rule_delete, name="rule-delete"),
     path("no-approval-windows/", windows.window_new, name="window-new"),
     path("no-approval-windows/<int:window_id>/delete/", windows.window_delete, name="window-delete"),
+    path("messages/log/", log.sent_list, name="message-log"),
+    path("messages/log/unsent/", log.unsent_list, name="message-unsent"),
+    path("messages/log/<uuid:delivery_id>/", log.delivery_page, name="delivery"),
     path("timeline/", timeline.fleet_timeline, name="timeline"),
     path("audit/", timeline.audit_page, name="audit"),
     path("audit/export.csv", timeline.audit_csv, name="audit-csv"),

@@ -46,6 +46,27 @@ SET_ASIDE = Gauge(
 UNSEALED = Gauge("drydock_unsealed_seconds", "Age of the oldest timeline entry that is not sealed yet; 0 without one.")
 WAVES = Gauge("drydock_waves_running", "Waves under way.")
 WAVES_STOPPED = Gauge("drydock_waves_stopped", "Waves that stopped within the last hour.")
+MESSAGES_WAITING = Gauge(
+    "drydock_messages_waiting",
+    "Messages whose time has come and that nobody has sent yet, by kind of channel.",
+    ("kind",),
+)
+OLDEST_MESSAGE = Gauge("drydock_oldest_waiting_message_seconds", "How long the oldest of these waits; 0 without one.")
+DELIVERIES = Gauge(
+    "drydock_deliveries", "Posts made within the last hour, by kind of channel and state.", ("kind", "state")
+)
+ATTEMPTS_FAILED = Gauge(
+    "drydock_attempts_failed", "Attempts to send that failed within the last hour, by kind of channel.", ("kind",)
+)
+ROUTER_AGE = Gauge(
+    "drydock_router_age_seconds",
+    "Since somebody last looked whom to tell: Celery, else a gateway; missing before that.",
+)
+ROUTER_LAG = Gauge(
+    "drydock_router_lag_seconds", "Age of the oldest timeline entry that has not been routed; 0 without one."
+)
+CHANNELS = Gauge("drydock_channels", "Channels by how they do.", ("state",))
+UNROUTED = Gauge("drydock_events_unrouted", "Open events of which nobody is told, since no route wants them.")
 
 GAUGES = (
     UP,
@@ -63,4 +84,12 @@ GAUGES = (
     UNSEALED,
     WAVES,
     WAVES_STOPPED,
+    MESSAGES_WAITING,
+    OLDEST_MESSAGE,
+    DELIVERIES,
+    ATTEMPTS_FAILED,
+    ROUTER_AGE,
+    ROUTER_LAG,
+    CHANNELS,
+    UNROUTED,
 )

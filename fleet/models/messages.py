@@ -112,7 +112,10 @@ class MessageDelivery(models.Model):
                 name="delivery_open",
                 condition=Q(state__in=["QUEUED", "SENDING"]),
             ),
-            models.Index(fields=["channel", "-created_at"], name="delivery_newest"),
+            models.Index(fields=["channel", "-created_at", "-id"], name="delivery_newest"),
+            # The log, whole and by what it is narrowed down to.
+            models.Index(fields=["-created_at", "-id"], name="delivery_log"),
+            models.Index(fields=["state", "-created_at", "-id"], name="delivery_by_state"),
         ]
 
     def __str__(self) -> str:
@@ -166,6 +169,7 @@ class Message(models.Model):
             models.Index(fields=["channel", "due_at", "id"], name="message_waiting", condition=Q(state="WAITING")),
             models.Index(fields=["event", "id"], name="message_by_event", condition=Q(event__isnull=False)),
             models.Index(fields=["-id"], name="message_unrouted", condition=Q(state="UNROUTED")),
+            models.Index(fields=["-id"], name="message_unsent", condition=Q(delivery=None)),
         ]
 
     def __str__(self) -> str:
@@ -189,6 +193,7 @@ class DeliveryAttempt(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["delivery", "number"], name="attempt_once")]
+        indexes = [models.Index(fields=["-at"], name="attempt_newest")]
 
     def __str__(self) -> str:
         return f"{self.delivery_id} {self.number}"

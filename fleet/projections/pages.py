@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 from django.db.models import Model, Q, QuerySet
 
@@ -53,7 +54,7 @@ class _Cursor:
     segment: int
     backwards: bool
     value: Any
-    id: int
+    id: int | str
 
 
 def _encode(cursor: _Cursor) -> str:
@@ -68,11 +69,16 @@ def _decode(text: str, segments: int) -> _Cursor:
         segment, backwards, value, key = raw
         if isinstance(value, dict):
             value = datetime.fromisoformat(value["t"]).astimezone(UTC)
-        if not (0 <= segment < segments and type(key) is int and abs(key) < 2**63 and _fits(value)):
+        if not (0 <= segment < segments and _is_key(key) and _fits(value)):
             raise BadCursorError("The cursor cannot be read.")
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, binascii.Error) as error:
         raise BadCursorError("The cursor cannot be read.") from error
     return _Cursor(segment=segment, backwards=bool(backwards), value=value, id=key)
+
+
+def _is_key(key: Any) -> bool:
+    """A row id: a number, or a UUID as text."""
+    return (type(key) is int and abs(key) < 2**63) or (isinstance(key, str) and str(UUID(key)) == key)
 
 
 def _fits(value: Any) -> bool:
@@ -124,7 +130,8 @@ def read_page(segments: Sequence[Segment[M]], *, cursor: str | None, size: int |
     def at(entry: tuple[int, M], *, back: bool) -> str:
         number, row = entry
         value = getattr(row, segments[number].field)
-        return _encode(_Cursor(segment=number, backwards=back, value=value, id=row.pk))
+        key = str(row.pk) if isinstance(row.pk, UUID) else row.pk
+        return _encode(_Cursor(segment=number, backwards=back, value=value, id=key))
 
     has_next = bool(found) and (more or backwards)
     has_previous = bool(found) and (more if backwards else start is not None)

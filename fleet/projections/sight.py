@@ -201,6 +201,7 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.Stop: _everything,
     models.LastRun: _everything,
     models.Seal: _everything,
+    models.Cursor: _everything,
     # Admins look at people, and everybody at themselves.
     User: _everything,
     models.Profile: _everything,

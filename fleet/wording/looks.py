@@ -10,6 +10,9 @@ from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.domain.desk import Glance, RelayHealth
 from fleet.domain.drills import Outcome
 from fleet.domain.intake.preparation import Prepared
+from fleet.domain.messages.health import ChannelHealth
+from fleet.domain.messages.severity import Severity
+from fleet.domain.messages.states import DeliveryState, MessageState
 from fleet.domain.orders.series import Series
 from fleet.domain.states import ApprovalState, EndedAs, EventStatus, OrderState, Presence
 from fleet.domain.timeline import EntryKind
@@ -144,6 +147,33 @@ RELAY_LOOKS: dict[RelayHealth, Look] = {
     RelayHealth.WORKS: Look("works", "good", "radio-tower"),
     RelayHealth.WITHOUT_CELERY: Look("no Celery", "due", "triangle-alert"),
     RelayHealth.STANDS_STILL: Look("stands still", "bad", "octagon-x"),
+}
+MESSAGE_LOOKS: dict[MessageState, Look] = {
+    MessageState.WAITING: Look("waits", "due", "hourglass"),
+    MessageState.PACKED: Look("being sent", "busy", "send"),
+    MessageState.TOLD: Look("told", "good", "circle-check"),
+    MessageState.DROPPED: Look("not sent", "quiet", "circle-slash"),
+    MessageState.GIVEN_UP: Look("given up", "bad", "octagon-x"),
+    MessageState.UNROUTED: Look("nobody was told", "bad", "bell-off"),
+}
+DELIVERY_LOOKS: dict[DeliveryState, Look] = {
+    DeliveryState.QUEUED: Look("waits", "due", "hourglass"),
+    DeliveryState.SENDING: Look("being sent", "busy", "send"),
+    DeliveryState.DELIVERED: Look("delivered", "good", "circle-check"),
+    DeliveryState.DROPPED: Look("not sent", "quiet", "circle-slash"),
+    DeliveryState.GIVEN_UP: Look("given up", "bad", "octagon-x"),
+}
+CHANNEL_LOOKS: dict[ChannelHealth, Look] = {
+    ChannelHealth.WORKS: Look("works", "good", "circle-check"),
+    ChannelHealth.NEW: Look("not tried yet", "calm", "circle-dashed"),
+    ChannelHealth.HELD: Look("held back", "due", "circle-pause"),
+    ChannelHealth.FAILS: Look("fails", "bad", "octagon-x"),
+    ChannelHealth.OFF: Look("switched off", "quiet", "circle-off"),
+}
+SEVERITY_LOOKS: dict[Severity, Look] = {
+    Severity.CRITICAL: Look("critical", "bad", "octagon-alert"),
+    Severity.WARNING: Look("warning", "due", "triangle-alert"),
+    Severity.INFO: Look("info", "calm", "info"),
 }
 NEED_LOOKS: dict[Need, Look] = {
     Need.BLOCKS: Look("nobody can override it", "bad", "octagon-x"),
@@ -287,6 +317,10 @@ BY_KIND: dict[type, Mapping[Any, Look]] = {
     EntryKind: ENTRY_LOOKS,
     Need: NEED_LOOKS,
     RelayHealth: RELAY_LOOKS,
+    MessageState: MESSAGE_LOOKS,
+    DeliveryState: DELIVERY_LOOKS,
+    ChannelHealth: CHANNEL_LOOKS,
+    Severity: SEVERITY_LOOKS,
     Glance: GLANCE_LOOKS,
 }
 

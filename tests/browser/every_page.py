@@ -8,14 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.test import Client
 from django.urls import URLPattern
 
 from fleet.dashboard.urls import urlpatterns
 from fleet.domain.machines.inventory import read_inventory
-from fleet.models import AvailabilitySet, Maintenance, NoApprovalWindow, Rule, ScheduledEvent
+from fleet.models import AvailabilitySet, Channel, Maintenance, NoApprovalWindow, Rule, ScheduledEvent
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines.inventory import import_inventory
@@ -27,6 +28,7 @@ from tests.browser.story import tell
 from tests.caches.walking import HOST, Listeners, line, the_cache
 from tests.factories import acting, listing
 from tests.machines.test_reading_inventories import sample
+from tests.messages.sent import a_channel, a_message, a_post, failed
 from tests.policy.conftest import made
 
 # Pages whose address ends here and not at a page: they need what only a form gives them, or are another page's part.
@@ -86,6 +88,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
     drill = drills.begin(set_id=fleet.agents["solo"].machine.availability_set_id, actor=acting(otto), now=now)
     claims.claim(event_id=story.waiting, actor=acting(otto, why="I am on it"), now=now)
     view = save_view(actor=acting(ada), name="Web", page="sets", query="q=web", shared=True, now=now)
+    post = told(fleet.now, story.waiting)
     import_inventory(inventory=read_inventory(sample("vm_list")), now=now)
     states = [story.waiting, story.under_way, story.ended, ids[0], drill.event.event_id]
     machine = fleet.agents["vm1"].machine
@@ -104,10 +107,27 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "username": ["otto"],
         "prefix": ["join_none"],
         "month": [f"{now:%Y-%m}"],
+        "delivery_id": [post],
         "table": ["notice"],
         "name": ["shop"],
     }
     return Whole(fleet, values)
+
+
+def told(now: datetime, event_id: str) -> UUID:
+    """Messages of all kinds: told, failed, waiting, dropped, and one that no route wanted; the post that failed."""
+    event = ScheduledEvent.objects.get(event_id=event_id)
+    slack, mail = a_channel("#shop-ops", at=now), a_channel("On call", kind="mail", at=now)
+    a_post(slack, [a_message(event, slack, at=now)], at=now)
+    Channel.objects.filter(pk=slack.pk).update(last_ok_at=now)
+    tries = [failed("<b>452</b> Insufficient system storage", status=452)]
+    post = a_post(mail, [a_message(event, mail, at=now)], at=now, state="QUEUED", tries=tries)
+    health = {"failing_since": now, "failures": 1, "last_error": "status", "last_answer": "452 Insufficient storage"}
+    Channel.objects.filter(pk=mail.pk).update(held_until=now + timedelta(hours=1), **health)
+    a_message(event, slack, at=now, moment="event.claimed")
+    a_message(event, slack, at=now, moment="event.changed", state="DROPPED", why="superseded")
+    a_message(event, None, at=now, state="UNROUTED")
+    return post.pk
 
 
 def caches(fleet: Listeners) -> None:

@@ -14,6 +14,7 @@ from fleet.models import Approval, Entry, LastRun, Order, ScheduledEvent, Seal, 
 from fleet.projections.approvals.steps import steps_of
 from fleet.projections.desk.fleet import presence_counts
 from fleet.projections.events.rows import OPEN
+from fleet.projections.messages import gauges as messages
 from fleet.projections.sight import seen
 
 # The last steps of `steps_of`, in its order; those before tell who decided.
@@ -24,8 +25,9 @@ HOUR = timedelta(hours=1)
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
-    """Every gauge of the fleet but `drydock_up`. Eleven queries."""
-    return (*_events(now), *_approvals(now), *_machines(now), *_orders(now), *_own(now), *_waves(now))
+    """Every gauge of the fleet but `drydock_up`. Twenty queries."""
+    fleet = (*_events(now), *_approvals(now), *_machines(now), *_orders(now), *_own(now), *_waves(now))
+    return (*fleet, *messages.measure(now=now))
 
 
 def _one(gauge: Gauge, value: float | None) -> Sample:

@@ -1,0 +1,1 @@
+"""Messages out: channels, routes, and the log of what was sent."""

@@ -1,0 +1,103 @@
+"""Each event's page says who was told of it, when and through what; and that nobody was, where that is so."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from fleet.models import Channel
+from fleet.projections.messages.told import first_told, told_of
+from fleet.wording.messages.posts import told_sentence
+from fleet.wording.reader import API
+from tests import factories
+from tests.dashboard.conftest import logged_in, text_of
+from tests.dashboard.test_every_page_costs_the_same import queries
+from tests.factories import Fleet, announced, seconds
+from tests.messages.sent import a_channel, a_message, a_post, failed
+
+pytestmark = pytest.mark.django_db
+
+
+def said(event_pk: int, *, fleet: Fleet, over: bool = False) -> str:
+    day = f"{fleet.now:%Y-%m-%d} "
+    return (
+        told_sentence(told_of(event_pk, user_id=None, now=fleet.now), API, over=over)
+        .replace(day, "")
+        .replace(" UTC", "")
+    )
+
+
+def test_each_channel_with_the_time_at_which_it_was_told_first_and_who_failed() -> None:
+    fleet = Fleet()
+    event = announced(fleet)
+    at = fleet.now
+    slack, pager, mail = (a_channel(name, at=at) for name in ("#shop-ops", "pager", "mail"))
+    a_post(pager, [a_message(event, pager, at=at)], at=at + seconds(1))
+    a_post(slack, [a_message(event, slack, at=at)], at=at)
+    a_post(slack, [a_message(event, slack, at=at, moment="event.claimed")], at=at + seconds(30))
+    a_post(mail, [a_message(event, mail, at=at)], at=at, state="QUEUED", tries=[failed()])
+    Channel.objects.filter(pk=mail.pk).update(held_until=at + seconds(60), failing_since=at)
+    a_message(event, pager, at=at, moment="event.changed")
+    a_message(event, slack, at=at, moment="event.changed")
+    first, then, retry = (f"{at + seconds(count):%H:%M:%S}" for count in (1, 2, 60))
+    assert said(event.pk, fleet=fleet) == (
+        f"Told {first} #shop-ops, {then} pager; 2 waiting; mail failed, next try {retry}."
+    )
+    assert first_told([event.pk]) == {event.pk: at + seconds(1)}
+
+
+def test_what_is_delivered_at_last_is_no_failure_and_what_is_given_up_stays_one() -> None:
+    fleet = Fleet()
+    event = announced(fleet)
+    mail, hook = a_channel("mail", at=fleet.now), a_channel("hook", at=fleet.now)
+    a_post(mail, [a_message(event, mail, at=fleet.now)], at=fleet.now, tries=[failed(), {"ok": True}])
+    a_post(hook, [a_message(event, hook, at=fleet.now)], at=fleet.now, state="GIVEN_UP", tries=[failed()])
+    assert said(event.pk, fleet=fleet).endswith(" mail; hook failed and was given up.")
+
+
+def test_that_nobody_was_told_is_said_with_the_reason() -> None:
+    fleet = Fleet()
+    event = announced(fleet)
+    assert said(event.pk, fleet=fleet) == "Nobody was told: no channel is set up."
+    channel = a_channel(at=fleet.now)
+    assert said(event.pk, fleet=fleet) == "Nobody was told: no route that leads to a channel wants it."
+    unrouted = a_message(event, None, at=fleet.now, state="UNROUTED")
+    assert said(event.pk, fleet=fleet) == "Nobody was told: no route wants it."
+    unrouted.delete()
+    a_message(event, channel, at=fleet.now)
+    assert said(event.pk, fleet=fleet) == "Nobody was told yet; 1 waiting."
+    assert said(event.pk, fleet=fleet, over=True) == "Nobody was told."
+
+
+def test_what_one_person_has_alone_is_called_by_whose_it_is_and_not_by_its_name() -> None:
+    fleet = Fleet()
+    event = announced(fleet)
+    phone = a_channel("my phone", kind="webpush", at=fleet.now, owner=factories.operator())
+    a_post(phone, [a_message(event, phone, at=fleet.now)], at=fleet.now)
+    assert said(event.pk, fleet=fleet).endswith(" otto.")
+
+
+def test_the_page_shows_the_line_and_the_log_and_a_hostile_answer_stays_text() -> None:
+    fleet, operator = Fleet(), logged_in(factories.admin())
+    event = announced(fleet)
+    channel = a_channel("<b>#ops</b>", at=fleet.now)
+    a_post(
+        channel, [a_message(event, channel, at=fleet.now)], at=fleet.now, state="GIVEN_UP", tries=[failed("<script>x")]
+    )
+    a_message(event, channel, at=fleet.now, moment="event.changed", state="DROPPED", why="event-over")
+    answer = operator.get(f"/events/{event.event_id}/")
+    assert "<b>#ops</b> failed and was given up." in text_of(answer).replace("&lt;", "<").replace("&gt;", ">")
+    assert b"<script>x" not in answer.content and b"&lt;script&gt;x" in answer.content
+    assert "the event was over" in text_of(answer)
+
+
+def test_it_costs_four_questions_however_much_was_told() -> None:
+    fleet = Fleet()
+    event = announced(fleet)
+    channels = [a_channel(f"channel {number}", at=fleet.now) for number in range(3)]
+    for number in range(40):
+        channel = channels[number % 3]
+        at = fleet.now + timedelta(seconds=number)
+        a_post(channel, [a_message(event, channel, at=at)], at=at)
+    assert len(queries(lambda: told_of(event.pk, user_id=None, now=fleet.now))) == 4

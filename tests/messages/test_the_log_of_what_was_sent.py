@@ -1,0 +1,171 @@
+"""The log: posts newest first with every attempt; what was not sent, with the reason; page by page, narrowed down."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from fleet.models import ScheduledEvent
+from fleet.projections.messages import posts
+from fleet.projections.messages.filters import DeliveryFilter, UnsentFilter
+from tests import factories
+from tests.dashboard.conftest import logged_in, text_of
+from tests.dashboard.test_every_page_costs_the_same import queries
+from tests.factories import Fleet, announced, seconds
+from tests.messages.sent import a_channel, a_message, a_post, a_route, failed
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+@pytest.fixture
+def event(fleet: Fleet) -> ScheduledEvent:
+    return announced(fleet)
+
+
+@pytest.fixture
+def operator() -> Client:
+    """Who also reads what receivers answered."""
+    return logged_in(factories.admin())
+
+
+def names(filters: dict[str, object], fleet: Fleet) -> list[str]:
+    """The channels of the posts that a filter leaves."""
+    found = posts.sent(user_id=0, now=fleet.now, posts=DeliveryFilter(filters).qs)
+    return [post.channel.name for post in found.results]
+
+
+def test_it_is_narrowed_down_by_channel_state_event_and_moment(fleet: Fleet, event: ScheduledEvent) -> None:
+    slack, mail = a_channel("slack", at=fleet.now), a_channel("mail", kind="mail", at=fleet.now)
+    a_post(slack, [a_message(event, slack, at=fleet.now)], at=fleet.now)
+    a_post(mail, [], at=fleet.now + seconds(1), state="GIVEN_UP", tries=[failed()])
+    both = [a_message(event, slack, at=fleet.now, moment=moment) for moment in ("event.started", "event.ended")]
+    a_post(slack, both, at=fleet.now + seconds(2))
+    assert names({}, fleet) == ["slack", "mail", "slack"]
+    assert names({"channel": mail.pk}, fleet) == ["mail"]
+    assert names({"state": ["GIVEN_UP"]}, fleet) == ["mail"]
+    assert names({"event": event.event_id.lower()}, fleet) == ["slack", "slack"]
+    assert names({"moment": "event.ended"}, fleet) == ["slack"]
+    assert names({"moment": "test"}, fleet) == ["mail"]
+    assert names({"moment": "group", "channel": mail.pk}, fleet) == []
+
+
+def test_it_is_walked_to_its_end_and_back_also_where_posts_share_their_time(
+    fleet: Fleet, event: ScheduledEvent
+) -> None:
+    channel = a_channel(at=fleet.now)
+    made = {a_post(channel, [], at=fleet.now + seconds(number // 3)).pk for number in range(7)}
+    pages, cursor = [], None
+    while True:
+        page = posts.sent(user_id=0, now=fleet.now, cursor=cursor, size=2)
+        pages.append([post.id for post in page.results])
+        if page.next is None:
+            break
+        cursor = page.next
+    assert [len(page) for page in pages] == [2, 2, 2, 1]
+    assert {one for page in pages for one in page} == made
+    assert page.previous is not None
+    back = posts.sent(user_id=0, now=fleet.now, cursor=page.previous, size=2)
+    assert [post.id for post in back.results] == pages[2]
+
+
+def test_each_attempt_stands_with_its_time_and_the_receivers_own_answer(
+    fleet: Fleet, event: ScheduledEvent, operator: Client
+) -> None:
+    channel = a_channel("hook", kind="webhook", at=fleet.now)
+    tries = [failed("<i>busy</i>", status=429), failed("", status=None, error="timeout"), {"ok": True, "status": 204}]
+    post = a_post(channel, [a_message(event, channel, at=fleet.now)], at=fleet.now, tries=tries)
+    answer = operator.get(f"/messages/log/{post.pk}/")
+    text = text_of(answer)
+    assert "First seen to hook" in text
+    assert "429 it answered with an error &lt;i&gt;busy&lt;/i&gt;" in text
+    assert "it did not answer in time" in text
+    assert "0.5 s 204" in text
+    assert "the same at every attempt" in text
+    assert b"http-equiv" not in answer.content
+
+
+def test_a_post_under_way_follows_itself_with_and_without_javascript(fleet: Fleet, operator: Client) -> None:
+    post = a_post(a_channel(at=fleet.now), [], at=fleet.now, state="SENDING", tries=[{"ok": None}])
+    body = operator.get(f"/messages/log/{post.pk}/").content.decode()
+    assert 'data-every="1"' in body and '<noscript><meta http-equiv="refresh" content="3"></noscript>' in body
+    assert "under way" in body
+
+
+def test_a_post_of_many_names_a_few_and_counts_the_rest(fleet: Fleet, event: ScheduledEvent, operator: Client) -> None:
+    channel = a_channel(at=fleet.now)
+    told = [a_message(event, channel, at=fleet.now, subject=f"event:{event.pk}") for _ in range(120)]
+    post = a_post(channel, told, at=fleet.now)
+    (row,) = posts.sent(user_id=0, now=fleet.now).results
+    assert (row.count, len(row.messages)) == (120, 3)
+    assert "120 messages at once" in text_of(operator.get("/messages/log/"))
+    assert "These are the first 100." in text_of(operator.get(f"/messages/log/{post.pk}/"))
+
+
+def test_what_was_not_sent_says_why(fleet: Fleet, event: ScheduledEvent, operator: Client) -> None:
+    channel, route = a_channel(at=fleet.now), a_route("Night", at=fleet.now)
+    a_message(event, channel, at=fleet.now, route=route, state="DROPPED", why="event-over")
+    a_message(event, None, at=fleet.now, state="UNROUTED")
+    a_message(None, channel, at=fleet.now, subject=f"set:{event.availability_set_id}", moment="set.unwatched")
+    a_post(channel, [a_message(event, channel, at=fleet.now)], at=fleet.now)
+    text = text_of(operator.get("/messages/log/unsent/"))
+    assert "by “Night”" in text and "the event was over" in text
+    assert "no route wants it" in text and "nobody was told" in text
+    assert "set web" in text and "waits" in text
+    assert len(posts.unsent(user_id=0, messages=UnsentFilter({"state": ["DROPPED"]}).qs).results) == 1
+    assert len(posts.unsent(user_id=0, messages=UnsentFilter({"channel": channel.pk}).qs).results) == 2
+
+
+def test_an_empty_log_is_no_error_and_neither_is_what_nobody_can_mean(operator: Client) -> None:
+    assert "Nothing was sent" in text_of(operator.get("/messages/log/"))
+    for query in ("?channel=x&state=LOST&moment=no", "?channel=99999999999999999999", "?event=nothing"):
+        assert operator.get(f"/messages/log/{query}").status_code == 200, query
+        assert operator.get(f"/messages/log/unsent/{query}").status_code == 200, query
+    assert operator.get("/messages/log/?cursor=nonsense").status_code == 302
+    assert operator.get("/messages/log/00000000-0000-4000-8000-000000000000/").status_code == 404
+
+
+def test_it_costs_the_same_however_much_was_sent(fleet: Fleet, event: ScheduledEvent, operator: Client) -> None:
+    channel = a_channel(at=fleet.now)
+
+    def grow(count: int) -> None:
+        for number in range(count):
+            at = fleet.now + timedelta(seconds=number)
+            a_post(channel, [a_message(event, channel, at=at)], at=at, tries=[failed(), {"ok": True}])
+            a_message(event, channel, at=at, state="DROPPED", why="claimed")
+
+    def costs() -> list[int]:
+        return [
+            len(queries(lambda path=path: operator.get(path))) for path in ("/messages/log/", "/messages/log/unsent/")
+        ]
+
+    grow(2)
+    before = costs()
+    grow(10)
+    assert costs() == before
+    assert len(queries(lambda: posts.sent(user_id=0, now=fleet.now))) == 3
+    for sql in queries(lambda: posts.sent(user_id=0, now=fleet.now, size=2)):
+        assert not re.search(r"\bOFFSET\b", sql)
+
+
+def test_what_a_receiver_answered_is_for_who_may_change_the_channel(fleet: Fleet, event: ScheduledEvent) -> None:
+    otto = factories.operator()
+    mine, others = (a_channel("mine", at=fleet.now, owner=who) for who in (otto, factories.viewer()))
+    shared = a_channel("shared", at=fleet.now)
+    posts_of = {
+        row: a_post(row, [a_message(event, row, at=fleet.now)], at=fleet.now, tries=[failed(f"secret of {row.pk}")])
+        for row in (mine, others, shared)
+    }
+    client = logged_in(otto)
+    seen = client.get("/messages/log/").content.decode() + client.get(f"/events/{event.event_id}/").content.decode()
+    assert f"secret of {mine.pk}" in seen
+    assert f"secret of {others.pk}" not in seen and f"secret of {shared.pk}" not in seen
+    assert client.get(f"/messages/log/{posts_of[others].pk}/").status_code == 404
+    assert "for admins to read" in text_of(client.get(f"/messages/log/{posts_of[shared].pk}/"))
