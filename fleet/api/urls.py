@@ -4,11 +4,12 @@ from django.urls import path, re_path
 
 from fleet.api import documentation, manual
 from fleet.api.routes import CALLS
-from fleet.api.views import elsewhere
+from fleet.api.views import calendar, elsewhere
 
 urlpatterns = [
     *CALLS,
     path("schema/", documentation.schema_document, name="api-schema"),
     path("docs/", manual.docs_page, name="api-docs"),
+    path("v1/calendar/<str:token>.ics", calendar.feed, name="api-calendar"),
     re_path(r"^v1/.*$", elsewhere.Elsewhere.as_view()),
 ]

@@ -109,6 +109,9 @@ class EntryKind(StrEnum):
     # A kind of entry, no password.
     TOKEN_CREATED = "token_created"  # noqa: S105
     TOKEN_ENDED = "token_ended"  # noqa: S105
+    CALENDAR_MADE = "calendar_made"
+    CALENDAR_ENDED = "calendar_ended"
+    PUSH_KEY_MADE = "push_key_made"
     JOIN_TOKEN_ENDED = "join_token_ended"  # noqa: S105
     LOGINS_REFUSED = "logins_refused"
     ERA_BEGUN = "era_begun"

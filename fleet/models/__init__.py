@@ -16,9 +16,18 @@ from fleet.models.intake import (
 )
 from fleet.models.lookups import EqualsAny
 from fleet.models.machines import Admission, InventoryMachine, JoinToken, Machine
-from fleet.models.messages import Channel, Cursor, DeliveryAttempt, Message, MessageDelivery, Reference, Route
+from fleet.models.messages import (
+    Channel,
+    Cursor,
+    DeliveryAttempt,
+    Message,
+    MessageDelivery,
+    PushKey,
+    Reference,
+    Route,
+)
 from fleet.models.orders import Order, SigningKey
-from fleet.models.people import ApiToken, KnownDevice, LoginAttempts, Profile, Scope, StoredAnswer
+from fleet.models.people import ApiToken, CalendarFeed, KnownDevice, LoginAttempts, Profile, Scope, StoredAnswer
 from fleet.models.policy import NoApprovalWindow, Rule, Stop
 from fleet.models.reconcile import LastRun, SetAside
 from fleet.models.sets import AvailabilitySet
@@ -31,6 +40,7 @@ __all__ = [
     "Approval",
     "AvailabilitySet",
     "Cache",
+    "CalendarFeed",
     "Channel",
     "Claim",
     "Coverage",
@@ -59,6 +69,7 @@ __all__ = [
     "Preparation",
     "PresenceRow",
     "Profile",
+    "PushKey",
     "Reference",
     "Rehearsal",
     "Reporter",

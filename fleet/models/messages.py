@@ -225,3 +225,18 @@ class Cursor(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.era}, {self.xid}, {self.entry_id}"
+
+
+class PushKey(models.Model):
+    """The key by which makers of browsers know this installation (VAPID). Its private half is encrypted. One row.
+
+    `public_key` is the point on the curve, as browsers take it: base64url without padding.
+    """
+
+    name = models.TextField(primary_key=True)
+    public_key = models.TextField()
+    private_key = models.TextField()
+    created_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.public_key

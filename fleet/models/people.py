@@ -79,6 +79,25 @@ class ApiToken(models.Model):
         return self.name
 
 
+class CalendarFeed(models.Model):
+    """A calendar that a person's programs fetch by its address, which holds a public prefix and a secret; its SHA-256
+    is kept. `set_pattern` (with * and ?) and `service` narrow it; it shows no more than its person sees.
+    """
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="calendar_feeds")
+    prefix = models.TextField(unique=True)
+    secret_hash = models.TextField()
+    name = models.TextField()
+    set_pattern = models.TextField(blank=True, default="")
+    service = models.TextField(blank=True, default="")
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class LoginAttempts(models.Model):
     """Failed logins since a time, and when the last one was: of one name, from one address, of both, or of one name on
     a known device. `key` is a hash, since people type passwords into the wrong field.

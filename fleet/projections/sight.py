@@ -193,6 +193,8 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.DeliveryAttempt: lambda sight: Q(
         delivery__in=models.MessageDelivery.objects.filter(_deliveries(sight)).order_by().values("pk")
     ),
+    # What channels call what they keep; nobody is shown it.
+    models.Reference: _nothing,
     # What others share may be called by what they see.
     models.SavedView: lambda sight: Q(owner__username=sight.name),
     # Found by the hash that an observation in sight names.
@@ -207,6 +209,8 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.Profile: _everything,
     models.Scope: _everything,
     models.ApiToken: _everything,
+    models.CalendarFeed: _everything,
+    models.PushKey: _everything,
 }
 
 _sight: ContextVar[Sight | None] = ContextVar("sight", default=None)

@@ -288,6 +288,9 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.CHANNEL_WORKS: Look("Channel works again", "good", "bell-ring"),
     EntryKind.TOKEN_CREATED: Look("Token made", "calm", "key-round"),
     EntryKind.TOKEN_ENDED: Look("Token ended", "calm", "key-round"),
+    EntryKind.CALENDAR_MADE: Look("Calendar made", "calm", "calendar"),
+    EntryKind.CALENDAR_ENDED: Look("Calendar ended", "calm", "calendar"),
+    EntryKind.PUSH_KEY_MADE: Look("Push key made", "calm", "file-key"),
     EntryKind.JOIN_TOKEN_ENDED: Look("Join token ended", "calm", "key-round"),
     EntryKind.LOGINS_REFUSED: Look("Password guessed at", "due", "shield-alert"),
 }

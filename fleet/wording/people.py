@@ -94,6 +94,9 @@ SENTENCES: dict[str, Sentence] = {
         f"A token with the scope `{values['scope']}` needs the right of {role(Right(values['right']))}."
     ),
     "beyond-carried-token": "The token that asks does not have the scope `{scope}` itself.",
+    "calendar-name-length": "Give the calendar a name of up to {longest} characters.",
+    "calendar-too-many": "Nobody needs more than {most} calendars: end one first.",
+    "calendar-unknown": "There is no such calendar, or it has ended.",
     "token-unknown": "No token has this prefix.",
     "token-ended": "This token has ended already.",
     "token-without-scope": "The token that asks does not have the scope `{scope}`.",
@@ -143,6 +146,9 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.PERSON_CHANGED: person_changed,
     EntryKind.TOKEN_CREATED: token_created,
     EntryKind.TOKEN_ENDED: "The API token “{name}” of {person} was ended by {actor}.",
+    EntryKind.CALENDAR_MADE: "{actor} made the calendar “{name}”, which programs fetch by its address.",
+    EntryKind.CALENDAR_ENDED: "The calendar “{name}” of {person} was ended by {actor}.",
+    EntryKind.PUSH_KEY_MADE: "A key was made by which browsers' makers know messages of this installation.",
     EntryKind.LOGINS_REFUSED: "{count} attempts to log in as {person} failed in a row. Until {person} logs in on a"
     " device used before, or an admin sets a new password, the password counts on such devices only.",
 }

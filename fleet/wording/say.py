@@ -16,7 +16,7 @@ from fleet.wording.reader import API, Reader
 from fleet.wording.sentences import EntryText, Sentence, machine_named
 
 NAMES = (
-    "approvals blind_spots caches channels desk drills events history intake machines",
+    "alerts approvals blind_spots caches channels desk drills events history intake machines",
     "orders people policy sets timeline waves",
 )
 ROOMS = [import_module(f"fleet.wording.{name}") for name in " ".join(NAMES).split()]

@@ -1,10 +1,14 @@
-"""What tests of channels share: real processes that send, and services that are played."""
+"""What tests of channels share: real processes that send, services that are played, a real Alertmanager."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from fleet.notify.channels.alertmanager import client
 from fleet.notify.sender.pool import Pool
+from tests.factories import Fleet
+from tests.messages.alertmanagers import RealAlertmanager, real_alertmanager
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +17,22 @@ def loopback_pool() -> Iterator[Pool]:
     found = Pool(most=4, allow=("127.0.0.0/8",))
     yield found
     found.close()
+
+
+@pytest.fixture
+def reach_loopback(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What mirrors sends by these."""
+    monkeypatch.setattr(client, "send", loopback_pool.send)
+
+
+@pytest.fixture(scope="module")
+def am(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealAlertmanager]:
+    """A real Alertmanager for a whole file: tests tell their events apart."""
+    with real_alertmanager(tmp_path_factory.mktemp("alertmanager")) as found:
+        yield found
+
+
+@pytest.fixture
+def today(db: None, reach_loopback: None) -> Fleet:
+    """A fleet of this very minute: Alertmanager keeps real time."""
+    return Fleet(now=datetime.now(UTC) - timedelta(minutes=1))

@@ -160,6 +160,7 @@ def test_pages_that_only_take_forms_refuse_who_has_not_logged_in_and_who_may_not
         "handover-read",
         "first-steps-put-away",
         "token-make",
+        "calendar-make",
         "logout",
         "login-again",
         "rule-dry-run",
@@ -187,6 +188,8 @@ PAGES: list[tuple[str, dict[str, str]]] = [
     ("/handover/read/", {"until": "2026-11-01T06:00:00Z"}),
     ("/you/tokens/", {"name": "deploys", "scopes": "read", "days": "7"}),
     ("/tokens/{token}/end/", {}),
+    ("/you/calendars/", {"name": "Web", "service": "web"}),
+    ("/you/calendars/{calendar}/end/", {}),
     ("/views/save/", {"name": "Web", "page": "sets", "query": "q=web", "shared": "on"}),
     ("/views/{view}/delete/", {}),
     ("/you/password/", {"old_password": "harbour-ada", "new_password1": NEW, "new_password2": NEW}),
@@ -212,6 +215,8 @@ def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet) -> None:
         assert (line.actor, line.via, line.token_name) == ("ada", "page", ""), address
         if address == "/you/tokens/" and line.after:
             named["token"] = line.after["token"]
+        if address == "/you/calendars/" and line.after:
+            named["calendar"] = line.after["calendar"]
         if address == "/views/save/":
             named["view"] = str(SavedView.objects.get().pk)
 

@@ -6,15 +6,18 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from django import forms
+from django.conf import settings
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import PasswordChangeForm
 from django.http import HttpResponse
+from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, page, reader, shown
-from fleet.operations.people import profiles, tokens
+from fleet.operations.people import calendars, profiles, tokens
 from fleet.projections import people
+from fleet.projections.messages.calendar import feeds
 
 # How many days a token may live, as the form offers it.
 DAYS = (1, 7, 30, 90, 365)
@@ -35,6 +38,13 @@ class TokenForm(Sent):
     days = forms.IntegerField(min_value=1, max_value=366)
 
 
+class CalendarForm(Sent):
+    wrong = "A calendar needs a name of up to 200 characters."
+    name = line(200, required=True)
+    set_pattern = line(200)
+    service = line(200)
+
+
 @cache
 def zones() -> tuple[str, ...]:
     """Every time zone that there is, by name."""
@@ -52,6 +62,7 @@ def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
         allowed=[scope for scope, right in tokens.SCOPES.items() if request.rights.may(right)],
         days=DAYS,
         zones=zones(),
+        calendars=feeds(user_id=request.user.pk),
         **context,
     )
 
@@ -86,6 +97,18 @@ def end_token(request: Asked, prefix: str) -> HttpResponse:
     if token.user_id != request.user.pk:
         return done(request, said, "person", username=token.user.get_username())
     return done(request, said, "you")
+
+
+@acts(you_answer)
+def make_calendar(request: Asked) -> HttpResponse:
+    _, plain = calendars.make(actor=request.actor, now=request.now, **CalendarForm(request.POST).values)
+    return you_answer(request, new_calendar=f"{settings.BASE_URL}{reverse('calendar', args=[plain])}")
+
+
+@acts(you_answer)
+def end_calendar(request: Asked, prefix: str) -> HttpResponse:
+    feed = calendars.end(actor=request.actor, prefix=prefix, now=request.now)
+    return done(request, f"The calendar “{feed.name}” has ended.", "you")
 
 
 @sensitive_post_parameters()

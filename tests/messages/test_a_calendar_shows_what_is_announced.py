@@ -1,0 +1,254 @@
+"""A calendar that programs fetch: announced events, windows, maintenance of caches, as long as its person may read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+import ical.calendar_stream
+import pytest
+import vobject
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from icalendar import Calendar
+
+from fleet.models import AvailabilitySet, CalendarFeed, Entry, NoApprovalWindow, ScheduledEvent, Scope
+from fleet.operations.people import calendars
+from fleet.projections.messages.calendar import AHEAD, KEPT, dates
+from tests import factories
+from tests.caches.walking import HOST, Listeners, line
+from tests.factories import EVENT, Fleet, acting, announced
+
+
+@pytest.fixture
+def today(db: None) -> Fleet:
+    fleet = Fleet(now=datetime.now(UTC) - timedelta(minutes=1))
+    announced(fleet, not_before=fleet.now + timedelta(minutes=15), event_type="Reboot")
+    AvailabilitySet.objects.update(service="shop")
+    return fleet
+
+
+def address_of(person: User, **narrowed: str) -> str:
+    _, plain = calendars.make(actor=acting(person), name="mine", now=datetime.now(UTC), **narrowed)
+    return f"/calendar/{plain}.ics"
+
+
+def fetched(client: Client, address: str) -> Calendar:
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.content
+    assert answer["Content-Type"] == "text/calendar; charset=utf-8"
+    return read(answer.content)
+
+
+def read(body: bytes) -> Calendar:
+    """By three parsers: each finds what the others miss."""
+    assert body.endswith(b"\r\n")
+    assert all(len(part) <= 75 for part in body.split(b"\r\n"))
+    whole: Any = Calendar.from_ical(body)
+    found = whole.walk("VEVENT")
+    assert not [event.errors for event in found if event.errors]
+    strict = ical.calendar_stream.IcsCalendarStream.calendar_from_ics(body.decode())
+    assert [event.uid for event in strict.events] == [str(event["UID"]) for event in found]
+    (loose,) = vobject.readComponents(body.decode())
+    loose.validate(raiseException=True)
+    assert len(loose.contents.get("vevent", [])) == len(found)
+    return whole
+
+
+def events(whole: Calendar) -> list[Any]:
+    return list(whole.walk("VEVENT"))
+
+
+def test_an_announced_event_is_a_date_at_its_not_before(today: Fleet, client: Client) -> None:
+    whole = fetched(client, address_of(factories.viewer()))
+    (found,) = events(whole)
+    event = ScheduledEvent.objects.get()
+    assert found["UID"] == f"event-{EVENT.lower()}@127.0.0.1"
+    assert found.decoded("DTSTART") == event.not_before
+    assert found.decoded("DTSTART").utcoffset() == timedelta(0)
+    assert found["SUMMARY"] == "Reboot of vm1, vm2 in web"
+    assert found["STATUS"] == "CONFIRMED"
+    assert found["URL"] == f"http://127.0.0.1:8000/events/{EVENT}/"
+    assert "it is no alert" in found["DESCRIPTION"]
+    assert whole["X-PUBLISHED-TTL"] == "PT5M"
+    assert b"TZID" not in whole.to_ical()
+
+
+def test_each_change_is_a_higher_sequence_of_the_same_date(today: Fleet, client: Client) -> None:
+    address = address_of(factories.viewer())
+    (before,) = events(fetched(client, address))
+    later = today.now + timedelta(minutes=30)
+    today.later(1)
+    today.all_say(factories.listing(not_before=later, resources=("vm1", "vm2"), event_type="Reboot"))
+    (after,) = events(fetched(client, address))
+    assert after["UID"] == before["UID"]
+    assert after["SEQUENCE"] > before["SEQUENCE"]
+    assert after.decoded("DTSTART") == later.replace(microsecond=0)
+
+
+def test_what_has_ended_is_cancelled_and_goes_after_a_while(today: Fleet, client: Client) -> None:
+    address = address_of(factories.viewer())
+    (before,) = events(fetched(client, address))
+    today.later(5)
+    today.all_say()
+    (after,) = events(fetched(client, address))
+    assert (after["STATUS"], after["UID"]) == ("CANCELLED", before["UID"])
+    assert after["SEQUENCE"] > before["SEQUENCE"]
+    ScheduledEvent.objects.update(ended_at=datetime.now(UTC) - KEPT)
+    assert events(fetched(client, address)) == []
+
+
+def test_weekly_windows_follow_their_clock_through_the_end_of_summer_time(today: Fleet) -> None:
+    now = datetime(2026, 10, 23, 12, tzinfo=UTC)
+    NoApprovalWindow.objects.create(
+        name="Evenings", reason="Sales.", weekdays=[5, 6], from_time=time(22), until_time=time(2),
+        time_zone="Europe/Berlin", created_at=now,
+    )  # fmt: skip
+    found = [date for date in dates(now=now) if date.kind == "window"]
+    # The night in which the clocks go back, and those after it.
+    assert [(date.begin, date.end - date.begin) for date in found[:3]] == [
+        (datetime(2026, 10, 24, 20, tzinfo=UTC), timedelta(hours=4)),
+        (datetime(2026, 10, 25, 21, tzinfo=UTC), timedelta(hours=4)),
+        (datetime(2026, 10, 31, 21, tzinfo=UTC), timedelta(hours=4)),
+    ]
+    assert all(date.begin <= now + AHEAD for date in found)
+    assert len({date.uid for date in found}) == len(found)
+    # Tomorrow they are still the same dates.
+    again = {date.uid for date in dates(now=now + timedelta(days=1)) if date.kind == "window"}
+    assert {date.uid for date in found} <= again
+
+
+def test_a_window_that_was_deleted_is_cancelled(today: Fleet, client: Client) -> None:
+    now = datetime.now(UTC)
+    row = NoApprovalWindow.objects.create(
+        name="Sale, <b>big</b>; really\\",
+        reason="Two\nlines",
+        starts_at=now,
+        ends_at=now + timedelta(days=1),
+        created_at=now,
+    )
+    address = address_of(factories.viewer())
+    (window,) = [each for each in events(fetched(client, address)) if each["UID"].startswith("window-")]
+    assert window["SUMMARY"] == "No approvals: Sale, <b>big</b>; really\\"
+    assert window["DESCRIPTION"].startswith("Two\nlines\n")
+    row.deleted_at = datetime.now(UTC)
+    row.save()
+    (window,) = [each for each in events(fetched(client, address)) if each["UID"].startswith("window-")]
+    assert window["STATUS"] == "CANCELLED"
+
+
+def test_maintenance_of_a_cache_is_a_date(db: None, client: Client) -> None:
+    listeners = Listeners(now=datetime.now(UTC) - timedelta(minutes=2))
+    listeners.enrol_set(1, prefix="c")
+    listeners.hear("c1", line("NodeMaintenanceStart"))
+    (found,) = events(fetched(client, address_of(factories.viewer())))
+    assert found["SUMMARY"] == f"Maintenance of the cache {HOST}, shard 0"
+    listeners.later(30)
+    listeners.hear("c1", line("NodeMaintenanceEnded", replica="True"))
+    (after,) = events(fetched(client, address_of(factories.viewer("vic"))))
+    assert after["STATUS"] == "CANCELLED"
+    assert after["SEQUENCE"] > found["SEQUENCE"]
+
+
+def test_it_is_narrowed_to_a_service_or_sets(today: Fleet, client: Client) -> None:
+    viewer = factories.viewer()
+    for narrowed, count in (
+        ({"service": "shop"}, 1), ({"service": "SHOP"}, 1), ({"service": "till"}, 0),
+        ({"set_pattern": "w*"}, 1), ({"set_pattern": "w"}, 0), ({"set_pattern": ".*"}, 0),
+    ):  # fmt: skip
+        assert len(events(fetched(client, address_of(viewer, **narrowed)))) == count, narrowed
+
+
+def test_it_shows_no_more_than_its_person_sees(today: Fleet, client: Client, settings: Any) -> None:
+    settings.SCOPED_READING = True
+    viewer = factories.viewer()
+    Scope.objects.create(user=viewer, kind="service", pattern="till")
+    address = address_of(viewer)
+    assert events(fetched(client, address)) == []
+    viewer.scopes.update(pattern="shop")
+    assert len(events(fetched(client, address))) == 1
+
+
+def test_an_address_that_is_wrong_ended_or_of_somebody_who_left_is_none(today: Fleet, client: Client) -> None:
+    viewer = factories.viewer()
+    address = address_of(viewer)
+    assert client.get(address).status_code == 200
+    assert client.get(address.replace("/calendar/", "/api/v1/calendar/")).status_code == 200
+    assert client.head(address).status_code == 200
+    assert client.post(address).status_code == 405
+    for wrong in (address[:-5] + "x.ics", "/calendar/x.ics", "/calendar/cal__.ics"):
+        assert client.get(wrong).status_code == 404, wrong
+    User.objects.update(is_active=False)
+    assert client.get(address).status_code == 404
+    User.objects.update(is_active=True)
+    viewer.groups.clear()
+    assert client.get(address).status_code == 404
+
+
+def test_no_log_tells_the_address(today: Fleet, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    address = address_of(factories.viewer())
+    client.post(address)
+    User.objects.update(is_active=False)
+    assert client.get(address).status_code == 404
+    assert address[10:-4] not in caplog.text
+
+
+def test_the_secret_is_kept_as_a_hash_and_stands_in_no_entry(today: Fleet) -> None:
+    feed, plain = calendars.make(actor=acting(factories.viewer()), name="mine", now=datetime.now(UTC))
+    secret = plain.split("_", 2)[2]
+    assert secret not in str(CalendarFeed.objects.values())
+    entry = Entry.objects.get(kind="calendar_made")
+    assert secret not in f"{entry.before}{entry.after}{entry.data}"
+    assert entry.after["calendar"] == feed.prefix
+
+
+def test_a_program_that_has_it_already_is_not_sent_it_again_and_asking_is_cheap(today: Fleet, client: Client) -> None:
+    address = address_of(factories.viewer())
+    first = client.get(address)
+    with CaptureQueriesContext(connection) as caught:
+        again = client.get(address, headers={"If-None-Match": f'W/"x", {first["ETag"]}'})
+    assert (again.status_code, again.content) == (304, b"")
+    assert len(caught) <= 9
+    assert first.content == client.get(address).content
+
+
+def test_it_is_bounded_and_long_hostile_names_are_folded(today: Fleet, client: Client) -> None:
+    row = ScheduledEvent.objects.get()
+    row.resources = ["vm\r\nEND:VCALENDAR\r\n;,\\ü" * 20] * 3
+    row.save()
+    copies = []
+    for number in range(250):
+        copy = ScheduledEvent.objects.get(pk=row.pk)
+        copy.pk, copy.event_id = None, f"0A1B2C3D-0000-4000-8000-{number:012d}"
+        copies.append(copy)
+    ScheduledEvent.objects.bulk_create(copies)
+    assert len(events(fetched(client, address_of(factories.viewer())))) == 200
+
+
+def test_it_is_made_shown_once_and_ended_on_ones_own_page(today: Fleet, client: Client) -> None:
+    client.force_login(factories.viewer())
+    made = client.post("/you/calendars/", {"name": "Shop", "service": "shop"}).content.decode()
+    address = made.split('id="new-calendar" readonly value="')[1].split('"')[0]
+    assert address.startswith("http://127.0.0.1:8000/calendar/cal_")
+    assert len(events(fetched(client, address.removeprefix("http://127.0.0.1:8000")))) == 1
+    shown = client.get("/you/").content.decode()
+    prefix = CalendarFeed.objects.get().prefix
+    assert "new-calendar" not in shown
+    assert prefix in shown
+    assert "a calendar is not an alert" in " ".join(shown.split())
+    client.force_login(factories.operator())
+    assert client.post(f"/you/calendars/{prefix}/end/").status_code == 403
+    client.force_login(User.objects.get(username="vera"))
+    assert client.post(f"/you/calendars/{prefix}/end/").status_code == 302
+    assert client.get(address.removeprefix("http://127.0.0.1:8000")).status_code == 404
+    assert Entry.objects.filter(kind="calendar_ended").count() == 1
+    assert client.post(f"/you/calendars/{prefix}/end/").status_code == 422
+    assert client.post("/you/calendars/", {"name": ""}).status_code == 422
+
+
+def test_nobody_collects_calendars(today: Fleet, client: Client) -> None:
+    client.force_login(factories.viewer())
+    answers = [client.post("/you/calendars/", {"name": f"c{number}"}).status_code for number in range(21)]
+    assert answers == [200] * 20 + [422]

@@ -1,0 +1,254 @@
+"""While an event is Started, alerts about its very machines are silenced in a real Alertmanager, and no others."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import requests
+
+from fleet.domain.messages.silences import LEASE, LONGEST
+from fleet.models import AvailabilitySet, Maintenance, Reference, ScheduledEvent
+from fleet.notify.channels.alertmanager import preview
+from fleet.notify.channels.base import Outcome
+from tests.caches.walking import HOST, Listeners, line
+from tests.factories import Fleet, listing
+from tests.messages.alertmanagers import Mirror, RealAlertmanager, channel_to, real_alertmanager, restarted
+from tests.processes import wait_for
+
+pytestmark = pytest.mark.flow
+NUMBERS = count()
+BY_NAME = 'shop: instance=~"{name}(:[0-9]+)?"'
+
+
+class Scene:
+    """Six machines of a service, one of which an event hits; names are this test's own."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.prefix = f"web{next(NUMBERS)}-"
+        self.hit = f"{self.prefix}1"
+        self.event_id = str(uuid4()).upper()
+        fleet.enrol_set(12, prefix=self.prefix)
+        AvailabilitySet.objects.update(service="shop")
+        self.announce()
+
+    def announce(self, status: str = "Scheduled") -> None:
+        self.fleet.later(1)
+        self.fleet.all_say(listing(self.event_id, status=status, resources=(self.hit,), event_type="Reboot"))
+
+    def start(self) -> None:
+        self.announce("Started")
+
+    def end(self) -> None:
+        self.fleet.later(1)
+        self.fleet.all_say()
+
+
+@pytest.fixture
+def scene(today: Fleet) -> Scene:
+    return Scene(today)
+
+
+def ours(am: RealAlertmanager, scene: Scene, *states: str) -> list[Any]:
+    return [each for each in am.silences(*states) if scene.event_id in each["comment"]]
+
+
+def quiet(mirror: Mirror, **given: Any) -> Outcome:
+    outcome = mirror.round(**given)
+    assert outcome.ok, outcome
+    return outcome
+
+
+def test_it_begins_with_started_hits_one_machine_and_ends_when_the_end_is_seen(
+    scene: Scene, am: RealAlertmanager
+) -> None:
+    mirror = channel_to(am.url, BY_NAME)
+    quiet(mirror)
+    assert ours(am, scene) == []
+    scene.start()
+    quiet(mirror)
+    (silence,) = ours(am, scene)
+    assert silence["createdBy"] == "Drydock"
+    left = datetime.fromisoformat(silence["endsAt"]) - datetime.now(UTC)
+    assert LEASE - timedelta(minutes=2) < left <= LEASE
+    assert not am.rings(instance=f"{scene.hit}:9100")
+    # `web0-1` is silenced, `web0-10`, `web0-2` and our own alert are not.
+    assert am.rings(instance=f"{scene.hit}0:9100")
+    assert am.rings(instance=f"{scene.prefix}2:9100")
+    assert am.alerts()[scene.event_id]["status"]["silencedBy"] == []
+    scene.end()
+    quiet(mirror)
+    assert ours(am, scene) == []
+    assert len(ours(am, scene, "expired")) == 1
+    assert Reference.objects.count() == 0
+
+
+def test_only_services_that_asked_for_it_get_silences(scene: Scene, am: RealAlertmanager) -> None:
+    scene.start()
+    quiet(channel_to(am.url, 'till-*: instance=~"{name}"'))
+    quiet(channel_to(am.url))
+    assert ours(am, scene) == []
+
+
+def test_a_drill_silences_nothing(scene: Scene, am: RealAlertmanager) -> None:
+    scene.start()
+    ScheduledEvent.objects.update(drill=True)
+    quiet(channel_to(am.url, BY_NAME))
+    assert ours(am, scene) == []
+
+
+def test_it_is_renewed_in_place_before_its_lease_is_over(scene: Scene, am: RealAlertmanager) -> None:
+    mirror = channel_to(am.url, BY_NAME)
+    scene.start()
+    quiet(mirror)
+    (first,) = ours(am, scene)
+    quiet(mirror)
+    assert ours(am, scene) == [first]
+    quiet(mirror, now=datetime.now(UTC) + LEASE / 2 + timedelta(seconds=5))
+    (second,) = ours(am, scene)
+    assert second["id"] == first["id"]
+    assert second["endsAt"] > first["endsAt"]
+
+
+def test_other_machines_make_it_another_silence_and_the_first_ends(scene: Scene, am: RealAlertmanager) -> None:
+    mirror = channel_to(am.url, BY_NAME)
+    scene.start()
+    quiet(mirror)
+    scene.hit = f"{scene.prefix}3"
+    scene.start()
+    quiet(mirror)
+    (silence,) = ours(am, scene)
+    assert silence["matchers"][0]["value"].startswith(f"(?:{scene.prefix.replace('-', chr(92) + '-')}3)")
+    assert len(ours(am, scene, "expired")) == 1
+
+
+def test_one_that_a_person_ended_stays_ended(scene: Scene, am: RealAlertmanager) -> None:
+    mirror = channel_to(am.url, BY_NAME)
+    scene.start()
+    quiet(mirror)
+    (silence,) = ours(am, scene)
+    expire(am, silence["id"])
+    for minutes in (0, 6, 12):
+        quiet(mirror, now=datetime.now(UTC) + timedelta(minutes=minutes))
+        assert ours(am, scene) == []
+    # Also where we forget everything: its comment says that it was to last longer.
+    Reference.objects.all().delete()
+    quiet(mirror)
+    assert ours(am, scene) == []
+
+
+def test_one_that_a_person_took_over_is_theirs(scene: Scene, am: RealAlertmanager) -> None:
+    mirror = channel_to(am.url, BY_NAME)
+    scene.start()
+    quiet(mirror)
+    (silence,) = ours(am, scene)
+    body = {name: silence[name] for name in ("id", "matchers", "startsAt", "comment")}
+    longer = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
+    am.post("/silences", {**body, "endsAt": longer, "createdBy": "otto"})
+    quiet(mirror)
+    scene.end()
+    quiet(mirror)
+    assert [each["createdBy"] for each in ours(am, scene)] == ["otto"]
+
+
+def test_whoever_dies_before_writing_it_down_finds_it_again(scene: Scene, am: RealAlertmanager) -> None:
+    mirror = channel_to(am.url, BY_NAME)
+    scene.start()
+    for _ in range(3):
+        quiet(mirror, keep=False)
+    (silence,) = ours(am, scene)
+    quiet(mirror)
+    (reference,) = Reference.objects.values_list("value", flat=True)
+    assert [each["id"] for each in reference["silences"].values()] == [silence["id"]]
+
+
+def test_one_that_alertmanager_lost_when_it_was_killed_is_made_again(today: Fleet, tmp_path: Path) -> None:
+    with real_alertmanager(tmp_path) as found:
+        scene = Scene(today)
+        mirror = channel_to(found.url, BY_NAME)
+        scene.start()
+        quiet(mirror)
+        with restarted(found):
+            assert found.silences() == []
+            quiet(mirror)
+            assert len(ours(found, scene)) == 1
+
+
+def test_a_lease_that_ran_out_while_drydock_was_away_begins_anew(today: Fleet, am: RealAlertmanager) -> None:
+    today.now -= timedelta(minutes=15)
+    scene = Scene(today)
+    mirror = channel_to(am.url, BY_NAME)
+    scene.start()
+    soon = datetime.now(UTC) + timedelta(seconds=2)
+    quiet(mirror, now=soon - LEASE)
+    wait_for(lambda: ours(am, scene, "expired"), seconds=10, what="the lease is over")
+    quiet(mirror)
+    assert len(ours(am, scene)) == 1
+
+
+def test_hours_after_the_start_nothing_is_silenced_whatever_nobody_has_seen(scene: Scene, am: RealAlertmanager) -> None:
+    mirror = channel_to(am.url, BY_NAME)
+    scene.start()
+    quiet(mirror)
+    ScheduledEvent.objects.update(started_at=datetime.now(UTC) - LONGEST)
+    quiet(mirror)
+    assert ours(am, scene) == []
+
+
+def test_scale_set_machines_are_known_by_their_host_name(today: Fleet, am: RealAlertmanager) -> None:
+    scene = Scene(today)
+    machine = today.agents[scene.hit].machine
+    machine.compute = {"osProfile": {"computerName": f"{scene.prefix}host"}, "privateIpAddresses": ["10.9.8.7"]}
+    machine.save()
+    scene.start()
+    mirror = channel_to(am.url, 'shop: nodename="{host}"', 'shop: instance=~"{address}(:.*)?"')
+    quiet(mirror)
+    assert not am.rings(nodename=f"{scene.prefix}host")
+    assert not am.rings(instance="10.9.8.7:9100")
+    assert am.rings(instance="10.9.8.70:9100")
+
+
+def test_a_hostile_name_widens_no_silence(today: Fleet, am: RealAlertmanager) -> None:
+    scene = Scene(today)
+    scene.hit = '.*|(") {evil="x"}'
+    scene.start()
+    quiet(channel_to(am.url, BY_NAME))
+    assert len(ours(am, scene)) == 1
+    assert am.rings(instance=f"{scene.prefix}2:9101")
+
+
+def test_a_cache_is_silenced_while_its_node_is_away(today: Fleet, am: RealAlertmanager) -> None:
+    listeners = Listeners(now=datetime.now(UTC) - timedelta(minutes=2))
+    listeners.enrol_set(1, prefix="c")
+    listeners.hear("c1", line("NodeMaintenanceStart"))
+    Maintenance.objects.update(began_at=datetime.now(UTC))
+    mirror = channel_to(am.url, '*: addr=~"rediss?://{cache}:[0-9]+"')
+    quiet(mirror)
+    (alert,) = [each for each in am.get("/alerts") if each["labels"].get("cache_host") == HOST]
+    assert alert["labels"]["alertname"] == "AzureCacheMaintenance"
+    assert not am.rings(addr=f"rediss://{HOST}:6380")
+    assert am.rings(addr=f"rediss://x{HOST}:6380")
+    listeners.later(1)
+    listeners.hear("c1", line("NodeMaintenanceEnded", replica="True"))
+    quiet(mirror)
+    assert am.silences("active") == [] or all(HOST not in each["comment"] for each in am.silences("active"))
+
+
+def test_a_try_says_what_would_be_hit_and_changes_nothing(scene: Scene, am: RealAlertmanager) -> None:
+    am.rings(instance=f"{scene.hit}:9100", job="tried")
+    am.rings(instance="elsewhere:9100", job="tried")
+    mirror = channel_to(am.url, BY_NAME.replace("shop: ", 'shop: job="tried", '), 'till: instance="{name}"')
+    hit, nobody = preview(mirror.in_use(), now=scene.fleet.now)
+    assert (hit.machines, hit.alerts) == (12, 1)
+    assert hit.names == (f"HostDown {{instance={scene.hit}:9100, job=tried}}",)
+    assert (nobody.machines, nobody.alerts) == (0, 0)
+    assert ours(am, scene) == []
+
+
+def expire(am: RealAlertmanager, silence_id: str) -> None:
+    requests.delete(f"{am.url}/api/v2/silence/{silence_id}", timeout=10).raise_for_status()
