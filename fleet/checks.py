@@ -89,6 +89,14 @@ def open_to_others(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 
 
 @register()
+def mail_one_way(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """TLS begins at once, or after STARTTLS."""
+    if not (settings.EMAIL_USE_TLS and settings.EMAIL_USE_SSL):
+        return []
+    return [Error("EMAIL_USE_TLS and EMAIL_USE_SSL exclude each other.", hint="Set one of them.", id="fleet.E007")]
+
+
+@register()
 def messages_kept_in(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """What lets messages reach everything is said, since it is easily written and undoes the guard."""
     networks = [ip_network(network, strict=False) for network in settings.OUTGOING_ALLOW]

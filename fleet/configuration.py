@@ -142,6 +142,14 @@ SETTINGS: tuple[Setting, ...] = (
         MESSAGES,
         "A PEM file with certificate authorities that receivers may have besides the public ones.",
     ),
+    Setting("EMAIL_HOST", "", MESSAGES, "The mail server of the installation, for channels of the kind mail."),
+    Setting("EMAIL_PORT", "25", MESSAGES, "Its port."),
+    Setting("EMAIL_HOST_USER", "", MESSAGES, "Who logs in there; empty: nobody does."),
+    Setting("EMAIL_HOST_PASSWORD", "", MESSAGES, "The password for it."),
+    Setting("EMAIL_USE_TLS", "no", MESSAGES, "`yes`: STARTTLS, or no mail is sent."),
+    Setting("EMAIL_USE_SSL", "no", MESSAGES, "`yes`: TLS from the first byte, as on port 465."),
+    Setting("EMAIL_TIMEOUT", "15", MESSAGES, "How long one mail may take, in whole seconds, 30 at most."),
+    Setting("DEFAULT_FROM_EMAIL", "", MESSAGES, "From whom mails are; empty: `drydock` at the host of `BASE_URL`."),
     Setting(
         "SENDER_PROCESSES", "8", MESSAGES, "How many messages one process of Drydock may have on their way at once."
     ),

@@ -104,6 +104,7 @@ def test_a_bad_value_is_refused_in_one_sentence(environment: dict[str, str], sen
         ({"LIVE_SECONDS": 700.0}, "fleet.E004"),
         ({"BASE_URL": "https://drydock.example", "DEBUG": True}, "fleet.E005"),
         ({"BASE_URL": "https://drydock.example", "SECRET_KEY": "short"}, "fleet.E006"),
+        ({"EMAIL_USE_TLS": True, "EMAIL_USE_SSL": True}, "fleet.E007"),
         ({"REDIS_URL": "rediss://cache.example:10000/3"}, "fleet.W001"),
         ({"BASE_URL": "http://drydock.example"}, "fleet.W002"),
         ({"OUTGOING_ALLOW": ["10.0.0.0/8", "0.0.0.0/0"]}, "fleet.W003"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
 from uuid import UUID, uuid5
@@ -17,6 +17,7 @@ from fleet.operations.messages.credentials import name_of, seal
 from fleet.projections.events.rows import event_rows
 from fleet.projections.messages.news import MessageNews
 from fleet.wording.messages import MessageWords
+from fleet.wording.reader import Form, Reader
 from tests.factories import Fleet
 
 BASE = "https://drydock.example"
@@ -37,6 +38,13 @@ def channel_of(kind: str, now: datetime, **values: str) -> Channel:
     row.secrets = seal({name: value for name, value in values.items() if name in secrets}, of=name_of(row))
     row.save(update_fields=["secrets"])
     return row
+
+
+def item(news: MessageNews, words: MessageWords, now: datetime, data: Mapping[str, Any] | None = None) -> Item:
+    """An item that says this, whatever it would say."""
+    made = Item(news, Reader(UTC, Form.MESSAGE, now))
+    vars(made).update(words=words, data=data or {})
+    return made
 
 
 @dataclass
@@ -69,7 +77,7 @@ class Teller:
             )
             named = title or f"{row.event_type} of {', '.join(row.resources)}"
             words = MessageWords(named, named, (named, *lines), named[:160], f"/events/{event_id}/")
-            items.append(Item(news, words, {}))
+            items.append(item(news, words, self.fleet.now))
         together = MessageWords(f"{len(items)} messages", "", ("a line", *lines), "short", "/")
         subjects = {item.news.subject for item in items}
         kept = Reference.objects.filter(channel=self.row, subject__in=[*subjects, GROUP])

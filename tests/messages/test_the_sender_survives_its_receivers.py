@@ -90,9 +90,10 @@ def test_who_never_comes_to_the_point_is_given_up(pool: Pool, behaviour) -> None
     assert answer.took_ms >= 300
 
 
+@pytest.mark.real_time
 def test_a_status_counts_however_slow_the_rest_is(pool: Pool) -> None:
     with speaking(drip_body) as port:
-        answer = post(pool, port, seconds=0.3)
+        answer = post(pool, port, seconds=2.0)
     assert (answer.ok, answer.status, answer.cut) == (True, 200, True)
     assert answer.answer.startswith("so far")
 

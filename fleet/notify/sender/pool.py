@@ -40,7 +40,7 @@ STALE_SECONDS = 240.0
 # The process keeps the job's limit by itself where it can; after this much more it is killed.
 GRACE_SECONDS = 1.0
 # How long a job waits for a free process before it is handed back.
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 10.0
 # The largest job and the largest answer on the pipe.
 MOST_LINE = 4 * 1024 * 1024
 PIECE = 65536

@@ -1,0 +1,34 @@
+"""Apprise: the same words for every service that it knows, by one URL."""
+
+from datetime import datetime
+from typing import Literal
+
+from fleet.domain.messages.moments import Moment
+from fleet.domain.messages.severity import Severity
+from fleet.notify.channels.answers import outcome_of
+from fleet.notify.channels.base import ChannelInUse, Outcome, Post
+from fleet.notify.sender.jobs import AppriseJob
+from fleet.notify.sender.pool import send as send_job
+
+Tone = Literal["info", "success", "warning", "failure"]
+OVER = frozenset({Moment.ENDED, Moment.MAINTENANCE_ENDED, Moment.COVERAGE_CLOSED, Moment.CHANNEL_WORKS})
+TONES: dict[str, Tone] = {Severity.CRITICAL: "failure", Severity.WARNING: "warning", Severity.INFO: "info"}
+
+
+def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+    """One message; whether it was taken is what Apprise says of the service's answer."""
+    job = AppriseJob(
+        url=str(channel.values["url"]),
+        title=post.words.title,
+        # The first line says the same as the title.
+        body="\n".join([*post.words.lines[1:], post.url]),
+        tone=tone_of(post),
+    )
+    return outcome_of(send_job(job, now=now))
+
+
+def tone_of(post: Post) -> Tone:
+    """The worst of what is told; what is over is good news."""
+    tones = ["success" if item.news.moment in OVER else TONES[item.news.severity] for item in post.items]
+    order: tuple[Tone, ...] = ("failure", "warning", "info", "success")
+    return next((tone for tone in order if tone in tones), "info")

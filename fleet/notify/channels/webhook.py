@@ -1,0 +1,66 @@
+"""Webhooks: one POST, signed as Standard Webhooks says, with what happened as the API shows it."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from standardwebhooks import Webhook
+
+from fleet.domain.messages.moments import GROUP
+from fleet.domain.times import iso
+from fleet.notify.channels.answers import outcome_of
+from fleet.notify.channels.base import ChannelInUse, Item, Outcome, Post
+from fleet.notify.sender.jobs import HttpJob
+from fleet.notify.sender.pool import send as send_job
+
+# A wave over a region would be megabytes, which many receivers refuse; the rest is counted.
+MOST_ITEMS = 200
+MOST_BYTES = 512 * 1024
+
+
+def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+    """One POST; any 2xx takes it, 410 switches the channel off."""
+    body = body_of(post)
+    headers = {"Content-Type": "application/json", **signed(post.id, body, channel.values, now=now)}
+    return outcome_of(send_job(HttpJob("POST", str(channel.values["url"]), headers, body.encode()), now=now))
+
+
+def body_of(post: Post) -> str:
+    """`{"type", "timestamp", "data"}`, with as many of the items as fit."""
+    items = list(post.items[:MOST_ITEMS])
+    while True:
+        text = msgspec.json.encode(payload(post, items)).decode()
+        if len(text) <= MOST_BYTES or len(items) <= 1:
+            return text
+        items = items[: len(items) // 2]
+
+
+def payload(post: Post, items: list[Item]) -> dict[str, Any]:
+    if post.alone:
+        return told(post.alone)
+    data: dict[str, Any] = {"title": post.words.title, "url": post.url}
+    if post.moment == GROUP:
+        data |= {"count": len(post.items), "items": [told(item) for item in items]}
+        data |= {"left_out": len(post.items) - len(items)}
+    return {"type": post.moment, "timestamp": iso(post.at), "data": data}
+
+
+def told(item: Item) -> dict[str, Any]:
+    return {"type": item.news.moment, "timestamp": iso(item.news.at), "data": item.data}
+
+
+def signed(name: str, body: str, values: Mapping[str, Any], *, now: datetime) -> dict[str, str]:
+    """The three headers. While a secret is being replaced, it is signed with the one before as well."""
+    secrets = [values["secret"]]
+    until = values.get("earlier_secret_until")
+    if values.get("earlier_secret") and (not until or now < datetime.fromisoformat(until)):
+        secrets.append(values["earlier_secret"])
+    # The library takes any other zone for UTC.
+    at = now.astimezone(UTC)
+    signatures = [Webhook(secret).sign(name, at, body) for secret in secrets]
+    return {
+        "webhook-id": name,
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": " ".join(signatures),
+    }

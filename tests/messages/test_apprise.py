@@ -1,0 +1,66 @@
+"""Apprise, with its real library, to a real receiver."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fleet.domain.messages.moments import Moment
+from fleet.notify.channels import apprise
+from fleet.notify.sender.pool import Pool
+from tests import factories
+from tests.factories import EVENT, Fleet
+from tests.messages.posts import Teller, channel_of
+from tests.receivers import receiver
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet(db: None, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    monkeypatch.setattr(apprise, "send_job", loopback_pool.send)
+    found = Fleet()
+    factories.announced(found)
+    return found
+
+
+def teller_of(fleet: Fleet, url: str) -> Teller:
+    return Teller(apprise, fleet, channel_of("apprise", fleet.now, url=url), {"url": url})
+
+
+def test_a_service_is_told_what_happens_and_where_one_decides(fleet: Fleet) -> None:
+    with receiver() as there:
+        teller = teller_of(fleet, f"json://127.0.0.1:{there.port}/hook")
+        assert teller.tell((Moment.FIRST_SEEN, EVENT), lines=["4 of 6 stay up.", "<b>x</b>"]).ok
+    [got] = there.got
+    said = json.loads(got.body)
+    assert got.path == "/hook"
+    assert (said["title"], said["type"]) == ("Freeze of vm1, vm2", "warning")
+    assert said["message"] == f"4 of 6 stay up.\n<b>x</b>\nhttps://drydock.example/events/{EVENT}/"
+
+
+def test_the_worst_of_what_is_told_colours_it(fleet: Fleet) -> None:
+    teller = teller_of(fleet, "json://127.0.0.1/")
+    first, ended = (Moment.FIRST_SEEN, EVENT), (Moment.ENDED, EVENT)
+    assert apprise.tone_of(teller.post(ended)) == "success"
+    assert apprise.tone_of(teller.post(ended, first)) == "warning"
+    teller.severity[EVENT] = "critical"
+    assert apprise.tone_of(teller.post(ended, first)) == "failure"
+    assert apprise.tone_of(teller.post()) == "info"
+
+
+def test_a_service_that_wants_time_gets_it_and_its_secrets_are_not_shown(fleet: Fleet) -> None:
+    with receiver() as there:
+        there.status, there.headers, there.body = 429, {"Retry-After": "30"}, b"slow down, /tokentokentoken"
+        outcome = teller_of(fleet, f"json://127.0.0.1:{there.port}/tokentokentoken").tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.again, outcome.status, outcome.wait_seconds) == (False, True, 429, 30.0)
+    assert outcome.answer == "slow down, /***"
+
+
+@pytest.mark.parametrize(
+    ("url", "why"), [("syslog://", "schema"), ("json://h/?verify=no", "parameter"), ("x", "unknown_service")]
+)
+def test_what_is_on_no_list_is_refused_with_the_reason(fleet: Fleet, url: str, why: str) -> None:
+    outcome = teller_of(fleet, url).tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.error, outcome.answer) == (False, "bad_url", why)

@@ -1,0 +1,219 @@
+"""Mail, through a real server in a process of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from email import message_from_string, policy
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from fleet.domain.messages.moments import Moment
+from fleet.models import Reference
+from fleet.notify.channels import mail
+from fleet.notify.sender.pool import COMMAND, Pool
+from tests import factories
+from tests.certificates import Authority
+from tests.factories import EVENT, Fleet
+from tests.messages.posts import Teller, channel_of
+from tests.processes import PYTHON, Process, free_port, running, wait_for
+
+pytestmark = pytest.mark.django_db
+PROGRAM = str(Path(__file__).with_name("mail_server.py"))
+
+
+class MailServer:
+    """What it got, as mails."""
+
+    def __init__(self, process: Process, port: int) -> None:
+        self.process = process
+        self.port = port
+        self.read = 0
+
+    def said(self) -> list[dict[str, Any]]:
+        """What came since the last time."""
+        lines = [line for line in self.process.said().splitlines() if line.startswith("{")][self.read :]
+        self.read += len(lines)
+        return [json.loads(line) for line in lines]
+
+    def mails(self) -> list[EmailMessage]:
+        return [message_from_string(each["text"], policy=policy.default) for each in self.said()]  # type: ignore[misc]
+
+
+def serve(tmp_path: Path, *arguments: str) -> Any:
+    port = free_port()
+    process = running([PYTHON, PROGRAM, str(port), *arguments], environment={}, log=tmp_path / f"mail-{port}.log")
+    return port, process
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MailServer]:
+    port, process = serve(tmp_path_factory.mktemp("mail"))
+    with process as running_process:
+        wait_for(lambda: "ready" in running_process.said(), seconds=20, what="the mail server listens")
+        yield MailServer(running_process, port)
+
+
+@pytest.fixture
+def fleet(db: None) -> Fleet:
+    found = Fleet()
+    factories.announced(found)
+    return found
+
+
+@pytest.fixture
+def teller(
+    fleet: Fleet, server: MailServer, loopback_pool: Pool, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> Teller:
+    # As in production, where nothing of the machine may be reached: the server is trusted because it is named.
+    monkeypatch.setattr(loopback_pool, "allow", ())
+    monkeypatch.setattr(mail, "send_job", loopback_pool.send)
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
+    settings.BASE_URL = "https://drydock.example"
+    server.said()
+    return teller_of(fleet, "ann@example.org")
+
+
+def teller_of(fleet: Fleet, *recipients: str) -> Teller:
+    values: dict[str, Any] = {"recipients": list(recipients)}
+    return Teller(mail, fleet, channel_of("mail", fleet.now, **values), values)
+
+
+def test_a_mail_says_in_text_and_html_what_happens_and_leads_to_the_page(teller: Teller, server: MailServer) -> None:
+    evil = "<b onclick=x>&amp; 4 of 6 stay up"
+    outcome = teller.tell((Moment.FIRST_SEEN, EVENT), lines=[evil])
+    assert (outcome.ok, outcome.status, outcome.answer) == (True, 250, "taken as 4711")
+    [got] = server.mails()
+    assert (got["From"], got["To"], got["Subject"]) == (
+        "Drydock <drydock@drydock.example>",
+        "ann@example.org",
+        "Freeze of vm1, vm2",
+    )
+    assert got["Auto-Submitted"] == "auto-generated"
+    text, page = got.get_body(["plain"]), got.get_body(["html"])
+    assert text is not None and page is not None
+    url = f"https://drydock.example/events/{EVENT}/"
+    assert text.get_content().splitlines()[:4] == ["Freeze of vm1, vm2", evil, "", url]
+    assert f"<p>{'&lt;b onclick=x&gt;&amp;amp; 4 of 6 stay up'}</p>" in page.get_content()
+    assert page.get_content().count("href=") == 1 and f'<a href="{url}">' in page.get_content()
+
+
+def test_all_mails_of_one_event_are_one_thread(teller: Teller, server: MailServer) -> None:
+    first = teller.post((Moment.FIRST_SEEN, EVENT))
+    for post in (first, replace(first, attempt=2), teller.post((Moment.STARTED, EVENT), title="Freeze of vm1, vm2")):
+        assert teller.send(post).ok
+    one, again, other = server.mails()
+    assert one["Message-ID"] == again["Message-ID"] == f"<{first.id}@drydock.example>"
+    assert other["Message-ID"] != one["Message-ID"]
+    assert {each["References"] for each in (one, again, other)} == {other["In-Reply-To"]}
+    assert {each["Subject"] for each in (one, again, other)} == {"Freeze of vm1, vm2"}
+    row = first.items[0].news.subject.replace(":", ".")
+    assert other["References"] == f"<{row}@drydock.example>"
+
+
+def test_a_name_that_ends_a_line_adds_no_header(teller: Teller, server: MailServer) -> None:
+    evil = "Freeze\r\nBcc: eve@example.org\r\n\r\nof vm1"
+    assert teller.tell((Moment.FIRST_SEEN, EVENT), title=evil).ok
+    [said] = server.said()
+    got = message_from_string(said["text"], policy=policy.default)
+    assert (got["Bcc"], said["to"]) == (None, ["ann@example.org"])
+    assert got["Subject"] == "Freeze Bcc: eve@example.org of vm1"
+
+
+def test_each_recipient_gets_a_mail_and_one_who_is_refused_keeps_nobody_elses_back(
+    fleet: Fleet, teller: Teller, server: MailServer
+) -> None:
+    other = teller_of(fleet, "ann@example.org", "nobody@example.org", "bob@example.org")
+    outcome = other.tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.error) == (True, "some_refused")
+    assert outcome.answer == "nobody@example.org: 550 no such mailbox"
+    assert [(each["to"], "nobody" in each["text"]) for each in server.said()] == [
+        (["ann@example.org"], False),
+        (["bob@example.org"], False),
+    ]
+    nobody = teller_of(fleet, "nobody@example.org").tell((Moment.FIRST_SEEN, EVENT))
+    assert (nobody.ok, nobody.again, nobody.status, nobody.error) == (False, False, 550, "status")
+
+
+def test_who_has_got_it_does_not_get_it_again(fleet: Fleet, teller: Teller, server: MailServer) -> None:
+    other = teller_of(fleet, "ann@example.org", "later@example.org", "bob@example.org")
+    post = other.post((Moment.FIRST_SEEN, EVENT))
+    outcome = other.send(post)
+    assert (outcome.ok, outcome.again, outcome.status) == (False, True, 450)
+    assert [each["to"] for each in server.said()] == [["ann@example.org"]]
+    # Meanwhile that mailbox is no more.
+    other.values["recipients"] = ["ann@example.org", "bob@example.org"]
+    kept = dict(Reference.objects.filter(channel=other.row).values_list("subject", "value"))
+    assert other.send(replace(post, attempt=2, references=kept)).ok
+    assert [each["to"] for each in server.said()] == [["bob@example.org"]]
+    assert not Reference.objects.filter(channel=other.row).exists()
+    # What is kept of another post counts for nothing.
+    assert other.send(replace(other.post((Moment.STARTED, EVENT)), references=kept)).ok
+    assert [each["to"] for each in server.said()] == [["ann@example.org"], ["bob@example.org"]]
+
+
+def test_a_group_and_a_try_are_mails_of_their_own(teller: Teller, server: MailServer) -> None:
+    assert teller.tell().ok
+    assert teller.tell((Moment.FIRST_SEEN, EVENT), (Moment.CLAIMED, EVENT)).ok
+    tried, group = server.mails()
+    assert (tried["References"], tried["Subject"]) == (None, "0 messages")
+    # Both are about the same event.
+    assert group["References"] is not None
+
+
+def test_without_a_server_nobody_is_told_and_that_is_said(teller: Teller, settings: Settings) -> None:
+    settings.EMAIL_HOST = ""
+    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.again, outcome.error) == (False, True, "no_mail_server")
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", free_port()
+    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.again, outcome.error) == (False, True, "connect")
+
+
+def test_azures_own_address_is_no_mail_server(teller: Teller, settings: Settings) -> None:
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "169.254.169.254", 25
+    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.error, outcome.answer) == (False, "refused_address", "azure")
+
+
+def test_a_wrong_password_is_tried_again_and_not_shown(teller: Teller, server: MailServer, settings: Settings) -> None:
+    settings.EMAIL_HOST_USER, settings.EMAIL_HOST_PASSWORD = "ann", "hunter2"
+    assert teller.tell((Moment.FIRST_SEEN, EVENT)).ok
+    [said] = server.said()
+    assert said["by"] == "ann"
+    settings.EMAIL_HOST_PASSWORD = "not-hunter2"
+    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.again, outcome.status) == (False, True, 535)
+    assert "hunter2" not in outcome.answer
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_certificates_of_the_server_are_checked(
+    fleet: Fleet, teller: Teller, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at_once: bool
+) -> None:
+    authority = Authority(tmp_path)
+    authority.server("127.0.0.1")
+    port, process = serve(tmp_path, str(tmp_path / "127.0.0.1.pem"), *(["tls"] if at_once else []))
+    settings.EMAIL_PORT = port
+    settings.EMAIL_USE_SSL, settings.EMAIL_USE_TLS = at_once, not at_once
+    trusting = Pool(most=1, command=(*COMMAND, str(authority.path)))
+    with process as running_process:
+        there = MailServer(running_process, port)
+        wait_for(lambda: "ready" in running_process.said(), seconds=20, what="the mail server listens")
+        assert teller.tell((Moment.FIRST_SEEN, EVENT)).error == "tls"
+        monkeypatch.setattr(mail, "send_job", trusting.send)
+        assert teller.tell((Moment.FIRST_SEEN, EVENT)).ok
+        assert [each["tls"] for each in there.said()] == [True]
+    trusting.close()
+
+
+def test_a_server_without_starttls_gets_nothing(teller: Teller, server: MailServer, settings: Settings) -> None:
+    settings.EMAIL_USE_TLS = True
+    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.again, outcome.error) == (False, True, "tls")
+    assert server.said() == []

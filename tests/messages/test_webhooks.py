@@ -1,0 +1,170 @@
+"""Webhooks, taken by the receiver of the documentation: a process of its own with the standard's own library."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import requests
+from standardwebhooks import Webhook
+
+from fleet.domain.messages.moments import Moment
+from fleet.domain.times import iso
+from fleet.notify.channels import webhook
+from fleet.notify.sender.pool import Pool
+from tests import factories
+from tests.factories import EVENT, Fleet
+from tests.messages.posts import Teller, channel_of, item
+from tests.processes import PYTHON, ROOT, Process, free_port, running, wait_for
+from tests.receivers import receiver
+
+pytestmark = pytest.mark.django_db
+
+
+def new_secret() -> str:
+    return f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
+
+
+SECRET = new_secret()
+
+
+class Documented:
+    """The receiver of the documentation, running."""
+
+    def __init__(self, process: Process, port: int) -> None:
+        self.process, self.url = process, f"http://127.0.0.1:{port}/hook"
+
+    def said(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.process.said().splitlines() if line.startswith("{")]
+
+
+@pytest.fixture(scope="module")
+def documented(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Documented]:
+    text = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+    [program] = [part for part in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "Webhook(" in part]
+    folder = tmp_path_factory.mktemp("receiver")
+    path, port = folder / "receiver.py", free_port()
+    path.write_text(program)
+    environment = {"SECRET": SECRET, "PORT": str(port), "PYTHONUNBUFFERED": "1"}
+    with running([PYTHON, "-I", str(path)], environment=environment, log=folder / "log") as process:
+        there = Documented(process, port)
+        wait_for(lambda: listens(there.url), seconds=20, what="the receiver listens")
+        yield there
+
+
+def listens(url: str) -> bool:
+    try:
+        return requests.post(url, data=b"{}", timeout=5).status_code == 400
+    except requests.ConnectionError:
+        return False
+
+
+@pytest.fixture
+def fleet(db: None) -> Fleet:
+    # The receiver refuses what is older than five minutes.
+    found = Fleet(datetime.now(UTC))
+    factories.announced(found)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def sending(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook, "send_job", loopback_pool.send)
+
+
+def teller_of(fleet: Fleet, url: str, **more: str) -> Teller:
+    values = {"url": url, "secret": SECRET, **more}
+    return Teller(webhook, fleet, channel_of("webhook", fleet.now, **values), values)
+
+
+def test_the_receiver_of_the_documentation_takes_each_message_once(fleet: Fleet, documented: Documented) -> None:
+    teller = teller_of(fleet, documented.url)
+    before = len(documented.said())
+    post = teller.post((Moment.FIRST_SEEN, EVENT))
+    for attempt in (1, 2):
+        outcome = teller.send(replace(post, attempt=attempt))
+        assert (outcome.ok, outcome.status) == (True, 204)
+    [message] = documented.said()[before:]
+    assert message == {"type": "event.first_seen", "timestamp": iso(fleet.now), "data": post.items[0].data}
+
+
+def test_what_nobody_signed_is_refused(fleet: Fleet, documented: Documented) -> None:
+    teller = teller_of(fleet, documented.url, secret=new_secret())
+    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.status) == (False, 400)
+    for headers in ({}, {"webhook-id": "1", "webhook-timestamp": "x", "webhook-signature": "y"}):
+        assert requests.post(documented.url, data=b"{}", headers=headers, timeout=5).status_code == 400
+
+
+def test_while_a_secret_is_replaced_both_are_good(fleet: Fleet, documented: Documented) -> None:
+    until = iso(fleet.now + timedelta(days=1))
+    teller = teller_of(fleet, documented.url, secret=new_secret(), earlier_secret=SECRET, earlier_secret_until=until)
+    assert teller.tell((Moment.FIRST_SEEN, EVENT)).ok
+    teller.values["earlier_secret_until"] = iso(fleet.now)
+    assert teller.tell((Moment.FIRST_SEEN, EVENT)).status == 400
+
+
+def test_times_of_any_zone_are_signed_as_they_are(fleet: Fleet) -> None:
+    at = datetime(2026, 11, 22, 13, tzinfo=UTC)
+    elsewhere = at.astimezone(datetime.strptime("+0530", "%z").tzinfo)
+    values = {"secret": SECRET}
+    assert webhook.signed("id", "{}", values, now=at) == webhook.signed("id", "{}", values, now=elsewhere)
+
+
+def test_several_and_a_try_say_so(fleet: Fleet) -> None:
+    with receiver() as there:
+        teller = teller_of(fleet, there.url)
+        assert teller.tell((Moment.FIRST_SEEN, EVENT), (Moment.CLAIMED, EVENT)).ok
+        assert teller.tell().ok
+    group, tried = [json.loads(each.body) for each in there.got]
+    assert (group["type"], group["data"]["count"], group["data"]["left_out"]) == ("group", 2, 0)
+    assert [item["type"] for item in group["data"]["items"]] == ["event.first_seen", "event.claimed"]
+    assert tried["type"] == "test" and set(tried["data"]) == {"title", "url"}
+    headers = there.got[0].headers
+    assert headers["content-type"] == "application/json"
+    Webhook(SECRET).verify(there.got[0].body, headers)
+
+
+def test_a_storm_is_bounded_and_says_what_it_leaves_out(fleet: Fleet) -> None:
+    with receiver() as there:
+        teller = teller_of(fleet, there.url)
+        post = teller.post((Moment.FIRST_SEEN, EVENT))
+        one = post.items[0]
+        large = item(one.news, one.words, fleet.now, {"text": "x" * 10_000})
+        assert teller.send(replace(post, moment="group", items=post.items * 1000)).ok
+        assert teller.send(replace(post, moment="group", items=(large,) * 1000)).ok
+    small, big = [json.loads(each.body)["data"] for each in there.got]
+    assert (small["count"], len(small["items"]), small["left_out"]) == (1000, 200, 800)
+    assert (big["count"], len(big["items"]), big["left_out"]) == (1000, 50, 950)
+    assert all(len(each.body) <= webhook.MOST_BYTES for each in there.got)
+
+
+@pytest.mark.parametrize(
+    ("status", "again", "gone"),
+    [(400, False, False), (422, False, False), (410, False, True), (401, True, False), (404, True, False),
+     (429, True, False), (500, True, False), (503, True, False), (302, True, False)],
+)  # fmt: skip
+def test_what_a_receiver_answers_decides_what_becomes_of_it(fleet: Fleet, status: int, again: bool, gone: bool) -> None:
+    with receiver() as there:
+        there.status, there.headers, there.body = status, {"Retry-After": "30", "Location": "/"}, b"no"
+        outcome = teller_of(fleet, there.url).tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.again, outcome.gone, outcome.status) == (False, again, gone, status)
+    assert outcome.wait_seconds == (30.0 if status in (429, 503) else None)
+    assert (outcome.answer, len(there.got)) == ("no", 1)
+
+
+def test_where_a_webhook_may_not_go_it_says_why(
+    fleet: Fleet, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loopback_pool, "allow", ())
+    with receiver() as there:
+        outcome = teller_of(fleet, there.url).tell((Moment.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.again, outcome.error) == (False, True, "refused_address")
+    assert (outcome.answer, there.got) == ("loopback", [])
