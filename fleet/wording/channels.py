@@ -86,14 +86,54 @@ SENTENCES: dict[str, Sentence] = {
 }
 # Why a channel did not take something, by our own codes; a receiver's own answer stands beside it.
 ERRORS: dict[str, str] = {
-    "own-failure": "something went wrong here",
-    "unknown": "whoever sent it ended meanwhile",
+    "status": "it answered with an error",
+    "redirect": "it sent us elsewhere, and redirects are not followed",
+    "refused": "it refused the message",
+    "refused_address": "its address is one that messages may not reach",
+    "bad_url": "its URL cannot be used",
+    "bad_job": "something in the message cannot be sent",
+    "too_large": "the message is too large",
+    "dns": "its name could not be resolved",
+    "connect": "it could not be reached",
+    "tls": "no safe connection: its certificate could not be verified, or it offers no TLS",
+    "no_answer": "it ended the connection without an answer",
+    "timeout": "it did not answer in time",
+    "died": "the sender was ended while it waited",
+    "busy": "too much was being sent at once",
+    "no_mail_server": "no mail server is set (`EMAIL_HOST`)",
+    "some_refused": "not every recipient was taken",
+    "unknown": "nobody knows: whoever sent it did not live to say",
+    "own-failure": "something went wrong in Drydock: its log says what",
+}
+# What it was about an address or a URL, after a colon.
+ABOUT: dict[str, str] = {
+    "azure": "Azure's own",
+    "unspecified": "no address",
+    "loopback": "this machine",
+    "link_local": "link-local",
+    "private": "a private network",
+    "shared": "a shared network",
+    "unique_local": "a private network",
+    "multicast": "multicast",
+    "broadcast": "broadcast",
+    "documentation": "reserved for documentation",
+    "reserved": "reserved",
+    "tunnel": "a tunnel",
+    "port": "a port that is none of the web or of mail",
+    "not_literal": "no address",
+    "beside_proxy": "not by the proxy",
+    "schema": "a service that is not allowed",
+    "parameter": "a parameter that is not allowed",
+    "unknown_service": "no service is known by it",
+    "incomplete": "something is missing in it",
 }
 
 
 def error_words(code: str) -> str:
-    """What went wrong, in a few words."""
-    return ERRORS.get(code, code.replace("_", " ").replace("-", " "))
+    """What went wrong, in a few words; a code of another release stays one."""
+    error, _, about = code.partition(":")
+    words = ERRORS.get(error, error)
+    return f"{words} ({ABOUT.get(about, about)})" if about else words
 
 
 def _failing(row: TimelineRow, reader: Reader) -> str:

@@ -15,10 +15,14 @@ import pytest
 import requests
 from standardwebhooks import Webhook
 
+from fleet.domain.messages.addresses import AddressRefusal
 from fleet.domain.messages.moments import Moment
 from fleet.domain.times import iso
-from fleet.notify.channels import webhook
+from fleet.notify.channels import mail, webhook
+from fleet.notify.deliver import OWN_FAILURE
+from fleet.notify.sender.jobs import SendError
 from fleet.notify.sender.pool import Pool
+from fleet.wording.channels import ABOUT, ERRORS, error_words
 from tests import factories
 from tests.factories import EVENT, Fleet
 from tests.messages.posts import Teller, channel_of, item
@@ -166,5 +170,12 @@ def test_where_a_webhook_may_not_go_it_says_why(
     monkeypatch.setattr(loopback_pool, "allow", ())
     with receiver() as there:
         outcome = teller_of(fleet, there.url).tell((Moment.FIRST_SEEN, EVENT))
-    assert (outcome.ok, outcome.again, outcome.error) == (False, True, "refused_address")
-    assert (outcome.answer, there.got) == ("loopback", [])
+    assert (outcome.ok, outcome.again, outcome.error) == (False, True, "refused_address:loopback")
+    assert error_words(outcome.error) == "its address is one that messages may not reach (this machine)"
+    assert there.got == []
+
+
+def test_whatever_goes_wrong_has_words() -> None:
+    codes = {error.value for error in SendError} - {""}
+    assert codes | {mail.NO_SERVER, mail.SOME_REFUSED, OWN_FAILURE} <= set(ERRORS)
+    assert {reason.value for reason in AddressRefusal} | {"beside_proxy"} <= set(ABOUT)

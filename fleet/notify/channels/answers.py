@@ -10,6 +10,11 @@ OWN_FAULT = frozenset({SendError.BAD_JOB, SendError.TOO_LARGE})
 GONE = 410
 
 
+def error_of(answer: Answer) -> str:
+    """The code of what went wrong, and after a colon what it was about the address or the URL."""
+    return f"{answer.error.value}:{answer.reason}" if answer.reason else answer.error.value
+
+
 def outcome_of(answer: Answer) -> Outcome:
     """For receivers that say over HTTP what they think of a post."""
     gone = answer.status == GONE
@@ -18,8 +23,8 @@ def outcome_of(answer: Answer) -> Outcome:
         ok=answer.ok,
         again=not (answer.ok or never or gone),
         status=answer.status,
-        error=answer.error.value,
-        answer=answer.answer or answer.reason,
+        error=error_of(answer),
+        answer=answer.answer,
         wait_seconds=answer.retry_after_seconds,
         gone=gone,
     )

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.utils.html import format_html, format_html_join
 
 from fleet.domain.messages.moments import GROUP
+from fleet.notify.channels.answers import error_of
 from fleet.notify.channels.base import ChannelInUse, Outcome, Post
 from fleet.notify.sender.jobs import EVERYWHERE, Answer, SendError, SmtpJob
 from fleet.notify.sender.pool import send as send_job
@@ -59,8 +60,8 @@ def outcome(post: Post, recipients: Iterable[str], settled: dict[str, str], last
             ok=False,
             again=True,
             status=last.status,
-            error=last.error.value,
-            answer=last.answer or last.reason,
+            error=error_of(last),
+            answer=last.answer,
             references={GROUP: {"delivery": post.id, "told": settled}},
         )
     refused = [words for words in settled.values() if words]

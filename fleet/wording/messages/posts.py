@@ -7,7 +7,7 @@ from fleet.domain.messages.moments import GROUP, TEST
 from fleet.projections.messages.posts import ChannelNamed, EventNamed, Subject
 from fleet.projections.messages.told import NotTaken, WhoWasTold
 from fleet.wording import times
-from fleet.wording.channels import moment_label
+from fleet.wording.channels import error_words, moment_label
 from fleet.wording.events import named
 from fleet.wording.messages.kinds import KIND_WORDS
 from fleet.wording.reader import Reader
@@ -29,34 +29,18 @@ WHY: Mapping[str, str] = {
     "watched": "the set was watched again",
     "moved": "NotBefore had moved, and the time was reckoned anew",
     "channel-deleted": "the channel was deleted",
-    "own-failure": "something went wrong in Drydock: its log says what",
-}
-# What became of an attempt, where the receiver said nothing or not enough.
-WENT_WRONG: Mapping[str, str] = {
-    "status": "it answered with an error",
-    "redirect": "it sent us elsewhere, and redirects are not followed",
-    "dns": "its name could not be resolved",
-    "connect": "it could not be reached",
-    "tls": "no safe connection: its certificate could not be verified",
-    "timeout": "it did not answer in time",
-    "died": "the sender was ended while it waited",
-    "busy": "too much was being sent at once",
-    "refused": "it refused the message",
-    "address": "its address is one that messages may not reach",
-    "unknown": "nobody knows: whoever sent it did not live to say",
-    "own-failure": "something went wrong in Drydock: its log says what",
 }
 NOBODY = "Nobody was told"
 
 
 def why(code: str) -> str:
     """Why a message or a post came to nothing; a code of another release stays one."""
-    return WHY.get(code) or WENT_WRONG.get(code, code)
+    return WHY.get(code) or error_words(code)
 
 
 def went_wrong(code: str) -> str:
     """What went wrong with an attempt, as far as we know."""
-    return WENT_WRONG.get(code, code)
+    return error_words(code)
 
 
 def post_label(moment: str, count: int) -> str:
