@@ -88,7 +88,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
     drill = drills.begin(set_id=fleet.agents["solo"].machine.availability_set_id, actor=acting(otto), now=now)
     claims.claim(event_id=story.waiting, actor=acting(otto, why="I am on it"), now=now)
     view = save_view(actor=acting(ada), name="Web", page="sets", query="q=web", shared=True, now=now)
-    post = told(fleet.now, story.waiting)
+    post = messages(fleet.now, story.waiting)
     import_inventory(inventory=read_inventory(sample("vm_list")), now=now)
     states = [story.waiting, story.under_way, story.ended, ids[0], drill.event.event_id]
     machine = fleet.agents["vm1"].machine
@@ -114,7 +114,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
     return Whole(fleet, values)
 
 
-def told(now: datetime, event_id: str) -> UUID:
+def messages(now: datetime, event_id: str) -> UUID:
     """Messages of all kinds: told, failed, waiting, dropped, and one that no route wanted; the post that failed."""
     event = ScheduledEvent.objects.get(event_id=event_id)
     slack, mail = a_channel("#shop-ops", at=now), a_channel("On call", kind="mail", at=now)
