@@ -122,6 +122,12 @@ SETTINGS: tuple[Setting, ...] = (
         BROWSERS,
         "How long a web process keeps what it counted for the strip in the head of all pages, 0 to 60.",
     ),
+    Setting(
+        "DATABASE_GIGABYTES",
+        "",
+        SERVERS,
+        "How much room the database has. Where nine tenths of that are full, somebody is told. Empty: nobody says.",
+    ),
     Setting("STREAM_SECONDS", "200", BROWSERS, "A stream to a browser ends after this time; the browser resumes it."),
     Setting("STREAM_PING_SECONDS", "15", BROWSERS, "Pause between signs of life on a stream."),
     Setting(

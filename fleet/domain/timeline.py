@@ -120,6 +120,12 @@ class EntryKind(StrEnum):
     VIEW_DELETED = "view_deleted"
     CHANNEL_FAILING = "channel_failing"
     CHANNEL_WORKS = "channel_works"
+    SOURCE_QUIET = "source_quiet"
+    SET_UNWATCHED = "set_unwatched"
+    COVERAGE_OPENED = "coverage_opened"
+    COVERAGE_CLOSED = "coverage_closed"
+    AUDIT_FAILED = "audit_failed"
+    STORAGE_TROUBLE = "storage_trouble"
 
     @classmethod
     def _missing_(cls, value: object) -> "EntryKind | None":

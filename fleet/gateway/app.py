@@ -14,7 +14,7 @@ import structlog
 from drydock_agent import wire
 
 from fleet.gateway.agents import Agents
-from fleet.gateway.dispatcher import Sealer, Ticker
+from fleet.gateway.dispatcher import Comparer, Sealer, Ticker
 from fleet.gateway.feed import Feed
 from fleet.gateway.figures import Figures, Measure
 from fleet.gateway.http import (
@@ -117,6 +117,7 @@ class Gateway:
         self.streams = Streams(self.feed, self.threads, self.limits)
         self.ticker = Ticker(self.agents.dispatcher, seconds=self.limits.ticker)
         self.sealer = Sealer()
+        self.comparer = Comparer()
         self.undo = UndoClock(self.agents.dispatcher.ask_all)
         self.silence = Silence()
         self.wake_ups = WakeUps(self._on_wake_up)
@@ -129,6 +130,7 @@ class Gateway:
             self.undo.loop,
             self.silence.loop,
             self.sealer.loop,
+            self.comparer.loop,
             self.agents.dispatcher.loop,
             self.agents.revocations,
             self.feed.loop,

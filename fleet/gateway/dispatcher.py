@@ -20,6 +20,7 @@ from fleet.domain.patience import met_a_limit
 from fleet.gateway.loops import Loop
 from fleet.gateway.waiters import Waiters
 from fleet.operations import reconcile
+from fleet.operations.messages import troubles
 from fleet.operations.orders import queue, receipts
 from fleet.operations.timeline import seal
 
@@ -147,3 +148,13 @@ class Sealer:
 
     def step(self) -> None:
         seal.seal_if_quiet(now=datetime.now(UTC), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")
+
+
+class Comparer:
+    """Looks whether anything hides news when Celery has not for a while."""
+
+    def __init__(self) -> None:
+        self.loop = Loop("compare", self.step, pause=SEAL_PAUSE_SECONDS)
+
+    def step(self) -> None:
+        troubles.compare_if_quiet(now=datetime.now(UTC), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")

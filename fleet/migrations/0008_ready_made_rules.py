@@ -40,7 +40,6 @@ def offer(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
         ("fleet", "0007_deciding"),
     ]

@@ -35,7 +35,6 @@ def offer(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
         ("fleet", "0036_needs_live"),
     ]

@@ -1,6 +1,7 @@
 """Columns, constraints and one-table QuerySets."""
 
 from fleet.models.approvals import Approval, Claim, Hold
+from fleet.models.blind_spots import OpenTrouble
 from fleet.models.caches import Cache, Coverage, Maintenance, Notification, Reporter
 from fleet.models.desk import SavedView
 from fleet.models.drills import Drill, Instruction, Rehearsal
@@ -65,6 +66,7 @@ __all__ = [
     "NoApprovalWindow",
     "Notification",
     "Observation",
+    "OpenTrouble",
     "Order",
     "Preparation",
     "PresenceRow",

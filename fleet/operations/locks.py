@@ -29,6 +29,7 @@ class Lock(IntEnum):
     ROUTER = 7_001_176
     # Of each set.
     DRILLS = 7_001_180
+    TROUBLES = 7_001_190
 
 
 def take(lock: Lock, of: str = "") -> None:

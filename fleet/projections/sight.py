@@ -181,6 +181,7 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     # Of a cache in sight all who listen count, or the page would say that nobody did; they are not named.
     models.Coverage: _of_cache("cache"),
     models.Reporter: _of_cache("notification__cache"),
+    models.OpenTrouble: lambda sight: Q(availability_set__in=sight.sets) | Q(cache__in=sight.caches),
     models.Rule: lambda sight: Q(pk__in=sight.concerning(models.Rule)),
     models.NoApprovalWindow: lambda sight: Q(pk__in=sight.concerning(models.NoApprovalWindow)),
     models.Entry: _entries,

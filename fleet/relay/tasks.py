@@ -4,6 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from fleet.operations import reconcile
+from fleet.operations.messages import troubles
 from fleet.operations.timeline.seal import seal as seal_timeline
 
 
@@ -29,3 +30,9 @@ def advance() -> None:
 def seal() -> None:
     """Seal the timeline: sent by beat."""
     seal_timeline(now=timezone.now(), via="beat")
+
+
+@shared_task(name="fleet.relay.tasks.compare", ignore_result=True)
+def compare() -> None:
+    """Look whether anything begins to hide news, or no longer does: sent by beat."""
+    troubles.compare(now=timezone.now(), via="beat")

@@ -6,6 +6,9 @@ from typing import Any
 
 from fleet.domain.aside import What
 from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import times
+from fleet.wording.plain import one_line
 from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, counted, some, spoken
 
@@ -245,4 +248,89 @@ SENTENCES: dict[str, Sentence] = {
     **{f"{code}.advice": words.advice for code, words in SPOTS.items()},
 }
 
-ENTRIES: dict[EntryKind, EntryText] = {}
+
+def _places(row: TimelineRow) -> str:
+    """`12 sets: db, web and 10 more`."""
+    what = "caches" if row.data["code"] == "cache-unheard" else "sets"
+    return f"{row.data['count']} {what}: {_names(row)}"
+
+
+def _names(row: TimelineRow) -> str:
+    names = [one_line(name, 64) for name in row.data["names"]]
+    # Not all are kept.
+    return some([*names, *[""] * (row.data["count"] - len(names))], 5)
+
+
+def _is_of_many(row: TimelineRow) -> bool:
+    return "places" in row.data["values"]
+
+
+def _quiet(row: TimelineRow, reader: Reader) -> str:
+    of_cache = row.data["code"] == "cache-unheard"
+    if _is_of_many(row):
+        return f"{'Nobody listens to' if of_cache else 'Not heard any more are machines of'} {_places(row)}."
+    if of_cache:
+        return f"Nobody listens to {row.data['of']} any more: what is announced now is lost."
+    return f"Not heard any more in {row.data['of']}: {_names(row)}."
+
+
+def _unwatched(row: TimelineRow, reader: Reader) -> str:
+    lost = "nothing that Azure announces there would be seen"
+    if _is_of_many(row):
+        return f"No live agent watches {_places(row)}; {lost}."
+    return f"No live agent watches {row.data['of']} any more: {lost}. Not live: {_names(row)}."
+
+
+def _opened(row: TimelineRow, reader: Reader) -> str:
+    title = TROUBLES[row.data["code"]]
+    if _is_of_many(row):
+        return f"{title}, in {_places(row)}."
+    where, who = (f" in {row.data['of']}" if row.data["of"] else ""), _names(row)
+    return f"{title}{where}{f': {who}' if who else ''}."
+
+
+def _closed(row: TimelineRow, reader: Reader) -> str:
+    return f"Over: {_opened(row, reader)}"
+
+
+def _of_storage(row: TimelineRow, reader: Reader) -> str:
+    code, values = row.data["code"], row.data["values"]
+    if code == "not-sealed":
+        return f"The timeline has not been sealed since {times.at(values['at'], reader)}: see what Celery's log says."
+    if code == "database-large":
+        size, most = values["size"] / 1024**3, values["most"] / 1024**3
+        return f"The database holds {size:.1f} of {most:.0f} GB: give it more room, or remove what is old."
+    return (
+        f"The database has used {values['transactions']} transactions since its oldest row was frozen, and stops"
+        " writing at about two thousand million: see why its autovacuum does not come through."
+    )
+
+
+# What is told by itself, as it is called once it is over and, of blind spots, when it begins.
+TROUBLES: dict[str, str] = {
+    "set-unwatched": "No live agent",
+    "agent-silent": "Silent agents",
+    "cache-unheard": "Nobody listens",
+    "near-switch-off": SPOTS["near-switch-off"].title,
+    "document-lacking": SPOTS["document-lacking"].title,
+    "wrong-clock": "Wrong clocks",
+    "waits-for-admission": SPOTS["waits-for-admission"].title,
+    "set-aside": SPOTS["set-aside"].title,
+    "era-not-begun": SPOTS["era-not-begun"].title,
+    "audit-failed": "The timeline is not as it was sealed",
+    "not-sealed": "The timeline is not sealed",
+    "database-large": "The database is nearly as large as it may be",
+    "transactions-run-out": "The database runs out of transactions",
+}
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.SOURCE_QUIET: _quiet,
+    EntryKind.SET_UNWATCHED: _unwatched,
+    EntryKind.COVERAGE_OPENED: _opened,
+    EntryKind.COVERAGE_CLOSED: _closed,
+    EntryKind.AUDIT_FAILED: lambda row, reader: (
+        f"The timeline is not as it was sealed: seal {row.data['values']['seal']} does not fit its rows."
+        " Run “manage.py verify_audit”, which says what differs."
+    ),
+    EntryKind.STORAGE_TROUBLE: _of_storage,
+}

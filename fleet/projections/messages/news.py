@@ -11,7 +11,8 @@ from fleet.domain.messages.moments import Moment, OnlyIf
 from fleet.domain.messages.stale import SUPERSEDED_BY, SubjectNow, why_stale
 from fleet.domain.messages.states import MessageState
 from fleet.domain.timeline import EntryKind
-from fleet.models import Channel, Entry, Machine, Maintenance, Message, ScheduledEvent
+from fleet.domain.times import iso
+from fleet.models import Channel, Entry, Machine, Maintenance, Message, OpenTrouble, ScheduledEvent
 from fleet.projections import orders
 from fleet.projections.approvals import rows as approvals
 from fleet.projections.approvals.cards import DecisionCard, decision_cards
@@ -70,7 +71,7 @@ def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, Message
     lines = _lines(messages)
     of_events = _Events([message.event for message in messages if message.event is not None], now=now)
     maintenances = _maintenances(lines)
-    newer, failing = _newer(messages), _failing(messages)
+    newer, open_now = _newer(messages), _failing(messages) | _troubles(lines)
     found = {}
     for message in messages:
         line = lines.get(message.entry_id or 0)
@@ -90,7 +91,7 @@ def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, Message
         )
         if message.event_id is not None:
             news = of_events.told(news, message.event_id)
-        found[message.pk] = replace(news, stale=_stale(news, newer[message.pk], failing))
+        found[message.pk] = replace(news, stale=_stale(news, newer[message.pk], open_now))
     return found
 
 
@@ -177,10 +178,28 @@ def _failing(messages: Collection[Message]) -> frozenset[str]:
     return frozenset(f"channel:{pk}" for pk in rows.values_list("pk", flat=True))
 
 
-def _stale(news: MessageNews, newer: frozenset[Moment], failing: frozenset[str]) -> str:
+def _troubles(lines: Mapping[int, TimelineRow]) -> frozenset[str]:
+    """The keys of troubles that last, and of those that were told together when."""
+    if not any("trouble" in line.data for line in lines.values()):
+        return frozenset()
+    rows = list(seen(OpenTrouble).filter(told_at__isnull=False).values_list("key", "code", "told_at"))
+    return frozenset(key for key, _, _ in rows) | {
+        f"{code}: {iso(told_at)}" for _, code, told_at in rows if told_at is not None
+    }
+
+
+def _lasts(line: TimelineRow | None, open_now: frozenset[str]) -> bool:
+    """Whether what this line tells of is so now; of many at once, whether one of them is."""
+    if line is None or "trouble" not in line.data:
+        return False
+    told_together = f"{line.data['code']}: {line.data['told_at']}"
+    return (told_together if "places" in line.data["values"] else line.data["trouble"]) in open_now
+
+
+def _stale(news: MessageNews, newer: frozenset[Moment], open_now: frozenset[str]) -> str:
     moment, event, approval = Moment(news.moment), news.event, news.approval
     if event is None:
-        return why_stale(SubjectNow(moment, over=_over(news, failing)))
+        return why_stale(SubjectNow(moment, over=_over(news, open_now)))
     own = approval if news.entry and news.entry.approval_id else None
     newest = event.approval
     return why_stale(
@@ -200,13 +219,17 @@ def _stale(news: MessageNews, newer: frozenset[Moment], failing: frozenset[str])
     )
 
 
-def _over(news: MessageNews, failing: frozenset[str]) -> bool:
+def _over(news: MessageNews, open_now: frozenset[str]) -> bool:
     """Whether what is no event has passed since, or has come back after it had passed."""
     match Moment(news.moment):
         case Moment.CHANNEL_FAILING:
-            return news.subject not in failing
+            return news.subject not in open_now
         case Moment.CHANNEL_WORKS:
-            return news.subject in failing
+            return news.subject in open_now
+        case Moment.SOURCE_QUIET | Moment.SET_UNWATCHED | Moment.COVERAGE_OPENED | Moment.STORAGE_TROUBLE:
+            return not _lasts(news.entry, open_now)
+        case Moment.COVERAGE_CLOSED:
+            return _lasts(news.entry, open_now)
         case Moment.MAINTENANCE_ANNOUNCED:
             return news.maintenance is None or not news.maintenance.active
     return False

@@ -1,0 +1,96 @@
+"""Every few minutes some seals are computed again, so that what somebody changed is told without anybody asking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection, transaction
+
+from fleet.domain.actor import DRYDOCK
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry, LastRun, OpenTrouble
+from fleet.operations.messages import troubles
+from fleet.operations.timeline import check
+from fleet.operations.timeline.entries import tell
+from fleet.operations.timeline.seal import seal
+from tests.words import text
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def sealed(count: int) -> None:
+    for minute in range(count):
+        with transaction.atomic():
+            tell(EntryKind.HANDOVER_READ, DRYDOCK, at=NOW)
+        seal(now=NOW + timedelta(minutes=minute), via="beat")
+
+
+@contextmanager
+def behind_our_back(statement: str) -> Iterator[None]:
+    """With something changed that the triggers refuse; it is undone at the end."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        for table in ("fleet_entry", "fleet_seal"):
+            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+        cursor.execute(statement)
+        yield
+        transaction.set_rollback(True)
+
+
+def checked(times: int = 1) -> list[int | None]:
+    return [check.check(now=NOW + timedelta(minutes=number), via="beat") for number in range(times)]
+
+
+def test_what_is_as_it_was_sealed_holds_and_nothing_at_all_does_too() -> None:
+    assert checked() == [None]
+    sealed(9)
+    assert checked(5) == [None] * 5
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE fleet_entry SET actor = 'nobody' WHERE id = (SELECT max(id) FROM fleet_entry)",
+        "DELETE FROM fleet_entry WHERE id = (SELECT max(id) FROM fleet_entry)",
+        "UPDATE fleet_seal SET hash = md5('x') WHERE number = 9",
+        "UPDATE fleet_seal SET previous_hash = md5('x') WHERE number = 9",
+        "UPDATE fleet_seal SET rows = 7 WHERE number = 9",
+        "DELETE FROM fleet_seal WHERE number = 8",
+    ],
+)
+def test_whatever_is_changed_among_the_newest_shows_at_once(statement: str) -> None:
+    sealed(9)
+    with behind_our_back(statement):
+        assert checked() == [9]
+
+
+def test_what_lies_further_back_shows_when_its_turn_comes() -> None:
+    sealed(12)
+    with behind_our_back("UPDATE fleet_entry SET actor = 'nobody' WHERE id = (SELECT min(id) + 4 FROM fleet_entry)"):
+        assert checked(2) == [None, 5]
+    LastRun.objects.filter(name=check.RUN).update(newest_id=0)
+    # Three at a time, and then from the beginning again.
+    assert checked(5) == [None] * 5
+    assert LastRun.objects.get(name=check.RUN).newest_id in range(13)
+
+
+def test_it_is_told_once_and_once_more_when_it_is_as_it_was_sealed_again() -> None:
+    sealed(4)
+    troubles.compare(now=NOW, via="beat")
+    with behind_our_back("UPDATE fleet_entry SET actor = 'nobody' WHERE id = (SELECT max(id) FROM fleet_entry)"):
+        for minutes in (6, 12, 13, 18):
+            troubles.compare(now=NOW + timedelta(minutes=minutes), via="beat")
+        (line,) = Entry.objects.filter(kind=EntryKind.AUDIT_FAILED.value)
+        assert text(line) == (
+            "The timeline is not as it was sealed: seal 4 does not fit its rows."
+            " Run “manage.py verify_audit”, which says what differs."
+        )
+        assert OpenTrouble.objects.filter(code="audit-failed").count() == 1
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE fleet_entry SET actor = 'Drydock' WHERE actor = 'nobody'")
+        troubles.compare(now=NOW + timedelta(minutes=24), via="beat")
+        (over,) = Entry.objects.filter(kind=EntryKind.COVERAGE_CLOSED.value)
+        assert text(over) == "Over: The timeline is not as it was sealed."
