@@ -80,7 +80,7 @@ def test_a_source_that_goes_quiet_is_told_once_and_once_more_when_it_is_back() -
 
 def test_what_is_back_before_the_second_look_was_nothing() -> None:
     watched = Watched()
-    watched.pass_by(120, *all_but("db1", "db2", "db3"))
+    watched.pass_by(60, *all_but("db1", "db2", "db3"))
     assert OpenTrouble.objects.filter(told_at=None).exists()
     watched.pass_by(300, *all_but())
     assert (told(), OpenTrouble.objects.count()) == ([], 0)
