@@ -68,6 +68,7 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
             "events/event_body.html": body,
             "events/documents.html": raw,
         },
+        lies_behind="queue" if found.event.open else "events",
         only=only,
         detail=found,
         **context,

@@ -26,6 +26,8 @@ from fleet.wording.times import iso
 
 # Rows of the table on one page.
 ROWS = 100
+# Cells of one page that carry their names; of more, each shows it where somebody points.
+NAMED = 60
 COLUMNS = ("set", "kind", "service", "subscription", "resource_group", "regions", "state", "next_not_before")
 COUNTS = ("undecided", "scheduled", "started", "without_agent")
 
@@ -53,7 +55,9 @@ def map_page(request: Asked) -> HttpResponse:
         told = {"map": found, "chips": _chips(found, request), "choices": _offered(found)}
         if as_table:
             return told | _rows(found, request)
-        return told | {"groups": [DrawnGroup(group, draw_cells(group, reader)) for group in found.groups]}
+        named = sum(len(group.sets) + len(group.caches) for group in found.groups) <= NAMED
+        drawn = [DrawnGroup(group, draw_cells(group, reader, named=named)) for group in found.groups]
+        return told | {"groups": drawn, "named": named}
 
     return page(
         request,
@@ -78,19 +82,27 @@ def map_csv(request: Asked) -> StreamingHttpResponse:
     return StreamingHttpResponse(_lines(found.cells), content_type="text/csv; charset=utf-8", headers=headers)
 
 
-def draw_cells(group: ServiceGroup, reader: Reader) -> SafeString:
+def draw_cells(group: ServiceGroup, reader: Reader, *, named: bool) -> SafeString:
     """The cells of a service, one link each. As short as can be, since a page has thousands."""
-    drawn = [*_drawn(group.sets, _base("set"), reader), *_drawn(group.caches, _base("cache"), reader, "cache")]
+    drawn = [
+        *_drawn(group.sets, _base("set"), reader, named=named),
+        *_drawn(group.caches, _base("cache"), reader, named=named, also="cache"),
+    ]
     # Names are escaped; all else is ours.
     return mark_safe("".join(drawn))  # noqa: S308
 
 
-def _drawn(cells: Iterable[SetCell | CacheCell], base: str, reader: Reader, also: str = "") -> Iterator[str]:
+def _drawn(
+    cells: Iterable[SetCell | CacheCell], base: str, reader: Reader, *, named: bool, also: str = ""
+) -> Iterator[str]:
     for cell in cells:
         # Most are live: what has no class is drawn so.
         marks = [*([] if cell.glance is Glance.LIVE else [f"g-{cell.glance}"]), *([also] if also else [])]
         mark = f' class="{" ".join(marks)}"' if marks else ""
-        yield f'<a href={base}{cell.id}/{mark} title="{escape(say(cell.title, reader))}"></a>'
+        label = cell.label if isinstance(cell, SetCell) else cell.name
+        # Said by the title already, and how it stands.
+        name = f"<span aria-hidden=true>{escape(say(label, reader))}</span>" if named else ""
+        yield f'<a href={base}{cell.id}/{mark} title="{escape(say(cell.title, reader))}">{name}</a>'
 
 
 def _base(name: str) -> str:

@@ -86,8 +86,10 @@ def places(context: Any) -> dict[str, Any]:
     request = context["request"]
     rights = getattr(request, "rights", Rights())
     name = request.resolver_match.url_name or "" if request.resolver_match else ""
-    area = area_of(name)
-    tab = area.tab_of(name) if area else None
+    # Some pages lie behind one list today and behind another tomorrow.
+    behind = context.get("lies_behind") or name
+    area = area_of(behind)
+    tab = area.tab_of(behind) if area else None
     return {
         "places": PLACES,
         "admin": ADMIN.tabs_for(rights),

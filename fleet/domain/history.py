@@ -14,8 +14,6 @@ DECISIONS = (
     EntryKind.APPROVAL_PLANNED,
     EntryKind.APPROVAL_GRANTED,
     EntryKind.APPROVAL_WITHDRAWN,
-    EntryKind.EVENT_CLAIMED,
-    EntryKind.CLAIM_ENDED,
     EntryKind.EVENT_HELD,
     EntryKind.HOLD_ENDED,
     EntryKind.WAVE_BEGAN,

@@ -65,6 +65,8 @@ def set_in_flight(values: Values, reader: Reader) -> str:
 
 
 def last_live_machines(values: Values, reader: Reader) -> str:
+    if values["pauses"] and values["only"]:
+        return "It pauses the only machine of the set."
     if values["pauses"]:
         return "It pauses every live machine of the set at once."
     if values["only"]:
@@ -184,6 +186,7 @@ ADVICE: dict[str, Sentence] = {
     "recommend-earlier": earlier,
     "recommend-open": open_beside,
     "recommend-own": "your own organisation asked for it",
+    "recommend-only-machine": "waiting would not spare the set's only machine the pause",
     "recommend-far-ahead": (
         "It was announced days ahead: the host's hardware is predicted to fail. Move the machine before it does."
     ),

@@ -66,7 +66,7 @@ def card_words(card: DecisionCard, reader: Reader) -> CardWords:
         tone=TONES.get(advice.advised, "due") if advice else "",
         guards=tuple(_against(guard, reader) for guard in _to_tell(card)),
         before=_before(card, reader),
-        nobody=("If nobody acts: " if scheduled else "") + say(event.if_nobody_acts, reader),
+        nobody=_nobody(card, reader),
         who=_who(card, reader),
     )
 
@@ -113,6 +113,16 @@ def _before(card: DecisionCard, reader: Reader) -> str:
     if approval.state is ApprovalState.PROPOSED:
         return f"Waits for a second person: {say(approval.by, reader)} proposed it."
     return f"An earlier approval: {say(approval.reason, reader)}" if approval.reason else ""
+
+
+def _nobody(card: DecisionCard, reader: Reader) -> str:
+    event, approval = card.event, card.event.approval
+    if approval is not None and approval.may_be_undone:
+        # Somebody has acted; beside it stands when it goes.
+        return ""
+    acted = approval is not None and approval.live and approval.state is not ApprovalState.PROPOSED
+    waits = event.status is EventStatus.SCHEDULED and not acted
+    return ("If nobody acts: " if waits else "") + say(event.if_nobody_acts, reader)
 
 
 def _who(card: DecisionCard, reader: Reader) -> str:

@@ -75,7 +75,7 @@ HANDOVER: dict[str, PartWords] = {
     "started": PartWords("Started", "events, caches and drills", "Nothing started."),
     "ended": PartWords("Ended", "events, caches and drills", "Nothing ended."),
     "announced": PartWords("Announced", "by Azure", "Azure announced nothing."),
-    "desk": PartWords("Changed at the desk", "rules, people, sets and machines", "Nothing else was changed."),
+    "desk": PartWords("Changed at the desk", "claims, rules, people, sets and machines", "Nothing else was changed."),
 }
 
 # The columns of each table of a month, as its file carries them.

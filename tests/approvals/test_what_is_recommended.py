@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.approvals.guards import EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts
+from fleet.domain.approvals.guards import EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts, guards
 from fleet.domain.approvals.recommend import Advised, Experience, as_rule, decide_by, recommend
 from fleet.domain.intake.preparation import Prepared
 from fleet.domain.states import EventStatus, Presence
@@ -56,6 +56,14 @@ def said(facts: EventFacts, experience: Experience = SEEN_OFTEN) -> str:
 
 def test_what_nothing_speaks_against_is_started_for_reasons_that_are_named() -> None:
     assert said(FACTS) == "Start now: 12 earlier Freezes here, median pause 4 s, nothing else open in the service shop."
+
+
+def test_of_the_only_machine_of_a_set_it_says_why_a_pause_need_not_wait() -> None:
+    alone = replace(FACTS, machines=(machine(1),))
+    assert "waiting would not spare the set's only machine the pause" in said(alone)
+    assert "only machine" not in said(FACTS)
+    (guard,) = [guard for guard in guards(alone, now=NOW) if guard.code == "last-live-machines"]
+    assert say(guard.sentence, API) == "It pauses the only machine of the set."
 
 
 def test_without_a_history_it_says_so() -> None:

@@ -55,13 +55,26 @@ def test_a_page_says_where_it_stands(operator: Client, path: str, place: str, ta
 def test_the_page_of_one_thing_stands_with_its_list(fleet: factories.Fleet, operator: Client) -> None:
     event = factories.announced(fleet)
     for path, tab in (
-        (f"/events/{event.event_id}/", "Events"),
         (f"/sets/{event.availability_set_id}/", "Sets"),
         (f"/machines/{fleet.agents['vm1'].machine.pk}/", "Machines"),
     ):
         body = operator.get(path).content.decode()
-        assert current(body, "History" if tab == "Events" else "Fleet") == [tab]
+        assert current(body, "Fleet") == [tab]
         assert 'aria-current="page"' not in body
+
+
+def test_an_event_stands_with_the_queue_while_it_is_open_and_with_events_once_it_is_over(
+    fleet: factories.Fleet, operator: Client
+) -> None:
+    address = f"/events/{factories.announced(fleet).event_id}/"
+    body = operator.get(address).content.decode()
+    assert current(body, "Now") == ["Queue"]
+    assert 'aria-current="page"' not in body
+    fleet.later(60)
+    fleet.all_say()
+    body = operator.get(address).content.decode()
+    assert current(body, "History") == ["Events"]
+    assert 'Where you are"><a\n    href="/history/">Events</a>' in body
 
 
 @pytest.mark.parametrize(("old", "new"), [("/events/", "/history/"), ("/rules/", "/policy/")])

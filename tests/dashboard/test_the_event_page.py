@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from django.test import Client
 from drydock_agent import wire
 
@@ -31,7 +32,7 @@ def test_the_page_names_who_will_be_hit_who_will_be_asked_and_what_speaks_agains
     assert "The set has another event open." in shown
     assert "If nobody acts: Azure starts it any time after" in shown
     assert "seen by 6 of 6" in shown
-    assert "of 10 min documented" in shown
+    assert "documented: 10 min or more" in shown
 
 
 def test_the_page_says_who_has_not_seen_the_event(fleet: factories.Fleet, operator: Client) -> None:
@@ -145,3 +146,16 @@ def test_each_sighting_tells_its_delay_behind_the_first(fleet: factories.Fleet, 
     assert found is not None
     assert [row.delay_seconds for row in found.sightings] == [0.0, 2.5]
     assert "+2.5 s" in text_of(operator.get(f"/events/{factories.EVENT}/"))
+
+
+@pytest.mark.parametrize(
+    ("notice", "told"),
+    [(3000, "documented: 15 min or more"), (300, "less than the documented 15 min")],
+)
+def test_the_notice_is_held_against_what_is_documented(
+    fleet: factories.Fleet, viewer: Client, notice: int, told: str
+) -> None:
+    fleet.enrol_set()
+    fleet.all_say(factories.listing(not_before=fleet.now + timedelta(seconds=notice)))
+    for path in ("/events/{}/", "/reports/events/{}/"):
+        assert told in text_of(viewer.get(path.format(factories.EVENT), follow=True))

@@ -51,8 +51,21 @@ def listeners(db: None) -> Listeners:
 def cells(client: Client, query: str = "") -> dict[str, str]:
     """The titles of the cells by where they lead."""
     body = client.get(f"/fleet/{query}").content.decode()
-    maps = "".join(re.findall(r'<div class="map".*?</div>', body, re.DOTALL))
-    return dict(re.findall(r'<a href=(\S+)[^>]* title="([^"]*)"></a>', maps))
+    maps = "".join(re.findall(r'<div class="map[" ].*?</div>', body, re.DOTALL))
+    return dict(re.findall(r'<a href=(\S+)[^>]* title="([^"]*)">', maps))
+
+
+def test_few_cells_carry_their_names_and_many_do_not(
+    listeners: Listeners, viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("/fleet/", "/services/shop/"):
+        body = viewer.get(path).content.decode()
+        assert 'class="map map-named"' in body
+        assert ">web</span></a>" in body and ">orders</span></a>" in body
+    monkeypatch.setattr("fleet.dashboard.fleet_map.NAMED", 3)
+    body = viewer.get("/fleet/").content.decode()
+    assert 'class="map"' in body
+    assert ">web</span></a>" not in body
 
 
 def test_each_set_is_a_cell_that_says_how_it_stands(listeners: Listeners, viewer: Client) -> None:

@@ -72,7 +72,7 @@ def recommend(facts: EventFacts, experience: Experience, *, now: datetime) -> Re
     against = _not_now(found) or _not_like_others(facts, found, now)
     if against is not None:
         return against
-    return Recommendation(Advised.START_NOW, tuple(_speaks_for(facts, experience)))
+    return Recommendation(Advised.START_NOW, tuple(_speaks_for(facts, found, experience)))
 
 
 def _because(advised: Advised, guard: Guard) -> Recommendation:
@@ -120,8 +120,11 @@ def _not_like_others(facts: EventFacts, found: Mapping[str, Guard], now: datetim
     return Recommendation(Advised.LOOK, (Reason("recommend-nobody-prepares", machines=missing),))
 
 
-def _speaks_for(facts: EventFacts, experience: Experience) -> list[Reason]:
+def _speaks_for(facts: EventFacts, found: Mapping[str, Guard], experience: Experience) -> list[Reason]:
     told = [Reason("recommend-own")] if facts.source == OWN else []
+    last = found.get("last-live-machines")
+    if last is not None and last.values["only"]:
+        told.append(Reason("recommend-only-machine"))
     told.append(
         Reason(
             "recommend-earlier",
