@@ -12,6 +12,7 @@ from tests import factories
 
 # A person's own pages, parts of every page, and the door.
 OWN = {"you", "you-settings", "you-password", "token-make", "token-end", "views", "view-save", "view-delete"}
+OWN |= {"calendar-make", "calendar-end"}
 WITHOUT_A_PLACE = OWN | {"agent-package", "pulse", "find", "login", "login-again", "logout"}
 
 
