@@ -126,6 +126,14 @@ class EntryKind(StrEnum):
     COVERAGE_CLOSED = "coverage_closed"
     AUDIT_FAILED = "audit_failed"
     STORAGE_TROUBLE = "storage_trouble"
+    CHANNEL_CREATED = "channel_created"
+    CHANNEL_CHANGED = "channel_changed"
+    CHANNEL_DELETED = "channel_deleted"
+    CHANNEL_TRIED = "channel_tried"
+    ROUTE_CREATED = "route_created"
+    ROUTE_CHANGED = "route_changed"
+    ROUTE_DELETED = "route_deleted"
+    MESSAGE_SENT_AGAIN = "message_sent_again"
 
     @classmethod
     def _missing_(cls, value: object) -> "EntryKind | None":

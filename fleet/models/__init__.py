@@ -26,6 +26,7 @@ from fleet.models.messages import (
     PushKey,
     Reference,
     Route,
+    RouteVersion,
 )
 from fleet.models.orders import Order, SigningKey
 from fleet.models.people import ApiToken, CalendarFeed, KnownDevice, LoginAttempts, Profile, Scope, StoredAnswer
@@ -76,6 +77,7 @@ __all__ = [
     "Rehearsal",
     "Reporter",
     "Route",
+    "RouteVersion",
     "Rule",
     "SavedView",
     "ScheduledEvent",

@@ -81,6 +81,25 @@ class Route(models.Model):
         return self.name
 
 
+class RouteVersion(models.Model):
+    """What a route said from `at` on, until its next version: messages keep the route and the version that sent them.
+
+    `wording` is the reason that its entry of the timeline has, too.
+    """
+
+    route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="versions")
+    version = models.IntegerField()
+    at = models.DateTimeField()
+    name = models.TextField()
+    wording = models.TextField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["route", "version"], name="route_version_once")]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
 class MessageDelivery(models.Model):
     """One post to one channel: its id is the same at every attempt. It carries one message, or several as a group.
 
@@ -170,6 +189,11 @@ class Message(models.Model):
             models.Index(fields=["event", "id"], name="message_by_event", condition=Q(event__isnull=False)),
             models.Index(fields=["-id"], name="message_unrouted", condition=Q(state="UNROUTED")),
             models.Index(fields=["-id"], name="message_unsent", condition=Q(delivery=None)),
+            # The log, whole and by what people look for in it.
+            models.Index(fields=["-created_at", "-id"], name="message_newest"),
+            models.Index(fields=["channel", "-created_at", "-id"], name="message_by_channel"),
+            models.Index(fields=["state", "-created_at", "-id"], name="message_by_state"),
+            models.Index(fields=["moment", "-created_at", "-id"], name="message_by_moment"),
         ]
 
     def __str__(self) -> str:

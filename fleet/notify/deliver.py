@@ -43,7 +43,7 @@ def work_off(channel_id: int, *, clock: Clock) -> None:
         return
     try:
         try:
-            kind, name, values = queue.usable(channel_id)
+            kind, name, values = queue.usable(channel_id, now=clock())
         except UnreadableSecretsError:
             _leave_alone(channel_id, Outcome(ok=False, again=True, error="secrets-unreadable"), now=clock())
             return

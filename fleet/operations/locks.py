@@ -27,6 +27,7 @@ class Lock(IntEnum):
     PEOPLE = 7_001_174
     INVENTORY = 7_001_175
     ROUTER = 7_001_176
+    CHANNELS = 7_001_177
     # Of each set.
     DRILLS = 7_001_180
     TROUBLES = 7_001_190

@@ -14,6 +14,8 @@ from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast, Upper
 
 from fleet.domain.caches.maintenances import MaintenanceStatus
+from fleet.domain.messages.moments import Moment
+from fleet.domain.messages.states import MessageState
 from fleet.domain.sets import KINDS
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
@@ -24,6 +26,7 @@ from fleet.models import (
     Entry,
     Machine,
     Maintenance,
+    Message,
     Notification,
     ScheduledEvent,
 )
@@ -206,3 +209,23 @@ class NotificationFilter(django_filters.FilterSet):  # type: ignore[misc]
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
         super().__init__(data, seen(Notification) if queryset is None else queryset, **kwargs)
+
+
+class MessageFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """Messages by channel, state, event (an EventId in any case) and moment; `since` goes by when they were made."""
+
+    channel = django_filters.NumberFilter(field_name="channel", label="Channel")
+    state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in MessageState])
+    event = django_filters.CharFilter(method="filter_event", label="Event")
+    moment = django_filters.MultipleChoiceFilter(choices=[(moment.value, moment.value) for moment in Moment])
+    since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Since")
+
+    class Meta:
+        model = Message
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, seen(Message) if queryset is None else queryset, **kwargs)
+
+    def filter_event(self, queryset: QuerySet[Message], name: str, value: str) -> QuerySet[Message]:
+        return queryset.filter(event__event_id=value.upper())

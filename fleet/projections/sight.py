@@ -140,11 +140,10 @@ def _own_or_shared(sight: Sight) -> Q:
 
 
 def _deliveries(sight: Sight) -> Q:
-    """Those in which nothing is out of sight."""
+    """Those in which nothing is out of sight; through one's own channels also tries, which carry nothing."""
     carried = models.Message.objects.filter(delivery=OuterRef("pk"))
-    return Q(Exists(carried.filter(_of("event__availability_set")(sight)))) & ~Q(
-        Exists(carried.exclude(event__availability_set__in=sight.sets))
-    )
+    inside = Q(Exists(carried.filter(_of("event__availability_set")(sight)))) | Q(channel__owner__username=sight.name)
+    return inside & ~Q(Exists(carried.exclude(event__availability_set__in=sight.sets)))
 
 
 def _everything(sight: Sight) -> Q:
@@ -189,6 +188,7 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     # The installation's channels are everybody's to know of; what one person has alone is that person's.
     models.Channel: _own_or_shared,
     models.Route: _own_or_shared,
+    models.RouteVersion: lambda sight: Q(route__owner=None) | Q(route__owner__username=sight.name),
     models.Message: _of("event__availability_set"),
     models.MessageDelivery: _deliveries,
     models.DeliveryAttempt: lambda sight: Q(

@@ -7,9 +7,10 @@ from fleet.domain.messages.moments import Moment
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
+from fleet.wording.kinds import KIND_WORDS, field_words
 from fleet.wording.policy import conditions, one_of
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence, listed
+from fleet.wording.sentences import EntryText, Sentence, counted, listed
 
 Values = Mapping[str, Any]
 
@@ -81,9 +82,146 @@ def _of_what(values: Values) -> Iterator[str]:
         yield ", ".join(found)
 
 
+VALUE_SHAPES: dict[tuple[str, str], str] = {
+    ("pagerduty", "routing_key"): "A routing key of PagerDuty's Events v2 has 32 letters and digits.",
+    ("slack", "token"): "A bot token of Slack begins with “xoxb-”.",
+    ("slack", "channel"): "Give the name or the id of a Slack channel.",
+    ("apprise", "url"): "Give an address as Apprise has it, such as `ntfys://ntfy.sh/topic`.",
+}
+
+
+def _kind(kind: str) -> str:
+    return KIND_WORDS[kind].label if kind in KIND_WORDS else kind
+
+
+def _field(kind: str, name: str) -> str:
+    return field_words(kind, name).label if kind in KIND_WORDS else name
+
+
+def field_missing(values: Values, reader: Reader) -> str:
+    return f"{_kind(values['kind'])} needs this: {_field(values['kind'], values['field'])}."
+
+
+def dry_run(values: Values, reader: Reader) -> str:
+    """Such as `In the last 30 days: 31 messages, 4 at night.`"""
+    messages = counted(values["messages"], "message") if values["messages"] else "no message"
+    night = f", {values['at_night']} at night" if values["messages"] else ""
+    return f"In the last {values['days']} days: {messages}{night}."
+
+
 SENTENCES: dict[str, Sentence] = {
     "route": route,
+    "route-dry-run": dry_run,
+    "past-severity": ("How bad each event was goes by its type: how many machines were live at that time is not kept."),
+    "past-told-as-now": (
+        "Services, names and NotBefore are the last that are known; and what another route tells the same channel as"
+        " well is told once, but counted here."
+    ),
+    "past-of-no-event": (
+        "Counted are events first seen in this time and cache maintenances; what is due by the clock alone (an order"
+        " that is overdue, a source that is quiet, a channel that fails) is not."
+    ),
+    "channel-unknown": "There is no channel with this id.",
+    "own-channel-unknown": "You have no channel with this id; what comes to you alone goes through one of your own.",
+    "own-route-without-channel": "Say through which of your channels.",
+    "route-unknown": "There is no route with this id.",
+    "message-unknown": "There is no message with this id.",
+    "message-never-sent": "It was never sent: no channel was told of it.",
+    "message-under-way": "It is still on its way, or nobody needs to be told of it any more.",
+    "channel-is-off": "The channel is switched off: switch it on first.",
+    "channel-takes-no-posts": "It mirrors what is open and is told nothing: look there.",
+    "channel-without-secret": "Only webhooks have a secret that can be rotated.",
+    "test-under-way": "A test of this channel is under way already.",
+    "channels-too-many": "There are {most} channels already: delete one that is no longer needed.",
+    "routes-too-many": "There are {most} routes already: delete one that is no longer needed.",
+    "channel-name-taken": "There is already a channel with this name.",
+    "route-name-taken": "There is already a route with this name.",
+    "route-name-missing": "Give it a name.",
+    "channel-of-routes": "Routes lead to it: {routes:some}. Change or delete them first.",
+    "channel-kind-unknown": lambda values, reader: (
+        f"There is no kind of channel “{values['kind']}”: choose from {', '.join(values['known'])}."
+    ),
+    "channel-kind-not-personal": "One alone may have a channel of these kinds: {known:list}.",
+    "channel-field-missing": field_missing,
+    "channel-value-no-text": "Give a text.",
+    "channel-value-unprintable": "It holds a character that cannot be printed.",
+    "channel-value-shape": lambda values, reader: VALUE_SHAPES[values["kind"], values["field"]],
+    "too-many-lines": "Give at most {most}.",
+    "no-mail-address": "“{text}” is no mail address.",
+    "url-unreadable": "This is no address that can be read.",
+    "url-scheme": "The address begins with https:// or http://.",
+    "url-without-host": "The address names no host.",
+    "url-with-password": "Put no name and no password into the address.",
+    "url-with-fragment": "Leave out the # and what stands behind it.",
+    "url-port": "Ports are numbers from 1 to 65535.",
+    "url-is-ours": "This is Drydock's own address: it would tell itself for ever.",
+    "step-out-of-range": "Give a number of seconds from 0 to {most:,}.",
+    "two-steps": "A step of escalation goes by one clock: make two routes.",
+    "step-with-moments": "A step of escalation goes by the clock: it takes no moments.",
+    "own-without-person": "Only a person may have something alone.",
+    "token-only-reads": "The token only reads: use one with the scope `approve` or `admin`, or the pages.",
 }
+
+
+def _whose(row: TimelineRow, what: str) -> str:
+    return f"{'their own' if row.data['own'] else 'the'} {what}"
+
+
+def _channel(row: TimelineRow) -> str:
+    return f"{_whose(row, 'channel')} “{row.data['channel']}” ({_kind(row.data['channel_kind'])})"
+
+
+def _setting(kind: str, name: str) -> str:
+    if name == "secret_made_at":
+        return "secret"
+    return "name" if name == "name" else _field(kind, name).lower()
+
+
+def channel_created(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} made {_channel(row)}."
+
+
+def channel_changed(row: TimelineRow, reader: Reader) -> str:
+    after, parts = dict(row.after or {}), []
+    if "enabled" in after:
+        parts.append(f"switched {_channel(row)} {'on' if after.pop('enabled') else 'off'}")
+    if after:
+        named = [_setting(row.data["channel_kind"], name) for name in after]
+        parts.append(f"changed {_channel(row)}: {listed(named)}")
+    return f"{row.actor} {' and '.join(parts)}."
+
+
+def channel_deleted(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} deleted {_channel(row)}."
+
+
+def channel_tried(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} tried {_channel(row)}."
+
+
+def route_created(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} made {_route(row)}"
+
+
+def route_changed(row: TimelineRow, reader: Reader) -> str:
+    after = row.after or {}
+    if set(after) == {"enabled"}:
+        return f"{row.actor} switched {_route(row, 'on' if after['enabled'] else 'off')}"
+    return f"{row.actor} changed {_route(row)}"
+
+
+def route_deleted(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} deleted {_route(row)}"
+
+
+def _route(row: TimelineRow, then: str = "") -> str:
+    return f"{_whose(row, 'route')} “{row.data['name']}”{f' {then}' if then else ''}: {row.data['wording']}"
+
+
+def message_sent_again(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} had “{moment_label(row.data['moment'])}” sent again through “{row.data['channel']}”."
+
+
 # Why a channel did not take something, by our own codes; a receiver's own answer stands beside it.
 ERRORS: dict[str, str] = {
     "status": "it answered with an error",
@@ -145,4 +283,12 @@ def _failing(row: TimelineRow, reader: Reader) -> str:
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.CHANNEL_FAILING: _failing,
     EntryKind.CHANNEL_WORKS: lambda row, reader: f"The channel {row.data['name']} works again.",
+    EntryKind.CHANNEL_CREATED: channel_created,
+    EntryKind.CHANNEL_CHANGED: channel_changed,
+    EntryKind.CHANNEL_DELETED: channel_deleted,
+    EntryKind.CHANNEL_TRIED: channel_tried,
+    EntryKind.ROUTE_CREATED: route_created,
+    EntryKind.ROUTE_CHANGED: route_changed,
+    EntryKind.ROUTE_DELETED: route_deleted,
+    EntryKind.MESSAGE_SENT_AGAIN: message_sent_again,
 }

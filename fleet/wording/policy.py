@@ -27,8 +27,14 @@ ACCEPT_WORDS: dict[str, str] = {
     "service-in-flight": "another event of the service is under way",
 }
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-# What the choices of a rule are called.
-CHOICES = {"event_types": "event type", "sources": "source", "accepts": "guard that a rule may accept called"}
+# What the choices of a rule or a route are called.
+CHOICES = {
+    "event_types": "event type",
+    "sources": "source",
+    "accepts": "guard that a rule may accept called",
+    "moments": "moment",
+    "severities": "severity",
+}
 
 
 def rule(values: Values, reader: Reader) -> str:

@@ -78,6 +78,9 @@ PROBLEMS: dict[str, ProblemType] = {
     "set-exists": ProblemType(
         409, "A set of this kind and name exists already", "Merge the two sets if they are one; `set` is its id."
     ),
+    "not-redeliverable": ProblemType(
+        409, "This message cannot be sent again", "Do nothing while it is on its way; else see its state in the log."
+    ),
     "too-large": ProblemType(413, "The body is too large", "Send less at once."),
     "unsupported-media-type": ProblemType(
         415, "The body is of a media type that is not supported", "Send `Content-Type: application/json`."

@@ -16,17 +16,10 @@ from fleet.models import Channel, Route
 from fleet.models.facts.messages import may_hear, routes_in_force
 from tests import factories
 from tests.factories import NOW
+from tests.messages.messages import channel, route
 
 pytestmark = pytest.mark.django_db
 migration = importlib.import_module("fleet.migrations.0037_default_route")
-
-
-def channel(name: str, **fields: Any) -> Channel:
-    return Channel.objects.create(**{"kind": "webhook", "created_at": NOW, "changed_at": NOW, "name": name, **fields})
-
-
-def route(name: str, **fields: Any) -> Route:
-    return Route.objects.create(name=name, created_at=NOW, changed_at=NOW, **fields)
 
 
 def led() -> dict[str, set[str]]:

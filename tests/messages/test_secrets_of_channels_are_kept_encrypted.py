@@ -46,7 +46,7 @@ def test_a_channel_in_use_has_settings_and_secrets_and_what_cannot_be_read_is_na
     )
     row.secrets = seal(SECRET, of=name_of(row))
     row.save()
-    assert in_use(row) == {"time_zone": "UTC", **SECRET}
+    assert in_use(row, now=NOW) == {"time_zone": "UTC", **SECRET}
     assert unreadable() == []
     settings.SECRET_KEY = "another-key-of-at-least-fifty-characters-for-this-test"
     assert unreadable() == ["pager"]

@@ -13,13 +13,14 @@ from drydock_agent import wire
 
 from fleet.api.reference import needs
 from fleet.dashboard.urls import urlpatterns
-from fleet.models import Admission, Approval, Drill, Entry, Rule, SavedView
+from fleet.models import Admission, Approval, Channel, Drill, Entry, Route, Rule, SavedView
 from fleet.models.timeline import ACTING
 from fleet.operations.machines import enrolment
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.dashboard.conftest import logged_in
 from tests.factories import EVENT, Fleet
+from tests.messages import messages
 
 pytestmark = pytest.mark.django_db
 OTHER = "0A1B2C3D-0000-4000-8000-00000000000A"
@@ -29,6 +30,7 @@ WINDOW = {"name": "Sale", "reason": "The shop is full.", "weekdays": [4], "from_
 # Calls that leave another number of lines, each with its reason; tests of their own look at them.
 OTHERWISE = {
     ("post", "/api/v1/rules/dry-run/"): "it looks back only",
+    ("post", "/api/v1/routes/dry-run/"): "the same",
     ("post", "/api/v1/waves/"): "one line for the wave, and one for each decision in it",
     ("delete", "/api/v1/waves/<int:wave_id>/"): "the same",
 }
@@ -37,7 +39,7 @@ Step = tuple[str, str, Any]
 
 
 @pytest.fixture
-def fleet(db: None) -> Fleet:
+def fleet(db: None, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """A set of six with an event, a set of one with another, one without, and a machine whose set nobody stated."""
     found = Fleet(now=datetime.now(UTC))
     factories.announced(found)
@@ -48,6 +50,8 @@ def fleet(db: None) -> Fleet:
     due = found.now + timedelta(minutes=15)
     found.say("w1", factories.listing(OTHER, resources=("w1",), not_before=due))
     Rule.objects.all().delete()
+    # Whoever tries a channel waits for its answer, which nobody gives here.
+    monkeypatch.setattr("fleet.api.views.messages.TEST_SECONDS", 0.0)
     return found
 
 
@@ -93,6 +97,18 @@ def api_steps(fleet: Fleet) -> Iterator[Step]:
     yield "DELETE", "rules/<int:rule_id>/", (f"rules/{newest(Rule)}/", None)
     yield "POST", "no-approval-windows/", ("no-approval-windows/", WINDOW)
     yield "DELETE", "no-approval-windows/<int:window_id>/", ("no-approval-windows/{made}/", None)
+    hook = {"name": "hook", "kind": "webhook", "url": "https://hooks.example.org/1"}
+    yield "POST", "channels/", ("channels/", hook)
+    channel = newest(Channel)
+    yield "PATCH", "channels/<int:channel_id>/", (f"channels/{channel}/", {"url": "https://hooks.example.org/2"})
+    yield "POST", "channels/<int:channel_id>/rotate/", (f"channels/{channel}/rotate/", None)
+    yield "POST", "channels/<int:channel_id>/test/", (f"channels/{channel}/test/", None)
+    yield "POST", "routes/", ("routes/", {"name": "all", "channel": channel})
+    yield "PATCH", "routes/<int:route_id>/", (f"routes/{newest(Route)}/", {"service": "shop"})
+    told = messages.delivered(Channel.objects.get(), fleet.now)
+    yield "POST", "messages/<int:message_id>/redeliver/", (f"messages/{told.pk}/redeliver/", None)
+    yield "DELETE", "routes/<int:route_id>/", (f"routes/{newest(Route)}/", None)
+    yield "DELETE", "channels/<int:channel_id>/", (f"channels/{channel}/", None)
     yield "PATCH", "me/", ("me/", {"time_zone": "Europe/Berlin"})
     yield "POST", "tokens/", ("tokens/", {"name": "deploys", "scopes": ["read"]})
     yield "DELETE", "tokens/<str:prefix>/", ("tokens/{made}/", None)

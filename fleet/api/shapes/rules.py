@@ -23,24 +23,24 @@ SERVICE = "A service, with `*` and `?`; empty: every one."
 RESOURCE_GROUP = "A resource group, with `*` and `?`; empty: every one."
 
 
-def _seconds(help_text: str) -> serializers.IntegerField:
+def seconds(help_text: str) -> serializers.IntegerField:
     # What is no sensible limit is refused with a sentence by the operation.
     return serializers.IntegerField(
         required=False, allow_null=True, min_value=-MAX_NUMBER, max_value=2**62, help_text=help_text
     )
 
 
-def _text(help_text: str, *, required: bool = False) -> serializers.CharField:
+def text(help_text: str, *, required: bool = False) -> serializers.CharField:
     return serializers.CharField(required=required, allow_blank=True, max_length=10_000, help_text=help_text)
 
 
-def _words(help_text: str) -> serializers.ListField:
+def words(help_text: str) -> serializers.ListField:
     return serializers.ListField(
         child=serializers.CharField(max_length=100), required=False, max_length=50, help_text=help_text
     )
 
 
-def _days() -> serializers.ListField:
+def days() -> serializers.ListField:
     return serializers.ListField(
         child=serializers.IntegerField(min_value=-9, max_value=9), required=False, max_length=50, help_text=WEEKDAYS
     )
@@ -49,26 +49,26 @@ def _days() -> serializers.ListField:
 class RuleFieldsSerializer(RequestSerializer):
     """What a rule says; what is left out stays as it is, or matches everything."""
 
-    name = _text("What people call it; no two rules share one.")
-    reason = _text("Why it exists; it stands with each of its decisions.")
+    name = text("What people call it; no two rules share one.")
+    reason = text("Why it exists; it stands with each of its decisions.")
     action = serializers.CharField(required=False, max_length=100, help_text=f"One of {', '.join(Action)}.")
-    event_types = _words(f"Out of {', '.join(TYPES)}; empty: every type.")
-    sources = _words(f"Out of {', '.join(SOURCES)}; empty: every source.")
-    min_duration_seconds = _seconds("The shortest announced duration that matches.")
-    max_duration_seconds = _seconds("The longest; an unknown one (-1) is never short.")
+    event_types = words(f"Out of {', '.join(TYPES)}; empty: every type.")
+    sources = words(f"Out of {', '.join(SOURCES)}; empty: every source.")
+    min_duration_seconds = seconds("The shortest announced duration that matches.")
+    max_duration_seconds = seconds("The longest; an unknown one (-1) is never short.")
     unknown_duration = serializers.BooleanField(
         required=False, help_text="Where a limit is set: an unknown duration matches, too."
     )
-    set_pattern = _text(SET_PATTERN)
-    service = _text(SERVICE)
-    resource_group = _text(RESOURCE_GROUP)
-    weekdays = _days()
+    set_pattern = text(SET_PATTERN)
+    service = text(SERVICE)
+    resource_group = text(RESOURCE_GROUP)
+    weekdays = days()
     from_time = ClockTime(required=False, allow_null=True, help_text=FROM_TIME)
     until_time = ClockTime(required=False, allow_null=True, help_text=UNTIL_TIME)
-    time_zone = _text(TIME_ZONE)
-    min_notice_seconds = _seconds("The least time left until NotBefore.")
-    max_notice_seconds = _seconds("The most time left; an event without NotBefore does not match then.")
-    accepts = _words(f"Guards whose reason this rule gives, out of {', '.join(ACCEPTABLE)}.")
+    time_zone = text(TIME_ZONE)
+    min_notice_seconds = seconds("The least time left until NotBefore.")
+    max_notice_seconds = seconds("The most time left; an event without NotBefore does not match then.")
+    accepts = words(f"Guards whose reason this rule gives, out of {', '.join(ACCEPTABLE)}.")
     expires_at = Time(required=False, allow_null=True, help_text="From then on it decides nothing; null: never.")
 
 
@@ -94,17 +94,17 @@ class DryRunRequestSerializer(RequestSerializer):
 
 
 class WindowRequestSerializer(RequestSerializer):
-    name = _text("What people call it.", required=True)
-    reason = _text("Why; whoever wants to approve in these hours reads it.", required=True)
+    name = text("What people call it.", required=True)
+    reason = text("Why; whoever wants to approve in these hours reads it.", required=True)
     starts_at = Time(required=False, allow_null=True, help_text="Once: when it begins.")
     ends_at = Time(required=False, allow_null=True, help_text="Once: when it ends.")
-    weekdays = _days()
+    weekdays = days()
     from_time = ClockTime(required=False, allow_null=True, help_text=FROM_TIME)
     until_time = ClockTime(required=False, allow_null=True, help_text=UNTIL_TIME)
-    time_zone = _text(TIME_ZONE)
-    set_pattern = _text(SET_PATTERN)
-    service = _text(SERVICE)
-    resource_group = _text(RESOURCE_GROUP)
+    time_zone = text(TIME_ZONE)
+    set_pattern = text(SET_PATTERN)
+    service = text(SERVICE)
+    resource_group = text(RESOURCE_GROUP)
 
 
 HOURS_AND_PLACE = {

@@ -1,12 +1,14 @@
 """Routes: who is told what. Pure: which of them want a moment, and when they want to be told."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
+from typing import Any
 
 from fleet.domain.messages.moments import Moment, OnlyIf
 from fleet.domain.people import ADMIN, Place, Right, Rights, in_scopes, speaks_of
 from fleet.domain.policy.hours import in_hours
-from fleet.domain.policy.values import among, stated
+from fleet.domain.policy.values import among, stated, tidied
 from fleet.domain.reason import Reason
 
 
@@ -72,6 +74,12 @@ ROUTE_SAID = (
     "resource_group", "weekdays", "from_time", "until_time", "time_zone", "unclaimed_after_seconds",
     "before_decide_by_seconds",
 )  # fmt: skip
+
+
+def changed_route(route: StandingRoute, fields: Mapping[str, Any]) -> StandingRoute:
+    """The route with what somebody says of it (of `ROUTE_SAID`), tidied."""
+    return replace(route, **{name: tidied(value) for name, value in fields.items()})
+
 
 # Which moments start (or move) the clock of a step of escalation; its own `moments` stay empty.
 CLOCKED: dict[OnlyIf, tuple[Moment, ...]] = {

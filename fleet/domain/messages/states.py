@@ -37,6 +37,9 @@ DELIVERY_MOVES: Mapping[DeliveryState, tuple[DeliveryState, ...]] = {
     DeliveryState.GIVEN_UP: (DeliveryState.QUEUED,),
 }  # fmt: skip
 
+# Nothing more is tried of these by itself.
+SETTLED_DELIVERIES = frozenset({DeliveryState.DELIVERED, DeliveryState.DROPPED, DeliveryState.GIVEN_UP})
+
 # What becomes of the messages that a delivery carries.
 OF_DELIVERY: Mapping[DeliveryState, MessageState] = {
     DeliveryState.QUEUED: MessageState.PACKED,

@@ -1,6 +1,6 @@
 """What is wrong with a rule that somebody wants to have. Pure: each fault is the name of its field and a reason."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from fleet.domain.approvals.guards import ACCEPTABLE
@@ -14,6 +14,8 @@ SOURCES = ("Platform", "User")
 MAX_NAME, MAX_REASON, MAX_PATTERN, MAX_NUMBER = 200, 2000, 200, 2**31 - 1
 
 Fault = tuple[str, Reason]
+# What rules and routes may choose of events, by field.
+EVENT_CHOICES: dict[str, tuple[str, ...]] = {"event_types": tuple(TYPES), "sources": SOURCES}
 
 
 def faults(rule: StandingRule, *, now: datetime) -> list[Fault]:
@@ -61,11 +63,13 @@ def _choice_faults(rule: StandingRule) -> Iterator[Fault]:
         yield "action", Reason("action-unknown", action=rule.action, known=list(Action))
     elif rule.accepts and Action(rule.action) not in APPROVES:
         yield "accepts", Reason("accepts-without-approving")
-    for field, chosen, known in (
-        ("event_types", rule.event_types, tuple(TYPES)),
-        ("sources", rule.sources, SOURCES),
-        ("accepts", rule.accepts, ACCEPTABLE),
-    ):
+    yield from choice_faults((field, getattr(rule, field), known) for field, known in EVENT_CHOICES.items())
+    yield from choice_faults([("accepts", rule.accepts, ACCEPTABLE)])
+
+
+def choice_faults(choices: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -> Iterator[Fault]:
+    """What was chosen and cannot be: each the name of a field, what was chosen in it, and what there is."""
+    for field, chosen, known in choices:
         unknown = next((one for one in chosen if one not in known), None)
         if unknown is not None:
             yield field, Reason("choice-unknown", field=field, chosen=unknown, known=known)

@@ -5,6 +5,7 @@ They stand in no log, no entry, no answer and no page; whoever wants another one
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -47,9 +48,15 @@ def name_of(channel: Channel) -> str:
     return f"channel:{channel.pk}"
 
 
-def in_use(channel: Channel) -> dict[str, Any]:
-    """Settings and secrets of a channel together, to send with. Never to be shown. Raises UnreadableSecretsError."""
-    return {**channel.settings, **unseal(channel.secrets, of=name_of(channel))}
+def in_use(channel: Channel, *, now: datetime) -> dict[str, Any]:
+    """Settings and secrets of a channel together, to send with; a webhook's secret before this one while it counts.
+    Never to be shown. Raises UnreadableSecretsError.
+    """
+    values = {**channel.settings, **unseal(channel.secrets, of=name_of(channel))}
+    until = channel.settings.get("earlier_secret_until")
+    if until is None or datetime.fromisoformat(until) <= now:
+        values.pop("earlier_secret", None)
+    return values
 
 
 def unreadable() -> list[str]:
@@ -57,7 +64,7 @@ def unreadable() -> list[str]:
     found = []
     for channel in Channel.objects.filter(enabled=True, deleted_at__isnull=True).exclude(secrets="").order_by("pk"):
         try:
-            in_use(channel)
+            unseal(channel.secrets, of=name_of(channel))
         except UnreadableSecretsError:
             found.append(channel.name)
     return found

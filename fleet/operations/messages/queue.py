@@ -106,12 +106,12 @@ def release(channel_id: int) -> None:
     Channel.objects.filter(pk=channel_id).update(leased_until=None)
 
 
-def usable(channel_id: int) -> tuple[str, str, Mapping[str, Any]]:
+def usable(channel_id: int, *, now: datetime) -> tuple[str, str, Mapping[str, Any]]:
     """The kind and the name of a channel (row id), and all that it needs to be sent to, its secrets included. Raises
     UnreadableSecretsError.
     """
     row = Channel.objects.get(pk=channel_id)
-    return row.kind, row.name, in_use(row)
+    return row.kind, row.name, in_use(row, now=now)
 
 
 def waiting(channel_id: int, *, now: datetime) -> list[int]:

@@ -9,7 +9,7 @@ from fleet.domain.policy.faults import refuse
 from fleet.domain.policy.values import plain
 from fleet.domain.reason import Reason
 from fleet.domain.timeline import EntryKind
-from fleet.models import NoApprovalWindow, Rule
+from fleet.models import NoApprovalWindow, Route, Rule
 from fleet.operations.timeline.entries import tell
 
 
@@ -19,7 +19,7 @@ def refuse_unknown(values: Mapping[str, Any], known: Iterable[str]) -> None:
     refuse([(unknown[0], Reason("field-unknown"))] if unknown else [])
 
 
-def values_of(row: Rule | NoApprovalWindow, names: Iterable[str]) -> dict[str, Any]:
+def values_of(row: Rule | NoApprovalWindow | Route, names: Iterable[str]) -> dict[str, Any]:
     """Columns as JSON values, for what stood before and after."""
     return {name: plain(getattr(row, name)) for name in names}
 

@@ -9,7 +9,7 @@ from fleet.projections.messages.told import NotTaken, WhoWasTold
 from fleet.wording import times
 from fleet.wording.channels import error_words, moment_label
 from fleet.wording.events import named
-from fleet.wording.messages.kinds import KIND_WORDS
+from fleet.wording.kinds import KIND_WORDS
 from fleet.wording.reader import Reader
 from fleet.wording.sentences import counted, listed
 

@@ -1,0 +1,303 @@
+"""Channels, routes and the log of messages: the installation's for admins, and for everybody their own."""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.api.authentication import person_of
+from fleet.api.calls import Call
+from fleet.api.describe import describe, filters_of
+from fleet.api.problems import Problem
+from fleet.api.shapes.messages import (
+    SETTINGS,
+    ChangeChannelSerializer,
+    ChangeRouteSerializer,
+    ChannelShape,
+    MakeChannelSerializer,
+    MakeRouteSerializer,
+    MessageShape,
+    NewChannel,
+    NewChannelShape,
+    RouteDryRunShape,
+    RouteShape,
+    SentAgain,
+    SentAgainShape,
+    TrialShape,
+    TryRouteSerializer,
+)
+from fleet.domain.messages.faults import trying_faults_of
+from fleet.domain.messages.routes import StandingRoute, changed_route
+from fleet.domain.messages.states import SETTLED_DELIVERIES
+from fleet.domain.policy.faults import refuse
+from fleet.operations.messages import channels as channel_changes
+from fleet.operations.messages import routes as route_changes
+from fleet.projections.filters import MessageFilter
+from fleet.projections.messages import channels, dry_run, log
+from fleet.projections.pages import Page
+
+NO_CHANNEL = ("not-found", "There is no channel with this id.")
+NO_ROUTE = ("not-found", "There is no route with this id.")
+NEEDS = "The installation's are for admins, with the scope `admin`; one's own need more than the scope `read`."
+FILTERS = filters_of(
+    MessageFilter,
+    {
+        "channel": "The id of a channel.",
+        "state": "May be given several times.",
+        "event": "An EventId.",
+        "moment": "May be given several times.",
+        "since": "Messages made at or after this time.",
+    },
+)
+# How a route's fields are called here, and everywhere below.
+RENAMED = {"channel": "channel_id", "types": "event_types", "severity": "severities", "set": "set_pattern"}
+ALWAYS: Mapping[str, Any] = {"weekdays": (), "from_time": None, "until_time": None, "time_zone": "UTC"}
+# A test answers with what the channel said, if it says so within this time; so many wait for it at once in a process.
+TEST_SECONDS = 10.0
+TEST_LOOKS_EVERY = 0.1
+_may_wait = threading.BoundedSemaphore(2)
+
+
+def said(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """A route's fields as operations take them."""
+    fields = {name: value for name, value in wanted.items() if name not in ("enabled", "own", "hours")}
+    named = {RENAMED.get(name, name): value for name, value in fields.items()}
+    return {**named, **ALWAYS, **(wanted["hours"] or {})} if "hours" in wanted else named
+
+
+class ByOwner(Call):
+    """What the calls here have in common: whoever calls is a person, with a token or without one."""
+
+    @property
+    def carried(self) -> Any:
+        """The token of this call; None for a session."""
+        return self.request.auth
+
+    @property
+    def acting(self) -> dict[str, Any]:
+        return {"actor": self.actor, "now": self.now, "carried": self.carried}
+
+
+class Channels(ByOwner):
+    @describe(
+        "list_channels",
+        "Channels: the installation's and one's own",
+        all_of=ChannelShape,
+        description="All of them at once. Settings are shown to those who may change them; secrets to nobody.",
+    )
+    def get(self) -> tuple[channels.ChannelRow, ...]:
+        return channels.listing(person=person_of(self.request), now=self.now)
+
+    @describe(
+        "create_channel",
+        "Make a channel",
+        needs="read",
+        answer=NewChannelShape,
+        status=201,
+        body=MakeChannelSerializer,
+        description=f"With what its kind wants to be told. A webhook's secret is shown this once. {NEEDS}",
+    )
+    def post(self) -> NewChannel | None:
+        wanted = self.wanted
+        row, secret = channel_changes.create(
+            kind=wanted["kind"],
+            name=wanted["name"],
+            values={name: wanted[name] for name in SETTINGS if name in wanted},
+            own=wanted["own"],
+            enabled=wanted.get("enabled", True),
+            **self.acting,
+        )
+        found = channels.detail(channel_id=row.pk, person=person_of(self.request), now=self.now)
+        return NewChannel(found, secret) if found else None
+
+
+class Channel(ByOwner):
+    def shown(self, channel_id: int) -> channels.ChannelRow | None:
+        return channels.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
+
+    @describe("get_channel", "One channel", answer=ChannelShape, missing=NO_CHANNEL)
+    def get(self, channel_id: int) -> channels.ChannelRow | None:
+        return self.shown(channel_id)
+
+    @describe(
+        "change_channel",
+        "Change a channel, or switch it on or off",
+        needs="read",
+        answer=ChannelShape,
+        body=ChangeChannelSerializer,
+        missing=NO_CHANNEL,
+        description=f"What is left out stays; null takes a setting back. {NEEDS}",
+    )
+    def patch(self, channel_id: int) -> channels.ChannelRow | None:
+        wanted = self.wanted
+        channel_changes.change(
+            channel_id=channel_id,
+            name=wanted.get("name"),
+            enabled=wanted.get("enabled"),
+            values={name: wanted[name] for name in SETTINGS if name in wanted},
+            **self.acting,
+        )
+        return self.shown(channel_id)
+
+    @describe(
+        "delete_channel",
+        "Delete a channel; what was sent through it stays in the log",
+        needs="read",
+        problems=(404, 422),
+        description=f"Its secrets are forgotten. Refused while routes lead to it alone. {NEEDS}",
+    )
+    def delete(self, channel_id: int) -> None:
+        channel_changes.delete(channel_id=channel_id, **self.acting)
+
+
+class TryChannel(ByOwner):
+    @describe(
+        "test_channel",
+        "Try a channel",
+        needs="read",
+        answer=TrialShape,
+        problems=(404, 422),
+        description=(
+            "Sends a message that says that it is a test, and answers with what the channel said to it; after ten"
+            f" seconds, with how far it is. {NEEDS}"
+        ),
+    )
+    def post(self, channel_id: int) -> log.ChannelTrial | None:
+        delivery = channel_changes.request_test(channel_id=channel_id, **self.acting)
+        person = person_of(self.request)
+        found = log.trial(delivery_id=delivery, person=person)
+        if not _may_wait.acquire(blocking=False):
+            return found
+        try:
+            until = time.monotonic() + TEST_SECONDS
+            while found is not None and waits(found) and time.monotonic() < until:
+                time.sleep(TEST_LOOKS_EVERY)
+                found = log.trial(delivery_id=delivery, person=person)
+        finally:
+            _may_wait.release()
+        return found
+
+
+def waits(found: log.ChannelTrial) -> bool:
+    """Whether nothing is known yet: no attempt has ended, and one may still be made."""
+    return found.state not in SETTLED_DELIVERIES and found.ok is None and not any(one.error for one in found.attempts)
+
+
+class RotateChannel(ByOwner):
+    @describe(
+        "rotate_channel",
+        "A new secret for a webhook, shown this once",
+        needs="read",
+        answer=NewChannelShape,
+        problems=(404, 422),
+        description=f"For a day its messages are signed with the secret before, too. {NEEDS}",
+    )
+    def post(self, channel_id: int) -> NewChannel | None:
+        _, secret = channel_changes.rotate(channel_id=channel_id, **self.acting)
+        found = channels.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
+        return NewChannel(found, secret) if found else None
+
+
+class Routes(ByOwner):
+    @describe(
+        "list_routes",
+        "Routes: the installation's in their order, and one's own",
+        all_of=RouteShape,
+        description="All of them at once. Each that wants a moment tells its channel, and a channel is told once.",
+    )
+    def get(self) -> tuple[channels.RouteRow, ...]:
+        return channels.routes(person=person_of(self.request))
+
+    @describe(
+        "create_route",
+        "Make a route",
+        needs="read",
+        answer=RouteShape,
+        status=201,
+        body=MakeRouteSerializer,
+        description=f"It is on unless the body says otherwise. Try it first. {NEEDS}",
+    )
+    def post(self) -> channels.RouteRow | None:
+        wanted = self.wanted
+        row = route_changes.create(
+            fields=said(wanted), own=wanted["own"], enabled=wanted.get("enabled", True), **self.acting
+        )
+        return channels.route(route_id=row.pk, person=person_of(self.request))
+
+
+class Route(ByOwner):
+    @describe("get_route", "One route", answer=RouteShape, missing=NO_ROUTE)
+    def get(self, route_id: int) -> channels.RouteRow | None:
+        return channels.route(route_id=route_id, person=person_of(self.request))
+
+    @describe(
+        "change_route",
+        "Change a route, or switch it on or off",
+        needs="read",
+        answer=RouteShape,
+        body=ChangeRouteSerializer,
+        missing=NO_ROUTE,
+        description=f"What it sent before keeps what it said then. {NEEDS}",
+    )
+    def patch(self, route_id: int) -> channels.RouteRow | None:
+        route_changes.change(
+            route_id=route_id, fields=said(self.wanted), enabled=self.wanted.get("enabled"), **self.acting
+        )
+        return channels.route(route_id=route_id, person=person_of(self.request))
+
+    @describe("delete_route", "Delete a route; what it sent stays", needs="read", problems=(404,), description=NEEDS)
+    def delete(self, route_id: int) -> None:
+        route_changes.delete(route_id=route_id, **self.acting)
+
+
+class RouteDryRun(ByOwner):
+    @describe(
+        "try_route",
+        "Try a route on the stored history",
+        # It writes nothing.
+        needs="read",
+        answer=RouteDryRunShape,
+        body=TryRouteSerializer,
+        problems=(404,),
+        description="How many messages it would have made of the last 30 days, and when. Nothing is written.",
+    )
+    def post(self) -> dry_run.RouteDryRun:
+        wanted, person = self.wanted, person_of(self.request)
+        own = wanted["own"]
+        route: StandingRoute | None = StandingRoute()
+        if "id" in wanted:
+            route = channels.standing(route_id=wanted["id"], person=person)
+        if route is None:
+            raise Problem(*NO_ROUTE)
+        route = changed_route(route, said(wanted.get("route", {})))
+        refuse(trying_faults_of(route), inside="route.")
+        theirs = person if own or route.owner_id is not None else None
+        return dry_run.dry_run(route=route, now=self.now, person=theirs)
+
+
+class Messages(ByOwner):
+    @describe(
+        "list_messages",
+        "Who was told what, newest first",
+        page=MessageShape,
+        parameters=FILTERS,
+        description="Of the installation's channels and one's own; also what no route wanted.",
+    )
+    def get(self) -> Page[log.MessageRow]:
+        person = person_of(self.request)
+        rows = self.filtered(MessageFilter, queryset=log.messages_for(person))
+        return log.listing(rows, person=person, **self.place)
+
+
+class RedeliverMessage(ByOwner):
+    @describe(
+        "redeliver_message",
+        "Send a message again",
+        needs="read",
+        answer=SentAgainShape,
+        repeatable=True,
+        problems=(404,),
+        description=f"Under the same id, and with it what was sent together. {NEEDS}",
+    )
+    def post(self, message_id: int) -> SentAgain:
+        return SentAgain(route_changes.redeliver(message_id=message_id, **self.acting))

@@ -1,0 +1,194 @@
+"""Channels and routes, as people see them: those of the installation, and one's own. Others' are nobody else's."""
+
+from dataclasses import dataclass
+from datetime import datetime, time
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+
+from fleet.domain.messages.faults import fields_of
+from fleet.domain.messages.health import ChannelHealth, health_of
+from fleet.domain.messages.kinds import KINDS
+from fleet.domain.messages.routes import StandingRoute, route_wording
+from fleet.domain.people import Right
+from fleet.domain.reason import Reason
+from fleet.domain.shapes import like
+from fleet.models import Channel, Route
+from fleet.models.facts.messages import route_of
+from fleet.models.people import rights_of
+from fleet.projections.sight import seen
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRef:
+    """The short form in which others name a channel."""
+
+    id: int
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRow:
+    """One channel. `settings` to `last_answer` are for admins and owners, None for everybody else; what is secret is
+    among `secrets_set` by its name alone. `posts`: it takes messages, and does not mirror what is open.
+    """
+
+    id: int
+    name: str
+    kind: str
+    own: bool
+    enabled: bool
+    posts: bool
+    health: ChannelHealth
+    settings: dict[str, Any] | None
+    secrets_set: tuple[str, ...] | None
+    secret_made_at: datetime | None
+    earlier_secret_until: datetime | None
+    last_error: str | None
+    last_answer: str | None
+    created_at: datetime
+    changed_at: datetime
+    last_ok_at: datetime | None
+    failing_since: datetime | None
+    failures: int
+    held_until: datetime | None
+    may_change: bool
+    server_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RouteHours:
+    """Local hours of a time zone; no weekdays are all of them."""
+
+    weekdays: tuple[int, ...]
+    from_time: time | None
+    until_time: time | None
+    time_zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRow:
+    """One route. `channel` is None where it leads to every channel of the installation; `leads_nowhere`: that one is
+    switched off.
+    """
+
+    id: int
+    name: str
+    own: bool
+    enabled: bool
+    position: int
+    version: int
+    wording: Reason
+    channel: ChannelRef | None
+    leads_nowhere: bool
+    moments: tuple[str, ...]
+    types: tuple[str, ...]
+    sources: tuple[str, ...]
+    severity: tuple[str, ...]
+    set: str
+    service: str
+    resource_group: str
+    hours: RouteHours
+    unclaimed_after_seconds: int | None
+    before_decide_by_seconds: int | None
+    created_at: datetime
+    changed_at: datetime
+    may_change: bool
+
+
+def channel_ref(row: Channel) -> ChannelRef:
+    return ChannelRef(row.pk, row.name, row.kind)
+
+
+def for_reader(person: User, *, path: str = "") -> Q:
+    """What is the installation's or this person's own, by the owner behind `path`."""
+    return Q(**{f"{path}owner": None}) | Q(**{f"{path}owner": person})
+
+
+def may_change(row: Channel | Route, person: User) -> bool:
+    """Whether this person may change it, of those `for_reader` shows."""
+    return row.owner_id is not None or rights_of(person).may(Right.ADMINISTER)
+
+
+def listing(*, person: User, now: datetime) -> tuple[ChannelRow, ...]:
+    """The installation's channels by name, then one's own. One query, and one for the person's rights."""
+    rows = seen(Channel).filter(for_reader(person), deleted_at=None).order_by("name", "pk")
+    return tuple(sorted((_channel(row, person, now) for row in rows), key=lambda row: row.own))
+
+
+def detail(*, channel_id: int, person: User, now: datetime) -> ChannelRow | None:
+    """One channel; None where there is none for this person. One query."""
+    row = seen(Channel).filter(for_reader(person), pk=channel_id, deleted_at=None).first()
+    return _channel(row, person, now) if row else None
+
+
+def _channel(row: Channel, person: User, now: datetime) -> ChannelRow:
+    open_to = may_change(row, person)
+    known = fields_of(row.kind) if row.kind in KINDS else {}
+    return like(
+        ChannelRow,
+        row,
+        id=row.pk,
+        own=row.owner_id is not None,
+        posts=row.kind in KINDS and KINDS[row.kind].messages,
+        health=health_of(
+            enabled=row.enabled,
+            last_ok_at=row.last_ok_at,
+            failing_since=row.failing_since,
+            held_until=row.held_until,
+            now=now,
+        ),
+        settings={name: value for name, value in row.settings.items() if name in known} if open_to else None,
+        secrets_set=tuple(row.settings.get("secrets_set", ())) if open_to else None,
+        secret_made_at=_time(row, "secret_made_at") if open_to else None,
+        earlier_secret_until=_time(row, "earlier_secret_until", after=now) if open_to else None,
+        last_error=row.last_error if open_to else None,
+        last_answer=row.last_answer if open_to else None,
+        may_change=open_to,
+        server_time=now,
+    )
+
+
+def _time(row: Channel, name: str, *, after: datetime | None = None) -> datetime | None:
+    text = row.settings.get(name)
+    found = datetime.fromisoformat(text) if text else None
+    return found if found is not None and (after is None or found > after) else None
+
+
+def routes(*, person: User) -> tuple[RouteRow, ...]:
+    """The installation's routes in their order, then one's own. One query, and one for the person's rights."""
+    rows = seen(Route).filter(for_reader(person), deleted_at=None).select_related("channel").order_by("position", "pk")
+    return tuple(sorted((_route(row, person) for row in rows), key=lambda row: row.own))
+
+
+def route(*, route_id: int, person: User) -> RouteRow | None:
+    """One route; None where there is none for this person. One query."""
+    rows = seen(Route).filter(for_reader(person), pk=route_id, deleted_at=None).select_related("channel")
+    row = rows.first()
+    return _route(row, person) if row else None
+
+
+def standing(*, route_id: int, person: User) -> StandingRoute | None:
+    """One route as the domain judges it. One query."""
+    row = seen(Route).filter(for_reader(person), pk=route_id, deleted_at=None).first()
+    return route_of(row) if row else None
+
+
+def _route(row: Route, person: User) -> RouteRow:
+    stands = route_of(row)
+    return like(
+        RouteRow,
+        row,
+        id=row.pk,
+        own=row.owner_id is not None,
+        wording=route_wording(stands, row.channel.name if row.channel else ""),
+        channel=channel_ref(row.channel) if row.channel else None,
+        leads_nowhere=row.channel is not None and not row.channel.enabled,
+        types=stands.event_types,
+        severity=stands.severities,
+        set=stands.set_pattern,
+        hours=like(RouteHours, stands),
+        may_change=may_change(row, person),
+    )

@@ -1,0 +1,189 @@
+"""The log of messages: what was told to whom, each attempt, and what the route said that sent it."""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet
+
+from fleet.domain.messages.routes import route_wording
+from fleet.domain.messages.states import DeliveryState, MessageState
+from fleet.domain.reason import Reason, read_reason
+from fleet.domain.shapes import like
+from fleet.models import DeliveryAttempt, Message, MessageDelivery, RouteVersion
+from fleet.models.facts.messages import route_of
+from fleet.projections.messages.channels import ChannelRef, channel_ref, for_reader, may_change
+from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.sight import seen
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """One try: `took_seconds` is None while it is under way. `ok` is None where nobody knows how it went. `answer` is
+    None for who may not see the channel's settings.
+    """
+
+    number: int
+    at: datetime
+    took_seconds: float | None
+    ok: bool | None
+    status: int | None
+    error: str
+    answer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SentBy:
+    """The route that sent it, as it said when it did."""
+
+    id: int
+    name: str
+    version: int
+    wording: Reason | str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """One moment for one channel; without one no route wanted it. `event` is an EventId, `delivery` the id under which
+    it went out, with others or alone. `why`: a code, why it was dropped or given up.
+    """
+
+    id: int
+    moment: str
+    subject: str
+    event: str | None
+    channel: ChannelRef | None
+    state: MessageState
+    at: datetime
+    created_at: datetime
+    due_at: datetime
+    severity: str
+    service: str
+    drill: bool
+    why: str
+    route: SentBy | None
+    delivery: UUID | None
+    attempts: tuple[AttemptRow, ...]
+    next_attempt_at: datetime | None
+    may_send_again: bool
+
+
+def messages_for(person: User) -> QuerySet[Message]:
+    """The messages of the installation's channels and of this person's own, and those that no route wanted."""
+    return seen(Message).filter(Q(channel=None) | for_reader(person, path="channel__"))
+
+
+def listing(
+    rows: QuerySet[Message], *, person: User, cursor: str | None = None, size: int | None = None
+) -> Page[MessageRow]:
+    """Newest first. Three queries, and one for the person's rights."""
+    rows = rows.select_related("event", "channel", "route", "delivery")
+    page = read_page([Segment(rows, "created_at", descending=True)], cursor=cursor, size=size)
+    return page.map(lambda found: _rows(found, person))
+
+
+def detail(*, message_id: int, person: User) -> MessageRow | None:
+    """One message; None where there is none for this person. Three queries."""
+    found = messages_for(person).filter(pk=message_id).select_related("event", "channel", "route", "delivery")
+    return next(iter(_rows(list(found), person)), None)
+
+
+def sent_by(messages: Collection[Message]) -> dict[int, SentBy]:
+    """What the route of each of these messages (by row id; with `route` selected) said when it sent it. One query.
+
+    Of a version that nobody wrote down it is what the route says now, as long as it has not changed since.
+    """
+    routes = {row.route_id for row in messages if row.route_id is not None}
+    kept: dict[tuple[int, int | None], RouteVersion] = {}
+    if routes:
+        versions = {row.route_version for row in messages if row.route_version is not None}
+        for one in seen(RouteVersion).filter(route__in=routes, version__in=versions):
+            kept[one.route_id, one.version] = one
+    found = {}
+    for row in messages:
+        if row.route is None or row.route_id is None:
+            continue
+        version = row.route_version or row.route.version
+        said = kept.get((row.route_id, version))
+        if said is not None:
+            found[row.pk] = SentBy(row.route_id, said.name, version, read_reason(said.wording))
+        elif version == row.route.version:
+            wording = route_wording(
+                route_of(row.route), row.channel.name if row.route.channel_id and row.channel else ""
+            )
+            found[row.pk] = SentBy(row.route_id, row.route.name, version, wording)
+    return found
+
+
+def _rows(rows: Sequence[Message], person: User) -> tuple[MessageRow, ...]:
+    tries = _attempts({row.delivery_id for row in rows if row.delivery_id is not None})
+    routes = sent_by(rows)
+    return tuple(_row(row, person, tries[row.delivery_id] if row.delivery_id else [], routes) for row in rows)
+
+
+def _attempts(deliveries: Collection[UUID]) -> dict[UUID, list[DeliveryAttempt]]:
+    found: dict[UUID, list[DeliveryAttempt]] = defaultdict(list)
+    if deliveries:
+        for row in seen(DeliveryAttempt).filter(delivery__in=deliveries).order_by("delivery", "number"):
+            found[row.delivery_id].append(row)
+    return found
+
+
+def _row(row: Message, person: User, tries: Sequence[DeliveryAttempt], routes: dict[int, SentBy]) -> MessageRow:
+    open_to = row.channel is not None and may_change(row.channel, person)
+    sent = row.delivery is not None and row.delivery.state in (DeliveryState.DELIVERED, DeliveryState.GIVEN_UP)
+    usable = row.channel is not None and row.channel.enabled and row.channel.deleted_at is None
+    return like(
+        MessageRow,
+        row,
+        id=row.pk,
+        event=row.event.event_id if row.event else None,
+        channel=channel_ref(row.channel) if row.channel else None,
+        route=routes.get(row.pk),
+        delivery=row.delivery_id,
+        attempts=tuple(_attempt(one, open_to) for one in tries),
+        next_attempt_at=_next(row),
+        may_send_again=open_to and sent and usable,
+    )
+
+
+def _attempt(row: DeliveryAttempt, open_to: bool) -> AttemptRow:
+    took = (row.ended_at - row.at).total_seconds() if row.ended_at else None
+    return like(AttemptRow, row, took_seconds=took, answer=row.answer if open_to else None)
+
+
+def _next(row: Message) -> datetime | None:
+    """When it goes out next, as far as that is known."""
+    if row.channel is None:
+        return None
+    if row.state == MessageState.WAITING.value:
+        first: datetime | None = row.due_at
+    elif row.delivery is not None and row.delivery.state == DeliveryState.QUEUED.value:
+        first = row.delivery.due_at
+    else:
+        return None
+    return max(filter(None, [first, row.channel.held_until]))
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelTrial:
+    """What became of a test so far. `state` is the delivery's; `ok` is None while nobody knows."""
+
+    delivery: UUID
+    state: DeliveryState
+    ok: bool | None
+    attempts: tuple[AttemptRow, ...]
+
+
+def trial(*, delivery_id: str, person: User) -> ChannelTrial | None:
+    """Two queries. Only of a channel of which this person may see the answers."""
+    row = seen(MessageDelivery).filter(pk=delivery_id).select_related("channel").first()
+    if row is None or not may_change(row.channel, person):
+        return None
+    tries = _attempts([row.pk])[row.pk]
+    state = DeliveryState(row.state)
+    ended = [one.ok for one in tries if one.ended_at is not None]
+    return ChannelTrial(row.pk, state, ended[-1] if ended else None, tuple(_attempt(one, True) for one in tries))

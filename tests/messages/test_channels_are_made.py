@@ -1,0 +1,234 @@
+"""Channels are made, changed, rotated, tried and deleted by who may, and nothing that is secret is told."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fleet.domain.messages.faults import MOST_OWN_CHANNELS
+from fleet.domain.refusal import Refused
+from fleet.models import Channel, Entry, MessageDelivery, Route
+from fleet.models.timeline import ACTING
+from fleet.operations.messages import channels
+from fleet.operations.messages.credentials import in_use
+from fleet.projections.timeline.entries import rows_of
+from fleet.wording.reader import API
+from fleet.wording.say import text_of
+from tests import factories
+from tests.factories import NOW, acting
+from tests.messages.messages import route
+from tests.words import refused, sentence
+
+pytestmark = pytest.mark.django_db
+KEY = "0123456789abcdefABCDEF0123456789"
+
+
+@pytest.fixture
+def ada(db: None) -> Any:
+    return acting(factories.admin())
+
+
+def made(actor: Any, kind: str = "webhook", name: str = "hook", own: bool = False, **values: Any) -> Channel:
+    if kind == "webhook":
+        values = {"url": "https://hooks.example.org/T0/s3cr3t", **values}
+    row, _ = channels.create(actor=actor, now=NOW, kind=kind, name=name, values=values, own=own)
+    return row
+
+
+def newest() -> Entry:
+    return Entry.objects.filter(via__in=ACTING).order_by("-pk")[0]
+
+
+def said(entry: Entry) -> str:
+    (row,) = rows_of([entry])
+    return text_of(row, API)
+
+
+def errors(caught: Any) -> dict[str, str]:
+    return {each["field"]: sentence(each["message"]) for each in caught.value.details["errors"]}
+
+
+def test_a_webhook_gets_a_secret_that_is_returned_once_and_kept_encrypted(ada: Any) -> None:
+    row, secret = channels.create(
+        actor=ada, now=NOW, kind="webhook", name=" hook ", values={"url": "https://hooks.example.org/T0/s3cr3t"}
+    )
+    assert secret is not None and secret.startswith("whsec_")
+    assert row.name == "hook"
+    assert secret not in row.secrets
+    row.refresh_from_db()
+    assert in_use(row, now=NOW)["secret"] == secret
+    entry = newest()
+    assert said(entry) == "ada made the channel “hook” (Webhook)."
+    assert "s3cr3t" not in json.dumps(entry.after)
+    assert entry.after["url"].startswith("https://hooks.example.org/…")
+
+
+def test_what_is_secret_stands_in_no_column_and_in_no_entry(ada: Any) -> None:
+    row = made(ada, "pagerduty", routing_key=KEY)
+    assert KEY not in json.dumps([row.settings, row.secrets])
+    other = KEY.replace("0", "9")
+    channels.change(channel_id=row.pk, actor=ada, now=NOW, values={"routing_key": other})
+    entry = newest()
+    assert (entry.before, entry.after) == ({"routing_key": "set"}, {"routing_key": "replaced"})
+    assert said(entry) == "ada changed the channel “hook” (PagerDuty): integration key."
+    row.refresh_from_db()
+    assert in_use(row, now=NOW)["routing_key"] == other
+    assert KEY not in json.dumps(list(Entry.objects.values_list("before", "after", "data")))
+
+
+def test_what_stays_as_it_is_writes_nothing(ada: Any) -> None:
+    row = made(ada, "pagerduty", routing_key=KEY)
+    before = newest().pk
+    channels.change(channel_id=row.pk, actor=ada, now=NOW, name="hook", values={"routing_key": KEY})
+    assert newest().pk == before
+
+
+def test_after_a_rotation_the_secret_before_counts_for_a_day(ada: Any) -> None:
+    row, first = channels.create(actor=ada, now=NOW, kind="webhook", name="h", values={"url": "https://a.example.org"})
+    row, second = channels.rotate(channel_id=row.pk, actor=ada, now=NOW + timedelta(hours=1))
+    row.refresh_from_db()
+    during, after = NOW + timedelta(hours=24), NOW + timedelta(hours=26)
+    assert in_use(row, now=during) | {} == in_use(row, now=during)
+    assert (in_use(row, now=during)["secret"], in_use(row, now=during)["earlier_secret"]) == (second, first)
+    assert "earlier_secret" not in in_use(row, now=after)
+    entry = newest()
+    assert entry.before != entry.after and first not in json.dumps([entry.before, entry.after, entry.data])
+    channels.change(channel_id=row.pk, actor=ada, now=NOW, values={"url": "https://b.example.org"})
+    row.refresh_from_db()
+    assert in_use(row, now=during)["secret"] == second
+    with refused("Only webhooks"):
+        channels.rotate(channel_id=made(ada, "pagerduty", "p", routing_key=KEY).pk, actor=ada, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "field", "why"),
+    [
+        ("carrier-pigeon", {}, "kind", "choose from webhook"),
+        ("webhook", {}, "url", "Webhook needs this"),
+        ("webhook", {"url": "ftp://a.example.org"}, "url", "https:// or http://"),
+        ("webhook", {"url": "file:///etc/passwd"}, "url", "https:// or http://"),
+        ("webhook", {"url": "https://"}, "url", "names no host"),
+        ("webhook", {"url": "https://ada:pw@a.example.org/"}, "url", "no password"),
+        ("webhook", {"url": "https://a.example.org/#x"}, "url", "Leave out the #"),
+        ("webhook", {"url": "https://a.example.org:99999/"}, "url", "can be read"),
+        ("webhook", {"url": "https://[::1/"}, "url", "can be read"),
+        ("webhook", {"url": "https://a.example.org/\r\nHost: b"}, "url", "cannot be printed"),
+        ("webhook", {"url": "https://a.example.org/" + "x" * 2000}, "url", "longer than"),
+        ("webhook", {"url": "https://a.example.org", "time_zone": "Mars"}, "time_zone", "no time zone"),
+        ("webhook", {"url": "https://a.example.org", "colour": "red"}, "colour", "no such field"),
+        ("webhook", {"url": "https://a.example.org", "secret": "mine"}, "secret", "no such field"),
+        ("webhook", {"url": ["https://a.example.org"]}, "url", "Give a text"),
+        ("pagerduty", {"routing_key": "short"}, "routing_key", "32 letters"),
+        ("slack", {"token": "nope", "channel": "#ops"}, "token", "xoxb-"),
+        ("mail", {"recipients": ["ada@example.org", "ada <x@example.org>"]}, "recipients", "no mail address"),
+        ("mail", {"recipients": "\n \n"}, "recipients", "needs this: Recipients"),
+        ("mail", {"recipients": [f"a{n}@example.org" for n in range(51)]}, "recipients", "at most 50"),
+        ("apprise", {"url": "no url"}, "url", "as Apprise has it"),
+    ],
+)
+def test_what_a_kind_cannot_use_is_refused_with_a_sentence(
+    ada: Any, kind: str, values: dict[str, Any], field: str, why: str
+) -> None:
+    with pytest.raises(Refused) as caught:
+        channels.create(actor=ada, now=NOW, kind=kind, name="x", values=values)
+    assert why in errors(caught)[field]
+    assert not Channel.objects.exists()
+
+
+@pytest.mark.parametrize("url", ["https://drydock.example.org/x", "https://DRYDOCK.example.org:443", "https://alias"])
+def test_drydock_is_no_receiver_of_its_own(ada: Any, settings: Any, url: str) -> None:
+    settings.BASE_URL, settings.ALLOWED_HOSTS = "https://drydock.example.org", ["drydock.example.org", "alias"]
+    with pytest.raises(Refused) as caught:
+        made(ada, url=url)
+    assert "own address" in errors(caught)["url"]
+    made(ada, url="https://drydock.example.org:9093")
+
+
+def test_lines_are_kept_once_each(ada: Any) -> None:
+    row = made(ada, "mail", recipients=" ada@example.org\nbob@example.org \n\nada@example.org")
+    assert row.settings["recipients"] == ["ada@example.org", "bob@example.org"]
+
+
+def test_a_name_is_given_once_to_each_owner(ada: Any) -> None:
+    made(ada)
+    with refused("already a channel"):
+        made(ada, name="HOOK")
+    made(ada, "mail", own=True, recipients="ada@example.org")
+
+
+def test_only_admins_make_the_installations_and_everybody_their_own(ada: Any) -> None:
+    vera = acting(factories.viewer())
+    with pytest.raises(Refused, match="not-permitted"):
+        made(vera)
+    row = made(vera, "mail", own=True, recipients="vera@example.org")
+    assert "vera@example.org" not in json.dumps([newest().after, newest().data])
+    assert said(newest()) == "vera made their own channel “hook” (Mail)."
+    with refused("these kinds"):
+        made(vera, own=True)
+    with pytest.raises(Refused, match="not-found"):
+        channels.delete(channel_id=row.pk, actor=ada, now=NOW)
+    with refused("Give at most 3"):
+        made(vera, "mail", "many", own=True, recipients=[f"a{n}@example.org" for n in range(4)])
+
+
+def test_nobody_has_more_than_so_many_alone(ada: Any) -> None:
+    for number in range(MOST_OWN_CHANNELS):
+        made(ada, "mail", f"mail {number}", own=True, recipients="ada@example.org")
+    with refused("There are 5 channels already"):
+        made(ada, "mail", "one more", own=True, recipients="ada@example.org")
+    made(ada)
+
+
+def test_a_deleted_channel_forgets_its_secrets_and_is_not_left_to_routes(ada: Any) -> None:
+    row = made(ada, "pagerduty", routing_key=KEY)
+    leading = route(channel=row)
+    with refused("Routes lead to it: all."):
+        channels.delete(channel_id=row.pk, actor=ada, now=NOW)
+    Route.objects.filter(pk=leading.pk).update(deleted_at=NOW)
+    channels.delete(channel_id=row.pk, actor=ada, now=NOW)
+    row.refresh_from_db()
+    assert (row.secrets, row.enabled, row.deleted_at) == ("", False, NOW)
+    with pytest.raises(Refused, match="not-found"):
+        channels.change(channel_id=row.pk, actor=ada, now=NOW, enabled=True)
+
+
+def test_what_was_changed_is_tried_at_once_however_long_it_failed(ada: Any) -> None:
+    row = made(ada)
+    failing = {"failing_since": NOW, "failures": 9, "last_error": "x", "held_until": NOW + timedelta(hours=1)}
+    Channel.objects.filter(pk=row.pk).update(**failing)
+    channels.change(channel_id=row.pk, actor=ada, now=NOW, values={"url": "https://b.example.org"})
+    row.refresh_from_db()
+    # Only its own answer says that it works again.
+    assert (row.failing_since, row.failures, row.held_until) == (NOW, 9, None)
+
+
+def test_where_secret_key_was_lost_what_is_missing_is_said_anew_and_all_is_well(ada: Any, settings: Any) -> None:
+    row = made(ada, "slack", token="xoxb-1", channel="#ops")
+    settings.SECRET_KEY = "another-key-of-at-least-fifty-characters-for-this-test"
+    channels.change(channel_id=row.pk, actor=ada, now=NOW, name="slack")
+    channels.change(channel_id=row.pk, actor=ada, now=NOW, values={"token": "xoxb-2"})
+    row.refresh_from_db()
+    assert in_use(row, now=NOW)["token"] == "xoxb-2"
+    assert row.settings["channel"] == "#ops"
+
+
+def test_a_test_is_one_delivery_at_a_time(ada: Any) -> None:
+    row = made(ada)
+    Channel.objects.filter(pk=row.pk).update(held_until=NOW + timedelta(hours=1))
+    delivery = MessageDelivery.objects.get(pk=channels.request_test(channel_id=row.pk, actor=ada, now=NOW))
+    assert (delivery.moment, delivery.state, delivery.channel_id) == ("test", "QUEUED", row.pk)
+    row.refresh_from_db()
+    assert row.held_until is None
+    assert said(newest()) == "ada tried the channel “hook” (Webhook)."
+    with refused("under way already"):
+        channels.request_test(channel_id=row.pk, actor=ada, now=NOW)
+    MessageDelivery.objects.update(state="DELIVERED")
+    channels.change(channel_id=row.pk, actor=ada, now=NOW, enabled=False)
+    with refused("switched off"):
+        channels.request_test(channel_id=row.pk, actor=ada, now=NOW)
+    mirror = made(ada, "alertmanager", "am", url="https://am.example.org")
+    with refused("mirrors what is open"):
+        channels.request_test(channel_id=mirror.pk, actor=ada, now=NOW)

@@ -1,0 +1,269 @@
+"""Channels, routes and the log through the API: who sees what, who may what, and what a caller gets back."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fleet.models import Channel, DeliveryAttempt, Entry, Message, MessageDelivery, Route
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+from tests.api.test_api_schema import shaped
+from tests.messages.messages import channel, delivered, route, told
+
+pytestmark = pytest.mark.django_db
+HOOK = {"name": "hook", "kind": "webhook", "url": "https://hooks.example.org/s3cr3t"}
+MAIL = {"name": "me", "kind": "mail", "recipients": "v@example.org", "own": True}
+
+
+@pytest.fixture
+def admin(db: None) -> Caller:
+    Route.objects.all().delete()
+    return caller(factories.admin())
+
+
+@pytest.fixture
+def viewer(db: None) -> Caller:
+    """A viewer at the pages: tokens of viewers only read."""
+    found = Caller()
+    found.client.force_login(factories.viewer())
+    return found
+
+
+def test_a_channel_is_made_read_changed_rotated_and_deleted(admin: Caller) -> None:
+    answer = admin.post("channels/", HOOK)
+    shaped(answer, "channels/", "post")
+    assert answer.status_code == 201
+    body = answer.json()
+    address = f"channels/{body['id']}/"
+    assert body["secret"].startswith("whsec_")
+    assert (body["kind"], body["health"], body["own"], body["posts"]) == ("webhook", "new", False, True)
+    assert body["settings"] == {"url": HOOK["url"]}
+    read = admin.get(address)
+    shaped(read, "channels/{channel_id}/")
+    assert "secret" not in read.json() and body["secret"] not in read.content.decode()
+    changed = admin("PATCH", address, {"enabled": False, "time_zone": "Europe/Berlin"})
+    shaped(changed, "channels/{channel_id}/", "patch")
+    assert (changed.json()["health"], changed.json()["settings"]["time_zone"]) == ("off", "Europe/Berlin")
+    rotated = admin.post(f"{address}rotate/")
+    shaped(rotated, "channels/{channel_id}/rotate/", "post")
+    assert rotated.json()["secret"] != body["secret"]
+    assert rotated.json()["earlier_secret_until"] is not None
+    assert admin.delete(address).status_code == 204
+    problem(admin.get(address), 404, "not-found")
+    problem(admin("PATCH", address, {"enabled": True}), 404, "not-found")
+    problem(admin.post(f"{address}rotate/"), 404, "not-found")
+
+
+def test_secrets_come_back_from_nowhere(admin: Caller) -> None:
+    key = "0123456789abcdefABCDEF0123456789"
+    answers = [admin.post("channels/", {"name": "p", "kind": "pagerduty", "routing_key": key})]
+    assert answers[0].json()["secrets_set"] == ["routing_key"]
+    answers += [admin.get("channels/"), admin.get("audit/"), admin.get(f"channels/{answers[0].json()['id']}/")]
+    answers.append(admin("PATCH", f"channels/{answers[0].json()['id']}/", {"routing_key": "no"}))
+    assert not [answer for answer in answers if key in answer.content.decode()]
+    problem(answers[-1], 422, "validation")
+
+
+def test_who_only_looks_sees_names_and_health_and_nothing_of_what_others_have_alone(
+    admin: Caller, viewer: Caller
+) -> None:
+    made = admin.post("channels/", HOOK).json()
+    admin.post("channels/", {**MAIL, "name": "ada's"})
+    route("ada's", owner=admin.user, channel=Channel.objects.get(name="ada's"))
+    delivered(Channel.objects.get(name="ada's"), datetime.now(UTC))
+    (row,) = viewer.get("channels/").json()["results"]
+    assert (row["name"], row["health"], row["may_change"]) == ("hook", "new", False)
+    assert all(row[name] is None for name in ("settings", "secrets_set", "last_answer", "last_error"))
+    assert viewer.get("routes/").json()["results"] == viewer.get("messages/").json()["results"] == []
+    problem(viewer.get(f"channels/{Channel.objects.get(name=chr(97) + 'da' + chr(39) + 's').pk}/"), 404, "not-found")
+    address = f"channels/{made['id']}/"
+    problem(viewer("PATCH", address, {"enabled": False}), 403, "not-permitted")
+    problem(viewer.post("channels/", {**HOOK, "name": "mine"}), 403, "not-permitted")
+    for call in (viewer.post(f"{address}test/"), viewer.post(f"{address}rotate/"), viewer.delete(address)):
+        problem(call, 403, "not-permitted")
+    problem(viewer.post("routes/", {"name": "all"}), 403, "not-permitted")
+
+
+def test_everybody_has_channels_and_routes_of_their_own(admin: Caller, viewer: Caller) -> None:
+    made = viewer.post("channels/", MAIL)
+    assert made.status_code == 201, made.content
+    mine = made.json()
+    assert (mine["own"], mine["settings"], mine["may_change"]) == (True, {"recipients": ["v@example.org"]}, True)
+    told_me = viewer.post("routes/", {"name": "mine", "own": True, "channel": mine["id"], "severity": "critical"})
+    shaped(told_me, "routes/", "post")
+    assert told_me.json()["wording"] == "To me: everything; where it is critical."
+    for address in (f"channels/{mine['id']}/", f"routes/{told_me.json()['id']}/"):
+        problem(admin.get(address), 404, "not-found")
+        problem(admin.delete(address), 404, "not-found")
+    assert viewer.delete(f"routes/{told_me.json()['id']}/").status_code == 204
+    assert viewer.delete(f"channels/{mine['id']}/").status_code == 204
+
+
+def test_a_token_that_only_reads_makes_nothing_that_outlives_it(admin: Caller) -> None:
+    reads, approves = caller(admin.user, "read"), caller(admin.user, "read", "approve")
+    problem(reads.post("channels/", MAIL), 403, "not-permitted")
+    problem(approves.post("channels/", HOOK), 403, "not-permitted")
+    assert approves.post("channels/", MAIL).status_code == 201
+    assert reads.get("channels/").status_code == reads.get("messages/").status_code == 200
+    dry = reads.post("routes/dry-run/", {"route": {}})
+    assert dry.status_code == 200
+
+
+def test_a_route_is_made_read_changed_and_deleted(admin: Caller, viewer: Caller) -> None:
+    hook = admin.post("channels/", HOOK).json()["id"]
+    body = {
+        "name": "night",
+        "channel": hook,
+        "moments": ["event.first_seen"],
+        "types": ["Reboot"],
+        "sources": ["Platform"],
+        "severity": ["critical", "warning"],
+        "set": "web*",
+        "service": "shop",
+        "resource_group": "rg",
+        "hours": {"from_time": "22:00", "until_time": "07:00", "time_zone": "Europe/Berlin"},
+    }
+    made = admin.post("routes/", body)
+    shaped(made, "routes/", "post")
+    assert made.status_code == 201
+    row = made.json()
+    hours = {"weekdays": [], "from_time": "22:00", "until_time": "07:00", "time_zone": "Europe/Berlin"}
+    assert {name: row[name] for name in body} == {
+        **body,
+        "hours": hours,
+        "channel": {"id": hook, "name": "hook", "kind": "webhook"},
+    }
+    address = f"routes/{row['id']}/"
+    changed = admin("PATCH", address, {"hours": None, "unclaimed_after_seconds": 120, "moments": []})
+    shaped(changed, "routes/{route_id}/", "patch")
+    assert (changed.json()["version"], changed.json()["hours"]["from_time"]) == (2, None)
+    assert changed.json()["types"] == ["Reboot"]
+    admin("PATCH", f"channels/{hook}/", {"enabled": False})
+    (listed,) = viewer.get("routes/").json()["results"]
+    assert (listed["leads_nowhere"], listed["may_change"]) == (True, False)
+    refused = problem(admin("PATCH", address, {"moments": ["event.first_seen"]}), 422, "validation")
+    assert refused["errors"][0]["field"] == "moments"
+    problem(admin.delete(f"channels/{hook}/"), 422, "validation")
+    assert admin.delete(address).status_code == 204
+    problem(admin.get(address), 404, "not-found")
+
+
+def test_a_test_answers_with_what_the_channel_said(admin: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = admin.post("channels/", HOOK).json()["id"]
+
+    def answered(seconds: float) -> None:
+        delivery = MessageDelivery.objects.get()
+        now = datetime.now(UTC)
+        tried = {"ok": False, "status": 410, "error": "gone", "answer": "no such hook"}
+        DeliveryAttempt.objects.create(delivery=delivery, number=1, at=now, ended_at=now, **tried)
+        MessageDelivery.objects.update(state="GIVEN_UP")
+
+    monkeypatch.setattr("fleet.api.views.messages.time.sleep", answered)
+    answer = admin.post(f"channels/{hook}/test/")
+    shaped(answer, "channels/{channel_id}/test/", "post")
+    body = answer.json()
+    assert (body["state"], body["ok"]) == ("GIVEN_UP", False)
+    assert (body["attempts"][0]["status"], body["attempts"][0]["answer"]) == (410, "no such hook")
+
+
+def test_a_test_that_gets_no_answer_says_how_far_it_is_and_few_wait_for_one(
+    admin: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = admin.post("channels/", HOOK).json()["id"]
+    monkeypatch.setattr("fleet.api.views.messages.TEST_SECONDS", 0.0)
+    body = admin.post(f"channels/{hook}/test/").json()
+    assert (body["state"], body["ok"], body["attempts"]) == ("QUEUED", None, [])
+    problem(admin.post(f"channels/{hook}/test/"), 422, "validation")
+    MessageDelivery.objects.update(state="DELIVERED")
+    monkeypatch.setattr("fleet.api.views.messages.TEST_SECONDS", 60.0)
+    monkeypatch.setattr("fleet.api.views.messages._may_wait.acquire", lambda blocking: False, raising=False)
+    assert admin.post(f"channels/{hook}/test/").json()["state"] == "QUEUED"
+
+
+def test_the_log_is_read_page_by_page_and_filtered(admin: Caller) -> None:
+    now = datetime.now(UTC)
+    hook, other = channel("hook"), channel("other")
+    way = route("all", channel=hook)
+    event = factories.freeze_completed(factories.Fleet(now=now))
+    rows = [delivered(hook, now - timedelta(minutes=n), route=way, route_version=1, event=event) for n in range(3)]
+    waits = told(other, now - timedelta(days=2), moment="event.ended")
+    nobody = told(None, now - timedelta(days=3))
+    first = admin.get("messages/?page_size=2")
+    shaped(first, "messages/")
+    assert [row["id"] for row in first.json()["results"]] == [rows[0].pk, rows[1].pk]
+    row = first.json()["results"][0]
+    assert (row["event"], row["channel"]["name"], row["state"]) == (event.event_id, "hook", "TOLD")
+    assert (row["attempts"][0]["took_seconds"], row["attempts"][0]["answer"]) == (0.0, "fine")
+    assert (row["route"]["wording"], row["may_send_again"]) == ("To hook: everything.", True)
+    rest = admin.get(first.json()["next"]).json()["results"]
+    assert [row["id"] for row in rest] == [rows[2].pk, waits.pk]
+    assert rest[1]["next_attempt_at"] is not None
+
+    def found(query: str) -> list[int]:
+        return [row["id"] for row in admin.get(f"messages/?{query}").json()["results"]]
+
+    assert found(f"channel={other.pk}") == found("moment=event.ended") == found("state=WAITING") == [waits.pk]
+    assert found("state=UNROUTED") == [nobody.pk]
+    assert found(f"event={event.event_id.lower()}") == [one.pk for one in rows]
+    assert found("since=" + (now - timedelta(seconds=30)).isoformat().replace("+00:00", "Z")) == [rows[0].pk]
+    problem(admin.get("messages/?state=LOST"), 422, "validation")
+
+
+def test_the_log_costs_the_same_however_much_it_shows(admin: Caller, django_assert_max_num_queries: Any) -> None:
+    hook = channel()
+    way = route(channel=hook)
+    for number in range(10):
+        delivered(hook, datetime.now(UTC) - timedelta(minutes=number), route=way, route_version=1)
+    admin.get("messages/?page_size=1")
+    with django_assert_max_num_queries(7) as few:
+        admin.get("messages/?page_size=2")
+    with django_assert_max_num_queries(7) as many:
+        admin.get("messages/")
+    assert len(few) == len(many)
+
+
+def test_a_message_is_sent_again_once_however_often_the_call_is_repeated(admin: Caller) -> None:
+    message = delivered(channel(), datetime.now(UTC))
+    answers = [admin.post(f"messages/{message.pk}/redeliver/", Idempotency_Key="k") for _ in range(2)]
+    shaped(answers[0], "messages/{message_id}/redeliver/", "post")
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert Entry.objects.filter(kind="message_sent_again").count() == 1
+    problem(admin.post(f"messages/{message.pk}/redeliver/"), 409, "not-redeliverable")
+    problem(admin.post("messages/4711/redeliver/"), 404, "not-found")
+
+
+def test_who_reads_by_scope_sees_messages_of_what_lies_there(admin: Caller, settings: Any) -> None:
+    settings.SCOPED_READING = True
+    now = datetime.now(UTC)
+    event = factories.freeze_completed(factories.Fleet(now=now))
+    seen = delivered(channel(), now, event=event)
+    told(channel("other"), now, moment="audit.failed", subject="fleet")
+    reader = caller(factories.viewer())
+    reader.user.scopes.create(kind="name", pattern="web")  # type: ignore[union-attr]
+    assert [row["id"] for row in reader.get("messages/").json()["results"]] == [seen.pk]
+    reader.user.scopes.update(pattern="db")  # type: ignore[union-attr]
+    assert reader.get("messages/").json()["results"] == []
+    assert reader.post("routes/dry-run/", {"route": {}}).json()["messages"] == 0
+    assert Message.objects.count() == 2
+
+
+def test_hostile_bodies_are_refused_and_not_failed_at(admin: Caller) -> None:
+    for body in (
+        {**HOOK, "url": {"a": 1}},
+        {**HOOK, "url": 7},
+        {**HOOK, "recipients": [["x"]]},
+        {**HOOK, "name": "\x00"},
+        {"name": "x", "kind": None},
+        {"name": "x", "kind": "webhook", "url": "https://\x00.example.org"},
+        {"name": "x", "kind": "mail", "recipients": ["x" * 20_000]},
+        {"name": "x", "kind": "apprise", "url": "x" * 9000},
+    ):
+        answer = admin.post("channels/", body)
+        assert answer.status_code == 422, (body, answer.content)
+        assert json.loads(answer.content)["errors"]
+    for body in ({"name": "x", "hours": 7}, {"name": "x", "channel": -1}, {"name": "x", "severity": [{}]}):
+        assert admin.post("routes/", body).status_code == 422
