@@ -46,7 +46,7 @@ def test_a_channel_that_hangs_holds_up_itself_alone(fleet: Fleet, monkeypatch: p
         def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
             roles.append(role())
             if channel.name == "hangs":
-                let_go.wait(20)
+                let_go.wait(60)
             return Outcome(ok=True)
 
     monkeypatch.setattr(deliver, "kind_of", lambda name: Hangs)
@@ -58,13 +58,15 @@ def test_a_channel_that_hangs_holds_up_itself_alone(fleet: Fleet, monkeypatch: p
     announced(fleet)
     one = teller.Teller()
     one.start(via="test")
-    wait_for(lambda: len(told(state="TOLD")) == 2, seconds=10, what="the other two were told")
-    assert told(state="PACKED") == [("event.first_seen", "hangs")]
-    [leased] = Channel.objects.filter(leased_until__isnull=False)
-    wait_for(lambda: _lease(leased) > leased.leased_until, seconds=10, what="the lease is renewed meanwhile")
-    let_go.set()
-    wait_for(lambda: len(told(state="TOLD")) == 3, seconds=10, what="all were told")
-    wait_for(lambda: ended(one), seconds=10, what="it ends once nothing is due")
+    try:
+        wait_for(lambda: len(told(state="TOLD")) == 2, seconds=20, what="the other two were told")
+        assert told(state="PACKED") == [("event.first_seen", "hangs")]
+        leased = Channel.objects.get(name="hangs")
+        wait_for(lambda: _lease(leased) > leased.leased_until, seconds=20, what="the lease is renewed meanwhile")
+    finally:
+        let_go.set()
+        wait_for(lambda: ended(one), seconds=30, what="it ends once nothing is due")
+    assert len(told(state="TOLD")) == 3
     assert set(roles) == {"messages"}
     assert not Channel.objects.filter(leased_until__isnull=False).exists()
 
