@@ -18,6 +18,8 @@ from fleet.api.documentation import schema
 from fleet.api.reference import calls_table, fields_tables
 from fleet.domain.gauges import GAUGES
 from fleet.domain.machines.install import UNIT, install_lines
+from fleet.domain.messages.moments import OF_ENTRY, Moment
+from fleet.domain.messages.severity import OF_MOMENT, OF_TYPE, Severity, cache_severity
 from fleet.domain.orders.timeouts import MULTIPLES
 from fleet.domain.states import (
     APPROVAL_MOVES,
@@ -32,6 +34,8 @@ from fleet.domain.states import (
 from fleet.domain.timeline import EntryKind
 from fleet.gateway import metrics as gateway_metrics
 from fleet.management.code_map import code_map
+from fleet.wording.caches import TIERS
+from fleet.wording.channels import moment_label
 from fleet.wording.looks import look_of
 from fleet.wording.orders import TIMEOUTS
 from fleet.wording.people import MAY
@@ -97,6 +101,23 @@ def entries() -> str:
     return table(("Kind", "Shown as", "Tone", "Icon"), rows)
 
 
+def moments() -> str:
+    """What somebody may be told, with the entries that it comes from; without any it is due by the clock."""
+    kinds: dict[Moment, list[str]] = {moment: [] for moment in Moment}
+    for kind, moment in OF_ENTRY.items():
+        kinds[moment].append(f"`{kind.value}`")
+    rows = [(f"`{moment.value}`", moment_label(moment), ", ".join(kinds[moment])) for moment in Moment]
+    return table(("Moment", "In words", "Entries"), rows)
+
+
+def severities() -> str:
+    rows = [(f"event: {name}", level.value) for name, level in OF_TYPE.items()]
+    rows.append(("event: a type that nobody has described", Severity.WARNING.value))
+    rows += [(f"maintenance of a cache: {tier}", cache_severity(tier).value) for tier in (*TIERS, "unknown tier")]
+    rows += [(f"`{moment.value}`", level.value) for moment, level in OF_MOMENT.items()]
+    return table(("What", "Severity"), rows)
+
+
 def problems() -> str:
     rows = [(f"`{name}`", str(problem.status), problem.title, problem.advice) for name, problem in PROBLEMS.items()]
     return table(("Type", "Status", "What it is", "What to do"), rows)
@@ -141,6 +162,8 @@ PARTS: tuple[Part, ...] = (
     Part("order", "states.md", order_moves),
     Part("presence", "states.md", presences),
     Part("entries", "timeline.md", entries),
+    Part("moments", "messages.md", moments),
+    Part("severities", "messages.md", severities),
     Part("roles", "people.md", roles),
     Part("problems", "problems.md", problems),
     Part("metrics", "operating.md", metrics),

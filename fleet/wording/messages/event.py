@@ -25,7 +25,7 @@ def of_event(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
     """What a message of this event says, in whatever way it has gone on."""
     event = _bounded(event)
     news, card = replace(news, event=event, service=one_line(news.service, NAME)), replace(card, event=event)
-    head, when = _head(news, event, reader), _by_when(event, card, reader)
+    head, when = _head(news, event, reader), _by_when(Moment(news.moment), event, card, reader)
     what, where = named(event.event_type, event.resources), say(event.set.label, reader)
     title = one_line(f"{head}{what} in {where}{when}", TITLE)
     first_type, first_names = news.first or (event.event_type, event.resources)
@@ -107,13 +107,14 @@ HEADS: Mapping[Moment, Head] = {
 }
 
 
-def _by_when(event: EventRow, card: DecisionCard, reader: Reader) -> str:
+def _by_when(moment: Moment, event: EventRow, card: DecisionCard, reader: Reader) -> str:
     """Until when to do something about it, or since when there is nothing to do."""
     by, now = card.decide_by, event.server_time
     if event.status is EventStatus.ENDED:
-        return f", ended {times.at(event.ended_at, reader)}" if event.ended_at else ""
+        return f", at {times.at(event.ended_at, reader)}" if event.ended_at else ""
     if event.status is EventStatus.STARTED:
-        return f", started {times.at(event.started_at, reader)}" if event.started_at else ", started"
+        since = "at" if moment is Moment.STARTED else "started"
+        return f", {since} {times.at(event.started_at, reader)}" if event.started_at else ", started"
     if event.not_before is None:
         return ", it may start at any moment"
     if not event.needs_decision:
@@ -130,10 +131,16 @@ def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
         yield text_of(news.entry, reader)
     if event.drill:
         yield "This is a drill: a rehearsal with real agents. Azure knows nothing of it."
-    words = card_words(card, reader)
     if moment is Moment.ENDED:
         yield from _how_it_was(event, reader)
     else:
+        if not event.needs_decision:
+            # What speaks against deciding is for who may still decide.
+            card = replace(card, guards=(), recommendation=None, decide_by=None)
+        words = card_words(card, reader)
+        if moment in (Moment.REFUSED, Moment.WITHDRAWN):
+            # Told already.
+            words = replace(words, before="")
         yield from words.lines[1:]
     if news.service:
         yield f"Service: {news.service}."

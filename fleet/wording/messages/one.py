@@ -37,16 +37,17 @@ def test_words(reader: Reader) -> MessageWords:
 
 def _of_maintenance(news: MessageNews, row: MaintenanceRow, reader: Reader) -> MessageWords:
     """Nobody can approve it: who is told may see to the programs that use the cache."""
-    what, head = f"Maintenance of {one_line(row.cache.name, NAME)}", ""
+    what = f"Maintenance of {one_line(row.cache.name, NAME)}"
+    effect = say(row.effect, reader) if row.active else ""
     when = _when(news, row, reader)
     if news.service:
         what = f"{what} ({one_line(news.service, NAME)})"
     said = text_of(news.entry, reader) if news.entry else ""
     shortest, then = beside((one_line(what, SHORT), f"{when}."), SHORT)
     return MessageWords(
-        title=one_line(f"{head}{what}{when}", TITLE),
+        title=one_line(f"{what}{when}", TITLE),
         subject=one_line(f"Maintenance {row.id} of {row.cache.host}", TITLE),
-        lines=in_lines([f"{what}{when}", said, say(row.effect, reader), f"Severity: {news.severity}."]),
+        lines=in_lines([f"{what}{when}", said, effect, f"Severity: {news.severity}."]),
         short=f"{shortest}{then}",
         path=path_of(news),
     )

@@ -1,0 +1,215 @@
+"""Hostile names, many at once, and what has moved on since: a message stays a message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.test import Client
+from django.urls import resolve
+
+from fleet.domain.messages.moments import Moment
+from fleet.domain.timeline import EntryKind
+from fleet.models import AvailabilitySet
+from fleet.operations.approvals import claims, withdraw
+from fleet.projections.messages.news import MessageNews, news_of
+from fleet.wording.messages import group_words, message_words
+from fleet.wording.messages import test_words as words_of_a_try
+from fleet.wording.plain import one_line
+from fleet.wording.reader import Form, Reader
+from tests.factories import Fleet, acting, announced, listing, operator, seconds, the_event
+from tests.messages.telling import a_channel, a_message, news
+from tests.rows import PersonFactory
+
+pytestmark = pytest.mark.django_db
+HOSTILE = [
+    "vm1\nSeverity: info.",
+    "<script>alert(1)</script>",
+    "vm\x00\x1b[31m\u202ered\u2066\u200b",
+    "x" * 5000,
+    "\u2028" * 300 + "end",
+    "{at:time} %s $(reboot) `reboot`",
+    "*_~<!channel> @everyone [a](http://b)",
+]
+
+
+def reader(fleet: Fleet) -> Reader:
+    return Reader(ZoneInfo("America/St_Johns"), Form.MESSAGE, fleet.now)
+
+
+def hostile(told: MessageNews, name: str) -> MessageNews:
+    assert told.event is not None and told.card is not None
+    event = replace(told.event, resources=(name,) * 9, set=replace(told.event.set, name=name), event_type=name)
+    return replace(told, event=event, card=replace(told.card, event=event), service=name, first=(name, (name,)))
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_name_breaks_a_line_or_a_limit_or_hides_by_when(name: str) -> None:
+    fleet = Fleet()
+    announced(fleet)
+    told = hostile(news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now), name)
+    words = message_words(told, reader(fleet))
+    for line in (words.title, words.subject, words.short, *words.lines):
+        assert line == one_line(line, 1000)
+        assert len(line) <= 600
+    assert len(words.short) <= 160
+    assert "decide by" in words.short and "UTC" in words.short
+    many = [replace(told, subject=f"event:{number}", message_id=number) for number in range(50)]
+    digest = group_words(many, reader(fleet))
+    assert len(digest.short) <= 160 and all(line == one_line(line, 1000) for line in digest.lines)
+
+
+def test_a_thousand_are_as_long_as_twenty() -> None:
+    fleet = Fleet()
+    announced(fleet, event_type="Reboot")
+    told = news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now)
+    assert told.deadline is not None
+    many = [
+        replace(
+            told,
+            subject=f"event:{number}",
+            service=f"service {number % 30}",
+            severity="critical" if number % 5 == 0 else "warning",
+            deadline=told.deadline - timedelta(seconds=number % 60),
+        )
+        for number in range(1000)
+    ]
+    words = group_words(many, replace(reader(fleet), zone=ZoneInfo("UTC")))
+    assert words.title == "1000 events, decide the first by 22:25:58 UTC"
+    assert words.lines[1:4] == ("Severity: 200 critical, 800 warning.", "1000 first seen.", "service 0: 34 Reboot.")
+    assert words.lines[-1] == "And 990 more, on the page."
+    assert len(words.lines) <= 26
+    assert words.short == (
+        "1000 events in service 29, service 28 and 28 more, decide the first by 22:25:58 UTC. 200 critical, 800 warning."
+    )
+    assert len(group_words(many[:40], reader(fleet)).lines) >= len(words.lines) - 2
+
+
+def test_several_of_one_thing_are_the_newest_with_what_has_happened() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    first = a_message(EntryKind.EVENT_SEEN, now=fleet.now)
+    claims.claim(event_id=the_event().event_id, actor=acting(operator()), now=fleet.now)
+    second = a_message(EntryKind.EVENT_CLAIMED, now=fleet.now)
+    found = news_of([first.pk, second.pk], now=fleet.now)
+    words = group_words([found[first.pk], found[second.pk]], reader(fleet))
+    assert words.title.startswith("otto is on it: Freeze of vm1, vm2 in web")
+    assert words.lines[-1] == "What has happened: first seen, claimed."
+
+
+def test_a_drill_says_so_first() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    told = news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now)
+    assert told.event is not None and told.card is not None
+    event = replace(told.event, drill=True)
+    words = message_words(replace(told, event=event, card=replace(told.card, event=event), drill=True), reader(fleet))
+    assert all(text.startswith("DRILL: ") for text in (words.title, words.subject, words.short))
+    assert "Azure knows nothing of it" in " ".join(words.lines)
+
+
+def test_the_subject_stays_the_same_whatever_happens() -> None:
+    fleet = Fleet()
+    announced(fleet, event_type="Reboot")
+    first = message_words(news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now), reader(fleet))
+    fleet.later(5)
+    fleet.all_say(listing(event_type="Redeploy", resources=("vm2", "vm3"), not_before=fleet.now + seconds(300)))
+    then = message_words(news(a_message(EntryKind.EVENT_CHANGED, now=fleet.now), now=fleet.now), reader(fleet))
+    assert (first.subject, first.title == then.title) == (then.subject, False)
+
+
+def test_a_try_says_that_nothing_has_happened() -> None:
+    fleet = Fleet()
+    words = words_of_a_try(reader(fleet))
+    assert words.lines[-1] == "It was sent at 2022-04-11 19:42:00 NDT (22:12:00 UTC)."
+    assert len(words.short) <= 160
+
+
+class TestWhatHasMovedOn:
+    def stale(self, fleet: Fleet, message: Any) -> str:
+        return news(message, now=fleet.now).stale
+
+    def test_of_an_event_that_is_over_only_its_end_is_told(self) -> None:
+        fleet = Fleet()
+        announced(fleet)
+        first = a_message(EntryKind.EVENT_SEEN, now=fleet.now)
+        claims.claim(event_id=the_event().event_id, actor=acting(operator()), now=fleet.now)
+        second = a_message(EntryKind.EVENT_CLAIMED, now=fleet.now)
+        assert (self.stale(fleet, first), self.stale(fleet, second)) == ("", "")
+        fleet.later(60)
+        fleet.all_say()
+        ended = a_message(EntryKind.EVENT_ENDED, now=fleet.now)
+        assert [self.stale(fleet, each) for each in (first, second, ended)] == ["event-over", "event-over", ""]
+
+    def test_an_older_change_is_in_the_newer_one_of_the_same_channel(self) -> None:
+        fleet = Fleet()
+        announced(fleet)
+        fleet.all_say(listing(not_before=fleet.now + seconds(600), resources=("vm1", "vm2")))
+        older, beside = (
+            a_message(EntryKind.EVENT_CHANGED, now=fleet.now, channel=a_channel(name)) for name in ("ops", "night")
+        )
+        fleet.later(1)
+        fleet.all_say(listing(not_before=fleet.now + seconds(500), resources=("vm1", "vm2")))
+        newer = a_message(EntryKind.EVENT_CHANGED, now=fleet.now, channel=a_channel("ops"))
+        assert [self.stale(fleet, each) for each in (older, beside, newer)] == ["superseded", "", ""]
+
+    def test_a_step_of_escalation_is_for_nobody_once_somebody_is_on_it_or_has_decided(self) -> None:
+        fleet = Fleet()
+        announced(fleet)
+        unclaimed = a_message(EntryKind.EVENT_SEEN, now=fleet.now, only_if="unclaimed")
+        undecided = a_message(EntryKind.EVENT_SEEN, now=fleet.now, only_if="undecided", channel=a_channel("pager"))
+        assert (self.stale(fleet, unclaimed), self.stale(fleet, undecided)) == ("", "")
+        claims.claim(event_id=the_event().event_id, actor=acting(operator()), now=fleet.now)
+        assert (self.stale(fleet, unclaimed), self.stale(fleet, undecided)) == ("claimed", "")
+        fleet.approve()
+        assert self.stale(fleet, undecided) == "decided"
+
+    def test_what_was_proposed_and_came_to_nothing_needs_nobody(self) -> None:
+        fleet = Fleet()
+        announced(fleet)
+        AvailabilitySet.objects.update(second_person=True)
+        approval = fleet.approve()
+        proposed = a_message(EntryKind.APPROVAL_PROPOSED, now=fleet.now)
+        assert self.stale(fleet, proposed) == ""
+        withdraw.withdraw(approval_id=approval.pk, actor=acting(operator(), why="no"), now=fleet.now)
+        assert self.stale(fleet, proposed) == "decided"
+
+    def test_an_order_that_is_answered_is_not_overdue(self) -> None:
+        fleet = Fleet()
+        announced(fleet)
+        approval = fleet.approve()
+        overdue = a_message(EntryKind.APPROVAL_GRANTED, now=fleet.now, moment=Moment.OVERDUE, only_if="unanswered")
+        assert self.stale(fleet, overdue) == ""
+        fleet.receipt(approval.orders.get())
+        assert self.stale(fleet, overdue) == "answered"
+
+
+def test_it_asks_the_same_for_one_as_for_many(django_assert_max_num_queries: Any) -> None:
+    fleet = Fleet()
+    announced(fleet)
+    messages = [a_message(EntryKind.EVENT_SEEN, now=fleet.now, channel=a_channel(f"c{n}")) for n in range(12)]
+    with django_assert_max_num_queries(22):
+        assert len(news_of([message.pk for message in messages], now=fleet.now)) == 12
+    with django_assert_max_num_queries(22):
+        news_of([messages[0].pk], now=fleet.now)
+
+
+def test_who_follows_it_without_being_logged_in_lands_on_the_card_after_login() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    path = message_words(news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now), reader(fleet)).path
+    assert resolve(path).url_name == "event"
+    PersonFactory(username="otto", groups=["operator"])
+    client = Client()
+    asked = client.get(path)
+    assert asked.status_code == 302
+    landed = client.post(asked["Location"], {"username": "otto", "password": "harbour-otto"}, follow=True)
+    assert landed.redirect_chain[-1][0] == path
+    assert "decide-stays" in landed.content.decode()
+    # Opening it, as scanners of mail do, does nothing.
+    before = the_event().version
+    Client().get(path)
+    assert (the_event().version, the_event().approvals.count()) == (before, 0)
