@@ -19,6 +19,7 @@ from fleet.gateway.loops import Loop
 from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Threads, with_connection
 from fleet.gateway.wake_ups import WakeUps
+from fleet.operations.messages import credentials
 from fleet.operations.orders.sign import unreadable
 from fleet.projections.desk.gauges import set_aside
 from fleet.projections.timeline import eras
@@ -52,18 +53,21 @@ class Probes:
         await answer(send, 500 if ended else 200, msgspec.json.encode(said))
 
     async def readyz(self, request: Request, send: Send) -> None:
-        """200 when reports can be taken ("degraded" without Redis, a signing key, or the era that is due); 503 without
+        """200 when reports can be taken ("degraded" without Redis, a key, a secret or the era that is due); 503 without
         its database.
         """
-        database, signing, era, aside = await self.threads.run(self._asked)
+        database, signing, era, aside, secrets = await self.threads.run(self._asked)
         redis = "ok" if self.wake_ups.heard else "away"
         ready = database == "ok" and not self.agents.stopping
-        whole = (redis, signing, era) == ("ok", "ok", "ok")
+        whole = (redis, signing, era, secrets) == ("ok", "ok", "ok", 0)
         status = "unavailable" if not ready else "ok" if whole else "degraded"
         said: dict[str, Any] = {"status": status, "database": database, "redis": redis, "signing": signing, "era": era}
         # A row that cannot be advanced is no failure of this process.
         if aside:
             said["set_aside"] = aside
+        # How many channels cannot be told anything: their names are for who may log in.
+        if secrets:
+            said["channels_unreadable"] = secrets
         await answer(send, 200 if ready else 503, msgspec.json.encode(said))
 
     async def metrics(self, request: Request, send: Send) -> None:
@@ -78,20 +82,20 @@ class Probes:
             body += generate_latest(registry)
         await answer(send, 200, body, kind=CONTENT_TYPE_LATEST.encode())
 
-    def _asked(self) -> tuple[str, str, str, dict[str, int]]:
-        """How it stands with the database, the keys that sign, the era, and what is set aside."""
+    def _asked(self) -> tuple[str, str, str, dict[str, int], int]:
+        """How it stands with the database, the keys that sign, the era, what is set aside, and channels' secrets."""
         try:
             return with_connection(self._ask)
         except DatabaseError:
             connection.close()
-            return "away", "unknown", "unknown", {}
+            return "away", "unknown", "unknown", {}, 0
 
-    def _ask(self) -> tuple[str, str, str, dict[str, int]]:
+    def _ask(self) -> tuple[str, str, str, dict[str, int], int]:
         if not self.migrated:
             executor = MigrationExecutor(connection)
             self.migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
         if not self.migrated:
-            return "migrations are missing", "unknown", "unknown", {}
+            return "migrations are missing", "unknown", "unknown", {}, 0
         signing = "unreadable" if unreadable(now=datetime.now(UTC)) else "ok"
         era = "not begun" if eras.current().missing else "ok"
-        return "ok", signing, era, set_aside()
+        return "ok", signing, era, set_aside(), len(credentials.unreadable())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from fleet.gateway.probes import Probes
 from fleet.models import Channel
 from fleet.operations.messages.credentials import UnreadableSecretsError, in_use, name_of, seal, unreadable, unseal
 from tests.factories import NOW
@@ -50,5 +51,8 @@ def test_a_channel_in_use_has_settings_and_secrets_and_what_cannot_be_read_is_na
     assert unreadable() == []
     settings.SECRET_KEY = "another-key-of-at-least-fifty-characters-for-this-test"
     assert unreadable() == ["pager"]
+    probes = Probes.__new__(Probes)
+    probes.migrated = True
+    assert probes._ask()[-1] == 1
     Channel.objects.update(enabled=False)
     assert unreadable() == []
