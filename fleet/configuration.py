@@ -157,6 +157,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("EMAIL_TIMEOUT", "15", MESSAGES, "How long one mail may take, in whole seconds, 30 at most."),
     Setting("DEFAULT_FROM_EMAIL", "", MESSAGES, "From whom mails are; empty: `drydock` at the host of `BASE_URL`."),
     Setting(
+        "WATCHDOG_URL",
+        "",
+        MESSAGES,
+        "Where a ping goes once a minute as long as all works, as healthchecks takes it, to tell when Drydock is dead.",
+    ),
+    Setting(
+        "WATCHDOG_FAIL", "no", MESSAGES, "`yes`: what does not work is told at once, to `/fail` below that address."
+    ),
+    Setting(
         "SENDER_PROCESSES", "8", MESSAGES, "How many messages one process of Drydock may have on their way at once."
     ),
     Setting(

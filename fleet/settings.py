@@ -94,6 +94,8 @@ EMAIL_USE_TLS = read.flag("EMAIL_USE_TLS")
 EMAIL_USE_SSL = read.flag("EMAIL_USE_SSL")
 EMAIL_TIMEOUT = min(read.whole("EMAIL_TIMEOUT"), 30)
 DEFAULT_FROM_EMAIL = read.text("DEFAULT_FROM_EMAIL")
+WATCHDOG_URL = read.address("WATCHDOG_URL", ("http", "https"))
+WATCHDOG_FAIL = read.flag("WATCHDOG_FAIL")
 SENDER_PROCESSES = read.whole("SENDER_PROCESSES")
 
 # The demo's handles; the command reads them from here.
@@ -186,6 +188,8 @@ CONTENT_SECURITY_POLICY = {
         "connect-src": [SELF],
         "font-src": [SELF],
         "img-src": [SELF, "data:"],
+        "manifest-src": [SELF],
+        "worker-src": [SELF],
         "form-action": [SELF],
         "frame-ancestors": [NONE],
         "base-uri": [NONE],
@@ -288,6 +292,7 @@ CELERY_BEAT_SCHEDULE = {
         # While no worker is there, hints must not pile up.
         "options": {"expires": max(4 * BEAT_SECONDS, 8)},
     },
+    "watch": {"task": "fleet.notify.tasks.watch", "schedule": 60.0, "options": {"expires": 60}},
     "tell": {"task": "fleet.notify.tasks.tell", "schedule": 2.0, "options": {"expires": 8}},
     "seal": {"task": "fleet.relay.tasks.seal", "schedule": 60.0, "options": {"expires": 60}},
     "compare": {"task": "fleet.relay.tasks.compare", "schedule": 30.0, "options": {"expires": 30}},

@@ -23,6 +23,7 @@ from fleet.dashboard import (
     sets,
     timeline,
     waves,
+    worker,
 )
 from fleet.dashboard.approvals import views as approvals
 from fleet.dashboard.history import handover, reports
@@ -156,6 +157,8 @@ urlpatterns = [
     # Where these stood before the desk had four places.
     path("events/", RedirectView.as_view(pattern_name="events", query_string=True)),
     path("rules/", RedirectView.as_view(pattern_name="rules", query_string=True)),
+    path("sw.js", worker.service_worker, name="service-worker"),
+    path("manifest.webmanifest", worker.manifest, name="manifest"),
     path("accounts/login/", login.Login.as_view(), name="login"),
     path("accounts/again/", again.again, name="login-again"),
     path("accounts/logout/", login.Logout.as_view(), name="logout"),

@@ -14,6 +14,7 @@ from django.db import DatabaseError, connections
 
 from fleet.domain.patience import act_as
 from fleet.notify.deliver import work_off
+from fleet.notify.watchdog import ping_apart
 from fleet.operations.messages import queue, route
 
 # So many channels are sent to at once.
@@ -124,3 +125,5 @@ def tell_if_quiet() -> None:
     """Start it here where nobody has routed for a while: the web process's part when Celery is gone."""
     if route.quiet_for(now=_clock()) >= QUIET_SECONDS:
         teller.start(via="web")
+    # Whoever has told it within the minute, Celery or another process, keeps this from doing so again.
+    ping_apart()

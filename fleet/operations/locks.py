@@ -28,6 +28,7 @@ class Lock(IntEnum):
     INVENTORY = 7_001_175
     ROUTER = 7_001_176
     CHANNELS = 7_001_177
+    WATCHDOG = 7_001_178
     # Of each set.
     DRILLS = 7_001_180
     TROUBLES = 7_001_190

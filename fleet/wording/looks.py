@@ -10,6 +10,7 @@ from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.domain.desk import Glance, RelayHealth
 from fleet.domain.drills import Outcome
 from fleet.domain.intake.preparation import Prepared
+from fleet.domain.messages.alarms import TellHealth
 from fleet.domain.messages.health import ChannelHealth
 from fleet.domain.messages.severity import Severity
 from fleet.domain.messages.states import DeliveryState, MessageState
@@ -147,6 +148,14 @@ RELAY_LOOKS: dict[RelayHealth, Look] = {
     RelayHealth.WORKS: Look("works", "good", "radio-tower"),
     RelayHealth.WITHOUT_CELERY: Look("no Celery", "due", "triangle-alert"),
     RelayHealth.STANDS_STILL: Look("stands still", "bad", "octagon-x"),
+}
+TELL_LOOKS: dict[TellHealth, Look] = {
+    TellHealth.STANDS_STILL: Look("nobody is", "bad", "bell-off"),
+    TellHealth.ALL_FAIL: Look("nobody can be", "bad", "bell-off"),
+    TellHealth.UNTOLD: Look("somebody was not", "bad", "bell-off"),
+    TellHealth.SOME_FAIL: Look("a channel fails", "due", "bell"),
+    TellHealth.NOBODY: Look("nobody is", "quiet", "bell-off"),
+    TellHealth.WORKS: Look("people are", "good", "bell"),
 }
 MESSAGE_LOOKS: dict[MessageState, Look] = {
     MessageState.WAITING: Look("waits", "due", "hourglass"),
@@ -334,6 +343,7 @@ BY_KIND: dict[type, Mapping[Any, Look]] = {
     EntryKind: ENTRY_LOOKS,
     Need: NEED_LOOKS,
     RelayHealth: RELAY_LOOKS,
+    TellHealth: TELL_LOOKS,
     MessageState: MESSAGE_LOOKS,
     DeliveryState: DELIVERY_LOOKS,
     ChannelHealth: CHANNEL_LOOKS,

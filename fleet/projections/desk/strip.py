@@ -7,6 +7,7 @@ from datetime import datetime
 from fleet.domain.desk import RelayHealth
 from fleet.projections import blind_spots
 from fleet.projections.desk.fleet import overview
+from fleet.projections.messages.alarms import TellAlarm, tell_alarm
 from fleet.projections.refs import PresenceCounts
 
 
@@ -21,6 +22,7 @@ class Strip:
     # None while nobody has looked yet.
     blind_spots: int | None
     relay: RelayHealth
+    telling: TellAlarm
     sure: bool
     counted_at: datetime
 
@@ -36,13 +38,14 @@ def blind_spot_count(now: datetime) -> int:
 
 
 def strip(*, now: datetime, spots: Callable[[datetime], int | None] = blind_spot_count) -> Strip:
-    """Four queries, and those of `spots`."""
+    """Eight queries, and those of `spots`."""
     seen = overview(now=now)
     return Strip(
         presence=seen.presence,
         expected=seen.presence.total + seen.without_agent,
         blind_spots=spots(now),
         relay=seen.relay,
+        telling=tell_alarm(now=now),
         sure=not seen.doubts,
         counted_at=now,
     )

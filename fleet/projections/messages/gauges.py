@@ -67,15 +67,19 @@ def _posts(now: datetime) -> tuple[Sample, ...]:
 
 def _router(now: datetime) -> tuple[Sample, ...]:
     ran_at = seen(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
-    cursor = seen(Cursor).filter(name=ROUTER).first()
     age: dict[tuple[str, ...], float] = {}
     if ran_at is not None:
         age[()] = max(0.0, (now - ran_at).total_seconds())
+    return (Sample(gauges.ROUTER_AGE, age), Sample(gauges.ROUTER_LAG, {(): router_lag(now)}))
+
+
+def router_lag(now: datetime) -> float:
+    """For how many seconds the oldest entry waits that the router has not read. Two queries."""
+    cursor = seen(Cursor).filter(name=ROUTER).first()
     # By the index of the stream: the first entry behind the cursor.
     behind = [TupleGreaterThan(Tuple("era", "xid", "id"), (cursor.era, cursor.xid, cursor.entry_id))] if cursor else []
     entry = seen(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
-    lag = 0.0 if cursor is None or entry is None else max(0.0, (now - entry).total_seconds())
-    return (Sample(gauges.ROUTER_AGE, age), Sample(gauges.ROUTER_LAG, {(): lag}))
+    return 0.0 if cursor is None or entry is None else max(0.0, (now - entry).total_seconds())
 
 
 def _channels(now: datetime) -> tuple[Sample, ...]:

@@ -1,0 +1,144 @@
+"""Web push: what goes over the line is for one browser alone, within its maker's limits, and by our own key."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import http_ece
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from py_vapid import Vapid02
+
+from fleet.models import Entry, PushKey
+from fleet.notify.channels import webpush
+from fleet.notify.channels.base import ChannelInUse, Post
+from fleet.notify.sender.pool import Pool
+from fleet.operations.messages import push
+from fleet.operations.messages.credentials import UnreadableSecretsError
+from fleet.wording.messages import MessageWords
+from tests.receivers import Receiver, receiver
+
+NOW = datetime.now(UTC)
+WORDS = MessageWords(
+    "Reboot of vm1", "Reboot of vm1", ("Reboot of vm1 in web", "4 of 6 stay up"), "Reboot", "/events/X/"
+)
+
+
+def text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+@dataclass
+class BrowserDouble:
+    """A browser's side of a subscription: it alone can read what is sent to it."""
+
+    endpoint: str
+    key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+    auth: bytes = b"sixteen bytes!!!"
+
+    def in_use(self) -> ChannelInUse:
+        point = self.key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        values = {"endpoint": self.endpoint, "p256dh": text(point), "auth": text(self.auth)}
+        return ChannelInUse(id=1, kind="webpush", name="phone", values=values)
+
+    def reads(self, body: bytes) -> dict[str, str]:
+        plain = http_ece.decrypt(body, private_key=self.key, auth_secret=self.auth, version="aes128gcm")
+        found: dict[str, str] = json.loads(plain)
+        return found
+
+
+def post(words: MessageWords = WORDS) -> Post:
+    return Post(id="1", attempt=1, moment="test", at=NOW, items=(), words=words, url="http://127.0.0.1:8000/")
+
+
+@pytest.fixture
+def maker(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    """Whoever makes the browser: it carries what is sent."""
+    monkeypatch.setattr(webpush, "send_job", loopback_pool.send)
+    with receiver() as found:
+        found.status = 201
+        yield found
+
+
+def test_only_the_browser_reads_it_and_it_is_signed_for_its_maker(db: None, maker: Receiver) -> None:
+    browser = BrowserDouble(f"{maker.url}/send/abc")
+    assert webpush.send(post(), browser.in_use(), now=NOW).ok
+    (got,) = maker.got
+    assert (got.method, got.path) == ("POST", "/send/abc")
+    assert got.headers["content-encoding"] == "aes128gcm"
+    assert got.headers["ttl"] == "900"
+    assert b"Reboot" not in got.body
+    assert browser.reads(got.body) == {
+        "title": "Reboot of vm1", "body": "Reboot of vm1 in web\n4 of 6 stay up", "url": "/events/X/",
+        "tag": "drydock-test",
+    }  # fmt: skip
+    assert Vapid02.verify(got.headers["authorization"])
+    token = got.headers["authorization"].split("t=")[1].split(",")[0].split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(token + "=="))
+    assert claims["aud"] == maker.url
+    assert 0 < claims["exp"] - NOW.timestamp() <= 24 * 3600
+    assert f"k={PushKey.objects.get().public_key}" in got.headers["authorization"]
+
+
+def test_each_post_is_signed_for_its_own_maker_again_and_again(db: None, maker: Receiver) -> None:
+    browser = BrowserDouble(f"{maker.url}/a")
+    for _ in range(3):
+        assert webpush.send(post(), browser.in_use(), now=NOW).ok
+    assert len({got.headers["authorization"] for got in maker.got}) >= 1
+    assert len({got.body for got in maker.got}) == 3
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "\U0001f600", '"', "\n"])
+def test_what_is_long_is_cut_by_us_before_a_maker_refuses_it(db: None, letter: str) -> None:
+    lines = tuple(letter * 300 for _ in range(100))
+    for words in (replace(WORDS, lines=lines), replace(WORDS, lines=(letter * 100_000,), title=letter * 5000)):
+        written = webpush.payload(post(words))
+        assert len(written) <= 3993
+        assert len(webpush.encrypted(written, BrowserDouble("https://x").in_use().values)) <= 4096
+        assert json.loads(written)["url"] == "/events/X/"
+
+
+@pytest.mark.parametrize(
+    ("status", "again", "gone"),
+    [(404, False, True), (410, False, True), (413, False, False), (429, True, False), (503, True, False)],
+)
+def test_a_subscription_that_is_gone_ends_and_a_busy_maker_is_asked_again(
+    db: None, maker: Receiver, status: int, again: bool, gone: bool
+) -> None:
+    maker.status = status
+    maker.headers["Retry-After"] = "7"
+    outcome = webpush.send(post(), BrowserDouble(f"{maker.url}/a").in_use(), now=NOW)
+    assert (outcome.ok, outcome.again, outcome.gone) == (False, again, gone)
+    assert outcome.wait_seconds == (7.0 if again else None)
+
+
+@pytest.mark.parametrize("key", ["", "AAAA", "%%%", text(b"\x04" + b"\x01" * 64)])
+def test_what_was_never_a_subscription_is_switched_off(db: None, maker: Receiver, key: str) -> None:
+    channel = BrowserDouble(f"{maker.url}/a").in_use()
+    values: dict[str, Any] = {**channel.values, "p256dh": key}
+    outcome = webpush.send(post(), replace(channel, values=values), now=NOW)
+    assert (outcome.ok, outcome.gone, maker.got) == (False, True, [])
+
+
+def test_an_endpoint_inside_is_refused(db: None) -> None:
+    outcome = webpush.send(post(), BrowserDouble("http://169.254.169.254/metadata").in_use(), now=NOW)
+    assert (outcome.ok, outcome.error) == (False, "refused_address")
+
+
+def test_the_key_is_made_once_and_rests_encrypted(db: None, settings: Any) -> None:
+    first = push.keys(now=NOW)
+    assert push.keys(now=NOW) == first
+    row = PushKey.objects.get()
+    assert base64.b64encode(first.private).decode()[20:60] not in row.private_key
+    assert Entry.objects.filter(kind="push_key_made").count() == 1
+    old, settings.SECRET_KEY = settings.SECRET_KEY, "another"
+    with pytest.raises(UnreadableSecretsError):
+        push.keys(now=NOW)
+    settings.SECRET_KEY_FALLBACKS = [old]
+    assert push.keys(now=NOW) == first

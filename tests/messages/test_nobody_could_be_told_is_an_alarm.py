@@ -1,0 +1,179 @@
+"""Where nobody could be told, each page says so, a new installation calmly; a watchdog outside hears of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from fleet.domain.messages.alarms import TellHealth
+from fleet.domain.messages.retry import FAILING_AFTER
+from fleet.models import Channel, LastRun, Message, MessageDelivery, ScheduledEvent
+from fleet.notify import watchdog
+from fleet.operations.messages import route
+from fleet.projections.messages.alarms import tell_alarm
+from tests import factories
+from tests.factories import Fleet, announced
+from tests.receivers import Receiver, receiver
+
+
+@pytest.fixture
+def now(db: None) -> datetime:
+    return datetime.now(UTC)
+
+
+def channel(now: datetime, **fields: Any) -> Channel:
+    return Channel.objects.create(kind="mail", name="mail", created_at=now, changed_at=now, **fields)
+
+
+def routed(now: datetime) -> None:
+    LastRun.objects.update_or_create(name=route.NAME, defaults={"ran_at": now, "via": "celery"})
+
+
+def health(now: datetime) -> TellHealth:
+    return tell_alarm(now=now).health
+
+
+def test_it_is_as_bad_as_the_worst_of_it(now: datetime) -> None:
+    assert health(now) is TellHealth.NOBODY
+    first = channel(now)
+    assert health(now) is TellHealth.STANDS_STILL
+    routed(now)
+    assert health(now) is TellHealth.WORKS
+    second = channel(now, failures=FAILING_AFTER)
+    assert health(now) is TellHealth.SOME_FAIL
+    Channel.objects.filter(pk=first.pk).update(enabled=False)
+    assert health(now) is TellHealth.ALL_FAIL
+    Channel.objects.filter(pk=second.pk).update(failures=0)
+    assert health(now) is TellHealth.WORKS
+    assert health(now + timedelta(minutes=2)) is TellHealth.STANDS_STILL
+
+
+def test_an_event_that_no_route_wanted_or_that_was_given_up_is_an_alarm_for_an_hour(now: datetime) -> None:
+    announced(Fleet(now=now))
+    found = channel(now)
+    routed(now)
+    message = Message.objects.create(
+        moment="event.first_seen", subject="event:1", event=ScheduledEvent.objects.get(), at=now, created_at=now,
+        due_at=now, severity="warning", state="UNROUTED",
+    )  # fmt: skip
+    assert health(now) is TellHealth.UNTOLD
+    message.delete()
+    assert health(now) is TellHealth.WORKS
+    delivery = MessageDelivery.objects.create(
+        channel=found, moment="event.first_seen", state="GIVEN_UP", created_at=now, due_at=now
+    )
+    assert health(now) is TellHealth.UNTOLD
+    delivery.created_at = now - timedelta(hours=2)
+    delivery.save()
+    assert health(now) is TellHealth.WORKS
+
+
+def test_it_costs_four_queries(now: datetime) -> None:
+    with CaptureQueriesContext(connection) as caught:
+        tell_alarm(now=now)
+    assert len(caught) == 4
+
+
+def test_it_stands_in_the_head_of_every_page_red_only_where_somebody_should_have_been_told(
+    now: datetime, client: Client
+) -> None:
+    client.force_login(factories.operator())
+
+    def told() -> str:
+        strip = client.get("/drills/").content.decode().split('<ul id="strip"')[1].split("</ul>")[0]
+        return strip.rpartition("<li>")[2]
+
+    calm = told()
+    assert "nobody is" in calm
+    assert "tone-text" not in calm
+    found = channel(now, failures=FAILING_AFTER)
+    routed(datetime.now(UTC))
+    assert "tone-text-bad" in told()
+    assert "nobody can be" in told()
+    Channel.objects.filter(pk=found.pk).update(failures=0)
+    assert "relay" in told()
+
+
+@pytest.fixture
+def outside(now: datetime, loopback_pool: Any, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    monkeypatch.setattr(watchdog, "send", loopback_pool.send)
+    with receiver() as found:
+        settings.WATCHDOG_URL = f"{found.url}/ping/abc"
+        yield found
+
+
+def works(now: datetime) -> Fleet:
+    fleet = Fleet(now=now)
+    fleet.enrol_set(1)
+    fleet.advance()
+    channel(now)
+    routed(now)
+    return fleet
+
+
+def test_a_ping_a_minute_says_that_all_works(now: datetime, outside: Receiver) -> None:
+    works(now)
+    assert watchdog.ping(via="celery")
+    assert not watchdog.ping(via="web")
+    assert [(got.method, got.path, got.body) for got in outside.got] == [("POST", "/ping/abc", b"")]
+    LastRun.objects.filter(name="watchdog").update(ran_at=now - timedelta(minutes=1))
+    assert watchdog.ping(via="web")
+    assert len(outside.got) == 2
+
+
+def test_an_installation_without_agents_and_channels_is_well(now: datetime, outside: Receiver) -> None:
+    Fleet(now=now).advance()
+    assert watchdog.ping(via="celery")
+    assert len(outside.got) == 1
+
+
+def break_agents(now: datetime) -> None:
+    factories.Machine.objects.get().presence.__class__.objects.update(last_heard_at=now - timedelta(hours=1))
+
+
+def break_reconciling(now: datetime) -> None:
+    LastRun.objects.filter(name=LastRun.RECONCILE).update(ran_at=now - timedelta(hours=1))
+
+
+def break_router(now: datetime) -> None:
+    routed(now - timedelta(hours=1))
+
+
+def break_channels(now: datetime) -> None:
+    Channel.objects.update(failures=FAILING_AFTER)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "code"),
+    [
+        (break_agents, b"no-live-agents"),
+        (break_reconciling, b"nobody-reconciles"),
+        (break_router, b"nobody-routes"),
+        (break_channels, b"all-channels-fail"),
+    ],
+)
+def test_whatever_does_not_work_ends_the_pings_or_is_told_at_once(
+    now: datetime, outside: Receiver, settings: Any, breaks: Any, code: bytes
+) -> None:
+    works(now)
+    breaks(now)
+    assert not watchdog.ping(via="celery")
+    assert outside.got == []
+    settings.WATCHDOG_FAIL = True
+    LastRun.objects.filter(name="watchdog").delete()
+    assert watchdog.ping(via="celery")
+    (got,) = outside.got
+    assert (got.path, got.body) == ("/ping/abc/fail", code)
+
+
+def test_without_an_address_nothing_goes_out(now: datetime, outside: Receiver, settings: Any) -> None:
+    settings.WATCHDOG_URL = ""
+    works(now)
+    assert not watchdog.ping(via="celery")
+    assert not LastRun.objects.filter(name="watchdog").exists()
