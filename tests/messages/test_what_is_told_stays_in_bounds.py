@@ -83,7 +83,8 @@ def test_a_thousand_are_as_long_as_twenty() -> None:
     assert words.lines[-1] == "And 990 more, on the page."
     assert len(words.lines) <= 26
     assert words.short == (
-        "1000 events in service 29, service 28 and 28 more, decide the first by 22:25:58 UTC. 200 critical, 800 warning."
+        "1000 events in service 29, service 28 and 28 more, decide the first by 22:25:58 UTC."
+        " 200 critical, 800 warning."
     )
     assert len(group_words(many[:40], reader(fleet)).lines) >= len(words.lines) - 2
 

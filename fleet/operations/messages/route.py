@@ -219,7 +219,9 @@ def _subject(entry: Entry) -> str:
         ("set", entry.availability_set_id),
         ("channel", entry.data.get("channel_id")),
     )
-    return next((f"{what}:{row_id}" for what, row_id in named if row_id is not None), f"fleet:{entry.kind}")
+    # What begins and is over has one name for both.
+    of_all = f"fleet:{entry.data.get('code') or entry.kind}"
+    return next((f"{what}:{row_id}" for what, row_id in named if row_id is not None), of_all)
 
 
 def _decide_by(event: EventFacts, known: Experiences, *, now: datetime) -> datetime | None:
