@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
+from azure_simulator import inbox
 from azure_simulator.azure import Azure
 from azure_simulator.clock import Clock
 from azure_simulator.control import Control
@@ -39,6 +41,7 @@ class Server:
         self.control = Control(azure, faults, self.log, clock)
         self._metadata = Metadata(azure, faults, self.log, clock, most_a_second=most_a_second)
         self._as_vm = as_vm
+        self._inbox = inbox.Inbox()
 
     def answer(self, request: Request) -> Answer:
         """The one handler: by path to a machine's metadata service, or to the control calls."""
@@ -51,6 +54,8 @@ class Server:
             return self._metadata.answer(self._as_vm, path, request)
         elif path.startswith("/control/"):
             return self.control.answer(request)
+        elif path == inbox.PATH:
+            return self._inbox.answer(request, datetime.now(UTC))
         elif path == "/healthz" and request.method == "GET":
             return Response(200, b'{"status":"ok"}')
         return Response(404, b'{"error":"Not found"}')

@@ -69,7 +69,7 @@ PLACES = (
         "scale",
         (
             Tab("Rules and windows", "rules", ("rule", "window")),
-            Tab("Messages", "message-log", ("message", "channel", "route", "delivery")),
+            Tab("Messages", "messages", ("message", "channel", "route", "delivery")),
             Tab("Stop all approvals", "stop", ("stop",)),
         ),
     ),

@@ -1,6 +1,6 @@
 """Template tags: times, states, icons and sentences. `{% load drydock %}`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -22,7 +22,7 @@ from fleet.projections.approvals.cards import DecisionCard
 from fleet.projections.approvals.rows import ApprovalRow
 from fleet.projections.desk.queue import QueueGroup
 from fleet.projections.events.rows import EventRow
-from fleet.projections.messages.posts import ChannelNamed, PostRow, Subject
+from fleet.projections.messages.posts import Backlog, ChannelNamed, PostRow, Subject
 from fleet.projections.messages.told import WhoWasTold
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.projections.timeline.series import Told, by_series
@@ -358,6 +358,12 @@ def channel_named(channel: ChannelNamed) -> str:
 def moment_named(moment: str) -> str:
     """What a moment is called; a post may be a group or a test besides."""
     return outgoing.post_label(moment, 0) if moment != GROUP else "several at once"
+
+
+@register.filter
+def of_channel(backlog: Mapping[int, Backlog], channel_id: int) -> Backlog | None:
+    """What waits for a channel."""
+    return backlog.get(channel_id)
 
 
 @register.filter

@@ -27,7 +27,9 @@ from fleet.dashboard import (
 )
 from fleet.dashboard.approvals import views as approvals
 from fleet.dashboard.history import handover, reports
-from fleet.dashboard.messages import log
+from fleet.dashboard.messages import channels as message_channels
+from fleet.dashboard.messages import log, overview
+from fleet.dashboard.messages import routes as message_routes
 from fleet.dashboard.people import members, you
 from fleet.dashboard.policy import rules, stop, windows
 from fleet.domain.history import Month
@@ -127,9 +129,21 @@ urlpatterns = [
     path("rules/<int:rule_id>/delete/", rules.rule_delete, name="rule-delete"),
     path("no-approval-windows/", windows.window_new, name="window-new"),
     path("no-approval-windows/<int:window_id>/delete/", windows.window_delete, name="window-delete"),
+    path("messages/", overview.overview, name="messages"),
     path("messages/log/", log.sent_list, name="message-log"),
     path("messages/log/unsent/", log.unsent_list, name="message-unsent"),
     path("messages/log/<uuid:delivery_id>/", log.delivery_page, name="delivery"),
+    path("messages/log/<uuid:delivery_id>/again/", log.delivery_again, name="delivery-again"),
+    path("channels/new/<slug:kind>/", message_channels.channel_new, name="channel-new"),
+    path("channels/<int:channel_id>/", message_channels.channel_page, name="channel"),
+    path("channels/<int:channel_id>/switch/", message_channels.channel_switch, name="channel-switch"),
+    path("channels/<int:channel_id>/test/", message_channels.channel_test, name="channel-test"),
+    path("channels/<int:channel_id>/rotate/", message_channels.channel_rotate, name="channel-rotate"),
+    path("channels/<int:channel_id>/delete/", message_channels.channel_delete, name="channel-delete"),
+    path("routes/new/", message_routes.route_new, name="route-new"),
+    path("routes/<int:route_id>/", message_routes.route_page, name="route"),
+    path("routes/<int:route_id>/switch/", message_routes.route_switch, name="route-switch"),
+    path("routes/<int:route_id>/delete/", message_routes.route_delete, name="route-delete"),
     path("timeline/", timeline.fleet_timeline, name="timeline"),
     path("audit/", timeline.audit_page, name="audit"),
     path("audit/export.csv", timeline.audit_csv, name="audit-csv"),
@@ -143,6 +157,7 @@ urlpatterns = [
     path("reports/events/<event:event_id>/report.md", reports.event_markdown, name="report-event-markdown"),
     path("reports/events/<event:event_id>/report.json", reports.event_json, name="report-event-json"),
     path("you/", you.you, name="you"),
+    path("you/messages/", overview.own, name="you-messages"),
     path("you/settings/", you.choose, name="you-settings"),
     path("you/password/", you.password, name="you-password"),
     path("you/tokens/", you.make_token, name="token-make"),

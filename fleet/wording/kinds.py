@@ -47,7 +47,9 @@ KIND_WORDS: Mapping[str, KindWords] = {
         "pagerduty",
         {
             "routing_key": FieldWords("Integration key", "Of an Events API v2 integration of the service.", ""),
-            "webhook_secret": FieldWords("Webhook secret", "Of a v3 webhook; with it an acknowledgement claims."),
+            "earlier_routing_key": FieldWords("Earlier integration key", "What was opened with it is ended with it."),
+            "eu": FieldWords("The account is in PagerDuty's region EU"),
+            "signing_secret": FieldWords("Webhook secret", "Of a v3 webhook; with it an acknowledgement claims."),
             "time_zone": TIME_ZONE,
         },
     ),

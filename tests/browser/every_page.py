@@ -16,7 +16,8 @@ from django.urls import URLPattern
 
 from fleet.dashboard.urls import urlpatterns
 from fleet.domain.machines.inventory import read_inventory
-from fleet.models import AvailabilitySet, Channel, Maintenance, NoApprovalWindow, Rule, ScheduledEvent
+from fleet.domain.messages.kinds import KINDS
+from fleet.models import AvailabilitySet, Channel, Maintenance, NoApprovalWindow, Route, Rule, ScheduledEvent
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines.inventory import import_inventory
@@ -108,6 +109,9 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "prefix": ["join_none"],
         "month": [f"{now:%Y-%m}"],
         "delivery_id": [post],
+        "kind": list(KINDS),
+        "channel_id": list(Channel.objects.order_by("pk").values_list("pk", flat=True)),
+        "route_id": [Route.objects.order_by("pk")[0].pk],
         "table": ["notice"],
         "name": ["shop"],
     }

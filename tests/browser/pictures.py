@@ -28,6 +28,7 @@ PICTURES: tuple[Picture, ...] = (
     Picture("event-dark", "/events/{event}/"),
     Picture("event-phone", "/events/{event}/#decision"),
     Picture("fleet-light", "/fleet/"),
+    Picture("messages-light", "/messages/"),
     Picture("set-light", "/sets/{set}/"),
     Picture("first-steps-light", "/first-steps/", story="empty", presses=("Make a join token",), whole=True),
     Picture("cache-light", "/caches/{cache}/?hours=6", story="caches", whole=True),

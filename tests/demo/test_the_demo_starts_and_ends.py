@@ -34,7 +34,7 @@ def test_sigterm_ends_everything_within_seconds_and_quietly(demo: Process, envir
     path = Path(environment["DEMO_DIR"], "credentials.json")
     credentials = json.loads(path.read_text())
     assert path.stat().st_mode & 0o777 == 0o600
-    assert set(credentials) == {"url", "simulator_url", "approver", "operator", "viewer", "admin"}
+    assert set(credentials) == {"url", "simulator_url", "inbox", "approver", "operator", "viewer", "admin"}
     assert credentials["url"] == url
     for group in ("approver", "operator", "viewer", "admin"):
         assert set(credentials[group]) == {"username", "password", "token"}

@@ -5,10 +5,12 @@ from typing import Any
 from uuid import UUID
 
 from django.http import HttpResponse
+from django.shortcuts import redirect
 
-from fleet.dashboard.pages import Asked, known, listed, page, shown
+from fleet.dashboard.pages import Asked, acts, known, listed, page, shown
 from fleet.domain.messages.moments import GROUP, TEST, Moment
 from fleet.domain.messages.states import DeliveryState
+from fleet.operations.messages import routes
 from fleet.projections.messages import posts
 from fleet.projections.messages.filters import DeliveryFilter, UnsentFilter
 from fleet.projections.messages.posts import UNSENT
@@ -34,11 +36,13 @@ def unsent_list(request: Asked) -> HttpResponse:
 
 def _choices(request: Asked, states: list[Any], moments: list[str]) -> dict[str, Any]:
     """What the filter offers, and what it is set to."""
+    chosen = {name: request.GET.get(name, "") for name in ("channel", "state", "event", "moment")}
     return {
         "states": states,
         "moments": moments,
         "through": posts.channels(user_id=request.user.pk),
-        "chosen": {name: request.GET.get(name, "") for name in ("channel", "state", "event", "moment")},
+        "chosen": chosen,
+        "narrowed": any(chosen.values()),
     }
 
 
@@ -49,3 +53,12 @@ def delivery_answer(request: Asked, /, delivery_id: UUID, **context: Any) -> Htt
 
 
 delivery_page = shown(delivery_answer)
+
+
+@acts(delivery_answer)
+def delivery_again(request: Asked, delivery_id: UUID) -> HttpResponse:
+    """Send it once more, under the same id."""
+    found = known(posts.post(delivery_id=delivery_id, user_id=request.user.pk, now=request.now), UNKNOWN)
+    first = known(next(iter(found.messages), None), "This post carries no message: try its channel instead.")
+    routes.redeliver(message_id=first.id, actor=request.actor, now=request.now)
+    return redirect("delivery", delivery_id=delivery_id)

@@ -253,6 +253,7 @@ Drydock answers at {credentials["url"]}
 {people}
 
   The simulated Azure answers at {credentials["simulator_url"]}
+  Whoever is to be told is played by {credentials["inbox"]}
   Tokens for the API are in {folder / "credentials.json"}
   Ctrl-C ends it; its data stays in {folder}
 """

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import secrets
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
+from fleet.domain.actor import COMMAND_LINE
+from fleet.domain.refusal import Refused
 from fleet.management.private_files import write_private
 from fleet.operations.machines.join_tokens import create_join_token
+from fleet.operations.messages import channels
 from fleet.operations.people.accounts import ensure_person
 from fleet.operations.people.tokens import issue_token, person_of_token
 
@@ -44,10 +49,22 @@ class Command(BaseCommand):
         found: dict[str, Any] = {"url": url, "simulator_url": simulator_url}
         for group, scopes in PEOPLE.items():
             found[group] = credentials(group, scopes, before.get(group, {}), now)
+        found["inbox"] = f"{simulator_url}/inbox/"
+        if before.get("inbox") != found["inbox"]:
+            set_up_inbox(found["inbox"], now)
         write_private(file, json.dumps(found, indent=2) + "\n")
         # On standard output for the demo alone: agents need it once, people never.
         _, plain = create_join_token(comment="The demo's machines", expires_in=JOIN_TOKEN_TIME, now=now)
         self.stdout.write(plain)
+
+
+def set_up_inbox(url: str, now: datetime) -> None:
+    """A channel, so that a visitor sees a message arrive without anybody to tell. It is made once: who deletes it has
+    deleted it.
+    """
+    with suppress(Refused):
+        name = f"The demo's inbox ({urlsplit(url).port})"
+        channels.create(actor=COMMAND_LINE, now=now, kind="webhook", name=name, values={"url": url})
 
 
 def credentials(group: str, scopes: list[str], before: dict[str, str], now: datetime) -> dict[str, str]:

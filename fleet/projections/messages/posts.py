@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Min, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from fleet.domain.messages.states import DeliveryState, MessageState
@@ -325,4 +325,25 @@ def _names(subjects: Iterable[str]) -> dict[str, str]:
         model, column = CALLED[kind]
         for pk, name in seen(model).filter(pk__in=ids).values_list("pk", column):
             found[f"{kind}:{pk}"] = name
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits for one channel: how much, and since when the oldest."""
+
+    count: int
+    since: datetime
+
+
+def backlog(*, now: datetime) -> dict[int, Backlog]:
+    """What has come due and is not sent yet, by channel (row id). Two queries."""
+    due = seen(Message).filter(state=MessageState.WAITING.value, due_at__lte=now)
+    packed = seen(MessageDelivery).filter(state__in=[DeliveryState.QUEUED.value, DeliveryState.SENDING.value])
+    found: dict[int, Backlog] = {}
+    for rows, column in ((due, "due_at"), (packed, "created_at")):
+        grouped = rows.order_by().values_list("channel").annotate(count=Count("pk"), since=Min(column))
+        for channel_id, count, since in grouped:
+            known = found.get(channel_id, Backlog(0, since))
+            found[channel_id] = Backlog(known.count + count, min(known.since, since))
     return found

@@ -1,0 +1,200 @@
+"""Channels and routes on the pages: plain forms made of each kind's fields, secrets shown once, and one's own apart."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from fleet.domain.messages.kinds import KINDS
+from fleet.models import Channel, MessageDelivery, Route
+from fleet.wording.kinds import KIND_WORDS
+from tests import factories
+from tests.dashboard.conftest import logged_in, text_of
+from tests.dashboard.test_every_page_costs_the_same import queries
+from tests.factories import Fleet, announced
+from tests.messages.sent import a_channel, a_message, a_post, a_route, failed
+
+pytestmark = pytest.mark.django_db
+HOOK = {"name": "Hook", "url": "https://hooks.example.com/drydock"}
+
+
+@pytest.fixture
+def admin() -> Client:
+    return logged_in(factories.admin())
+
+
+@pytest.fixture
+def otto() -> Client:
+    return logged_in(factories.operator())
+
+
+def test_a_fresh_installation_is_told_what_to_do_first(admin: Client, otto: Client) -> None:
+    text = text_of(admin.get("/messages/"))
+    assert "Nobody is told yet" in text
+    assert text.index("Slack") < text.index("PagerDuty") < text.index("Webhook") < text.index("Alertmanager")
+    assert "Whatever needs somebody" in text
+    assert "An admin sets up what is for everybody" in text_of(otto.get("/messages/"))
+
+
+def test_every_kind_and_every_field_has_words_and_a_form(admin: Client) -> None:
+    assert set(KIND_WORDS) == set(KINDS)
+    for kind in KINDS.values():
+        named = {field.name for field in kind.fields}
+        assert named == set(KIND_WORDS[kind.name].fields), kind.name
+        body = admin.get(f"/channels/new/{kind.name}/").content.decode()
+        shown = set(re.findall(r'name="(\w+)"', body))
+        assert {field.name for field in kind.fields if not field.made} <= shown, kind.name
+        assert not {field.name for field in kind.fields if field.made} & shown, kind.name
+    assert admin.get("/channels/new/pigeon/").status_code == 404
+
+
+def test_a_webhooks_secret_is_shown_once_with_a_receiver_to_copy(admin: Client) -> None:
+    made = admin.post("/channels/new/webhook/", HOOK)
+    (secret,) = set(re.findall(r"whsec_[\w+/=]+", made.content.decode()))
+    assert "it is shown only once" in text_of(made)
+    row = Channel.objects.get()
+    assert secret not in admin.get(f"/channels/{row.pk}/").content.decode()
+    assert secret not in admin.get("/messages/").content.decode()
+    rotated = admin.post(f"/channels/{row.pk}/rotate/").content.decode()
+    assert len(set(re.findall(r"whsec_[\w+/=]+", rotated)) - {secret}) == 1
+
+
+def test_a_secret_is_never_shown_again_and_left_empty_it_stays(admin: Client) -> None:
+    key = "0123456789abcdef0123456789abcdef"
+    admin.post("/channels/new/pagerduty/", {"name": "Pager", "routing_key": key})
+    row = Channel.objects.get()
+    page = admin.get(f"/channels/{row.pk}/")
+    assert key not in page.content.decode()
+    assert "Set: write a new one to replace it." in text_of(page)
+    sealed = row.secrets
+    answer = admin.post(f"/channels/{row.pk}/", {"name": "On call", "routing_key": "", "time_zone": "Europe/Berlin"})
+    assert answer.status_code == 302
+    row.refresh_from_db()
+    assert (row.name, row.settings["time_zone"]) == ("On call", "Europe/Berlin")
+    assert row.settings["secrets_set"] == ["routing_key"] and row.secrets and sealed
+    bad = admin.post(f"/channels/{row.pk}/", {"name": "On call", "routing_key": "much too short"})
+    assert bad.status_code == 422 and "much too short" not in bad.content.decode()
+    assert "32 letters and digits" in text_of(bad)
+
+
+def test_what_is_wrong_stands_at_its_field_and_what_was_typed_stays(admin: Client) -> None:
+    answer = admin.post("/channels/new/webhook/", {"name": "<i>x</i>", "url": "ftp://example.com/"})
+    assert answer.status_code == 422
+    assert "The address begins with https:// or http://." in text_of(answer)
+    assert b'value="&lt;i&gt;x&lt;/i&gt;"' in answer.content and b"<i>x</i>" not in answer.content
+
+
+def test_a_test_leads_to_its_own_page_which_shows_the_answer(admin: Client) -> None:
+    admin.post("/channels/new/webhook/", HOOK)
+    row = Channel.objects.get()
+    answer = admin.post(f"/channels/{row.pk}/test/")
+    delivery = MessageDelivery.objects.get()
+    assert answer["Location"] == f"/messages/log/{delivery.pk}/"
+    assert "Test to Hook" in text_of(admin.get(answer["Location"]))
+    again = admin.post(f"/channels/{row.pk}/test/")
+    assert again.status_code == 422 and "under way already" in text_of(again)
+
+
+def test_a_failing_channel_shows_since_when_with_its_own_answer_to_who_may_change_it(
+    admin: Client, otto: Client
+) -> None:
+    fleet = Fleet()
+    Channel.objects.filter(pk=a_channel("Mail", kind="mail", at=fleet.now).pk).update(
+        failing_since=fleet.now, failures=4, last_error="status", last_answer="<b>552</b> full"
+    )
+    mine, theirs = admin.get("/messages/"), otto.get("/messages/")
+    assert "failing since" in text_of(mine) and "4 times in a row" in text_of(mine)
+    assert b"&lt;b&gt;552&lt;/b&gt; full" in mine.content
+    assert "failing since" in text_of(theirs) and b"552" not in theirs.content
+
+
+def test_a_channel_is_switched_off_and_deleted_but_not_while_a_route_leads_to_it(admin: Client) -> None:
+    fleet = Fleet()
+    row = a_channel("Mail", kind="mail", at=fleet.now, settings={"recipients": ["a@example.com"]})
+    route = a_route("Only mail", at=fleet.now, channel=row)
+    assert admin.post(f"/channels/{row.pk}/switch/", {"enabled": "off"}).status_code == 302
+    assert "switched off" in text_of(admin.get(f"/channels/{row.pk}/"))
+    refused = admin.post(f"/channels/{row.pk}/delete/")
+    assert refused.status_code == 422 and "Routes lead to it: Only mail." in text_of(refused)
+    assert admin.post(f"/routes/{route.pk}/delete/")["Location"] == "/messages/"
+    assert admin.post(f"/channels/{row.pk}/delete/")["Location"] == "/messages/"
+    assert admin.get(f"/channels/{row.pk}/").status_code == 404
+
+
+def test_a_route_is_tried_before_it_is_saved_and_trying_saves_nothing(admin: Client) -> None:
+    fleet = Fleet()
+    announced(fleet)
+    before = Route.objects.count()
+    sent = {"name": "", "event_types": ["Freeze"], "do": "try"}
+    tried = admin.post("/routes/new/", sent)
+    assert tried.status_code == 200
+    assert "In the last 30 days:" in text_of(tried) and "nothing was sent or saved" in text_of(tried)
+    assert Route.objects.count() == before
+    saved = admin.post("/routes/new/", {**sent, "name": "Freezes", "do": "save"})
+    assert saved["Location"] == "/messages/"
+    assert "To every channel of the installation: everything; Freeze events." in text_of(admin.get("/messages/"))
+
+
+def test_steps_of_escalation_and_their_faults_are_said_in_words(admin: Client) -> None:
+    step = {"name": "Wake", "unclaimed_after_seconds": "120"}
+    assert admin.post("/routes/new/", step).status_code == 302
+    row = Route.objects.get(name="Wake")
+    assert "2 min after the first sighting, while nobody is on it" in text_of(admin.get(f"/routes/{row.pk}/"))
+    both = admin.post(f"/routes/{row.pk}/", {**step, "before_decide_by_seconds": "60"})
+    assert both.status_code == 422 and "goes by one clock" in text_of(both)
+    admin.post(f"/routes/{row.pk}/switch/", {"enabled": "off"})
+    row.refresh_from_db()
+    assert not row.enabled
+
+
+def test_what_comes_to_oneself_is_made_by_oneself_and_seen_by_nobody_else(otto: Client, admin: Client) -> None:
+    assert "Microsoft" not in text_of(otto.get("/you/messages/"))
+    made = otto.post("/channels/new/mail/?own=1", {"name": "My mail", "recipients": "otto@example.com"})
+    assert made.status_code == 302, text_of(made)
+    row = Channel.objects.get()
+    assert row.owner is not None
+    through = {"name": "Mine", "channel_id": str(row.pk), "event_types": ["Preempt"]}
+    assert otto.post("/routes/new/?own=1", through)["Location"] == "/you/messages/"
+    text = text_of(otto.get("/you/messages/"))
+    assert "My mail" in text and "To My mail: everything; Preempt events." in text
+    for path in ("/messages/", "/you/messages/", "/messages/log/"):
+        assert "My mail" not in text_of(admin.get(path))
+    assert admin.get(f"/channels/{row.pk}/").status_code == 404
+    assert admin.post(f"/channels/{row.pk}/delete/").status_code == 404
+    assert otto.post("/channels/new/slack/?own=1", {"name": "S", "token": "xoxb-1", "channel": "#x"}).status_code == 422
+    assert otto.post("/channels/new/webhook/", HOOK).status_code == 403
+
+
+def test_what_was_given_up_is_sent_again_under_its_id(admin: Client, otto: Client) -> None:
+    fleet = Fleet()
+    event = announced(fleet)
+    channel = a_channel(at=fleet.now)
+    post = a_post(channel, [a_message(event, channel, at=fleet.now)], at=fleet.now, state="GIVEN_UP", tries=[failed()])
+    assert "Send again" not in text_of(otto.get(f"/messages/log/{post.pk}/"))
+    assert "Send again" in text_of(admin.get(f"/messages/log/{post.pk}/"))
+    assert otto.post(f"/messages/log/{post.pk}/again/").status_code == 403
+    assert admin.post(f"/messages/log/{post.pk}/again/")["Location"] == f"/messages/log/{post.pk}/"
+    post.refresh_from_db()
+    assert post.state == "QUEUED"
+    assert admin.post(f"/messages/log/{post.pk}/again/").status_code == 409
+
+
+def test_the_pages_cost_the_same_however_many_there_are(admin: Client) -> None:
+    fleet = Fleet()
+    event = announced(fleet)
+
+    def grow(count: int) -> Channel:
+        for _ in range(count):
+            name = f"channel {Channel.objects.count()}"
+            row = a_channel(name, kind="mail", at=fleet.now, settings={"recipients": ["a@example.com"]})
+            a_route(f"to {name}", at=fleet.now, channel=row)
+            a_message(event, row, at=fleet.now)
+        return row
+
+    row = grow(1)
+    paths = ["/messages/", "/you/messages/", f"/channels/{row.pk}/", "/routes/new/"]
+    before = [len(queries(lambda path=path: admin.get(path))) for path in paths]
+    grow(5)
+    assert [len(queries(lambda path=path: admin.get(path))) for path in paths] == before
