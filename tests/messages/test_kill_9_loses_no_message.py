@@ -58,6 +58,7 @@ def receiver(random: Random) -> Iterator[tuple[str, Received]]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             told = [body, *body["data"].get("items", [])]
             named = {one["data"]["event_id"] for one in told if "event_id" in one["data"]}
+            named |= {one["url"].rstrip("/").rpartition("/")[2] for one in body["data"].get("others", [])}
             received.posts.append((self.headers["webhook-id"], named))
             time.sleep(random.uniform(0, 0.1))
             self.send_response(204)

@@ -128,7 +128,7 @@ def test_several_and_a_try_say_so(fleet: Fleet) -> None:
         assert teller.tell((Moment.FIRST_SEEN, EVENT), (Moment.CLAIMED, EVENT)).ok
         assert teller.tell().ok
     group, tried = [json.loads(each.body) for each in there.got]
-    assert (group["type"], group["data"]["count"], group["data"]["left_out"]) == ("group", 2, 0)
+    assert (group["type"], group["data"]["count"], group["data"]["others"]) == ("group", 2, [])
     assert [item["type"] for item in group["data"]["items"]] == ["event.first_seen", "event.claimed"]
     assert tried["type"] == "test" and set(tried["data"]) == {"title", "url"}
     headers = there.got[0].headers
@@ -136,7 +136,7 @@ def test_several_and_a_try_say_so(fleet: Fleet) -> None:
     Webhook(SECRET).verify(there.got[0].body, headers)
 
 
-def test_a_storm_is_bounded_and_says_what_it_leaves_out(fleet: Fleet) -> None:
+def test_a_storm_is_bounded_and_names_what_has_no_room(fleet: Fleet) -> None:
     with receiver() as there:
         teller = teller_of(fleet, there.url)
         post = teller.post((Moment.FIRST_SEEN, EVENT))
@@ -145,8 +145,10 @@ def test_a_storm_is_bounded_and_says_what_it_leaves_out(fleet: Fleet) -> None:
         assert teller.send(replace(post, moment="group", items=post.items * 1000)).ok
         assert teller.send(replace(post, moment="group", items=(large,) * 1000)).ok
     small, big = [json.loads(each.body)["data"] for each in there.got]
-    assert (small["count"], len(small["items"]), small["left_out"]) == (1000, 200, 800)
-    assert (big["count"], len(big["items"]), big["left_out"]) == (1000, 50, 950)
+    assert (small["count"], len(small["items"]), len(small["others"])) == (1000, 200, 800)
+    assert 0 < len(big["items"]) < 50 and len(big["items"]) + len(big["others"]) == big["count"] == 1000
+    assert {each["type"] for each in big["others"]} == {"event.first_seen"}
+    assert big["others"][0]["url"].endswith(f"/events/{EVENT}/")
     assert all(len(each.body) <= webhook.MOST_BYTES for each in there.got)
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from django.conf import settings
 from standardwebhooks import Webhook
 
 from fleet.domain.messages.moments import GROUP
@@ -13,8 +14,9 @@ from fleet.notify.channels.answers import outcome_of
 from fleet.notify.channels.base import ChannelInUse, Item, Outcome, Post
 from fleet.notify.sender.jobs import HttpJob
 from fleet.notify.sender.pool import send as send_job
+from fleet.wording.messages import path_of
 
-# A wave over a region would be megabytes, which many receivers refuse; the rest is counted.
+# A wave over a region would be megabytes, which many receivers refuse; the rest is named.
 MOST_ITEMS = 200
 MOST_BYTES = 512 * 1024
 
@@ -42,12 +44,19 @@ def payload(post: Post, items: list[Item]) -> dict[str, Any]:
     data: dict[str, Any] = {"title": post.words.title, "url": post.url}
     if post.moment == GROUP:
         data |= {"count": len(post.items), "items": [told(item) for item in items]}
-        data |= {"left_out": len(post.items) - len(items)}
+        # A program that follows events must hear of each: what has no room is named.
+        data |= {"others": [named(item) for item in post.items[len(items) :]]}
     return {"type": post.moment, "timestamp": iso(post.at), "data": data}
 
 
 def told(item: Item) -> dict[str, Any]:
     return {"type": item.news.moment, "timestamp": iso(item.news.at), "data": item.data}
+
+
+def named(item: Item) -> dict[str, Any]:
+    """The same without what it is about: where that is read."""
+    url = settings.BASE_URL.rstrip("/") + path_of(item.news)
+    return {"type": item.news.moment, "timestamp": iso(item.news.at), "url": url}
 
 
 def signed(name: str, body: str, values: Mapping[str, Any], *, now: datetime) -> dict[str, str]:
