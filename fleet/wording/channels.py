@@ -110,6 +110,7 @@ def dry_run(values: Values, reader: Reader) -> str:
 
 
 SENTENCES: dict[str, Sentence] = {
+    "browser-endpoint": "The browser names an address without TLS, which no browser has.",
     "route": route,
     "route-dry-run": dry_run,
     "past-severity": ("How bad each event was goes by its type: how many machines were live at that time is not kept."),

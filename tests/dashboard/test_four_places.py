@@ -13,8 +13,8 @@ from tests import factories
 # A person's own pages, parts of every page, and the door.
 OWN = {"you", "you-settings", "you-password", "token-make", "token-end", "views", "view-save", "view-delete"}
 OWN |= {"calendar-make", "calendar-end"}
-OWN |= {"you-messages"}
-WITHOUT_A_PLACE = OWN | {"agent-package", "pulse", "find", "login", "login-again", "logout"}
+OWN |= {"you-messages", "browser-tell", "browser-key", "browser-end"}
+WITHOUT_A_PLACE = OWN | {"manifest", "agent-package", "pulse", "find", "login", "login-again", "logout"}
 
 
 def current(body: str, nav: str) -> list[str]:

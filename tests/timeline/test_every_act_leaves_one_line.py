@@ -177,6 +177,8 @@ def test_pages_that_only_take_forms_refuse_who_has_not_logged_in_and_who_may_not
         "first-steps-put-away",
         "token-make",
         "calendar-make",
+        "browser-tell",
+        "browser-key",
         "logout",
         "login-again",
         "rule-dry-run",

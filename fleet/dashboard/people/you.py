@@ -9,14 +9,16 @@ from django import forms
 from django.conf import settings
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import PasswordChangeForm
-from django.http import HttpResponse
+from django.http import HttpResponse, JsonResponse
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, page, reader, shown
+from fleet.operations.messages import browsers, push
 from fleet.operations.people import calendars, profiles, tokens
 from fleet.projections import people
+from fleet.projections.messages.browsers import own_browsers
 from fleet.projections.messages.calendar import feeds
 
 # How many days a token may live, as the form offers it.
@@ -45,6 +47,14 @@ class CalendarForm(Sent):
     service = line(200)
 
 
+class BrowserForm(Sent):
+    wrong = "The browser has not said where it can be told."
+    name = line(200, required=True)
+    endpoint = line(2000, required=True)
+    p256dh = line(200, required=True)
+    auth = line(100, required=True)
+
+
 @cache
 def zones() -> tuple[str, ...]:
     """Every time zone that there is, by name."""
@@ -54,6 +64,7 @@ def zones() -> tuple[str, ...]:
 def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """One's own page; also the answer to a form on it that was refused, or made a token."""
     context.pop("prefix", None)
+    context.pop("channel_id", None)
     return page(
         request,
         "people/you.html",
@@ -62,6 +73,7 @@ def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
         allowed=[scope for scope, right in tokens.SCOPES.items() if request.rights.may(right)],
         days=DAYS,
         zones=zones(),
+        browsers=own_browsers(user_id=request.user.pk),
         calendars=feeds(user_id=request.user.pk),
         **context,
     )
@@ -97,6 +109,24 @@ def end_token(request: Asked, prefix: str) -> HttpResponse:
     if token.user_id != request.user.pk:
         return done(request, said, "person", username=token.user.get_username())
     return done(request, said, "you")
+
+
+@acts(you_answer)
+def push_key(request: Asked) -> HttpResponse:
+    """For the script that asks the browser for a subscription; made when somebody asks for the first time."""
+    return JsonResponse({"key": push.keys(now=request.now).public})
+
+
+@acts(you_answer)
+def tell_browser(request: Asked) -> HttpResponse:
+    browsers.begin(actor=request.actor, now=request.now, **BrowserForm(request.POST).values)
+    return done(request, "This browser is told from now on.", "you")
+
+
+@acts(you_answer)
+def end_browser(request: Asked, channel_id: int) -> HttpResponse:
+    channel = browsers.end(actor=request.actor, channel_id=channel_id, now=request.now)
+    return done(request, f"“{channel.name}” is told no more.", "you")
 
 
 @acts(you_answer)
