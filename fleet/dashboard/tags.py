@@ -32,6 +32,7 @@ from fleet.wording.card import CardWords, card_words
 from fleet.wording.desk import LISTS
 from fleet.wording.looks import STEP_LOOKS, Look, look_of
 from fleet.wording.messages import posts as outgoing
+from fleet.wording.people import OUTSIDE
 from fleet.wording.reader import API, page_reader
 from fleet.wording.sentences import some
 
@@ -116,6 +117,12 @@ def filters_said(query: str) -> str:
 def type_words(event_type: str) -> events.TypeWords:
     """What is known of an event's type."""
     return events.type_words(event_type)
+
+
+@register.filter
+def outside(kind: str) -> str:
+    """Where somebody's account elsewhere is."""
+    return OUTSIDE.get(kind, kind)
 
 
 @register.filter

@@ -30,7 +30,7 @@ from fleet.dashboard.history import handover, reports
 from fleet.dashboard.messages import channels as message_channels
 from fleet.dashboard.messages import log, overview
 from fleet.dashboard.messages import routes as message_routes
-from fleet.dashboard.people import members, you
+from fleet.dashboard.people import members, outside, you
 from fleet.dashboard.policy import rules, stop, windows
 from fleet.domain.history import Month
 from fleet.domain.intake.documents import EVENT_ID
@@ -160,6 +160,9 @@ urlpatterns = [
     path("you/messages/", overview.own, name="you-messages"),
     path("you/settings/", you.choose, name="you-settings"),
     path("you/password/", you.password, name="you-password"),
+    path("you/accounts/<str:invitation>/", outside.account, name="you-account"),
+    path("you/accounts/<str:invitation>/link/", outside.link_account, name="you-account-link"),
+    path("you/accounts/<int:account_id>/unlink/", outside.unlink_account, name="you-account-unlink"),
     path("you/tokens/", you.make_token, name="token-make"),
     path("you/browser/", you.tell_browser, name="browser-tell"),
     path("you/browser/key/", you.push_key, name="browser-key"),

@@ -30,8 +30,8 @@ class Actor:
     """Who acts, of what kind, through what, and why.
 
     `person` is the account behind a person's act (None for every other kind), `rule` the rule's row with its
-    `wording`. `via` is `page`, `api`, `rule`, `command`, `agent` or `relay`. `token_name` names the token that the call
-    carried, `request_id` and `address` the request.
+    `wording`. `via` is `page`, `api`, `slack`, `pagerduty`, `rule`, `command`, `agent` or `relay`. `token_name` names
+    the token that the call carried, or the channel that it came through, `request_id` and `address` the request.
     """
 
     kind: ActorKind
@@ -74,6 +74,8 @@ def rule(row: Any, wording: Reason | str) -> Actor:
 _BY_VIA = {
     "page": ActorKind.PERSON,
     "api": ActorKind.PERSON,
+    "slack": ActorKind.PERSON,
+    "pagerduty": ActorKind.PERSON,
     "rule": ActorKind.RULE,
     "agent": ActorKind.MACHINE,
     "relay": ActorKind.DRYDOCK,

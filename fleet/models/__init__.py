@@ -21,6 +21,7 @@ from fleet.models.messages import (
     Channel,
     Cursor,
     DeliveryAttempt,
+    HookCall,
     Message,
     MessageDelivery,
     PushKey,
@@ -29,7 +30,16 @@ from fleet.models.messages import (
     RouteVersion,
 )
 from fleet.models.orders import Order, SigningKey
-from fleet.models.people import ApiToken, CalendarFeed, KnownDevice, LoginAttempts, Profile, Scope, StoredAnswer
+from fleet.models.people import (
+    ApiToken,
+    CalendarFeed,
+    KnownDevice,
+    LoginAttempts,
+    OutsideAccount,
+    Profile,
+    Scope,
+    StoredAnswer,
+)
 from fleet.models.policy import NoApprovalWindow, Rule, Stop
 from fleet.models.reconcile import LastRun, SetAside
 from fleet.models.sets import AvailabilitySet
@@ -53,6 +63,7 @@ __all__ = [
     "Entry",
     "EqualsAny",
     "Hold",
+    "HookCall",
     "Instruction",
     "InventoryMachine",
     "JoinToken",
@@ -69,6 +80,7 @@ __all__ = [
     "Observation",
     "OpenTrouble",
     "Order",
+    "OutsideAccount",
     "Preparation",
     "PresenceRow",
     "Profile",

@@ -238,6 +238,21 @@ class Reference(models.Model):
         return self.subject
 
 
+class HookCall(models.Model):
+    """A call of a receiver that was taken: whoever sends it again is not taken twice. `key` is its id, or a hash."""
+
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="+")
+    key = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["channel", "key"], name="hook_call_once")]
+        indexes = [models.Index(fields=["at"], name="hook_call_by_age")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
 class Cursor(models.Model):
     """Up to where the timeline has been routed: (era, xid, id) of the last entry. One row."""
 

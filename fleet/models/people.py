@@ -98,6 +98,30 @@ class CalendarFeed(models.Model):
         return self.name
 
 
+class OutsideAccount(models.Model):
+    """Somebody's account in Slack or PagerDuty (`kind`), and whose it is here; nobody's while `user` is None.
+
+    `team` is Slack's workspace, empty for PagerDuty; `account` the id there, which never changes, `name` what they call
+    themselves there. `seen_at`: when it last wanted something.
+    """
+
+    kind = models.TextField()
+    team = models.TextField(blank=True, default="")
+    account = models.TextField()
+    name = models.TextField(blank=True, default="")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="outside_accounts"
+    )
+    seen_at = models.DateTimeField(null=True, blank=True)
+    linked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["kind", "team", "account"], name="outside_account_once")]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.account}"
+
+
 class LoginAttempts(models.Model):
     """Failed logins since a time, and when the last one was: of one name, from one address, of both, or of one name on
     a known device. `key` is a hash, since people type passwords into the wrong field.

@@ -29,7 +29,7 @@ HORIZON = Cast(
 
 
 # Through what people and rules act.
-ACTING = ("page", "api", "rule", "command")
+ACTING = ("page", "api", "rule", "command", "slack", "pagerduty")
 
 
 class Entry(models.Model):
@@ -73,7 +73,7 @@ class Entry(models.Model):
     )
     # Who: a person's name, a rule's (`rule: …`), `Azure`, `Drydock`, or a machine's.
     actor = models.TextField(blank=True, default="")
-    # Through what: `page`, `api`, `rule`, `command`, `agent`, `relay`.
+    # Through what: `page`, `api`, `slack`, `pagerduty`, `rule`, `command`, `agent`, `relay`.
     via = models.TextField(blank=True, default="")
     token_name = models.TextField(blank=True, default="", db_default="")
     text = models.TextField()
@@ -106,8 +106,10 @@ class Entry(models.Model):
             # What happened to events and caches, step by step, without all that was said and sent meanwhile.
             models.Index(fields=["-at", "-id"], name="entry_of_milestones", condition=models.Q(kind__in=MILESTONES)),
             # What people and rules did: few lines among many.
-            models.Index(fields=["actor", "-at", "-id"], name="entry_by_actor", condition=models.Q(via__in=ACTING)),
-            models.Index(fields=["-at", "-id"], name="entry_of_acts", condition=models.Q(via__in=ACTING)),
+            models.Index(
+                fields=["actor", "-at", "-id"], name="entry_acts_by_actor", condition=models.Q(via__in=ACTING)
+            ),
+            models.Index(fields=["-at", "-id"], name="entry_acts", condition=models.Q(via__in=ACTING)),
         ]
 
     def __str__(self) -> str:

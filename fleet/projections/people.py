@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q
+from django.db.models import Count, F, Q
 
 from fleet.domain.people import Rights
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
-from fleet.models import ApiToken, Profile, Scope
+from fleet.models import ApiToken, OutsideAccount, Profile, Scope
 from fleet.models.people import Person, rights_of
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.sight import seen
@@ -155,3 +155,28 @@ def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
         )
         for user in users
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideRow:
+    """Somebody's account in Slack or PagerDuty (`kind`); `person` is whose it is here, empty where nobody has said."""
+
+    id: int
+    kind: str
+    team: str
+    account: str
+    name: str
+    person: str
+    seen_at: datetime | None
+    linked_at: datetime | None
+
+
+def outside_accounts(*, username: str | None = None, most: int = 500) -> tuple[OutsideRow, ...]:
+    """One person's accounts elsewhere; without a name everybody's, those first that are nobody's and were seen last.
+    One query.
+    """
+    rows = seen(OutsideAccount).select_related("user")
+    if username is not None:
+        rows = rows.filter(user__username=username)
+    ordered = rows.order_by(F("user__username").asc(nulls_first=True), F("seen_at").desc(nulls_last=True), "pk")
+    return tuple(like(OutsideRow, row, person=row.user.get_username() if row.user else "") for row in ordered[:most])

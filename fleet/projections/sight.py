@@ -212,6 +212,7 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.ApiToken: _everything,
     models.CalendarFeed: _everything,
     models.PushKey: _everything,
+    models.OutsideAccount: _everything,
 }
 
 _sight: ContextVar[Sight | None] = ContextVar("sight", default=None)

@@ -30,6 +30,8 @@ DOING = {
     "stop-all": "Stopping all approvals",
     "lift-stop": "Lifting the stop",
 }
+# Where people have accounts that may claim for them.
+OUTSIDE = {"slack": "Slack", "pagerduty": "PagerDuty"}
 # What each role may, beside what those before it may.
 MAY = {
     VIEWER: "reads everything",
@@ -97,6 +99,11 @@ SENTENCES: dict[str, Sentence] = {
     "calendar-name-length": "Give the calendar a name of up to {longest} characters.",
     "calendar-too-many": "Nobody needs more than {most} calendars: end one first.",
     "calendar-unknown": "There is no such calendar, or it has ended.",
+    "outside-kind": "An account is one of {kinds:list}, not {kind}.",
+    "outside-account": "Name the account by its id there, of up to {longest} characters without blanks.",
+    "outside-taken": "This account is {name}'s already: an admin can end that first.",
+    "outside-unknown": "No account of this id is linked to anybody.",
+    "outside-invitation": "This link is not valid any more: press the button once more, and use the new one.",
     "token-unknown": "No token has this prefix.",
     "token-ended": "This token has ended already.",
     "token-without-scope": "The token that asks does not have the scope `{scope}`.",
@@ -106,12 +113,23 @@ SENTENCES: dict[str, Sentence] = {
 def person_changed(row: TimelineRow, reader: Reader) -> str:
     person, did = row.data["person"], row.data["did"]
     match did:
+        case "linked" | "unlinked":
+            return _account_changed(row)
         case "password":
             whose = "their own password" if row.actor == person else f"the password of {person}"
             return f"{row.actor} changed {whose}."
         case "settings":
             return f"{row.actor} changed their own settings: {' and '.join(row.after or {}).replace('_', ' ')}."
     return f"{row.actor} {did} the person {person}: {told(row.after or {})}."
+
+
+def _account_changed(row: TimelineRow) -> str:
+    data = row.data
+    account = f"the {OUTSIDE[data['where']]} account {data['account']}"
+    named = f" (“{data['name']}”)" if data["name"] else ""
+    if data["did"] == "unlinked":
+        return f"{row.actor} said that {account}{named} is no longer {data['person']}'s."
+    return f"{row.actor} said that {account}{named} is {data['person']}'s: what it claims, {data['person']} claims."
 
 
 def told(changed: Mapping[str, Any]) -> str:

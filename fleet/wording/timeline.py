@@ -13,7 +13,14 @@ from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence
 
 # Through what somebody acted.
-VIAS = {"page": "a page", "api": "the API", "rule": "a rule", "command": "the command line"}
+VIAS = {
+    "page": "a page",
+    "api": "the API",
+    "rule": "a rule",
+    "command": "the command line",
+    "slack": "Slack",
+    "pagerduty": "PagerDuty",
+}
 
 
 # How `before` and `after` carry a time.

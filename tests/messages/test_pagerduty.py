@@ -140,7 +140,9 @@ def test_what_somebody_acknowledged_at_pagerduty_rings_again_when_the_order_is_o
     references.note_told(teller.row.pk, key, state="acknowledged", at=fleet.now, now=fleet.now)
     # An older word does not undo a newer one.
     references.note_told(teller.row.pk, key, state="triggered", at=fleet.now - timedelta(seconds=9), now=fleet.now)
-    assert len(references.subjects_of(teller.row.pk, key)) == 1
+    held = references.held_key(teller.row.pk, key)
+    assert held is not None
+    assert (len(held.left), held.storm) == (1, False)
     teller.tell((Moment.OVERDUE, EVENT))
     assert len(there.open) == 2
     fleet.later(60)

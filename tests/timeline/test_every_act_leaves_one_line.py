@@ -13,9 +13,10 @@ from drydock_agent import wire
 
 from fleet.api.reference import needs
 from fleet.dashboard.urls import urlpatterns
-from fleet.models import Admission, Approval, Channel, Drill, Entry, Route, Rule, SavedView
+from fleet.models import Admission, Approval, Channel, Drill, Entry, OutsideAccount, Route, Rule, SavedView
 from fleet.models.timeline import ACTING
 from fleet.operations.machines import enrolment
+from fleet.operations.people import outside
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.dashboard.conftest import logged_in
@@ -219,12 +220,15 @@ PAGES: list[tuple[str, dict[str, str]]] = [
     ("/first-steps/put-away/", {}),
     ("/inventory/take/", {"pasted": INVENTORY, "what": "import"}),
     ("/sets/{stray}/merge/", {"into": "{web}"}),
+    ("/you/accounts/{invitation}/link/", {}),
+    ("/you/accounts/{account}/unlink/", {}),
 ]  # fmt: skip
 
 
 def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet) -> None:
     session = logged_in(factories.admin())
     named = {"web": str(factories.the_set().pk), "stray": str(fleet.agents["stray"].machine.availability_set_id)}
+    named["invitation"] = outside.invitation(kind="slack", team="T1", account="U1", name="ada.l")
     for number, (address, fields) in enumerate(PAGES):
         sent = {name: value.format(**named) for name, value in fields.items()}
         answer = session.post(address.format(**named), sent, headers={"X-Request-ID": f"form-{number}"})
@@ -237,6 +241,8 @@ def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet) -> None:
             named["calendar"] = line.after["calendar"]
         if address == "/views/save/":
             named["view"] = str(SavedView.objects.get().pk)
+        if address.endswith("/link/"):
+            named["account"] = str(OutsideAccount.objects.get().pk)
 
 
 @pytest.mark.parametrize(

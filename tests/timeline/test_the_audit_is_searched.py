@@ -213,6 +213,6 @@ def test_the_page_shows_acts_with_their_filter_and_each_object_links_to_its_own(
         assert "Before and after" in body, address
 
 
-@pytest.mark.parametrize(("query", "index"), [({"person": "otto"}, "entry_by_actor"), ({}, "entry_of_acts")])
+@pytest.mark.parametrize(("query", "index"), [({"person": "otto"}, "entry_acts_by_actor"), ({}, "entry_acts")])
 def test_searching_goes_by_the_indexes_of_acts(told: factories.Fleet, query: dict[str, str], index: str) -> None:
     assert is_answered_by(audit.AuditFilter(query).qs.order_by("-at", "-pk")[:51], index)

@@ -140,7 +140,7 @@ EntryShape = shape(
         "actor": "Whoever acted, by name.",
         "actor_kind": "Of what kind they are: a machine may call itself what a person is called. Null where a"
         " later release tells what is not known here.",
-        "via": "`page`, `api`, `rule`, `command`, `agent` or `relay`.",
+        "via": "`page`, `api`, `slack`, `pagerduty`, `rule`, `command`, `agent` or `relay`.",
         "token_name": "The token that the call carried; empty where there was none.",
         "why": "The reason that was given; may be empty.",
         "before": "What an act changed, by field, as it was.",

@@ -20,7 +20,7 @@ AUDIT_FILTERS = filters_of(
     {
         "person": "Who acted: a person's name, or `rule: ` and a rule's.",
         "actor_kind": "`person`, `rule` or `command`.",
-        "via": "`page`, `api`, `rule` or `command`; may be repeated.",
+        "via": "`page`, `api`, `slack`, `pagerduty`, `rule` or `command`; may be repeated.",
         "kind": "A kind of entry; may be repeated.",
         "set": "The id of a set; those merged into it count.",
         "machine": "The id of a machine.",

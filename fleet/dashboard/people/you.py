@@ -65,12 +65,14 @@ def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """One's own page; also the answer to a form on it that was refused, or made a token."""
     context.pop("prefix", None)
     context.pop("channel_id", None)
+    context.pop("account_id", None)
     return page(
         request,
         "people/you.html",
         me=people.me(user_id=request.user.pk),
         tokens=people.tokens(username=request.user.get_username()),
         allowed=[scope for scope, right in tokens.SCOPES.items() if request.rights.may(right)],
+        accounts=people.outside_accounts(username=request.user.get_username()),
         days=DAYS,
         zones=zones(),
         browsers=own_browsers(user_id=request.user.pk),

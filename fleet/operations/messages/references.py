@@ -3,8 +3,10 @@ written at any time.
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 
+from fleet.domain.messages.moments import GROUP
 from fleet.models import Reference
 
 
@@ -31,8 +33,19 @@ def note_told(channel_id: int, name: str, *, state: str, at: datetime, now: date
         )
 
 
-def subjects_of(channel_id: int, name: str) -> list[str]:
-    """What the key of this name is about, as far as it is not over; empty where the channel holds no such key."""
+@dataclass(frozen=True, slots=True)
+class HeldKey:
+    """A key that a channel holds: what it is about, as far as that is not over; `storm` where it was made for many."""
+
+    left: tuple[str, ...]
+    storm: bool
+
+
+def held_key(channel_id: int, name: str) -> HeldKey | None:
+    """The key of this name; None where the channel holds none such. One query over what it holds."""
     rows = Reference.objects.filter(channel=channel_id, value__contains={"keys": [{"name": name}]})
-    keys = [key for value in rows.values_list("value", flat=True) for key in value["keys"]]
-    return [subject for key in keys if key["name"] == name for subject in key["left"]]
+    for subject, value in rows.values_list("subject", "value"):
+        for key in value["keys"]:
+            if key["name"] == name:
+                return HeldKey(tuple(key["left"]), storm=subject == GROUP)
+    return None

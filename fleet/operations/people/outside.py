@@ -1,0 +1,130 @@
+"""Accounts of people in Slack and PagerDuty: whose they are here. What such an account claims, its person claims.
+
+An admin says whose an account is. A person may say so for their own, with a link that only the account was given.
+"""
+
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.core import signing
+from django.db import IntegrityError, transaction
+
+from fleet.domain.actor import Actor
+from fleet.domain.people import Right
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.texts import tidy
+from fleet.domain.timeline import EntryKind
+from fleet.models import OutsideAccount
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import tell
+
+KINDS = ("slack", "pagerduty")
+MAX_ID, MAX_NAME = 100, 100
+# Of those that are nobody's, so many of a kind are kept: whoever presses a button there makes one.
+MOST_STRANGERS = 200
+INVITATION = timedelta(minutes=10)
+SALT = "drydock.outside-account"
+
+
+def person_of(*, kind: str, team: str, account: str) -> User | None:
+    """Whose account it is; None where it is nobody's. Rights are asked anew by whatever they do."""
+    row = OutsideAccount.objects.filter(kind=kind, team=team, account=account).select_related("user").first()
+    return row.user if row is not None else None
+
+
+def note_stranger(*, kind: str, team: str, account: str, name: str, now: datetime) -> None:
+    """Somebody whom nobody knows here wanted to claim: an admin finds them in a list. The oldest ones give way."""
+    if not _sane(team, account):
+        return
+    known = {"name": tidy(name)[:MAX_NAME], "seen_at": now}
+    OutsideAccount.objects.update_or_create(kind=kind, team=team, account=account, defaults=known)
+    strangers = OutsideAccount.objects.filter(kind=kind, user=None).order_by("-seen_at", "-pk")
+    OutsideAccount.objects.filter(pk__in=list(strangers.values_list("pk", flat=True)[MOST_STRANGERS:])).delete()
+
+
+@transaction.atomic
+def link(
+    *, actor: Actor, username: str, kind: str, account: str, now: datetime, team: str = "", name: str = ""
+) -> OutsideAccount:
+    """An admin says whose an account is. Raises Refused: `not-permitted`, `unknown-person`, `validation`."""
+    require(actor, Right.ADMINISTER)
+    found = User.objects.filter(username=username).first()
+    person = or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
+    if person.is_superuser and actor.person is not None and not actor.person.is_superuser:
+        raise Refused("not-permitted", Reason("superusers-only", name=username))
+    return _link(person, kind, team.strip(), account.strip(), name, actor=actor, now=now)
+
+
+def invitation(*, kind: str, team: str, account: str, name: str) -> str:
+    """What proves for ten minutes that somebody was shown this in that account. For them alone."""
+    return signing.dumps([kind, team, account, tidy(name)[:MAX_NAME]], salt=SALT)
+
+
+def invited(token: str) -> tuple[str, str, str, str]:
+    """Kind, team, account and its name there of an invitation. Raises Refused `validation`."""
+    try:
+        kind, team, account, name = signing.loads(token, salt=SALT, max_age=INVITATION)
+    except (signing.BadSignature, ValueError) as error:
+        raise Refused("validation", Reason("outside-invitation")) from error
+    return str(kind), str(team), str(account), str(name)
+
+
+@transaction.atomic
+def link_own(*, actor: Actor, token: str, now: datetime) -> OutsideAccount:
+    """Somebody says that the account is theirs which was shown this invitation. Raises Refused: `not-permitted`,
+    `validation`.
+    """
+    require(actor, Right.READ)
+    kind, team, account, name = invited(token)
+    return _link(actor.person, kind, team, account, name, actor=actor, now=now)
+
+
+@transaction.atomic
+def unlink(*, actor: Actor, account_id: int, now: datetime) -> None:
+    """An account (row id) is nobody's any more: one's own, or by an admin anybody's. Raises Refused: `not-permitted`,
+    `validation`.
+    """
+    found = OutsideAccount.objects.select_for_update(of=("self",)).select_related("user")
+    row = or_refuse(found.filter(pk=account_id, user__isnull=False).first(), "validation", Reason("outside-unknown"))
+    if row.user != actor.person:
+        require(actor, Right.ADMINISTER)
+    person = row.user.get_username() if row.user else ""
+    row.delete()
+    _tell("unlinked", row, person, actor=actor, now=now)
+
+
+def _link(
+    person: User, kind: str, team: str, account: str, name: str, *, actor: Actor, now: datetime
+) -> OutsideAccount:
+    if kind not in KINDS:
+        raise Refused("validation", Reason("outside-kind", kinds=KINDS, kind=kind))
+    if not _sane(team, account):
+        raise Refused("validation", Reason("outside-account", longest=MAX_ID))
+    key = {"kind": kind, "team": team, "account": account}
+    row = OutsideAccount.objects.select_for_update(of=("self",)).select_related("user").filter(**key).first()
+    if row is not None and row.user == person:
+        return row
+    if row is not None and row.user is not None:
+        raise Refused("validation", Reason("outside-taken", name=row.user.get_username()))
+    row = row or OutsideAccount(**key)
+    row.user, row.linked_at, row.name = person, now, tidy(name)[:MAX_NAME] or row.name
+    try:
+        with transaction.atomic():
+            row.save()
+    except IntegrityError as error:
+        raise Refused("validation", Reason("outside-taken", name="somebody")) from error
+    _tell("linked", row, person.get_username(), actor=actor, now=now)
+    return row
+
+
+def _sane(team: str, account: str) -> bool:
+    sizes = 0 < len(account) <= MAX_ID and len(team) <= MAX_ID
+    return sizes and all(c.isprintable() and not c.isspace() for c in team + account)
+
+
+def _tell(did: str, row: OutsideAccount, person: str, *, actor: Actor, now: datetime) -> None:
+    whose = ({"account": None}, {"account": row.account})
+    before, after = whose if did == "linked" else reversed(whose)
+    told = {"person": person, "did": did, "where": row.kind, "team": row.team, "account": row.account, "name": row.name}
+    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, **told)

@@ -1,0 +1,104 @@
+"""Calls that come back, as Slack and PagerDuty make and sign them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+from uuid import uuid4
+
+from django.test import Client
+
+from fleet.notify.channels.blocks import CLAIM_ACTION
+
+SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
+
+
+def digest(secret: str, body: bytes) -> str:
+    return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+def press(event_id: str, *, user: str = "U1", response_url: str = "", **changed: Any) -> bytes:
+    """The form that Slack sends when somebody presses *Claim*."""
+    payload = {
+        "type": "block_actions",
+        "user": {"id": user, "username": "otto.o", "name": "otto.o", "team_id": "T1"},
+        "api_app_id": "A1",
+        "token": "deprecated",
+        "container": {"type": "message", "message_ts": "1700000000.000001", "channel_id": "C0SHOP"},
+        "trigger_id": "12466734323.1395872398",
+        "team": {"id": "T1", "domain": "example"},
+        "enterprise": None,
+        "channel": {"id": "C0SHOP", "name": "shop-ops"},
+        "response_url": response_url,
+        "actions": [
+            {"action_id": CLAIM_ACTION, "block_id": "b", "type": "button", "value": event_id, "action_ts": "1.2"}
+        ],
+        **changed,
+    }
+    return urlencode({"payload": json.dumps(payload)}).encode()
+
+
+@dataclass
+class SlackCaller:
+    """Slack, calling back. `skew`: how many seconds its clock is ahead."""
+
+    client: Client
+    channel: int
+    secret: str = SECRET
+    skew: int = 0
+
+    def headers(self, body: bytes) -> dict[str, str]:
+        stated = str(int(time.time()) + self.skew)
+        signed = digest(self.secret, f"v0:{stated}:".encode() + body)
+        return {"X-Slack-Request-Timestamp": stated, "X-Slack-Signature": f"v0={signed}"}
+
+    def send(self, body: bytes, **headers: str) -> int:
+        found = self.client.post(
+            f"/hooks/slack/{self.channel}/",
+            body,
+            content_type="application/x-www-form-urlencoded",
+            headers=self.headers(body) | headers,
+        )
+        return int(found.status_code)
+
+
+def acknowledged(key: str, *, agent: Any = "", **changed: Any) -> bytes:
+    """What PagerDuty sends when somebody acknowledges an incident."""
+    who = {"html_url": "https://x.pagerduty.com/users/PLH1HKV", "id": "PLH1HKV", "summary": "Otto O"}
+    event = {
+        "id": uuid4().hex,
+        "event_type": "incident.acknowledged",
+        "resource_type": "incident",
+        "occurred_at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        "agent": {**who, "type": "user_reference"} if agent == "" else agent,
+        "client": None,
+        "data": {"id": "PGR0VU2", "type": "incident", "number": 2, "status": "acknowledged", "incident_key": key},
+        **changed,
+    }
+    return json.dumps({"event": event}).encode()
+
+
+@dataclass
+class PagerDutyCaller:
+    """PagerDuty, calling back."""
+
+    client: Client
+    channel: int
+    secret: str = SECRET
+
+    def send(self, body: bytes, **headers: str) -> int:
+        # While a secret is renewed, both sign.
+        signed = f"v1={digest('another', body)},v1={digest(self.secret, body)}"
+        found = self.client.post(
+            f"/hooks/pagerduty/{self.channel}/",
+            body,
+            content_type="application/json",
+            headers={"X-PagerDuty-Signature": signed} | headers,
+        )
+        return int(found.status_code)

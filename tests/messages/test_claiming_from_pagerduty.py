@@ -1,0 +1,205 @@
+"""Somebody acknowledges at PagerDuty: the event is claimed as that person; all that is signed is answered 200."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from fleet.domain.messages.incidents import Badness, PagerKey
+from fleet.models import Channel, Claim, Entry, OutsideAccount, Reference
+from fleet.operations.messages import references
+from fleet.operations.people import outside
+from tests import factories
+from tests.factories import EVENT, Fleet
+from tests.messages.calls import SECRET, PagerDutyCaller, acknowledged
+from tests.messages.posts import channel_of
+
+pytestmark = pytest.mark.django_db
+KEY = f"drydock-0a1b2c3d-{EVENT}"
+
+
+@pytest.fixture
+def fleet(db: None) -> Fleet:
+    found = Fleet(now=datetime.now(UTC))
+    factories.announced(found)
+    return found
+
+
+@pytest.fixture
+def row(fleet: Fleet) -> Channel:
+    """A channel that has triggered an incident for the event."""
+    found = channel_of("pagerduty", fleet.now, routing_key="x" * 32, signing_secret=SECRET)
+    hold(found, f"event:{factories.the_event().pk}")
+    return found
+
+
+@pytest.fixture
+def caller(row: Channel) -> PagerDutyCaller:
+    return PagerDutyCaller(Client(), row.pk)
+
+
+def hold(row: Channel, *subjects: str, name: str = KEY, owner: str = "") -> None:
+    key = PagerKey(name, row.created_at, Badness(), subjects, subjects)
+    Reference.objects.create(
+        channel=row, subject=owner or subjects[0], value={"keys": [key.as_json()]}, changed_at=row.created_at
+    )
+
+
+def mapped(user: Any) -> None:
+    outside.link(
+        actor=factories.acting(factories.admin()),
+        username=user.username,
+        kind="pagerduty",
+        account="PLH1HKV",
+        now=datetime.now(UTC),
+    )
+
+
+def state(row: Channel, name: str = KEY) -> str:
+    return references.told(row.pk, [name]).get(name, "")
+
+
+def test_acknowledging_claims_the_event_as_that_person(caller: PagerDutyCaller, row: Channel) -> None:
+    mapped(factories.operator())
+    assert caller.send(acknowledged(KEY)) == 200
+    claim, line = Claim.objects.get(), Entry.objects.get(kind="event_claimed")
+    assert (claim.by.get_username(), claim.via, line.via, line.actor) == ("otto", "pagerduty", "pagerduty", "otto")
+    assert state(row) == "acknowledged"
+
+
+def test_whoever_nobody_knows_is_listed_and_claims_nothing(caller: PagerDutyCaller, row: Channel) -> None:
+    assert caller.send(acknowledged(KEY)) == 200
+    found = OutsideAccount.objects.get()
+    assert (found.kind, found.account, found.name, found.user) == ("pagerduty", "PLH1HKV", "Otto O", None)
+    assert not Claim.objects.exists()
+    # That nobody is woken by it any more is known all the same.
+    assert state(row) == "acknowledged"
+
+
+def test_what_people_do_there_is_known_the_newest_word_last(caller: PagerDutyCaller, row: Channel) -> None:
+    now = datetime.now(UTC)
+
+    def tell(kind: str, seconds: int) -> None:
+        at = (now + timedelta(seconds=seconds)).isoformat()
+        assert caller.send(acknowledged(KEY, event_type=f"incident.{kind}", occurred_at=at)) == 200
+
+    tell("acknowledged", -50)
+    tell("unacknowledged", -40)
+    assert state(row) == "triggered"
+    tell("resolved", -20)
+    # Late, and a repeat.
+    tell("acknowledged", -30)
+    assert state(row) == "resolved"
+
+
+def test_who_may_only_read_claims_nothing(caller: PagerDutyCaller) -> None:
+    mapped(factories.viewer())
+    assert caller.send(acknowledged(KEY)) == 200
+    assert not Claim.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "agent", [None, [], "x", {"id": "PLH1HKV", "type": "inbound_integration_reference"}, {"id": 7}, {}], ids=repr
+)
+def test_what_no_person_did_claims_nothing(caller: PagerDutyCaller, agent: Any) -> None:
+    """Our own acknowledgement comes back as well."""
+    mapped(factories.operator())
+    assert caller.send(acknowledged(KEY, agent=agent)) == 200
+    assert not Claim.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"[" * 9000,
+        b'{"event": 7}',
+        json.dumps(
+            {"event": {"event_type": "pagey.ping", "data": {"message": "Hello from your friend Pagey!"}}}
+        ).encode(),
+        acknowledged("somebody else's"),
+        acknowledged(KEY, data=None),
+        acknowledged(KEY, data={"incident_key": ["x"]}),
+        acknowledged("x" * 5000),
+        acknowledged(KEY, event_type="incident.annotated"),
+        acknowledged(KEY, event_type=["incident.acknowledged"]),
+        acknowledged("a\x00b"),
+        acknowledged("\ud800"),
+        acknowledged(KEY, id="\ud800\x00", agent={"id": "\ud800\x00", "type": "user"}, event_type="incident.annotated"),
+    ],
+    ids=lambda body: repr(body[:9]),
+)
+def test_what_is_not_ours_is_taken_and_does_nothing(caller: PagerDutyCaller, row: Channel, body: bytes) -> None:
+    """Whatever else it answered would end the subscription in time."""
+    mapped(factories.operator())
+    assert caller.send(body) == 200
+    assert (Claim.objects.count(), state(row)) == (0, "")
+
+
+def test_a_storm_that_is_acknowledged_claims_nothing(fleet: Fleet, caller: PagerDutyCaller, row: Channel) -> None:
+    mapped(factories.operator())
+    hold(row, f"event:{factories.the_event().pk}", name="storm", owner="group")
+    assert caller.send(acknowledged("storm")) == 200
+    assert (Claim.objects.count(), state(row, "storm")) == (0, "acknowledged")
+
+
+def test_an_event_that_is_over_is_not_claimed(fleet: Fleet, caller: PagerDutyCaller) -> None:
+    mapped(factories.operator())
+    fleet.later(60)
+    fleet.all_say()
+    assert caller.send(acknowledged(KEY)) == 200
+    assert not Claim.objects.exists()
+
+
+def test_what_is_delivered_twice_or_recorded_is_taken_once(caller: PagerDutyCaller) -> None:
+    mapped(factories.operator())
+    body = acknowledged(KEY)
+    for _ in range(3):
+        assert caller.send(body) == 200
+    assert Claim.objects.count() == 1
+    Claim.objects.update(ended_at=datetime.now(UTC))
+    assert caller.send(body) == 200
+    assert Claim.objects.filter(ended_at=None).count() == 0
+
+
+def test_what_was_acknowledged_long_ago_claims_nothing(caller: PagerDutyCaller) -> None:
+    mapped(factories.operator())
+    old = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
+    for at in (old, "0001-01-01T00:00:00Z"):
+        assert caller.send(acknowledged(KEY, occurred_at=at)) == 200
+    assert not Claim.objects.exists()
+    # A clock that is ahead, or none at all, counts as now.
+    assert caller.send(acknowledged(KEY, occurred_at="9999-12-31T23:59:59Z")) == 200
+    assert Claim.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "signature",
+    ["", "v1=", "v1=" + "0" * 64, "v0=" + "0" * 64, "x" * 5000, "v1=\N{LATIN SMALL LETTER E WITH ACUTE}"],
+    ids=lambda s: s[:8],
+)
+def test_what_is_not_signed_is_not_taken(caller: PagerDutyCaller, row: Channel, signature: str) -> None:
+    mapped(factories.operator())
+    assert caller.send(acknowledged(KEY), **{"X-PagerDuty-Signature": signature}) == 401
+    assert (Claim.objects.count(), state(row)) == (0, "")
+
+
+def test_the_secret_of_another_channel_opens_nothing(fleet: Fleet, caller: PagerDutyCaller) -> None:
+    mapped(factories.operator())
+    another = channel_of("pagerduty", fleet.now, routing_key="y" * 32, signing_secret="a third")
+    for channel in (another.pk, 999_999):
+        caller.channel = channel
+        assert caller.send(acknowledged(KEY)) == 401
+    # One with the same secret holds no such incident.
+    twin = channel_of("pagerduty", fleet.now, routing_key="y" * 32, signing_secret=SECRET)
+    caller.channel = twin.pk
+    assert caller.send(acknowledged(KEY)) == 200
+    assert not Claim.objects.exists()
+
+
+def test_a_body_without_end_is_refused_before_it_is_read(caller: PagerDutyCaller) -> None:
+    assert caller.send(b"x" * (256 * 1024 + 1)) == 413

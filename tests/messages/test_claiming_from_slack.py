@@ -1,0 +1,287 @@
+"""Somebody presses *Claim* in Slack: the event is claimed as that person, with their rights, and nothing else."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.test import Client
+
+from fleet.models import Approval, Claim, Entry, OutsideAccount
+from fleet.notify.channels.blocks import OPEN_ACTION
+from fleet.notify.hooks import slack
+from fleet.notify.sender.pool import Pool
+from fleet.operations.people import outside
+from tests import factories
+from tests.dashboard.conftest import logged_in
+from tests.factories import EVENT, Fleet
+from tests.messages.calls import SECRET, SlackCaller, press
+from tests.messages.posts import channel_of
+from tests.messages.pretend import listening
+from tests.messages.pretend_slack import TOKEN, PretendSlack
+from tests.processes import wait_for
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def there(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendSlack]:
+    service = PretendSlack()
+    with listening(service):
+        monkeypatch.setattr(slack, "RESPONSES", (f"{service.url}/actions/",))
+        monkeypatch.setattr(slack, "send", loopback_pool.send)
+        yield service
+
+
+@pytest.fixture
+def fleet(db: None) -> Fleet:
+    found = Fleet(now=datetime.now(UTC))
+    factories.announced(found)
+    return found
+
+
+@pytest.fixture
+def caller(fleet: Fleet) -> SlackCaller:
+    row = channel_of("slack", fleet.now, token=TOKEN, channel="#shop-ops", signing_secret=SECRET)
+    return SlackCaller(Client(), row.pk)
+
+
+def mapped(user: Any, account: str = "U1") -> None:
+    outside.link(
+        actor=factories.acting(factories.admin()),
+        username=user.username,
+        kind="slack",
+        team="T1",
+        account=account,
+        now=datetime.now(UTC),
+    )
+
+
+def said(there: PretendSlack) -> str:
+    """What the person was told last, and nobody else."""
+    found = wait_for(lambda: there.whispers.pop() if there.whispers else None, seconds=10, what="an answer in Slack")
+    assert (found["response_type"], found["replace_original"]) == ("ephemeral", False)
+    return str(found["text"])
+
+
+def test_the_event_is_claimed_as_that_person_and_the_line_says_through_what(
+    caller: SlackCaller, there: PretendSlack
+) -> None:
+    mapped(factories.operator())
+    assert caller.send(press(EVENT, response_url=f"{there.url}/actions/1"), **{"X-Request-ID": "press-1"}) == 200
+    row = Claim.objects.get()
+    assert (row.by.get_username(), row.via, row.token_name) == ("otto", "slack", "slack #1")
+    line = Entry.objects.get(kind="event_claimed")
+    assert (line.actor, line.via, line.request_id, line.address) == ("otto", "slack", "press-1", "127.0.0.1")
+    assert said(there) == "You are on it, as otto. Whether to approve it, you decide on its page."
+    assert not Approval.objects.exists()
+
+
+def test_the_audit_shows_it_as_an_act_of_a_person(caller: SlackCaller) -> None:
+    mapped(factories.operator())
+    caller.send(press(EVENT))
+    ada = logged_in(factories.admin())
+    page = ada.get("/audit/?via=slack").content.decode()
+    assert "otto" in page and "Slack" in page
+
+
+def test_whoever_nobody_knows_is_told_how_to_be_known_and_claims_nothing(
+    caller: SlackCaller, there: PretendSlack
+) -> None:
+    assert caller.send(press(EVENT, user="U9", response_url=f"{there.url}/actions/1")) == 200
+    told = said(there)
+    assert "Nothing was claimed" in told and "U9" in told
+    assert not Claim.objects.exists()
+    # An admin finds them.
+    row = OutsideAccount.objects.get()
+    assert (row.team, row.account, row.name, row.user) == ("T1", "U9", "otto.o", None)
+    # The link alone does nothing; who is logged in says that it is theirs.
+    address = "/" + told.partition("://")[2].partition("/")[2].split(" ")[0]
+    otto = logged_in(factories.operator())
+    shown = otto.get(address).content.decode()
+    assert "otto.o" in shown and "Is this account yours?" in shown
+    assert OutsideAccount.objects.filter(user=None).exists()
+    assert otto.post(f"{address}link/").status_code == 302
+    assert caller.send(press(EVENT, user="U9", response_url=f"{there.url}/actions/2")) == 200
+    assert said(there).startswith("You are on it, as otto.")
+    assert Entry.objects.filter(kind="person_changed", actor="otto", data__did="linked").count() == 1
+
+
+def test_who_may_only_read_claims_nothing(caller: SlackCaller, there: PretendSlack) -> None:
+    mapped(factories.viewer())
+    assert caller.send(press(EVENT, response_url=f"{there.url}/actions/1")) == 200
+    assert "needs the right of an operator" in said(there)
+    assert not Claim.objects.exists()
+
+
+def test_a_scope_ends_here_too(caller: SlackCaller, there: PretendSlack, settings: Any) -> None:
+    otto = factories.operator()
+    otto.scopes.create(kind="name", pattern="dock*")
+    mapped(otto)
+    caller.send(press(EVENT, response_url=f"{there.url}/actions/1"))
+    assert "does not cover the set web" in said(there)
+    # Where people read by scope, it does not even exist.
+    settings.SCOPED_READING = True
+    caller.skew = 1
+    caller.send(press(EVENT, response_url=f"{there.url}/actions/2"))
+    assert "web" not in said(there)
+    assert not Claim.objects.exists()
+
+
+def test_who_may_no_longer_log_in_claims_nothing(caller: SlackCaller) -> None:
+    otto = factories.operator()
+    mapped(otto)
+    type(otto).objects.filter(pk=otto.pk).update(is_active=False)
+    assert caller.send(press(EVENT)) == 200
+    assert not Claim.objects.exists()
+
+
+def test_somebody_else_is_on_it_already(caller: SlackCaller, there: PretendSlack) -> None:
+    mapped(factories.operator())
+    mapped(factories.approver(), "U2")
+    caller.send(press(EVENT, user="U2"))
+    caller.send(press(EVENT, response_url=f"{there.url}/actions/1"))
+    assert "anna" in said(there)
+    assert Claim.objects.get().by.get_username() == "anna"
+
+
+def test_an_event_that_is_over_or_unknown_is_not_claimed(
+    fleet: Fleet, caller: SlackCaller, there: PretendSlack
+) -> None:
+    mapped(factories.operator())
+    fleet.later(60)
+    fleet.all_say()
+    for event_id in (EVENT, "no such event", "x" * 5000, "\x00", "\ud800", "'; --"):
+        assert caller.send(press(event_id, response_url=f"{there.url}/actions/1")) == 200
+        assert "Nothing was claimed." in said(there)
+    assert not Claim.objects.exists()
+
+
+def test_a_press_that_is_sent_again_is_taken_once(fleet: Fleet, caller: SlackCaller) -> None:
+    mapped(factories.operator())
+    body = press(EVENT)
+    headers = caller.headers(body)
+    assert caller.send(body, **headers) == 200
+    Claim.objects.update(ended_at=datetime.now(UTC))
+    # Given back; whoever has recorded the press sends it once more.
+    assert caller.send(body, **headers) == 200
+    assert Claim.objects.filter(ended_at=None).count() == 0
+    # A new press is a new one.
+    caller.skew = 1
+    assert caller.send(body) == 200
+    assert Claim.objects.filter(ended_at=None).count() == 1
+
+
+def test_what_only_opens_the_page_does_nothing(caller: SlackCaller) -> None:
+    """Slack tells of pressed links, too."""
+    mapped(factories.operator())
+    for actions in ([{"action_id": OPEN_ACTION, "value": EVENT}], [], None, "x", [7, {"action_id": "other"}]):
+        assert caller.send(press(EVENT, actions=actions)) == 200
+    assert caller.send(press(EVENT, type="view_submission")) == 200
+    assert not Claim.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Slack-Signature": "v0=" + "0" * 64},
+        {"X-Slack-Signature": "v1=" + "0" * 64},
+        {"X-Slack-Signature": ""},
+        {"X-Slack-Signature": "v0=" + "é" * 64},
+        {"X-Slack-Request-Timestamp": ""},
+        {"X-Slack-Request-Timestamp": "-1"},
+        {"X-Slack-Request-Timestamp": "9" * 400},
+        {"X-Slack-Request-Timestamp": "²"},
+    ],
+    ids=str,
+)
+def test_what_is_not_signed_is_not_taken(caller: SlackCaller, headers: dict[str, str]) -> None:
+    mapped(factories.operator())
+    assert caller.send(press(EVENT), **headers) == 401
+    assert not Claim.objects.exists()
+
+
+@pytest.mark.parametrize(("skew", "status"), [(-299, 200), (-310, 401), (295, 200), (310, 401)])
+def test_clocks_may_differ_by_five_minutes(caller: SlackCaller, skew: int, status: int) -> None:
+    caller.skew = skew
+    assert caller.send(press(EVENT)) == status
+
+
+def test_the_secret_of_another_channel_opens_nothing(fleet: Fleet, caller: SlackCaller) -> None:
+    mapped(factories.operator())
+    another = channel_of("slack", fleet.now, token=TOKEN, channel="#db", signing_secret="another secret")
+    silent = channel_of("slack", fleet.now, token=TOKEN, channel="#db")
+    pager = channel_of("pagerduty", fleet.now, routing_key="x" * 32, signing_secret=SECRET)
+    for channel in (another.pk, silent.pk, pager.pk, 999_999, 2**70):
+        caller.channel = channel
+        assert caller.send(press(EVENT)) == 401
+    assert not Claim.objects.exists()
+
+
+def test_a_channel_that_is_off_or_gone_takes_nothing(fleet: Fleet, caller: SlackCaller) -> None:
+    row = channel_of("slack", fleet.now, token=TOKEN, channel="#db", signing_secret=SECRET)
+    for changed in ({"enabled": False}, {"enabled": True, "deleted_at": fleet.now}):
+        type(row).objects.filter(pk=row.pk).update(**changed)
+        caller.channel = row.pk
+        assert caller.send(press(EVENT)) == 401
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"payload=",
+        b"payload=[]",
+        b"payload={",
+        b"\xff\xfe",
+        b"a=1&" * 50,
+        urlencode({"payload": "[" * 9000}).encode(),
+    ],
+    ids=lambda body: repr(body[:12]),
+)
+def test_what_is_signed_and_unreadable_does_no_harm(caller: SlackCaller, body: bytes) -> None:
+    assert caller.send(body) == 400
+
+
+@pytest.mark.parametrize("user", [None, [], {"id": 7}, {"id": ""}, {"id": "U" * 9000}, {"id": "U 1"}], ids=repr)
+def test_a_press_of_nobody_in_particular_claims_nothing(caller: SlackCaller, user: Any) -> None:
+    assert caller.send(press(EVENT, user=user) if user is not None else press(EVENT, team=None)) == 200
+    assert not Claim.objects.exists()
+    assert OutsideAccount.objects.filter(account__in=["", "U 1"]).count() == 0
+
+
+def test_a_body_without_end_is_refused_before_it_is_read(caller: SlackCaller) -> None:
+    assert caller.send(b"payload=" + b"x" * (256 * 1024)) == 413
+    assert caller.client.get(f"/hooks/slack/{caller.channel}/").status_code == 405
+
+
+def test_answers_go_to_slack_and_nowhere_else(caller: SlackCaller, there: PretendSlack) -> None:
+    mapped(factories.operator())
+    for address in ("http://169.254.169.254/", f"{there.url}/api/chat.postMessage", "file:///etc/passwd", "x"):
+        caller.send(press(EVENT, response_url=address))
+    assert (there.whispers, there.calls) == ([], [])
+
+
+def test_names_in_answers_are_no_markup(caller: SlackCaller, there: PretendSlack) -> None:
+    evil = {"id": "U7", "username": "<!channel>&", "team_id": "T1"}
+    caller.send(press(EVENT, user=evil["id"], response_url=f"{there.url}/actions/1"))
+    assert "<" not in said(there)
+    caller.send(press(EVENT, response_url=f"{there.url}/actions/1", team={"id": "<T>"}))
+    assert "<" not in said(there)
+
+
+def test_strangers_do_not_pile_up(caller: SlackCaller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside, "MOST_STRANGERS", 5)
+    mapped(factories.operator())
+    for number in range(12):
+        caller.send(press(EVENT, user=f"W{number}"))
+    assert OutsideAccount.objects.filter(user=None).count() == 5
+    assert OutsideAccount.objects.filter(user__isnull=False).count() == 1
+
+
+def test_no_answer_of_ours_holds_a_secret(caller: SlackCaller, tmp_path: Path) -> None:
+    found = caller.client.post(f"/hooks/slack/{caller.channel}/", b"x", content_type="text/plain")
+    assert SECRET not in json.dumps([found.content.decode(), dict(found.headers)])

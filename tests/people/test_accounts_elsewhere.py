@@ -1,0 +1,127 @@
+"""Whose an account in Slack or PagerDuty is: said by an admin, or by the person whom that account was shown a link."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from fleet.domain.refusal import Refused
+from fleet.models import Entry, OutsideAccount
+from fleet.operations.people import outside
+from fleet.projections import people
+from fleet.projections.timeline.entries import rows_of
+from fleet.wording.reader import API
+from fleet.wording.say import text_of
+from tests import factories
+from tests.dashboard.conftest import logged_in
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
+THEIRS = {"kind": "slack", "team": "T1", "account": "U1"}
+
+
+def link(by: Any, username: str, **changed: str) -> OutsideAccount:
+    return outside.link(actor=factories.acting(by), username=username, now=NOW, **{**THEIRS, **changed})
+
+
+def test_an_admin_says_whose_an_account_is_and_one_line_tells_it() -> None:
+    factories.operator()
+    link(factories.admin(), "otto", name="otto.o")
+    link(factories.admin(), "otto")
+    found = outside.person_of(**THEIRS)
+    assert found is not None and found.get_username() == "otto"
+    line = Entry.objects.get(kind="person_changed")
+    assert (line.actor, line.before, line.after) == ("ada", {"account": None}, {"account": "U1"})
+    (row,) = rows_of([line])
+    assert text_of(row, API) == "ada said that the Slack account U1 (“otto.o”) is otto's: what it claims, otto claims."
+
+
+def test_nobody_else_may_and_no_account_is_taken_from_somebody() -> None:
+    otto, anna = factories.operator(), factories.approver()
+    for person in (otto, anna):
+        with pytest.raises(Refused) as caught:
+            link(person, person.username)
+        assert caught.value.code == "not-permitted"
+    link(factories.admin(), "otto")
+    for wrong in ({"username": "anna"}, {"username": "otto", "kind": "teams"}, {"username": "otto", "account": "U 1"}):
+        with pytest.raises(Refused) as caught:
+            link(factories.admin(), **wrong)
+        assert caught.value.code == "validation"
+    with pytest.raises(Refused) as caught:
+        link(factories.admin(), "nobody", account="U2")
+    assert caught.value.code == "unknown-person"
+
+
+def test_an_admin_makes_no_superuser_of_an_account() -> None:
+    root = factories.operator("root")
+    type(root).objects.filter(pk=root.pk).update(is_superuser=True)
+    with pytest.raises(Refused) as caught:
+        link(factories.admin(), "root")
+    assert caught.value.code == "not-permitted"
+
+
+def test_an_invitation_counts_for_ten_minutes_and_only_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    otto = factories.acting(factories.operator())
+    token = outside.invitation(**THEIRS, name="otto.o")
+    for wrong in ("", "x", token[:-1], token + "x"):
+        with pytest.raises(Refused):
+            outside.link_own(actor=otto, token=wrong, now=NOW)
+    with monkeypatch.context() as patch:
+        patch.setattr(outside, "INVITATION", timedelta(seconds=-1))
+        with pytest.raises(Refused):
+            outside.link_own(actor=otto, token=token, now=NOW)
+    outside.link_own(actor=otto, token=token, now=NOW)
+    # Whoever finds the link later takes nothing away.
+    with pytest.raises(Refused):
+        outside.link_own(actor=factories.acting(factories.approver()), token=token, now=NOW)
+    assert OutsideAccount.objects.get().user == otto.person
+
+
+def test_opening_the_link_does_nothing_and_needs_a_login() -> None:
+    address = f"/you/accounts/{outside.invitation(**THEIRS, name='<b>otto')}/"
+    assert Client().get(address).status_code == 302
+    otto = logged_in(factories.operator())
+    shown = otto.get(address)
+    assert (shown.status_code, b"&lt;b&gt;otto" in shown.content) == (200, True)
+    assert not OutsideAccount.objects.exists()
+    assert otto.get("/you/accounts/made-up/").status_code == 422
+    assert otto.post("/you/accounts/made-up/link/").status_code == 422
+    assert otto.post(f"{address}link/", headers={"X-Request-ID": "r"}).status_code == 302
+    assert Entry.objects.filter(request_id="r", via="page", kind="person_changed").count() == 1
+
+
+def test_one_ends_ones_own_and_an_admin_anybodys() -> None:
+    otto, anna = factories.operator(), factories.approver()
+    row = link(factories.admin(), "otto")
+    assert b"U1" in logged_in(otto).get("/you/").content
+    for_anna = logged_in(anna)
+    assert b"U1" not in for_anna.get("/you/").content
+    assert for_anna.post(f"/you/accounts/{row.pk}/unlink/").status_code == 403
+    assert logged_in(otto).post(f"/you/accounts/{row.pk}/unlink/").status_code == 302
+    assert outside.person_of(**THEIRS) is None
+    again = link(factories.admin(), "otto")
+    outside.unlink(actor=factories.acting(factories.admin()), account_id=again.pk, now=NOW)
+    assert [line.data["did"] for line in Entry.objects.filter(kind="person_changed").order_by("pk")] == [
+        "linked", "unlinked", "linked", "unlinked",
+    ]  # fmt: skip
+
+
+def test_admins_find_those_who_are_nobodys_first() -> None:
+    factories.operator()
+    link(factories.admin(), "otto")
+    outside.note_stranger(kind="pagerduty", team="", account="P1", name="Anna\x00", now=NOW)
+    outside.note_stranger(kind="slack", team="T1", account="U2", name="anna", now=NOW + timedelta(seconds=1))
+    found = people.outside_accounts()
+    assert [(one.account, one.person) for one in found] == [("U2", ""), ("P1", ""), ("U1", "otto")]
+    assert [one.account for one in people.outside_accounts(username="otto")] == ["U1"]
+    # Whoever is known stays so, however often they press.
+    outside.note_stranger(**THEIRS, name="other", now=NOW)
+    assert outside.person_of(**THEIRS) is not None
+
+
+def test_whoever_goes_takes_their_accounts_along() -> None:
+    otto = factories.operator()
+    link(factories.admin(), "otto")
+    otto.delete()
+    assert outside.person_of(**THEIRS) is None
