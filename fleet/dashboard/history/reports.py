@@ -21,6 +21,7 @@ from fleet.projections.filters import EventFilter
 from fleet.projections.history import month as months
 from fleet.projections.history.event import EventReport, event_report
 from fleet.projections.history.month import DeciderRow, NoticeRow
+from fleet.projections.messages.told import told_of
 from fleet.projections.timeline.audit import defused
 from fleet.wording import times
 from fleet.wording.events import TYPES, type_words
@@ -52,7 +53,10 @@ def _event(request: Asked, event_id: str) -> EventReport:
 def event_page(request: Asked, event_id: str) -> HttpResponse:
     found = _event(request, event_id)
     lanes = draw_event(found.detail, now=request.now)
-    return page(request, "history/event.html", report=found, detail=found.detail, lanes=lanes, raw=found.raw)
+    told = told_of(found.detail.event.id, user_id=request.user.pk, now=request.now)
+    return page(
+        request, "history/event.html", report=found, detail=found.detail, lanes=lanes, raw=found.raw, outgoing=told
+    )
 
 
 @shown
