@@ -100,8 +100,8 @@ def _round(demo: Demo, heard: Heard, place: tuple[str, str]) -> float:
     event_id = demo.announce(set=name, resources=[machine])
     took = float(until(lambda: heard.first(event_id), seconds=90)) - began
     demo.withdraw(event_id)
-    # A channel that has told of much within a minute tells together: each round begins when that is past.
-    time.sleep(13)
+    # A channel that has told of much within a minute tells together, so rounds stand apart.
+    time.sleep(20)
     return took
 
 

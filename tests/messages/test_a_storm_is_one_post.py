@@ -13,7 +13,7 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 WAIT, INTERVAL = timedelta(seconds=2), timedelta(seconds=60)
 
 
-def planned(waiting: list[Waiting], lately: list[tuple[str, datetime]], *, now: datetime = NOW) -> PostPlan:
+def planned(waiting: list[Waiting], lately: list[tuple[str, datetime, int]], *, now: datetime = NOW) -> PostPlan:
     return plan(waiting, lately, now=now, wait=WAIT, interval=INTERVAL)
 
 
@@ -21,8 +21,8 @@ def events(count: int, *, service: str = "", deadline: datetime | None = None) -
     return [Waiting(number, f"event:{number}", service or f"service{number}", deadline) for number in range(count)]
 
 
-def ago(seconds: float, group: str = "") -> tuple[str, datetime]:
-    return group, NOW - timedelta(seconds=seconds)
+def ago(seconds: float, group: str = "", *, carried: int = 50) -> tuple[str, datetime, int]:
+    return group, NOW - timedelta(seconds=seconds), carried
 
 
 def test_a_few_things_are_told_one_by_one() -> None:
@@ -47,6 +47,12 @@ def test_the_next_digest_waits_for_its_interval() -> None:
     assert not found.batches
     assert set(found.later.values()) == {NOW + timedelta(seconds=50)}
     assert planned(events(50), [ago(10, EVERYTHING)], now=NOW + timedelta(seconds=50)).batches
+
+
+def test_after_a_small_digest_the_next_waits_a_moment_only() -> None:
+    busy = [ago(30), ago(25), ago(20), ago(15), ago(10), ago(4, EVERYTHING, carried=1)]
+    assert set(planned(events(1), busy).later.values()) == {NOW + timedelta(seconds=1)}
+    assert planned(events(1), busy, now=NOW + timedelta(seconds=1)).batches == (Batch(EVERYTHING, (0,)),)
 
 
 def test_a_nearer_deadline_lets_it_leave_sooner() -> None:

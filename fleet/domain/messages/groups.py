@@ -10,6 +10,8 @@ from typing import TypeVar
 EVERYTHING = "*"
 # So many posts of a channel within an interval tell of one thing each, or of one service.
 ALONE = 5
+# The next one after a digest waits so long for each message that it carried, up to the interval.
+EACH = timedelta(seconds=5)
 # A digest leaves early, so that whoever reads it can still decide.
 MARGIN = timedelta(seconds=20)
 
@@ -44,16 +46,17 @@ class PostPlan:
 
 def plan(
     waiting: Sequence[Waiting],
-    lately: Sequence[tuple[str, datetime]],
+    lately: Sequence[tuple[str, datetime, int]],
     *,
     now: datetime,
     wait: timedelta,
     interval: timedelta,
 ) -> PostPlan:
-    """`lately` are the posts of the channel within the last interval: each one's group, and when it was made.
+    """`lately` are the posts of the channel within the last interval: each one's group, when it was made, and how many
+    messages it carried.
 
     While they are few, each subject has a post of its own, else each service, else all is one. What is told as a group
-    is told so once an interval, and sooner where a deadline is nearer, but never within `wait` of the last.
+    is told so once an interval, sooner where the last was small or a deadline is nearer, but never within `wait` of it.
     """
     room = ALONE - len(lately)
     subjects = _by(waiting, lambda one: one.subject)
@@ -67,8 +70,8 @@ def plan(
     batches: list[Batch] = []
     later: dict[int, datetime] = {}
     for group, batch in zip(services, found, strict=True):
-        last = max((at for name, at in lately if name and name == batch.group), default=None)
-        leaves = now if last is None else _leaves(group, last, now=now, wait=wait, interval=interval)
+        last = max(((at, count) for name, at, count in lately if name and name == batch.group), default=None)
+        leaves = now if last is None else _leaves(group, *last, now=now, wait=wait, interval=interval)
         if leaves <= now:
             batches.append(batch)
         else:
@@ -77,10 +80,10 @@ def plan(
 
 
 def _leaves(
-    group: Sequence[Waiting], last: datetime, *, now: datetime, wait: timedelta, interval: timedelta
+    group: Sequence[Waiting], last: datetime, carried: int, *, now: datetime, wait: timedelta, interval: timedelta
 ) -> datetime:
     ahead = [one.deadline - MARGIN for one in group if one.deadline is not None and one.deadline > now]
-    return max(min([last + interval, *ahead]), last + wait)
+    return max(min([last + min(interval, carried * EACH), *ahead]), last + wait)
 
 
 def _by(waiting: Sequence[Waiting], key: Callable[[Waiting], Key]) -> list[list[Waiting]]:

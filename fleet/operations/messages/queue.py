@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import F, Q
+from django.db.models import Count, F, Q
 
 from fleet.domain.messages.groups import PostPlan, Waiting, plan
 from fleet.domain.messages.kinds import MIRRORS
@@ -142,7 +142,7 @@ def pack(channel_id: int, *, now: datetime) -> int:
     made = MessageDelivery.objects.filter(channel=channel_id, created_at__gt=now - interval).order_by()
     planned: PostPlan = plan(
         [Waiting(row.pk, row.subject, row.service, row.deadline) for row in rows],
-        list(made.values_list("group", "created_at")),
+        list(made.annotate(carried=Count("messages")).values_list("group", "created_at", "carried")),
         now=now,
         wait=timedelta(seconds=settings.MESSAGE_GROUP_WAIT_SECONDS),
         interval=interval,
