@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from fleet.domain.messages.faults import channel_faults
 from fleet.domain.messages.silences import LEASE, LONGEST, Muted, read_line, read_lines, still_silenced
 from fleet.domain.refusal import Refused
 from tests.factories import NOW, seconds
@@ -93,3 +94,11 @@ def test_nothing_is_silenced_longer_than_a_lease_and_not_at_all_hours_after_the_
     assert still_silenced(started_at=NOW, now=NOW) == NOW + LEASE
     assert still_silenced(started_at=NOW, now=NOW + LONGEST - seconds(60)) == NOW + LONGEST
     assert still_silenced(started_at=NOW, now=NOW + LONGEST) is None
+
+
+def test_a_channel_with_a_line_that_will_not_do_is_refused_where_it_is_made() -> None:
+    values = {"url": "https://alerts.example.com", "silences": ['*: instance="{name}"']}
+    assert channel_faults("alertmanager", "alerts", values, personal=False) == []
+    values["silences"] = ['*: job="node"']
+    ((field, reason),) = channel_faults("alertmanager", "alerts", values, personal=False)
+    assert (field, reason.code) == ("silences", "silence-no-place")

@@ -76,7 +76,9 @@ class Imds:
         return answer.body
 
     def instance(self) -> dict[str, Any]:
-        """`compute` of the instance metadata; all values are text, absent ones empty. Raises `NotNow`."""
+        """`compute` of the instance metadata; all values are text, absent ones empty. Beside them, as
+        `privateIpAddresses`, the addresses that `network` states. Raises `NotNow`.
+        """
         answer, _ = self._get("instance", self._instance_versions, READ_SECONDS)
         try:
             content = json.loads(answer.body.decode("utf-8-sig"), strict=False)
@@ -85,7 +87,8 @@ class Imds:
         compute = content.get("compute") if isinstance(content, dict) else None
         if not isinstance(compute, dict):
             raise NotNow("the instance metadata cannot be read", status=200)
-        return compute
+        found = _private_addresses(content.get("network"))
+        return compute | {"privateIpAddresses": found} if found else compute
 
     def start(self, event_id: str) -> StartAnswer:
         """POST StartRequests for one event, spelled as its document spells it. Raises `NoAnswer`."""
@@ -146,3 +149,18 @@ class Imds:
             if answer.status == 400 and speaks_of_versions(answer.body) and versions.refused(version, answer.body):
                 continue
             raise NotNow(f"the metadata service answered {answer.status}", status=answer.status)
+
+
+def _private_addresses(network: Any) -> list[str]:
+    """Every private address of version 4 and 6 that the metadata states, as far as it has the documented form."""
+    found = []
+    interfaces = network.get("interface") if isinstance(network, dict) else None
+    for interface in interfaces if isinstance(interfaces, list) else ():
+        for version in ("ipv4", "ipv6"):
+            part = interface.get(version) if isinstance(interface, dict) else None
+            listed = part.get("ipAddress") if isinstance(part, dict) else None
+            for each in listed if isinstance(listed, list) else ():
+                address = each.get("privateIpAddress") if isinstance(each, dict) else None
+                if isinstance(address, str) and address:
+                    found.append(address[:64])
+    return found[:64]

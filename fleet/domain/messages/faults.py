@@ -9,6 +9,7 @@ from fleet.domain.messages.kinds import KINDS, ChannelField, ChannelKind
 from fleet.domain.messages.moments import Moment
 from fleet.domain.messages.routes import StandingRoute
 from fleet.domain.messages.severity import Severity
+from fleet.domain.messages.silences import read_lines
 from fleet.domain.policy.faults import (
     EVENT_CHOICES,
     MAX_NAME,
@@ -19,6 +20,7 @@ from fleet.domain.policy.faults import (
 )
 from fleet.domain.policy.hours import zone_of
 from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused
 from fleet.domain.texts import tidy
 
 # How many there may be: of the installation, and of one person.
@@ -66,7 +68,15 @@ def channel_faults(
     if personal and not found.personal:
         known = [one.name for one in KINDS.values() if one.personal]
         return [("kind", Reason("channel-kind-not-personal", known=known))]
-    return [*_name_faults(name), *_value_faults(found, values, personal, ours)]
+    return [*_name_faults(name), *_value_faults(found, values, personal, ours), *_silence_faults(values)]
+
+
+def _silence_faults(values: Mapping[str, Any]) -> Iterator[Fault]:
+    said = values.get("silences")
+    try:
+        read_lines([line for line in said if isinstance(line, str)] if isinstance(said, list) else [])
+    except Refused as error:
+        yield "silences", error.reason if isinstance(error.reason, Reason) else Reason("silence-unreadable", line="")
 
 
 def _name_faults(name: str) -> Iterator[Fault]:

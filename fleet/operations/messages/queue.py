@@ -221,13 +221,21 @@ def references(channel_id: int, subjects: Collection[str]) -> dict[str, Mapping[
 
 def keep_references(channel_id: int, kept: Mapping[str, Mapping[str, object] | None], *, now: datetime) -> None:
     """Keep what a channel calls these subjects from now on; None forgets it."""
-    for subject, value in kept.items():
-        if value is None:
-            Reference.objects.filter(channel=channel_id, subject=subject).delete()
-        else:
-            Reference.objects.update_or_create(
-                channel_id=channel_id, subject=subject, defaults={"value": dict(value), "changed_at": now}
-            )
+    gone = [subject for subject, value in kept.items() if value is None]
+    if gone:
+        Reference.objects.filter(channel=channel_id, subject__in=gone).delete()
+    # A mirror has thousands of them in a storm.
+    Reference.objects.bulk_create(
+        [
+            Reference(channel_id=channel_id, subject=subject, value=dict(value), changed_at=now)
+            for subject, value in kept.items()
+            if value is not None
+        ],
+        batch_size=1000,
+        update_conflicts=True,
+        unique_fields=["channel", "subject"],
+        update_fields=["value", "changed_at"],
+    )
 
 
 @transaction.atomic

@@ -204,7 +204,9 @@ def test_no_proxy_is_used_and_the_header_is_right(simulator: RunningSimulator, m
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     imds = Imds(simulator.vm_url("web-vm1"))
-    assert imds.instance()["vmId"] == VM_IDS["web-vm1"]
+    found = imds.instance()
+    assert found["vmId"] == VM_IDS["web-vm1"]
+    assert [address[:5] for address in found["privateIpAddresses"]] == ["10.0."]
     imds.scheduled_events()
     imds.close()
     headers = {name.lower(): value for name, value in simulator.log(limit=1)[-1]["headers"].items()}
