@@ -131,6 +131,20 @@ def test_what_becomes_worse_under_an_acknowledgement_rings_again(
     assert {state for _, state in there.states()} == {"resolved"}
 
 
+def test_a_step_of_escalation_rings_although_somebody_is_on_it(
+    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+) -> None:
+    """Nobody has decided, and the time to decide by is near: who claimed it has fallen asleep."""
+    factories.announced(fleet)
+    teller.tell((Moment.FIRST_SEEN, EVENT))
+    fleet.later(5)
+    claim(fleet)
+    teller.tell((Moment.CLAIMED, EVENT))
+    fleet.later(600)
+    teller.tell((Moment.UNDECIDED, EVENT))
+    assert there.states() == [(EVENT, "acknowledged"), (f"{EVENT}-2", "triggered")]
+
+
 def test_what_somebody_acknowledged_at_pagerduty_rings_again_when_the_order_is_overdue(
     fleet: Fleet, teller: Teller, there: PretendPagerDuty
 ) -> None:

@@ -87,9 +87,9 @@ def test_what_has_to_be_heard_is_said_in_the_channel_too(fleet: Fleet, teller: T
     """An edit notifies nobody."""
     factories.announced(fleet)
     teller.tell((Moment.FIRST_SEEN, EVENT))
-    for moment in (Moment.CHANGED, Moment.OVERDUE, Moment.STARTED):
+    for moment in (Moment.CHANGED, Moment.UNDECIDED, Moment.OVERDUE, Moment.STARTED):
         teller.tell((moment, EVENT), title=moment.value)
-    assert there.cards[0].broadcast == ["event.changed", "approval.overdue"]
+    assert there.cards[0].broadcast == ["event.changed", "event.undecided", "approval.overdue"]
 
 
 def test_a_name_with_markup_mentions_nobody_and_is_no_link(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:

@@ -47,6 +47,8 @@ REFUSES_TEXT = {"msg_too_long", "invalid_blocks", "invalid_blocks_format", "msg_
 LOUD = {
     Moment.FIRST_SEEN,
     Moment.CHANGED,
+    Moment.UNCLAIMED,
+    Moment.UNDECIDED,
     Moment.PROPOSED,
     Moment.OVERDUE,
     Moment.REFUSED,
