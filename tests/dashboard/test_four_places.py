@@ -14,6 +14,7 @@ from tests import factories
 OWN = {"you", "you-settings", "you-password", "token-make", "token-end", "views", "view-save", "view-delete"}
 OWN |= {"calendar-make", "calendar-end"}
 OWN |= {"you-messages", "browser-tell", "browser-key", "browser-end"}
+OWN |= {"you-account", "you-account-link", "you-account-unlink"}
 WITHOUT_A_PLACE = OWN | {"manifest", "agent-package", "pulse", "find", "login", "login-again", "logout"}
 
 

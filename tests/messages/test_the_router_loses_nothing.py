@@ -12,7 +12,7 @@ from fleet.domain.messages.moments import OnlyIf
 from fleet.domain.timeline import EntryKind
 from fleet.models import Cursor, Message
 from fleet.operations.approvals import claims
-from fleet.operations.messages import health, route
+from fleet.operations.messages import health, queue, route
 from fleet.operations.orders import advance
 from tests.factories import EVENT, Fleet, acting, announced, listing, operator, seconds
 from tests.holding import session
@@ -52,6 +52,20 @@ def test_each_channel_hears_of_a_moment_once_however_many_routes_want_it(fleet: 
     claims.claim(event_id=EVENT, actor=acting(operator()), now=fleet.now)
     routed(fleet)
     assert told()[2:] == [("event.claimed", "shop-ops"), ("event.claimed", "pager")]
+
+
+def test_a_channel_that_keeps_a_card_hears_of_it_to_its_end(fleet: Fleet) -> None:
+    keeps, other = a_channel("cards", kind="slack", now=fleet.now), a_channel("hook", now=fleet.now)
+    only(now=fleet.now, moments=["event.first_seen"])
+    event = announced(fleet)
+    routed(fleet)
+    for row in (keeps, other):
+        queue.keep_references(row.pk, {f"event:{event.pk}": {"ts": "1"}}, now=fleet.now)
+    claims.claim(event_id=EVENT, actor=acting(operator()), now=fleet.now)
+    fleet.later(60)
+    fleet.all_say()
+    routed(fleet)
+    assert told()[2:] == [("event.claimed", "cards"), ("event.ended", "cards")]
 
 
 def test_a_router_that_dies_before_its_commit_leaves_nothing_out(fleet: Fleet) -> None:

@@ -21,14 +21,19 @@ from fleet.gateway.streams import ear_of, told_to
 from fleet.models import (
     AvailabilitySet,
     Cache,
+    Channel,
     Drill,
     Entry,
     InventoryMachine,
     Machine,
     Maintenance,
+    Message,
+    MessageDelivery,
     NoApprovalWindow,
+    Route,
     Rule,
     SavedView,
+    ScheduledEvent,
     Scope,
     Wave,
 )
@@ -133,11 +138,30 @@ def told(fleet: Listeners) -> None:
             fleet.hear(name, f"{raw}|NonSSLPort|13000|StartTimeInUTC|{start}", host=host)
 
 
+def sent(fleet: Listeners) -> None:
+    """A channel of the installation and one that somebody has alone, each told of the events on its side."""
+    for name, owner in (("web-ops", None), ("umbra-ops", factories.approver())):
+        row = Channel.objects.create(
+            kind="webhook", name=name, owner=owner, created_at=fleet.now, changed_at=fleet.now, last_answer="umbra"
+        )
+        Route.objects.create(name=name, channel=row, owner=owner, created_at=fleet.now, changed_at=fleet.now)
+        for event in ScheduledEvent.objects.all():
+            if event.availability_set.name.startswith("web") is (owner is None):
+                told_of = MessageDelivery.objects.create(
+                    channel=row, moment="event.first_seen", created_at=fleet.now, due_at=fleet.now
+                )
+                Message.objects.create(
+                    moment="event.first_seen", subject=f"event:{event.pk}", event=event, at=fleet.now, channel=row,
+                    created_at=fleet.now, due_at=fleet.now, severity="info", state="PACKED", delivery=told_of,
+                )  # fmt: skip
+
+
 @pytest.fixture
 def world(db: None, settings: Any) -> World:
     settings.SCOPED_READING = True
     fleet = Listeners(now=datetime.now(UTC))
     everything(fleet)
+    sent(fleet)
     reader = factories.approver("rita")
     Scope.objects.create(user=reader, kind="name", pattern="WEB*")
     found = World(fleet, reader)
@@ -154,7 +178,17 @@ def ids(hidden: bool) -> dict[str, list[Any]]:
     events = [AvailabilitySet.objects.get(pk=pk).events.all() for pk in pks]
     rows = [event for of_set in events for event in of_set]
     rules_of = {True: "For umbra", False: "For web"}[hidden]
+    messages = Message.objects.filter(event__in=[event.pk for event in rows])
+    whose = "umbra-ops" if hidden else "web-ops"
     return {
+        "channel_id": list(Channel.objects.filter(name=whose).values_list("pk", flat=True)),
+        "route_id": list(Route.objects.filter(name=whose).values_list("pk", flat=True)),
+        "message_id": list(messages.values_list("pk", flat=True)),
+        "delivery_id": list(messages.values_list("delivery", flat=True)),
+        "kind": ["webhook"],
+        "account_id": [1],
+        "invitation": ["none"],
+        "token": ["none"],
         "set_id": pks,
         "machine_id": list(Machine.objects.filter(availability_set__in=pks).values_list("pk", flat=True)),
         "event_id": [event.event_id for event in rows],

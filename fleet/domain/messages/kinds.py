@@ -20,12 +20,15 @@ class ChannelField:
 
 @dataclass(frozen=True, slots=True)
 class ChannelKind:
-    """`messages`: it takes posts; False for one that mirrors what is open. `personal`: a person may have it alone."""
+    """`messages`: it takes posts; False for one that mirrors what is open. `personal`: a person may have it alone.
+    `follows`: it keeps a thing for each subject, an incident or a card, and hears of it to its end.
+    """
 
     name: str
     fields: tuple[ChannelField, ...]
     messages: bool = True
     personal: bool = False
+    follows: bool = False
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -60,6 +63,7 @@ KINDS: Mapping[str, ChannelKind] = {
                 ChannelField("signing_secret", secret=True),
                 ZONE,
             ),
+            follows=True,
         ),
         ChannelKind(
             "slack",
@@ -69,6 +73,7 @@ KINDS: Mapping[str, ChannelKind] = {
                 ChannelField("signing_secret", secret=True),
                 ZONE,
             ),
+            follows=True,
         ),
         ChannelKind(
             "alertmanager",
@@ -93,3 +98,5 @@ KINDS: Mapping[str, ChannelKind] = {
 }
 # Those that mirror what is open instead of taking posts.
 MIRRORS = frozenset(kind.name for kind in KINDS.values() if not kind.messages)
+# Those that keep a thing for each subject.
+FOLLOWING = frozenset(kind.name for kind in KINDS.values() if kind.follows)

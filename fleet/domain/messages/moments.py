@@ -69,6 +69,10 @@ OF_ENTRY: Mapping[EntryKind, Moment] = {
 }
 
 
+# Whoever keeps a thing for an event, an incident or a card, hears of these to its end, whatever routes say.
+FOLLOWED = frozenset(
+    {Moment.CHANGED, Moment.CLAIMED, Moment.DECIDED, Moment.WITHDRAWN, Moment.REFUSED, Moment.STARTED, Moment.ENDED}
+)
 # After these an approval is on its way, and Azure's answer may be overdue a while later.
 SENT = (EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_DUE)
 # Somebody ought to be told of these: an event of which no route wants to know is an alarm.

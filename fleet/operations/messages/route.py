@@ -5,7 +5,8 @@ transaction: nothing is left out and nothing is told twice, wherever it dies. No
 waits for it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,14 +19,15 @@ from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, Tuple
 from fleet.domain.approvals.conditions import undo_until
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.approvals.recommend import decide_by
-from fleet.domain.messages.moments import MUST_BE_TOLD, OF_ENTRY, SENT, Moment, OnlyIf
+from fleet.domain.messages.kinds import FOLLOWING
+from fleet.domain.messages.moments import FOLLOWED, MUST_BE_TOLD, OF_ENTRY, SENT, Moment, OnlyIf
 from fleet.domain.messages.routes import MessageFacts, matches, told_at
 from fleet.domain.messages.severity import cache_severity, moment_severity, severity
 from fleet.domain.messages.states import MessageState
 from fleet.domain.people import Place
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
-from fleet.models import Cursor, Entry, LastRun, Message
+from fleet.models import Cursor, Entry, LastRun, Message, Reference
 from fleet.models.facts.events import load_facts, order_timeouts
 from fleet.models.facts.experience import Experiences, experiences
 from fleet.models.facts.messages import RouteInForce, may_hear, routes_in_force
@@ -148,14 +150,33 @@ def _messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
     facts = load_facts({entry.event_id for entry in entries if entry.event_id is not None}, now=now)
     known = experiences([one.set_id for one in facts.values()])
     _forget_moved(entries)
+    keeping = _keeping(facts)
     rows: list[Message] = []
     for entry in entries:
         for told in _moments(entry, facts.get(entry.event_id or 0), known, now=now):
             found = list(_through(told, routes, now=now))
+            if told.facts.moment in FOLLOWED:
+                known_by = {row.channel_id for row in found if not row.only_if}
+                others = sorted(keeping[told.subject] - known_by)
+                found += [_message(told, now=now, channel_id=channel_id) for channel_id in others]
             if not found and told.facts.moment in MUST_BE_TOLD and not told.facts.drill:
                 found = [_message(told, now=now, state=MessageState.UNROUTED)]
             rows += found
     return rows
+
+
+def _keeping(event_pks: Iterable[int]) -> Mapping[str, set[int]]:
+    """By subject, the channels (row ids) that keep a thing for one of these events."""
+    found: dict[str, set[int]] = defaultdict(set)
+    rows = Reference.objects.filter(
+        subject__in=[f"event:{pk}" for pk in event_pks],
+        channel__kind__in=FOLLOWING,
+        channel__enabled=True,
+        channel__deleted_at=None,
+    )
+    for subject, channel_id in rows.values_list("subject", "channel"):
+        found[subject].add(channel_id)
+    return found
 
 
 def _forget_moved(entries: Iterable[Entry]) -> None:
