@@ -21,6 +21,7 @@ from fleet.models import AvailabilitySet, Channel, Maintenance, NoApprovalWindow
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines.inventory import import_inventory
+from fleet.operations.people.outside import invitation
 from fleet.operations.people.saved_views import save_view
 from fleet.operations.policy import windows
 from fleet.operations.waves import begin as waves
@@ -109,6 +110,8 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "prefix": ["join_none"],
         "month": [f"{now:%Y-%m}"],
         "delivery_id": [post],
+        "invitation": [invitation(kind="slack", team="T1", account="U1", name="Otto")],
+        "account_id": [],
         "kind": list(KINDS),
         "channel_id": list(Channel.objects.order_by("pk").values_list("pk", flat=True)),
         "route_id": [Route.objects.order_by("pk")[0].pk],

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -156,7 +158,8 @@ def test_while_postgres_lets_nobody_in_agents_are_told_to_come_again(servers: Ur
         )
         # Logged once for each loop, not at each try.
         said = gateway.process.said()
-        assert said.count("loop.failing") <= 7
+        failing = Counter(re.findall(r"loop\.failing.*loop=(\S+)", said))
+        assert failing and max(failing.values()) <= 2
         assert "loop.recovered" in said
 
 
