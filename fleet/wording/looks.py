@@ -150,11 +150,11 @@ RELAY_LOOKS: dict[RelayHealth, Look] = {
     RelayHealth.STANDS_STILL: Look("stands still", "bad", "octagon-x"),
 }
 TELL_LOOKS: dict[TellHealth, Look] = {
-    TellHealth.STANDS_STILL: Look("nobody is", "bad", "bell-off"),
+    TellHealth.STANDS_STILL: Look("nobody is now", "bad", "bell-off"),
     TellHealth.ALL_FAIL: Look("nobody can be", "bad", "bell-off"),
     TellHealth.UNTOLD: Look("somebody was not", "bad", "bell-off"),
-    TellHealth.SOME_FAIL: Look("a channel fails", "due", "bell"),
-    TellHealth.NOBODY: Look("nobody is", "quiet", "bell-off"),
+    TellHealth.SOME_FAIL: Look("a channel fails", "due", "bell-dot"),
+    TellHealth.NOBODY: Look("nobody is", "quiet", "bell-minus"),
     TellHealth.WORKS: Look("people are", "good", "bell"),
 }
 MESSAGE_LOOKS: dict[MessageState, Look] = {
