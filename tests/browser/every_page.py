@@ -114,7 +114,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "account_id": [],
         "kind": list(KINDS),
         "channel_id": list(Channel.objects.order_by("pk").values_list("pk", flat=True)),
-        "route_id": [Route.objects.order_by("pk")[0].pk],
+        "route_id": [Route.objects.create(name="All", created_at=now, changed_at=now).pk],
         "table": ["notice"],
         "name": ["shop"],
     }

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -29,6 +30,7 @@ from fleet.operations.timeline import seal as sealing
 from fleet.operations.timeline.entries import entry, tell, write
 from fleet.projections.timeline.verify import Finding, verify
 from fleet.relay import tasks
+from tests.processes import wait_for
 from tests.words import sentence
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -50,12 +52,18 @@ def written(count: int, *, at: datetime = NOW, **fields: Any) -> None:
         write(rows)
 
 
+def _sealed(minute: int) -> bool:
+    sealing.seal(now=NOW + timedelta(minutes=minute), via="beat")
+    return Seal.objects.count() == minute + 1
+
+
 @pytest.fixture
 def sealed(transactional_db: None) -> list[Seal]:
     """Four seals over five rows each."""
     for minute in range(SEALS):
         written(PER_SEAL)
-        sealing.seal(now=NOW + timedelta(minutes=minute), via="beat")
+        # While anybody on this server writes, in whatever database, the newest rows cannot be sealed yet.
+        wait_for(partial(_sealed, minute), seconds=20, what="what was written is sealed")
     return list(Seal.objects.order_by("number"))
 
 
