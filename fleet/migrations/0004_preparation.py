@@ -5,43 +5,32 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0003_groups"),
+        ('fleet', '0003_groups'),
     ]
 
     operations = [
         migrations.CreateModel(
-            name="Preparation",
+            name='Preparation',
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("epoch", models.IntegerField()),
-                ("seq", models.BigIntegerField()),
-                ("prepare_outcome", models.TextField(blank=True, default="")),
-                ("prepare_began_at", models.DateTimeField(blank=True, null=True)),
-                ("prepare_ended_at", models.DateTimeField(blank=True, null=True)),
-                ("prepare_failed_hook", models.TextField(blank=True, default="")),
-                ("late", models.BooleanField(default=False)),
-                ("recover_outcome", models.TextField(blank=True, default="")),
-                ("recover_began_at", models.DateTimeField(blank=True, null=True)),
-                ("recover_ended_at", models.DateTimeField(blank=True, null=True)),
-                ("recover_failed_hook", models.TextField(blank=True, default="")),
-                (
-                    "event",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="preparations",
-                        to="fleet.scheduledevent",
-                    ),
-                ),
-                (
-                    "machine",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="preparations", to="fleet.machine"
-                    ),
-                ),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('epoch', models.IntegerField()),
+                ('seq', models.BigIntegerField()),
+                ('prepare_outcome', models.TextField(blank=True, default='')),
+                ('prepare_began_at', models.DateTimeField(blank=True, null=True)),
+                ('prepare_ended_at', models.DateTimeField(blank=True, null=True)),
+                ('prepare_failed_hook', models.TextField(blank=True, default='')),
+                ('late', models.BooleanField(default=False)),
+                ('recover_outcome', models.TextField(blank=True, default='')),
+                ('recover_began_at', models.DateTimeField(blank=True, null=True)),
+                ('recover_ended_at', models.DateTimeField(blank=True, null=True)),
+                ('recover_failed_hook', models.TextField(blank=True, default='')),
+                ('event', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='preparations', to='fleet.scheduledevent')),
+                ('machine', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='preparations', to='fleet.machine')),
             ],
             options={
-                "constraints": [models.UniqueConstraint(fields=("event", "machine"), name="preparation_once")],
+                'constraints': [models.UniqueConstraint(fields=('event', 'machine'), name='preparation_once')],
             },
         ),
     ]

@@ -40,6 +40,7 @@ def offer(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
         ("fleet", "0007_deciding"),
     ]

@@ -6,113 +6,77 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0010_audit_and_logins"),
+        ('fleet', '0010_audit_and_logins'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name="Drill",
+            name='Drill',
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("via", models.TextField()),
-                ("token_name", models.TextField(blank=True, default="")),
-                ("comment", models.TextField(blank=True, default="")),
-                ("created_at", models.DateTimeField()),
-                ("ends_by", models.DateTimeField()),
-                ("closed_at", models.DateTimeField(blank=True, null=True)),
-                ("outcome", models.TextField(blank=True, default="")),
-                ("reason", models.TextField(blank=True, default="")),
-                (
-                    "event",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="rehearsed_as",
-                        to="fleet.scheduledevent",
-                    ),
-                ),
-                (
-                    "started_by",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
-                    ),
-                ),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('via', models.TextField()),
+                ('token_name', models.TextField(blank=True, default='')),
+                ('comment', models.TextField(blank=True, default='')),
+                ('created_at', models.DateTimeField()),
+                ('ends_by', models.DateTimeField()),
+                ('closed_at', models.DateTimeField(blank=True, null=True)),
+                ('outcome', models.TextField(blank=True, default='')),
+                ('reason', models.TextField(blank=True, default='')),
+                ('event', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='rehearsed_as', to='fleet.scheduledevent')),
+                ('started_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
             ],
         ),
         migrations.CreateModel(
-            name="Rehearsal",
+            name='Rehearsal',
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("left_out", models.TextField(blank=True, default="")),
-                ("gone_reason", models.TextField(blank=True, default="")),
-                ("epoch", models.IntegerField(default=0)),
-                ("seq", models.BigIntegerField(default=0)),
-                (
-                    "drill",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="rehearsals", to="fleet.drill"
-                    ),
-                ),
-                (
-                    "machine",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="rehearsals", to="fleet.machine"
-                    ),
-                ),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('left_out', models.TextField(blank=True, default='')),
+                ('gone_reason', models.TextField(blank=True, default='')),
+                ('epoch', models.IntegerField(default=0)),
+                ('seq', models.BigIntegerField(default=0)),
+                ('drill', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='rehearsals', to='fleet.drill')),
+                ('machine', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='rehearsals', to='fleet.machine')),
             ],
         ),
         migrations.CreateModel(
-            name="Instruction",
+            name='Instruction',
             fields=[
-                ("id", models.UUIDField(primary_key=True, serialize=False)),
-                ("what", models.TextField()),
-                ("data", models.JSONField(default=dict)),
-                ("written_at", models.DateTimeField()),
-                ("expires_at", models.DateTimeField(blank=True, null=True)),
-                ("delivered_at", models.DateTimeField(blank=True, null=True)),
-                ("delivered_by", models.TextField(blank=True, default="")),
-                ("answered_at", models.DateTimeField(blank=True, null=True)),
-                ("outcome", models.TextField(blank=True, default="")),
-                ("reason", models.TextField(blank=True, default="")),
-                ("closed_at", models.DateTimeField(blank=True, null=True)),
-                (
-                    "machine",
-                    models.ForeignKey(
-                        db_index=False,
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="+",
-                        to="fleet.machine",
-                    ),
-                ),
-                (
-                    "rehearsal",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="instructions", to="fleet.rehearsal"
-                    ),
-                ),
+                ('id', models.UUIDField(primary_key=True, serialize=False)),
+                ('what', models.TextField()),
+                ('data', models.JSONField(default=dict)),
+                ('written_at', models.DateTimeField()),
+                ('expires_at', models.DateTimeField(blank=True, null=True)),
+                ('delivered_at', models.DateTimeField(blank=True, null=True)),
+                ('delivered_by', models.TextField(blank=True, default='')),
+                ('answered_at', models.DateTimeField(blank=True, null=True)),
+                ('outcome', models.TextField(blank=True, default='')),
+                ('reason', models.TextField(blank=True, default='')),
+                ('closed_at', models.DateTimeField(blank=True, null=True)),
+                ('machine', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='fleet.machine')),
+                ('rehearsal', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='instructions', to='fleet.rehearsal')),
             ],
         ),
         migrations.AddIndex(
-            model_name="drill",
-            index=models.Index(condition=models.Q(("closed_at__isnull", True)), fields=["ends_by"], name="drill_open"),
+            model_name='drill',
+            index=models.Index(condition=models.Q(('closed_at__isnull', True)), fields=['ends_by'], name='drill_open'),
         ),
         migrations.AddIndex(
-            model_name="drill",
-            index=models.Index(fields=["-created_at", "-id"], name="drill_newest"),
+            model_name='drill',
+            index=models.Index(fields=['-created_at', '-id'], name='drill_newest'),
         ),
         migrations.AddConstraint(
-            model_name="rehearsal",
-            constraint=models.UniqueConstraint(fields=("drill", "machine"), name="rehearsal_once"),
+            model_name='rehearsal',
+            constraint=models.UniqueConstraint(fields=('drill', 'machine'), name='rehearsal_once'),
         ),
         migrations.AddIndex(
-            model_name="instruction",
-            index=models.Index(
-                condition=models.Q(("closed_at__isnull", True)), fields=["machine"], name="instruction_waiting"
-            ),
+            model_name='instruction',
+            index=models.Index(condition=models.Q(('closed_at__isnull', True)), fields=['machine'], name='instruction_waiting'),
         ),
         migrations.AddConstraint(
-            model_name="instruction",
-            constraint=models.UniqueConstraint(fields=("rehearsal", "what"), name="instruction_once"),
+            model_name='instruction',
+            constraint=models.UniqueConstraint(fields=('rehearsal', 'what'), name='instruction_once'),
         ),
     ]

@@ -4,19 +4,20 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0013_login_devices"),
+        ('fleet', '0013_login_devices'),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="order",
-            name="posts",
+            model_name='order',
+            name='posts',
             field=models.IntegerField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name="order",
-            name="retry_after_seconds",
+            model_name='order',
+            name='retry_after_seconds',
             field=models.FloatField(blank=True, null=True),
         ),
     ]

@@ -4,26 +4,25 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0014_posts"),
+        ('fleet', '0014_posts'),
     ]
 
     operations = [
         migrations.CreateModel(
-            name="Stop",
+            name='Stop',
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("stopped_at", models.DateTimeField()),
-                ("stopped_by", models.TextField()),
-                ("why", models.TextField()),
-                ("lifted_at", models.DateTimeField(blank=True, null=True)),
-                ("lifted_by", models.TextField(blank=True, default="")),
-                ("lifted_why", models.TextField(blank=True, default="")),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('stopped_at', models.DateTimeField()),
+                ('stopped_by', models.TextField()),
+                ('why', models.TextField()),
+                ('lifted_at', models.DateTimeField(blank=True, null=True)),
+                ('lifted_by', models.TextField(blank=True, default='')),
+                ('lifted_why', models.TextField(blank=True, default='')),
             ],
             options={
-                "constraints": [
-                    models.UniqueConstraint(fields=("lifted_at",), name="one_stop_at_a_time", nulls_distinct=False)
-                ],
+                'constraints': [models.UniqueConstraint(fields=('lifted_at',), name='one_stop_at_a_time', nulls_distinct=False)],
             },
         ),
     ]

@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0015_stop"),
+        ('fleet', '0015_stop'),
     ]
 
     operations = [
         migrations.AddIndex(
-            model_name="machine",
-            index=models.Index(
-                condition=models.Q(("revoked_at__isnull", False)), fields=["revoked_at"], name="machine_revoked"
-            ),
+            model_name='machine',
+            index=models.Index(condition=models.Q(('revoked_at__isnull', False)), fields=['revoked_at'], name='machine_revoked'),
         ),
     ]

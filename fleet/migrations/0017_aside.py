@@ -4,24 +4,25 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0016_revoked"),
+        ('fleet', '0016_revoked'),
     ]
 
     operations = [
         migrations.CreateModel(
-            name="SetAside",
+            name='SetAside',
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("what", models.TextField()),
-                ("row_id", models.BigIntegerField()),
-                ("since", models.DateTimeField()),
-                ("reason", models.TextField()),
-                ("tries", models.IntegerField(default=1)),
-                ("next_try_at", models.DateTimeField()),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('what', models.TextField()),
+                ('row_id', models.BigIntegerField()),
+                ('since', models.DateTimeField()),
+                ('reason', models.TextField()),
+                ('tries', models.IntegerField(default=1)),
+                ('next_try_at', models.DateTimeField()),
             ],
             options={
-                "constraints": [models.UniqueConstraint(fields=("what", "row_id"), name="set_aside_once")],
+                'constraints': [models.UniqueConstraint(fields=('what', 'row_id'), name='set_aside_once')],
             },
         ),
     ]

@@ -5,40 +5,31 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0017_aside"),
+        ('fleet', '0017_aside'),
     ]
 
     operations = [
         migrations.CreateModel(
-            name="Admission",
+            name='Admission',
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("ask_hash", models.TextField()),
-                ("bound", models.BooleanField(default=True)),
-                ("resource_name", models.TextField(blank=True, default="")),
-                ("address", models.TextField(blank=True, default="")),
-                ("agent_version", models.TextField(blank=True, default="")),
-                ("revoked", models.BooleanField(default=False)),
-                ("first_asked_at", models.DateTimeField()),
-                ("last_asked_at", models.DateTimeField()),
-                ("admitted_at", models.DateTimeField(blank=True, null=True)),
-                ("admitted_by", models.TextField(blank=True, default="")),
-                (
-                    "join_token",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="fleet.jointoken"
-                    ),
-                ),
-                (
-                    "machine",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="admissions", to="fleet.machine"
-                    ),
-                ),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('ask_hash', models.TextField()),
+                ('bound', models.BooleanField(default=True)),
+                ('resource_name', models.TextField(blank=True, default='')),
+                ('address', models.TextField(blank=True, default='')),
+                ('agent_version', models.TextField(blank=True, default='')),
+                ('revoked', models.BooleanField(default=False)),
+                ('first_asked_at', models.DateTimeField()),
+                ('last_asked_at', models.DateTimeField()),
+                ('admitted_at', models.DateTimeField(blank=True, null=True)),
+                ('admitted_by', models.TextField(blank=True, default='')),
+                ('join_token', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='fleet.jointoken')),
+                ('machine', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='admissions', to='fleet.machine')),
             ],
             options={
-                "constraints": [models.UniqueConstraint(fields=("machine", "ask_hash"), name="admission_once")],
+                'constraints': [models.UniqueConstraint(fields=('machine', 'ask_hash'), name='admission_once')],
             },
         ),
     ]

@@ -5,25 +5,20 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0018_admissions"),
+        ('fleet', '0018_admissions'),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="jointoken",
-            name="max_uses",
+            model_name='jointoken',
+            name='max_uses',
             field=models.IntegerField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name="machine",
-            name="join_token",
-            field=models.ForeignKey(
-                blank=True,
-                null=True,
-                on_delete=django.db.models.deletion.SET_NULL,
-                related_name="machines",
-                to="fleet.jointoken",
-            ),
+            model_name='machine',
+            name='join_token',
+            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='machines', to='fleet.jointoken'),
         ),
     ]

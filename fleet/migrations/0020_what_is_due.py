@@ -14,47 +14,44 @@ FROM fleet_head AS head WHERE head.machine_id = row.machine_id;
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0019_join_tokens"),
+        ('fleet', '0019_join_tokens'),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="lastrun",
-            name="newest_id",
+            model_name='lastrun',
+            name='newest_id',
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name="lastrun",
-            name="snapshot",
-            field=models.TextField(blank=True, db_default="", default=""),
+            model_name='lastrun',
+            name='snapshot',
+            field=models.TextField(blank=True, db_default='', default=''),
         ),
         migrations.AddField(
-            model_name="lastrun",
-            name="times",
-            field=models.TextField(blank=True, db_default="", default=""),
+            model_name='lastrun',
+            name='times',
+            field=models.TextField(blank=True, db_default='', default=''),
         ),
         migrations.AddField(
-            model_name="presencerow",
-            name="seen",
+            model_name='presencerow',
+            name='seen',
             field=models.SmallIntegerField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name="scheduledevent",
-            name="look_at",
+            model_name='scheduledevent',
+            name='look_at',
             field=models.DateTimeField(blank=True, null=True),
         ),
         migrations.RunSQL(SETTLE, migrations.RunSQL.noop),
         migrations.AddIndex(
-            model_name="scheduledevent",
-            index=models.Index(
-                condition=models.Q(("status__in", ["SCHEDULED", "STARTED"])),
-                fields=["availability_set"],
-                name="event_open_by_set",
-            ),
+            model_name='scheduledevent',
+            index=models.Index(condition=models.Q(('status__in', ['SCHEDULED', 'STARTED'])), fields=['availability_set'], name='event_open_by_set'),
         ),
         migrations.AddIndex(
-            model_name="scheduledevent",
-            index=models.Index(fields=["look_at"], name="event_by_look"),
+            model_name='scheduledevent',
+            index=models.Index(fields=['look_at'], name='event_by_look'),
         ),
     ]

@@ -4,19 +4,20 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0020_what_is_due"),
+        ('fleet', '0020_what_is_due'),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="jointoken",
-            name="confined_to",
+            model_name='jointoken',
+            name='confined_to',
             field=models.JSONField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name="machine",
-            name="confined_to",
+            model_name='machine',
+            name='confined_to',
             field=models.JSONField(blank=True, null=True),
         ),
     ]

@@ -4,14 +4,15 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0021_confinement"),
+        ('fleet', '0021_confinement'),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="presencerow",
-            name="signatures",
-            field=models.TextField(blank=True, db_default="", default=""),
+            model_name='presencerow',
+            name='signatures',
+            field=models.TextField(blank=True, db_default='', default=''),
         ),
     ]

@@ -4,19 +4,20 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0022_signatures"),
+        ('fleet', '0022_signatures'),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="presencerow",
-            name="lacking_since",
+            model_name='presencerow',
+            name='lacking_since',
             field=models.DateTimeField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name="spool",
-            name="told_epoch",
+            model_name='spool',
+            name='told_epoch',
             field=models.IntegerField(db_default=0, default=0),
         ),
     ]

@@ -4,28 +4,25 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0023_restores"),
+        ('fleet', '0023_restores'),
     ]
 
     operations = [
         migrations.CreateModel(
-            name="WaitingReport",
+            name='WaitingReport',
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("what", models.TextField()),
-                ("about", models.TextField()),
-                ("machine_id", models.BigIntegerField()),
-                ("epoch", models.IntegerField()),
-                ("seq", models.BigIntegerField()),
-                ("since", models.DateTimeField()),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('what', models.TextField()),
+                ('about', models.TextField()),
+                ('machine_id', models.BigIntegerField()),
+                ('epoch', models.IntegerField()),
+                ('seq', models.BigIntegerField()),
+                ('since', models.DateTimeField()),
             ],
             options={
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("what", "about", "machine_id", "epoch", "seq"), name="waiting_report_once"
-                    )
-                ],
+                'constraints': [models.UniqueConstraint(fields=('what', 'about', 'machine_id', 'epoch', 'seq'), name='waiting_report_once')],
             },
         ),
     ]

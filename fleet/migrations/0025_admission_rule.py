@@ -4,14 +4,15 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0024_waiting_reports"),
+        ('fleet', '0024_waiting_reports'),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="availabilityset",
-            name="admits_until",
+            model_name='availabilityset',
+            name='admits_until',
             field=models.DateTimeField(blank=True, null=True),
         ),
     ]

@@ -4,27 +4,28 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0026_names"),
+        ('fleet', '0026_names'),
     ]
 
     operations = [
         migrations.RemoveIndex(
-            model_name="entry",
-            name="entry_stream",
+            model_name='entry',
+            name='entry_stream',
         ),
         migrations.AddField(
-            model_name="entry",
-            name="era",
+            model_name='entry',
+            name='era',
             field=models.SmallIntegerField(db_default=1, editable=False),
         ),
         migrations.AddField(
-            model_name="seal",
-            name="last_era",
+            model_name='seal',
+            name='last_era',
             field=models.SmallIntegerField(db_default=1, default=1),
         ),
         migrations.AddIndex(
-            model_name="entry",
-            index=models.Index(fields=["era", "xid", "id"], name="entry_place"),
+            model_name='entry',
+            index=models.Index(fields=['era', 'xid', 'id'], name='entry_place'),
         ),
     ]

@@ -4,24 +4,25 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0027_eras"),
+        ('fleet', '0027_eras'),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="presencerow",
-            name="odd_bytes",
+            model_name='presencerow',
+            name='odd_bytes',
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name="presencerow",
-            name="odd_since",
+            model_name='presencerow',
+            name='odd_since',
             field=models.DateTimeField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name="presencerow",
-            name="unreadable_since",
+            model_name='presencerow',
+            name='unreadable_since',
             field=models.DateTimeField(blank=True, null=True),
         ),
     ]

@@ -4,28 +4,29 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0028_oddities"),
+        ('fleet', '0028_oddities'),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="profile",
-            name="first_steps",
+            model_name='profile',
+            name='first_steps',
             field=models.BooleanField(db_default=True, default=True),
         ),
         migrations.AddField(
-            model_name="profile",
-            name="notifications",
+            model_name='profile',
+            name='notifications',
             field=models.BooleanField(db_default=False, default=False),
         ),
         migrations.AddField(
-            model_name="profile",
-            name="sound",
+            model_name='profile',
+            name='sound',
             field=models.BooleanField(db_default=False, default=False),
         ),
         migrations.AddIndex(
-            model_name="inventorymachine",
-            index=models.Index(fields=["name", "id"], name="inventory_listed"),
+            model_name='inventorymachine',
+            index=models.Index(fields=['name', 'id'], name='inventory_listed'),
         ),
     ]

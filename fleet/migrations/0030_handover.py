@@ -4,14 +4,15 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0029_pages_that_tell"),
+        ('fleet', '0029_pages_that_tell'),
     ]
 
     operations = [
         migrations.AddField(
-            model_name="profile",
-            name="looked_until",
+            model_name='profile',
+            name='looked_until',
             field=models.DateTimeField(blank=True, null=True),
         ),
     ]

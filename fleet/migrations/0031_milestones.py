@@ -5,40 +5,17 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     # The timeline is the largest table: nobody waits while its index is built.
     atomic = False
 
     dependencies = [
-        ("fleet", "0030_handover"),
+        ('fleet', '0030_handover'),
     ]
 
     operations = [
         AddIndexConcurrently(
-            model_name="entry",
-            index=models.Index(
-                condition=models.Q(
-                    (
-                        "kind__in",
-                        (
-                            "approval_lapsed",
-                            "approval_refused",
-                            "approval_void",
-                            "drill_began",
-                            "drill_ended",
-                            "event_ended",
-                            "event_seen",
-                            "event_started",
-                            "maintenance_end_not_seen",
-                            "maintenance_ended",
-                            "maintenance_never_started",
-                            "maintenance_scheduled",
-                            "maintenance_started",
-                            "wave_stopped",
-                        ),
-                    )
-                ),
-                fields=["-at", "-id"],
-                name="entry_of_milestones",
-            ),
+            model_name='entry',
+            index=models.Index(condition=models.Q(('kind__in', ('approval_lapsed', 'approval_refused', 'approval_void', 'drill_began', 'drill_ended', 'event_ended', 'event_seen', 'event_started', 'maintenance_end_not_seen', 'maintenance_ended', 'maintenance_never_started', 'maintenance_scheduled', 'maintenance_started', 'wave_stopped'))), fields=['-at', '-id'], name='entry_of_milestones'),
         ),
     ]

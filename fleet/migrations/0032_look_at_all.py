@@ -6,56 +6,42 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0031_milestones"),
+        ('fleet', '0031_milestones'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.RemoveIndex(
-            model_name="drill",
-            name="drill_open",
+            model_name='drill',
+            name='drill_open',
         ),
         migrations.AddField(
-            model_name="drill",
-            name="look_at",
-            field=models.DateTimeField(
-                db_default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc),
-                default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc),
-            ),
+            model_name='drill',
+            name='look_at',
+            field=models.DateTimeField(db_default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)),
         ),
         migrations.AddField(
-            model_name="maintenance",
-            name="look_at",
-            field=models.DateTimeField(
-                db_default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc),
-                default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc),
-            ),
+            model_name='maintenance',
+            name='look_at',
+            field=models.DateTimeField(db_default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)),
         ),
         migrations.AddField(
-            model_name="wave",
-            name="look_at",
-            field=models.DateTimeField(
-                db_default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc),
-                default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc),
-            ),
+            model_name='wave',
+            name='look_at',
+            field=models.DateTimeField(db_default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)),
         ),
         migrations.AddIndex(
-            model_name="drill",
-            index=models.Index(
-                condition=models.Q(("closed_at__isnull", True)), fields=["look_at"], name="drill_by_look"
-            ),
+            model_name='drill',
+            index=models.Index(condition=models.Q(('closed_at__isnull', True)), fields=['look_at'], name='drill_by_look'),
         ),
         migrations.AddIndex(
-            model_name="maintenance",
-            index=models.Index(
-                condition=models.Q(("status__in", ["ANNOUNCED", "STARTING", "UNDER_WAY", "FAILED_OVER"])),
-                fields=["look_at"],
-                name="maintenance_by_look",
-            ),
+            model_name='maintenance',
+            index=models.Index(condition=models.Q(('status__in', ['ANNOUNCED', 'STARTING', 'UNDER_WAY', 'FAILED_OVER'])), fields=['look_at'], name='maintenance_by_look'),
         ),
         migrations.AddIndex(
-            model_name="wave",
-            index=models.Index(condition=models.Q(("state", "RUNNING")), fields=["look_at"], name="wave_by_look"),
+            model_name='wave',
+            index=models.Index(condition=models.Q(('state', 'RUNNING')), fields=['look_at'], name='wave_by_look'),
         ),
     ]

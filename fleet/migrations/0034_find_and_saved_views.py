@@ -9,88 +9,51 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     dependencies = [
-        ("fleet", "0033_apart"),
+        ('fleet', '0033_apart'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name="SavedView",
+            name='SavedView',
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.TextField()),
-                ("page", models.TextField()),
-                ("query", models.TextField(blank=True, default="")),
-                ("shared", models.BooleanField(default=False)),
-                ("created_at", models.DateTimeField()),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.TextField()),
+                ('page', models.TextField()),
+                ('query', models.TextField(blank=True, default='')),
+                ('shared', models.BooleanField(default=False)),
+                ('created_at', models.DateTimeField()),
             ],
         ),
         migrations.AddIndex(
-            model_name="availabilityset",
-            index=django.contrib.postgres.indexes.GinIndex(
-                models.Func(
-                    "name",
-                    "service",
-                    "resource_group",
-                    arg_joiner=" || ' ' || ",
-                    output_field=django.contrib.postgres.search.SearchVectorField(),
-                    template="to_tsvector('simple'::regconfig, translate(lower(%(expressions)s), '-_./:;,@()<>&|!*\"[]{}', '                     '))",
-                ),
-                name="set_by_words",
-            ),
+            model_name='availabilityset',
+            index=django.contrib.postgres.indexes.GinIndex(models.Func('name', 'service', 'resource_group', arg_joiner=" || ' ' || ", output_field=django.contrib.postgres.search.SearchVectorField(), template='to_tsvector(\'simple\'::regconfig, translate(lower(%(expressions)s), \'-_./:;,@()<>&|!*"[]{}\', \'                     \'))'), name='set_by_words'),
         ),
         migrations.AddIndex(
-            model_name="cache",
-            index=django.contrib.postgres.indexes.GinIndex(
-                models.Func(
-                    "host",
-                    "service",
-                    arg_joiner=" || ' ' || ",
-                    output_field=django.contrib.postgres.search.SearchVectorField(),
-                    template="to_tsvector('simple'::regconfig, translate(lower(%(expressions)s), '-_./:;,@()<>&|!*\"[]{}', '                     '))",
-                ),
-                name="cache_by_words",
-            ),
+            model_name='cache',
+            index=django.contrib.postgres.indexes.GinIndex(models.Func('host', 'service', arg_joiner=" || ' ' || ", output_field=django.contrib.postgres.search.SearchVectorField(), template='to_tsvector(\'simple\'::regconfig, translate(lower(%(expressions)s), \'-_./:;,@()<>&|!*"[]{}\', \'                     \'))'), name='cache_by_words'),
         ),
         migrations.AddIndex(
-            model_name="machine",
-            index=django.contrib.postgres.indexes.GinIndex(
-                models.Func(
-                    "resource_name",
-                    arg_joiner=" || ' ' || ",
-                    output_field=django.contrib.postgres.search.SearchVectorField(),
-                    template="to_tsvector('simple'::regconfig, translate(lower(%(expressions)s), '-_./:;,@()<>&|!*\"[]{}', '                     '))",
-                ),
-                name="machine_by_words",
-            ),
+            model_name='machine',
+            index=django.contrib.postgres.indexes.GinIndex(models.Func('resource_name', arg_joiner=" || ' ' || ", output_field=django.contrib.postgres.search.SearchVectorField(), template='to_tsvector(\'simple\'::regconfig, translate(lower(%(expressions)s), \'-_./:;,@()<>&|!*"[]{}\', \'                     \'))'), name='machine_by_words'),
         ),
         migrations.AddIndex(
-            model_name="scheduledevent",
-            index=django.contrib.postgres.indexes.GinIndex(
-                models.Func(
-                    "event_type",
-                    django.db.models.functions.comparison.Cast("resources", models.TextField()),
-                    arg_joiner=" || ' ' || ",
-                    output_field=django.contrib.postgres.search.SearchVectorField(),
-                    template="to_tsvector('simple'::regconfig, translate(lower(%(expressions)s), '-_./:;,@()<>&|!*\"[]{}', '                     '))",
-                ),
-                name="event_by_words",
-            ),
+            model_name='scheduledevent',
+            index=django.contrib.postgres.indexes.GinIndex(models.Func('event_type', django.db.models.functions.comparison.Cast('resources', models.TextField()), arg_joiner=" || ' ' || ", output_field=django.contrib.postgres.search.SearchVectorField(), template='to_tsvector(\'simple\'::regconfig, translate(lower(%(expressions)s), \'-_./:;,@()<>&|!*"[]{}\', \'                     \'))'), name='event_by_words'),
         ),
         migrations.AddField(
-            model_name="savedview",
-            name="owner",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.CASCADE, related_name="saved_views", to=settings.AUTH_USER_MODEL
-            ),
+            model_name='savedview',
+            name='owner',
+            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='saved_views', to=settings.AUTH_USER_MODEL),
         ),
         migrations.AddIndex(
-            model_name="savedview",
-            index=models.Index(condition=models.Q(("shared", True)), fields=["page", "name"], name="view_shared"),
+            model_name='savedview',
+            index=models.Index(condition=models.Q(('shared', True)), fields=['page', 'name'], name='view_shared'),
         ),
         migrations.AddConstraint(
-            model_name="savedview",
-            constraint=models.UniqueConstraint(fields=("owner", "page", "name"), name="view_once"),
+            model_name='savedview',
+            constraint=models.UniqueConstraint(fields=('owner', 'page', 'name'), name='view_once'),
         ),
     ]
