@@ -22,7 +22,9 @@ from fleet.projections.approvals.cards import DecisionCard
 from fleet.projections.approvals.rows import ApprovalRow
 from fleet.projections.desk.queue import QueueGroup
 from fleet.projections.events.rows import EventRow
-from fleet.projections.messages.posts import Backlog, ChannelNamed, PostRow, Subject
+from fleet.projections.messages.backlog import Backlog
+from fleet.projections.messages.posts import ChannelNamed, PostRow
+from fleet.projections.messages.subjects import Subject
 from fleet.projections.messages.told import WhoWasTold
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.projections.timeline.series import Told, by_series

@@ -15,12 +15,11 @@ class FieldWords:
 
 @dataclass(frozen=True, slots=True)
 class KindWords:
-    """`good_for` is one sentence for who chooses; `icon` a lucide icon's name. `chapter` of the docs says more."""
+    """`good_for` is one sentence for who chooses; `icon` a lucide icon's name."""
 
     label: str
     good_for: str
     icon: str
-    chapter: str
     fields: Mapping[str, FieldWords] = field(default_factory=dict)
 
 
@@ -32,7 +31,6 @@ KIND_WORDS: Mapping[str, KindWords] = {
         "Slack",
         "A team sees the card, claims the event from there, and the message changes with it.",
         "hash",
-        "slack",
         {
             "token": FieldWords("Bot token", "Of a Slack app with chat:write, invited to the channel.", "xoxb-…"),
             "channel": FieldWords("Slack channel", "Its name or its id.", "#shop-ops"),
@@ -44,7 +42,6 @@ KIND_WORDS: Mapping[str, KindWords] = {
         "PagerDuty",
         "Wakes whoever is on call; claiming acknowledges, and the end resolves.",
         "siren",
-        "pagerduty",
         {
             "routing_key": FieldWords("Integration key", "Of an Events API v2 integration of the service.", ""),
             "earlier_routing_key": FieldWords("Earlier integration key", "What was opened with it is ended with it."),
@@ -57,7 +54,6 @@ KIND_WORDS: Mapping[str, KindWords] = {
         "Mail",
         "Needs nothing but the mail server of this installation; slow to be read.",
         "mail",
-        "mail",
         {
             "recipients": FieldWords("Recipients", "One address a line.", "oncall@example.com"),
             "time_zone": TIME_ZONE,
@@ -67,7 +63,6 @@ KIND_WORDS: Mapping[str, KindWords] = {
         "Teams, ntfy, Telegram and others",
         "Any of some hundred services, by an address in the form of Apprise.",
         "message-circle",
-        "apprise",
         {
             "url": FieldWords(
                 "Apprise address", "It says the service and its credentials.", "ntfys://ntfy.sh/my-topic"
@@ -78,7 +73,6 @@ KIND_WORDS: Mapping[str, KindWords] = {
     "webhook": KindWords(
         "Webhook",
         "Your own program gets JSON, signed as Standard Webhooks says.",
-        "webhook",
         "webhook",
         {
             "url": FieldWords("Address", "It gets a POST for each message.", "https://hooks.example.com/drydock"),
@@ -91,7 +85,6 @@ KIND_WORDS: Mapping[str, KindWords] = {
         "Alertmanager",
         "Open events are alerts there; on request the alerts of exactly the machines that Azure works on are silenced.",
         "bell",
-        "alertmanager",
         {
             "url": FieldWords("Address", "Where its API answers.", "http://alertmanager:9093"),
             "user": FieldWords("User", "Where it asks for one."),
@@ -103,7 +96,6 @@ KIND_WORDS: Mapping[str, KindWords] = {
         "Phone or browser",
         "A notification on a device of your own, made by a button on that device.",
         "smartphone",
-        "web-push",
         {
             "endpoint": FieldWords("Endpoint"),
             "p256dh": FieldWords("Public key"),

@@ -12,7 +12,8 @@ from fleet.dashboard.pages import Asked, acts, done, known, page, reader, refuse
 from fleet.domain.messages.kinds import KINDS
 from fleet.domain.refusal import Refused
 from fleet.operations.messages import channels as operations
-from fleet.projections.messages import channels, posts
+from fleet.projections.messages import backlog as waiting
+from fleet.projections.messages import channels
 from fleet.wording.kinds import KIND_WORDS
 
 UNKNOWN = "No channel has this number; it may have been deleted, or be somebody's own."
@@ -71,7 +72,7 @@ def channel_answer(request: Asked, /, channel_id: int, **context: Any) -> HttpRe
         "messages/channel.html",
         channel=found,
         words=KIND_WORDS[found.kind],
-        backlog=posts.backlog(now=request.now),
+        backlog=waiting.backlog(now=request.now),
         rotates=any(field.made for field in KINDS[found.kind].fields),
         **context,
     )

@@ -7,7 +7,8 @@ from django.http import HttpResponse
 from fleet.dashboard.pages import Asked, page, shown
 from fleet.domain.messages.kinds import KINDS
 from fleet.domain.people import Right
-from fleet.projections.messages import channels, posts
+from fleet.projections.messages import backlog as waiting
+from fleet.projections.messages import channels
 from fleet.wording.kinds import KIND_WORDS
 
 # What an address names of one row is of no use on the page of all.
@@ -27,7 +28,7 @@ def own_answer(request: Asked, /, **context: Any) -> HttpResponse:
 def _answer(request: Asked, /, *, own: bool, **context: Any) -> HttpResponse:
     def rows() -> dict[str, Any]:
         found = channels.listing(person=request.user, now=request.now)
-        return {"channels": [row for row in found if row.own == own], "backlog": posts.backlog(now=request.now)}
+        return {"channels": [row for row in found if row.own == own], "backlog": waiting.backlog(now=request.now)}
 
     routes = [row for row in channels.routes(person=request.user) if row.own == own]
     # In the order in which they are useful to somebody who has none yet.

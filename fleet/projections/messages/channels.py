@@ -102,8 +102,8 @@ def channel_ref(row: Channel) -> ChannelRef:
     return ChannelRef(row.pk, row.name, row.kind)
 
 
-def for_reader(person: User, *, path: str = "") -> Q:
-    """What is the installation's or this person's own, by the owner behind `path`."""
+def for_reader(person: User | int | None, *, path: str = "") -> Q:
+    """What is the installation's or this person's own (a row or its id), by the owner behind `path`."""
     return Q(**{f"{path}owner": None}) | Q(**{f"{path}owner": person})
 
 

@@ -9,23 +9,21 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import Count, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from fleet.domain.messages.states import DeliveryState, MessageState
 from fleet.domain.shapes import like
 from fleet.models import (
-    AvailabilitySet,
-    Cache,
     Channel,
     DeliveryAttempt,
-    Machine,
-    Maintenance,
     Message,
     MessageDelivery,
 )
+from fleet.projections.messages import subjects
+from fleet.projections.messages.channels import for_reader
+from fleet.projections.messages.subjects import Subject
 from fleet.projections.pages import Page, Segment, read_page
-from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.sight import seen
 
 # So many of the messages of one post are named; the post's own page has more.
@@ -43,29 +41,6 @@ class ChannelNamed:
     kind: str
     name: str
     owner: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EventNamed:
-    """Enough of an event to name it and lead to it."""
-
-    event_id: str
-    event_type: str
-    resources: tuple[str, ...]
-    set: SetRef
-    drill: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What a message is about. `kind` is `event`, `maintenance`, `cache`, `machine`, `set`, `channel`, or `fleet`;
-    `name` is empty for what is not there any more, or out of sight.
-    """
-
-    kind: str
-    id: int | None = None
-    name: str = ""
-    event: EventNamed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +112,6 @@ class PostRow:
     def may_be_sent_again(self) -> bool:
         """Whether somebody may ask for that; a test is made anew instead."""
         return self.state in (DeliveryState.DELIVERED, DeliveryState.GIVEN_UP) and bool(self.count)
-
-
-def for_reader(user_id: int | None, *, path: str = "") -> Q:
-    """What goes through the installation's channels or this person's own, by the channel behind `path`."""
-    return Q(**{f"{path}owner": None}) | Q(**{f"{path}owner": user_id})
 
 
 def channels(*, user_id: int) -> tuple[ChannelNamed, ...]:
@@ -282,68 +252,14 @@ def _post(
 
 def _messages(rows: Sequence[Message], *, user_id: int | None) -> tuple[PostedMessage, ...]:
     """Rows that have their channel, route and event loaded. One query for each kind of what else they are about."""
-    names = _names(row.subject for row in rows)
+    names = subjects.names(row.subject for row in rows)
     return tuple(
         like(
             PostedMessage,
             row,
-            subject=_subject(row, names),
+            subject=subjects.subject(row, names),
             channel=_named(row.channel, user_id) if row.channel else None,
             route=row.route.name if row.route else "",
         )
         for row in rows
     )
-
-
-def _subject(row: Message, names: Mapping[str, str]) -> Subject:
-    kind, _, number = row.subject.partition(":")
-    row_id = int(number) if number.isdecimal() else None
-    if row.event is None:
-        return Subject(kind, row_id, names.get(row.subject, ""))
-    event = like(EventNamed, row.event, set=set_ref(row.event.availability_set))
-    return Subject("event", row.event_id, event=event)
-
-
-# What each kind of subject is called by, and the table that knows.
-CALLED: Mapping[str, tuple[Any, str]] = {
-    "maintenance": (Maintenance, "cache__host"),
-    "cache": (Cache, "host"),
-    "machine": (Machine, "resource_name"),
-    "set": (AvailabilitySet, "name"),
-    "channel": (Channel, "name"),
-}
-
-
-def _names(subjects: Iterable[str]) -> dict[str, str]:
-    wanted: dict[str, set[int]] = defaultdict(set)
-    for subject in subjects:
-        kind, _, number = subject.partition(":")
-        if kind in CALLED and number.isdecimal():
-            wanted[kind].add(int(number))
-    found = {}
-    for kind, ids in wanted.items():
-        model, column = CALLED[kind]
-        for pk, name in seen(model).filter(pk__in=ids).values_list("pk", column):
-            found[f"{kind}:{pk}"] = name
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """What waits for one channel: how much, and since when the oldest."""
-
-    count: int
-    since: datetime
-
-
-def backlog(*, now: datetime) -> dict[int, Backlog]:
-    """What has come due and is not sent yet, by channel (row id). Two queries."""
-    due = seen(Message).filter(state=MessageState.WAITING.value, due_at__lte=now)
-    packed = seen(MessageDelivery).filter(state__in=[DeliveryState.QUEUED.value, DeliveryState.SENDING.value])
-    found: dict[int, Backlog] = {}
-    for rows, column in ((due, "due_at"), (packed, "created_at")):
-        grouped = rows.order_by().values_list("channel").annotate(count=Count("pk"), since=Min(column))
-        for channel_id, count, since in grouped:
-            known = found.get(channel_id, Backlog(0, since))
-            found[channel_id] = Backlog(known.count + count, min(known.since, since))
-    return found

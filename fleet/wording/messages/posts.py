@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from fleet.domain.messages.kinds import KINDS
 from fleet.domain.messages.moments import GROUP, TEST
-from fleet.projections.messages.posts import ChannelNamed, EventNamed, Subject
+from fleet.projections.messages.posts import ChannelNamed
+from fleet.projections.messages.subjects import EventNamed, Subject
 from fleet.projections.messages.told import NotTaken, WhoWasTold
 from fleet.wording import times
 from fleet.wording.channels import error_words, moment_label
