@@ -13,6 +13,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
 django = get_wsgi_application()
 
 from fleet.dashboard.failures import page_of  # noqa: E402
+from fleet.gateway import celery_counts  # noqa: E402
 from fleet.gateway.app import Gateway  # noqa: E402
 from fleet.gateway.django_pages import Pages  # noqa: E402
 from fleet.gateway.limits import GatewayLimits  # noqa: E402
@@ -25,7 +26,7 @@ limits = GatewayLimits.from_settings()
 application = Gateway(
     pages=Pages(django, threads=limits.django_threads, queue=limits.django_queue, page_of=page_of),
     limits=limits,
-    measure=lambda: gauges.measure(now=datetime.now(UTC)),
+    measure=lambda: [*gauges.measure(now=datetime.now(UTC)), *celery_counts.measure()],
     learn=lambda: last_known.refresh(now=datetime.now(UTC)),
     tell=tell_if_quiet,
 )

@@ -13,6 +13,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
 app = Celery("fleet")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["fleet.relay", "fleet.notify"])
+# Beside the tasks: what counts them.
+app.autodiscover_tasks(["fleet.relay"], related_name="counts")
 
 
 @worker_init.connect(dispatch_uid="fleet.celery")

@@ -4,44 +4,47 @@ and whose eyes it reads with.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from uuid import uuid4
 
 import structlog
 from django.conf import settings
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from fleet.domain.actor import REQUEST_ID
+from fleet.domain.trace import CALL, Call, trace_of
 from fleet.operations.timeline.entries import asked_by
 from fleet.projections import sight
 
 Network = IPv4Network | IPv6Network
 
-# What others may name their requests; anything else could be an attempt to write into our logs.
-SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
-
 
 class AskedMiddleware:
-    """Answers with `X-Request-ID`: the caller's own where it is sane, else a new one."""
+    """Answers with `X-Request-ID`: the caller's own where it is sane, else a new one. Notes for the line in the log who
+    asked, and by which route.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
         self.proxies = [ip_network(proxy, strict=False) for proxy in settings.TRUSTED_PROXIES]
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        request_id = sane_id(request.headers.get("X-Request-ID", ""))
         address = address_of(
             str(request.META.get("REMOTE_ADDR") or ""), request.headers.get("X-Forwarded-For", ""), self.proxies
         )
+        # The gateway has read the headers; without it, as where Django's own server serves, that is done here.
+        call = request.META.setdefault(
+            CALL, Call(trace_of(request.headers.get("X-Request-ID", ""), request.headers.get("traceparent", "")))
+        )
         # The peer as everything below us should know it, the throttle of the login among them.
         request.META["REMOTE_ADDR"] = address
-        request.META[REQUEST_ID] = request_id
-        with asked_by(request_id, address), structlog.contextvars.bound_contextvars(request_id=request_id):
+        request.META[REQUEST_ID] = call.trace.request_id
+        with asked_by(call.trace, address), structlog.contextvars.bound_contextvars(**call.trace.words):
             answer = self.get_response(request)
-        answer.headers["X-Request-ID"] = request_id
+        answer.headers["X-Request-ID"] = call.trace.request_id
+        note(call, request)
         return answer
 
 
@@ -59,9 +62,19 @@ class SightMiddleware:
         return answer
 
 
-def sane_id(given: str) -> str:
-    """The caller's id if it is one, else a new one."""
-    return given if SANE_ID.fullmatch(given) else uuid4().hex
+def note(call: Call, request: HttpRequest) -> None:
+    """The pattern of the address, and who asked, as far as somebody looked: nothing is asked of the database here."""
+    found = request.resolver_match
+    if found is not None:
+        call.route = f"/{found.route}"
+    elif request.path.startswith(settings.STATIC_URL):
+        call.route = settings.STATIC_URL
+    # Django looks the person of a session up when somebody asks for them, and keeps them here; the API those of tokens.
+    person = getattr(request, "_cached_user", None) or request.__dict__.get("user")
+    # Not `isinstance`, which would have Django look.
+    if person is not None and issubclass(type(person), AbstractBaseUser):
+        call.person = person.get_username()
+    call.token = str(getattr(getattr(request, "auth", None), "name", ""))
 
 
 def address_of(peer: str, forwarded: str, proxies: Sequence[Network]) -> str:

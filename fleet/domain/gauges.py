@@ -1,4 +1,6 @@
-"""The fleet in numbers for Prometheus: which there are, what each says. Counted by `fleet.projections.desk.gauges`."""
+"""The fleet in numbers for Prometheus: which there are, and what each says. `fleet.projections.desk.gauges` counts
+them, and `fleet.relay.counts` those of Celery.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,11 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """`labels` are the names of its labels, `help` one sentence."""
+    """`labels` are the names of its labels, `help` one sentence. A `counter` only grows until it begins anew; its name
+    ends with `_total`.
+    """
 
     name: str
     help: str
     labels: tuple[str, ...] = ()
+    counter: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,25 @@ APPROVALS = Gauge("drydock_approvals", "Approvals that are not over, by state.",
 OVERDUE = Gauge("drydock_approvals_overdue", "Approvals with a step that takes longer than it should.")
 OVERDUE_STEPS = Gauge("drydock_steps_overdue", "The same by step: `sent` or `answered`.", ("step",))
 MACHINES = Gauge("drydock_machines", "Machines by presence.", ("presence",))
+WITHOUT_AGENT = Gauge(
+    "drydock_machines_without_agent", "Machines of an imported inventory that have no agent, or a revoked one."
+)
+CLOCK_OFFSET = Gauge(
+    "drydock_clock_offset_seconds",
+    "How far the clocks of machines that were heard lately are off, in either direction, by quantile; 1 is the worst.",
+    ("quantile",),
+)
+CLOCKS_OFF = Gauge("drydock_clocks_off", "Of these machines those off by more than `CLOCK_TOLERANCE_SECONDS`.")
+SETS = Gauge(
+    "drydock_sets",
+    "Sets by how they are watched: `whole` where every machine is live, `partly`, `not` where none is.",
+    ("watched",),
+)
+CACHES = Gauge(
+    "drydock_caches",
+    "Caches by whether their channel is heard: `listened` by a live machine, `unheard`, `unsupported`.",
+    ("channel",),
+)
 OPEN_ORDERS = Gauge("drydock_open_orders", "Orders that wait for a machine's answer.")
 OLDEST_ORDER = Gauge("drydock_oldest_open_order_seconds", "Age of the oldest of these; 0 without one.")
 RECONCILE_AGE = Gauge(
@@ -67,6 +91,16 @@ ROUTER_LAG = Gauge(
 )
 CHANNELS = Gauge("drydock_channels", "Channels by how they do.", ("state",))
 UNROUTED = Gauge("drydock_events_unrouted", "Open events of which nobody is told, since no route wants them.")
+REDIS_UP = Gauge("drydock_redis_up", "1 when Redis has answered for this scrape; with 0 Celery's numbers are missing.")
+TASKS = Gauge(
+    "drydock_celery_tasks_total",
+    "Tasks that Celery's workers ended, by outcome: `succeeded`, `failed`, `retried`, `dropped` (too old, or unknown).",
+    ("task", "outcome"),
+    counter=True,
+)
+TASK_SECONDS = Gauge("drydock_celery_task_seconds_total", "Seconds that these took.", ("task",), counter=True)
+QUEUE = Gauge("drydock_celery_queue_length", "Tasks that no worker has taken yet.")
+BEAT_AGE = Gauge("drydock_celery_beat_age_seconds", "Since Celery's beat last sent a task; missing before the first.")
 
 GAUGES = (
     UP,
@@ -77,6 +111,11 @@ GAUGES = (
     OVERDUE,
     OVERDUE_STEPS,
     MACHINES,
+    WITHOUT_AGENT,
+    CLOCK_OFFSET,
+    CLOCKS_OFF,
+    SETS,
+    CACHES,
     OPEN_ORDERS,
     OLDEST_ORDER,
     RECONCILE_AGE,
@@ -92,4 +131,17 @@ GAUGES = (
     ROUTER_LAG,
     CHANNELS,
     UNROUTED,
+    REDIS_UP,
+    TASKS,
+    TASK_SECONDS,
+    QUEUE,
+    BEAT_AGE,
 )
+
+# Where Celery's processes leave what they counted: a hash on Redis, since they have no port to be scraped at. It is
+# forgotten when nobody has counted for a day; Prometheus takes that for a new beginning.
+CELERY_HASH = "drydock:celery"
+CELERY_HASH_SECONDS = 86_400
+# Its fields: `count <outcome> <task>`, `seconds <task>`, and when beat last sent a task, in seconds since 1970.
+COUNT, SECONDS, BEAT = "count", "seconds", "beat"
+OUTCOMES = ("succeeded", "failed", "retried", "dropped")

@@ -182,6 +182,7 @@ class Agents:
         found = await self.threads.run(self.credentials.look_up, credential) if known is UNKNOWN else known
         if not isinstance(found, MachineIdentity):
             raise Problem(401, "not-authenticated", "This credential is unknown or has ended: enrol again.")
+        request.call.machine = found.machine_id
         _throttle(self.calls, found.machine_id, "This machine calls too often: wait before the next call.")
         return found
 

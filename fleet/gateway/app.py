@@ -13,6 +13,8 @@ from typing import Any
 import structlog
 from drydock_agent import wire
 
+from fleet.domain.trace import Call
+from fleet.gateway.access import Access, Sent, call_of
 from fleet.gateway.agents import Agents
 from fleet.gateway.dispatcher import Comparer, Sealer, Ticker
 from fleet.gateway.feed import Feed
@@ -77,6 +79,7 @@ class Gateway:
         self.learn = learn
         self.tell = tell
         self.limits = limits or GatewayLimits.from_settings()
+        self.access = Access()
         self.routes: dict[str, dict[str, Handler]] = {}
         self.loops: list[Loop] = []
 
@@ -84,6 +87,22 @@ class Gateway:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
+        if scope["type"] != "http":
+            await self.pages(scope, receive, send)
+            return
+        call, began = call_of(scope), time.monotonic()
+        sent = Sent(send, call.trace.request_id)
+        with structlog.contextvars.bound_contextvars(**call.trace.words):
+            try:
+                await self._answer(scope, receive, sent, call)
+            except Exception:
+                # The server answers so to what it is not told about, and logs why.
+                sent.status = sent.status or 500
+                raise
+            finally:
+                self.access.note(call, scope["method"], sent, time.monotonic() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, call: Call) -> None:
         methods = self.routes.get(scope["path"])
         if methods is None:
             if scope["path"].startswith("/agent/"):
@@ -91,6 +110,7 @@ class Gateway:
                 return
             await self.pages(scope, receive, send)
             return
+        call.route = scope["path"]
         handler = methods.get(scope["method"])
         try:
             if handler is None:

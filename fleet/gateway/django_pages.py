@@ -18,6 +18,7 @@ from a2wsgi.wsgi import build_environ
 from django.core.handlers.wsgi import WSGIHandler
 
 from fleet.domain import patience
+from fleet.domain.trace import CALL
 from fleet.gateway import metrics
 from fleet.gateway.http import Disconnected, Problem, Receive, Request, Scope, Send, answer, answer_problem, busy
 
@@ -155,4 +156,5 @@ def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
     environ: Any = build_environ(plain, cast(Any, BytesIO(body)))
     # However the body came, in chunks or whole, its length is known by now.
     environ["CONTENT_LENGTH"] = str(len(body))
+    environ[CALL] = scope[CALL]
     return cast(dict[str, Any], environ)

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from fleet.domain.gauges import UP, Sample
@@ -67,12 +67,13 @@ class Collected(Collector):
     def __init__(self, samples: Sequence[Sample] | None) -> None:
         self._samples = samples
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         up = GaugeMetricFamily(UP.name, UP.help)
         up.add_metric([], 0.0 if self._samples is None else 1.0)
         yield up
         for sample in self._samples or ():
-            family = GaugeMetricFamily(sample.gauge.name, sample.gauge.help, labels=sample.gauge.labels)
+            kind = CounterMetricFamily if sample.gauge.counter else GaugeMetricFamily
+            family = kind(sample.gauge.name, sample.gauge.help, labels=sample.gauge.labels)
             for labels, value in sample.values.items():
                 family.add_metric(list(labels), value)
             yield family

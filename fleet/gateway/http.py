@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from fleet.domain.trace import CALL, Call
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -61,6 +63,12 @@ class Request:
         if self._headers is None:
             self._headers = dict(self.scope["headers"])
         return self._headers.get(name, b"")
+
+    @property
+    def call(self) -> Call:
+        """Where it is noted who asks."""
+        found: Call = self.scope[CALL]
+        return found
 
     @property
     def query(self) -> dict[str, str]:

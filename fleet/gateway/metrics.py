@@ -14,3 +14,14 @@ SHED = Counter("drydock_shed", "Requests sent away, by why.", ["why"])
 DELIVERED = Counter("drydock_orders_handed_out", "Orders put into an answer, by the path that brought them.", ["via"])
 HELD = Gauge("drydock_held_calls", "Calls for orders that are held open.")
 STREAMS = Gauge("drydock_streams", "Streams to browsers.")
+REQUESTS = Counter(
+    "drydock_http_requests",
+    "Requests by route, method and class of status, such as `2xx`; `none` where the client went away first.",
+    ["route", "method", "status"],
+)
+REQUEST_SECONDS = Histogram(
+    "drydock_http_request_seconds",
+    "Time of a request up to the end of its answer; held calls and streams are open for long.",
+    ["route", "method"],
+    buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
+)

@@ -11,6 +11,7 @@ from django.db import transaction
 
 from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.timeline import EntryKind
+from fleet.domain.trace import Trace
 from fleet.models import Entry
 from fleet.operations.timeline.entries import asked_by, entry, tell, write
 from fleet.projections.timeline import audit
@@ -28,7 +29,7 @@ def told(db: None) -> factories.Fleet:
     """A fleet with an event, and acts of people and of a rule."""
     fleet = factories.Fleet(now=NOW)
     event = factories.announced(fleet)
-    with transaction.atomic(), asked_by("req-1", "192.0.2.7"):
+    with transaction.atomic(), asked_by(Trace("req-1"), "192.0.2.7"):
         for number, (who, via, kind) in enumerate(
             [
                 ("otto", "page", EntryKind.EVENT_CLAIMED),

@@ -13,16 +13,18 @@ from fleet.domain.actor import ACTOR_KIND, AZURE, DRYDOCK, Actor, stated_kind
 from fleet.domain.messages.moments import OF_ENTRY, SENT
 from fleet.domain.reason import as_json
 from fleet.domain.timeline import EntryKind
+from fleet.domain.trace import Trace
 from fleet.models import Entry, ScheduledEvent
 from fleet.operations import wake_up
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request behind a change: its id and the address that it came from."""
+    """The request behind a change: its id and trace, and the address that it came from."""
 
     request_id: str = ""
     address: str = ""
+    trace_id: str = ""
 
 
 # Of these somebody may be told at once.
@@ -32,9 +34,9 @@ _asked: ContextVar[Asked] = ContextVar("asked", default=NOBODY)
 
 
 @contextmanager
-def asked_by(request_id: str, address: str) -> Iterator[None]:
+def asked_by(trace: Trace, address: str) -> Iterator[None]:
     """Entries written inside carry this request's id and address: edges wrap what they do for a request in it."""
-    token = _asked.set(Asked(request_id[:200], address[:200]))
+    token = _asked.set(Asked(trace.request_id, address[:200], trace.trace_id))
     try:
         yield
     finally:

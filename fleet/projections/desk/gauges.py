@@ -3,17 +3,22 @@
 from collections import Counter
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Exists, Min, OuterRef, Prefetch, Q
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import Aggregate, Count, Exists, F, FloatField, Min, OuterRef, Prefetch, Q
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
+from django.db.models.functions import Abs
 
 from fleet.domain import gauges
 from fleet.domain.gauges import Gauge, Sample
 from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, RELAYED_APPROVALS, EventStatus, Presence
 from fleet.domain.waves import WaveState
-from fleet.models import Approval, Entry, LastRun, Order, ScheduledEvent, Seal, SetAside, Wave
+from fleet.models import Approval, Cache, Coverage, Entry, LastRun, Machine, Order, ScheduledEvent, Seal, SetAside, Wave
+from fleet.models.facts.events import presence_limits
 from fleet.projections.approvals.steps import steps_of
-from fleet.projections.desk.fleet import presence_counts
+from fleet.projections.desk.fleet import is_live, last_poll, presence_counts
 from fleet.projections.events.rows import OPEN
+from fleet.projections.machines import agentless
 from fleet.projections.messages import gauges as messages
 from fleet.projections.sight import seen
 
@@ -22,12 +27,20 @@ STEPS = ("sent", "answered", "started", "gone")
 # Approvals on their way that are looked at one by one; more at once would be a story of its own.
 LIMIT = 1000
 HOUR = timedelta(hours=1)
+# Of how far clocks are off; the last is the worst.
+QUANTILES = (0.5, 0.9, 0.99, 1.0)
+
+
+class Quantiles(Aggregate):
+    """These quantiles of what is there, each a value that occurs; None where nothing is."""
+
+    template = f"percentile_disc(ARRAY[{', '.join(map(str, QUANTILES))}]) WITHIN GROUP (ORDER BY %(expressions)s)"
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
-    """Every gauge of the fleet but `drydock_up`. Twenty queries."""
+    """Every gauge of the fleet but `drydock_up`. Twenty-five queries."""
     fleet = (*_events(now), *_approvals(now), *_machines(now), *_orders(now), *_own(now), *_waves(now))
-    return (*fleet, *messages.measure(now=now))
+    return (*fleet, *_clocks(now), _sets(now), _caches(now), *messages.measure(now=now))
 
 
 def _one(gauge: Gauge, value: float | None) -> Sample:
@@ -94,7 +107,67 @@ def _approvals(now: datetime) -> tuple[Sample, ...]:
 
 def _machines(now: datetime) -> tuple[Sample, ...]:
     counts = presence_counts(now=now)
-    return (Sample(gauges.MACHINES, {(presence.value,): getattr(counts, presence.value) for presence in Presence}),)
+    return (
+        Sample(gauges.MACHINES, {(presence.value,): getattr(counts, presence.value) for presence in Presence}),
+        _one(gauges.WITHOUT_AGENT, agentless().count()),
+    )
+
+
+def _clocks(now: datetime) -> tuple[Sample, ...]:
+    """Of machines that were heard lately: what was measured long ago tells nothing about now. One query."""
+    lately = now - timedelta(seconds=presence_limits().late)
+    found = (
+        seen(Machine)
+        .filter(revoked_at=None, presence__last_heard_at__gt=lately, presence__clock_offset__isnull=False)
+        .annotate(off=Abs("presence__clock_offset"))
+        .aggregate(
+            quantiles=Quantiles("off", output_field=ArrayField(FloatField())),
+            too_far=Count("pk", filter=Q(off__gt=settings.CLOCK_TOLERANCE_SECONDS)),
+        )
+    )
+    quantiles = zip(QUANTILES, found["quantiles"] or (), strict=False)
+    return (
+        Sample(gauges.CLOCK_OFFSET, {(f"{quantile:g}",): float(seconds) for quantile, seconds in quantiles}),
+        _one(gauges.CLOCKS_OFF, found["too_far"]),
+    )
+
+
+def _sets(now: datetime) -> Sample:
+    """Two queries, which count however many sets there are. Machines without an agent are of the set, too."""
+    lacking = agentless().exclude(availability_set=None).values("availability_set")
+    of_each = seen(Machine).filter(revoked_at=None).alias(polled=last_poll()).values("availability_set")
+    whole = Q(live=F("machines"), lacking=0)
+    found = of_each.annotate(
+        live=Count("pk", filter=is_live(now=now)),
+        machines=Count("pk"),
+        lacking=Count("pk", filter=Q(availability_set__in=lacking)),
+    ).aggregate(
+        whole=Count("availability_set", filter=whole),
+        partly=Count("availability_set", filter=Q(live__gt=0) & ~whole),
+        none=Count("availability_set", filter=Q(live=0)),
+    )
+    with_agents = seen(Machine).filter(revoked_at=None, availability_set=OuterRef("availability_set"))
+    bare = agentless().exclude(availability_set=None).filter(~Exists(with_agents))
+    none = found["none"] + bare.aggregate(sets=Count("availability_set", distinct=True))["sets"]
+    return Sample(gauges.SETS, {("whole",): found["whole"], ("partly",): found["partly"], ("not",): none})
+
+
+def _caches(now: datetime) -> Sample:
+    """One query."""
+    newest = seen(Coverage).filter(cache=OuterRef("pk"), until=None)
+    hearing = newest.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
+    listened = Exists(hearing.filter(state="subscribed"))
+    found = (
+        seen(Cache)
+        .annotate(listened=listened, unsupported=Exists(newest.filter(state="unsupported")))
+        .aggregate(
+            heard=Count("pk", filter=Q(listened=True)),
+            none=Count("pk", filter=Q(listened=False, unsupported=True)),
+            unheard=Count("pk", filter=Q(listened=False, unsupported=False)),
+        )
+    )
+    named = {"listened": "heard", "unheard": "unheard", "unsupported": "none"}
+    return Sample(gauges.CACHES, {(channel,): found[count] for channel, count in named.items()})
 
 
 def _orders(now: datetime) -> tuple[Sample, ...]:

@@ -1,0 +1,69 @@
+"""By what one request is found again in every log: its id, and the trace that it belongs to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from uuid import uuid4
+
+# Where the scope and the META of a request keep its `Call`.
+CALL = "drydock.call"
+# What others may name their requests; anything else could be an attempt to write into our logs.
+SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+# W3C Trace Context: version, trace, parent, flags. Later versions may add more behind a hyphen; ff is none.
+TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.{0,400})?", re.ASCII)
+TRACE_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+NO_TRACE, NO_PARENT = "0" * 32, "0" * 16
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """`request_id` has 128 characters at most; `trace_id` has 32 hexadecimal digits, or none where nobody traces."""
+
+    request_id: str
+    trace_id: str = ""
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What every line in a log says of it."""
+        named = {"request_id": self.request_id, "trace_id": self.trace_id}
+        return {name: value for name, value in named.items() if value}
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way: what answers it notes here who asked, and by which pattern of addresses."""
+
+    trace: Trace
+    route: str = ""
+    person: str = ""
+    token: str = ""
+    machine: int | None = None
+
+
+def trace_of(request_id: str, traceparent: str) -> Trace:
+    """What the two headers say; what cannot be taken as it is stands for a new one."""
+    return Trace(sane_id(request_id), trace_id_of(traceparent) if traceparent else "")
+
+
+def trace_as_kept(request_id: object, trace_id: object) -> Trace | None:
+    """What was kept of a trace, or arrived with a task; None where it is no text that we would have made."""
+    kept = isinstance(request_id, str) and SANE_ID.fullmatch(request_id)
+    if not kept or not isinstance(request_id, str):
+        return None
+    return Trace(request_id, trace_id if isinstance(trace_id, str) and TRACE_ID.fullmatch(trace_id) else "")
+
+
+def sane_id(given: str) -> str:
+    """The caller's id if it is one, else a new one."""
+    return given if SANE_ID.fullmatch(given) else uuid4().hex
+
+
+def trace_id_of(traceparent: str) -> str:
+    """The trace that the header names; a new one where the header is not as W3C Trace Context says."""
+    found = TRACEPARENT.fullmatch(traceparent)
+    if found is not None:
+        version, trace_id, parent, _, more = found.groups()
+        if version != "ff" and trace_id != NO_TRACE and parent != NO_PARENT and not (more and version == "00"):
+            return trace_id
+    return uuid4().hex

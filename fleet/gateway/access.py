@@ -1,0 +1,117 @@
+"""What each request came to: counted by its route, and one line in the log at its end, however long it was open.
+
+Neither the address nor a header is written down: a path holds ids, and some hold secrets. Agents and probes call again
+and again, so their calls are lines at DEBUG; only those that were refused or slow are lines that one sees, and of
+those no more than some a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import structlog
+from drydock_agent import wire
+
+from fleet.domain.trace import CALL, Call, trace_of
+from fleet.gateway import metrics
+from fleet.gateway.http import Message, Scope, Send
+from fleet.gateway.limits import Buckets
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+# A request that no route wants.
+UNMATCHED = "unmatched"
+# After so many seconds a call of an agent, or a probe, is slow.
+SLOW_SECONDS = 5.0
+# Those of each kind that may be said in a minute, beside a few at once.
+QUIET_LINES_PER_MINUTE = 60
+QUIET_LINES_AT_ONCE = 20
+PROBES = ("/healthz", "/readyz", "/metrics")
+
+log = structlog.get_logger(__name__)
+
+
+class Access:
+    """Counts and logs the requests of one process."""
+
+    def __init__(self) -> None:
+        self._lines = Buckets(QUIET_LINES_PER_MINUTE, burst=QUIET_LINES_AT_ONCE)
+        self._unsaid: Counter[str] = Counter()
+
+    def note(self, call: Call, method: str, sent: Sent, seconds: float) -> None:
+        """The request is over; `seconds` is how long it took."""
+        route, method = call.route or UNMATCHED, method if method in METHODS else "other"
+        kind = f"{sent.status // 100}xx" if sent.status else "none"
+        metrics.REQUESTS.labels(route, method, kind).inc()
+        metrics.REQUEST_SECONDS.labels(route, method).observe(seconds)
+        said: dict[str, Any] = {
+            "method": method,
+            "route": route,
+            "status": sent.status or None,
+            "ms": round(seconds * 1000, 1),
+            "bytes": sent.bytes,
+        }
+        said |= {"person": call.person} if call.person else {}
+        said |= {"token": call.token} if call.token else {}
+        said |= {"machine": call.machine} if call.machine is not None else {}
+        if not is_quiet(route):
+            (log.warning if sent.status >= 500 else log.info)("request", **said)
+        elif sent.status >= 400 or (seconds > SLOW_SECONDS and not is_held(route)):
+            self._seldom(f"{route} {sent.status}", said)
+        else:
+            log.debug("request", **said)
+
+    def _seldom(self, kind: str, said: dict[str, Any]) -> None:
+        """A line of a kind of which there may be a hundred thousand: what was not said is counted in the next."""
+        if self._lines.take(kind, time.monotonic()):
+            self._unsaid[kind] += 1
+            return
+        unsaid = self._unsaid.pop(kind, 0)
+        log.warning("request", **said, **({"unsaid": unsaid} if unsaid else {}))
+
+
+class Sent:
+    """An ASGI `send` that remembers what went out, and answers with the request's id."""
+
+    __slots__ = ("_request_id", "_send", "bytes", "status")
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id.encode("ascii")
+        self.status = 0
+        self.bytes = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message.get("headers", ())]
+            if not any(name == b"x-request-id" for name, _ in headers):
+                headers.append((b"x-request-id", self._request_id))
+            message = {**message, "headers": headers}
+        await self._send(message)
+        # What Granian did not take did not go out.
+        self.bytes += len(message.get("body", b""))
+
+
+def call_of(scope: Scope) -> Call:
+    """What the request says of itself, from now on with its scope."""
+    named: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name in (b"x-request-id", b"traceparent"):
+            # Twice is no id: who would say which?
+            named[name] = b"twice, so none" if name in named else value
+    given = named.get(b"x-request-id", b"").decode("latin-1")
+    call = Call(trace_of(given, named.get(b"traceparent", b"").decode("latin-1").strip()))
+    scope[CALL] = call
+    return call
+
+
+def is_quiet(route: str) -> bool:
+    """Called again and again by machines."""
+    return route in PROBES or route.startswith("/agent/")
+
+
+def is_held(route: str) -> bool:
+    """Open until there is something to say."""
+    return route == wire.ORDERS_PATH

@@ -1,0 +1,134 @@
+"""What Celery's processes count: tasks by outcome, and when beat last sent one, left on Redis for `/metrics`.
+
+Counting never waits: a thread of each process brings the numbers to Redis now and then. While Redis is away they are
+kept, one number for each task and outcome, and follow when it is back.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import redis
+from celery import signals
+from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from fleet.domain.gauges import BEAT, CELERY_HASH, CELERY_HASH_SECONDS, COUNT, SECONDS
+
+PAUSE_SECONDS = 2.0
+OUTCOME_OF_STATE = {"SUCCESS": "succeeded", "FAILURE": "failed", "RETRY": "retried"}
+# Whoever may write to the broker may name a task as they like.
+UNKNOWN = "unknown"
+
+
+class Counts:
+    """The numbers of one process that Redis does not have yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counted: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
+        self._beat = 0.0
+        self._process = 0
+
+    def ended(self, task: str, outcome: str, seconds: float) -> None:
+        """A task came to its end."""
+        with self._lock:
+            self._counted[f"{COUNT} {outcome} {task}"] += 1
+            name = f"{SECONDS} {task}"
+            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+        self._see_to_it()
+
+    def sent(self, at: float) -> None:
+        """Beat sent a task, at so many seconds since 1970."""
+        with self._lock:
+            self._beat = at
+        self._see_to_it()
+
+    def flush(self, client: redis.Redis) -> None:
+        """Add to what Redis has. Raises what redis-py raises; nothing is lost then."""
+        with self._lock:
+            counted, self._counted = self._counted, Counter()
+            seconds, self._seconds = self._seconds, {}
+            beat, self._beat = self._beat, 0.0
+        if not counted and not beat:
+            return
+        try:
+            with client.pipeline() as pipe:
+                for field, count in counted.items():
+                    pipe.hincrby(CELERY_HASH, field, count)
+                for field, took in seconds.items():
+                    pipe.hincrbyfloat(CELERY_HASH, field, took)
+                if beat:
+                    pipe.hset(CELERY_HASH, BEAT, repr(beat))
+                pipe.expire(CELERY_HASH, CELERY_HASH_SECONDS)
+                pipe.execute()
+        except (redis.RedisError, OSError):
+            with self._lock:
+                self._counted += counted
+                for field, took in seconds.items():
+                    self._seconds[field] = self._seconds.get(field, 0.0) + took
+                self._beat = self._beat or beat
+            raise
+
+    def _see_to_it(self) -> None:
+        """The thread is of this process: one that was there before a fork is not here any more."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            threading.Thread(target=self._run, name="counts", daemon=True).start()
+
+    def _run(self) -> None:
+        client = redis.Redis.from_url(
+            settings.REDIS_URL,
+            protocol=2,
+            socket_timeout=2,
+            socket_connect_timeout=2,
+            retry=Retry(NoBackoff(), 0),
+        )
+        while True:
+            time.sleep(PAUSE_SECONDS)
+            try:
+                self.flush(client)
+            except (redis.RedisError, OSError):
+                # Said by whoever needs Redis for more than numbers.
+                continue
+
+
+counts = Counts()
+_began: dict[str, float] = {}
+
+
+@signals.task_prerun.connect(dispatch_uid="fleet.relay.counts")
+def _begin(task_id: str = "", **_: Any) -> None:
+    _began[task_id] = time.monotonic()
+
+
+@signals.task_postrun.connect(dispatch_uid="fleet.relay.counts")
+def _end(task_id: str = "", task: Any = None, state: str | None = None, **_: Any) -> None:
+    took = time.monotonic() - _began.pop(task_id, time.monotonic())
+    counts.ended(task.name, OUTCOME_OF_STATE.get(state or "", "dropped"), took)
+
+
+@signals.task_revoked.connect(dispatch_uid="fleet.relay.counts")
+def _drop(request: Any = None, **_: Any) -> None:
+    counts.ended(request.task, "dropped", 0.0)
+
+
+@signals.task_unknown.connect(dispatch_uid="fleet.relay.counts")
+def _refuse(**_: Any) -> None:
+    counts.ended(UNKNOWN, "dropped", 0.0)
+
+
+@signals.beat_init.connect(dispatch_uid="fleet.relay.counts")
+def _beat_begins(**_: Any) -> None:
+    """This process is beat: what it sends is counted as such."""
+    signals.after_task_publish.connect(_note_sent, dispatch_uid="fleet.relay.counts")
+
+
+def _note_sent(**_: Any) -> None:
+    counts.sent(time.time())

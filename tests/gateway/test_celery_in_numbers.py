@@ -1,0 +1,116 @@
+"""Celery's processes have no port to be scraped at: what they count is left on Redis, and nothing waits for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from celery import current_app, signals
+from django.conf import settings
+from prometheus_client import CollectorRegistry, generate_latest
+
+from fleet.domain.gauges import CELERY_HASH, Sample
+from fleet.embedded import Urls
+from fleet.gateway import celery_counts
+from fleet.gateway.figures import Collected
+from fleet.relay import counts
+from fleet.relay.counts import Counts
+from fleet.settings import broker
+from tests.processes import free_port
+
+
+@pytest.fixture
+def line(servers: Urls) -> Iterator[redis.Redis]:
+    """Redis as the gateway of these tests has it, without what others counted."""
+    with redis.Redis.from_url(servers.redis) as client:
+        client.delete(CELERY_HASH, settings.CELERY_TASK_DEFAULT_QUEUE)
+        yield client
+        client.delete(CELERY_HASH, settings.CELERY_TASK_DEFAULT_QUEUE)
+
+
+def shown() -> str:
+    registry = CollectorRegistry()
+    registry.register(Collected(celery_counts.measure()))
+    return generate_latest(registry).decode()
+
+
+def test_tasks_are_counters_by_name_and_outcome(line: redis.Redis) -> None:
+    mine = Counts()
+    for _ in range(3):
+        mine.ended("fleet.relay.tasks.advance", "succeeded", 0.5)
+    mine.ended("fleet.relay.tasks.advance", "failed", 0.5)
+    mine.sent(time.time() - 7)
+    mine.flush(line)
+    mine.ended("fleet.relay.tasks.advance", "succeeded", 0.25)
+    mine.flush(line)
+    said = shown()
+    assert 'drydock_celery_tasks_total{outcome="succeeded",task="fleet.relay.tasks.advance"} 4.0' in said
+    assert 'drydock_celery_tasks_total{outcome="failed",task="fleet.relay.tasks.advance"} 1.0' in said
+    assert 'drydock_celery_task_seconds_total{task="fleet.relay.tasks.advance"} 2.25' in said
+    assert "# TYPE drydock_celery_tasks_total counter" in said
+    age = next(row for row in said.splitlines() if row.startswith("drydock_celery_beat_age_seconds "))
+    assert 7 <= float(age.split()[1]) < 3600
+    assert line.ttl(CELERY_HASH) > 0
+
+
+def test_what_waits_for_a_worker_is_counted(line: redis.Redis) -> None:
+    assert "drydock_celery_queue_length 0.0" in shown()
+    with current_app.connection_for_write(broker(settings.REDIS_URL)) as connection:
+        current_app.send_task("fleet.relay.tasks.seal", connection=connection)
+    assert "drydock_celery_queue_length 1.0" in shown()
+
+
+def test_without_redis_numbers_are_kept_and_a_scrape_says_so(line: redis.Redis, settings: Any) -> None:
+    mine = Counts()
+    mine.ended("a", "succeeded", 1.0)
+    away = redis.Redis.from_url(f"redis://127.0.0.1:{free_port()}")
+    for _ in range(2):
+        with pytest.raises(redis.ConnectionError):
+            mine.flush(away)
+    mine.flush(line)
+    assert line.hgetall(CELERY_HASH) == {b"count succeeded a": b"1", b"seconds a": b"1"}
+    settings.REDIS_URL = f"redis://127.0.0.1:{free_port()}"
+    assert "drydock_redis_up 0.0" in shown()
+    assert "drydock_celery" not in shown()
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["", "count", "count succeeded", "count won task", "count succeeded a b", "seconds", "beat x", "\xff", "x y"],
+)
+def test_whatever_stands_on_redis_makes_no_series_of_its_own(field: str) -> None:
+    assert not any(sample.values for sample in celery_counts.read({field.encode("latin-1"): b"1"}, 0.0))
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "x", ""])
+def test_what_is_no_number_is_passed_by(value: str) -> None:
+    assert not any(sample.values for sample in celery_counts.read({b"seconds a": value.encode()}, 0.0))
+
+
+def test_a_hash_full_of_names_has_an_end() -> None:
+    many = {f"seconds task{number}".encode(): b"1" for number in range(100_000)}
+    samples: list[Sample] = list(celery_counts.read(many, 0.0))
+    assert sum(len(sample.values) for sample in samples) <= celery_counts.MOST_FIELDS
+
+
+def test_each_end_of_a_task_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[str, str]] = []
+    monkeypatch.setattr(counts.counts, "ended", lambda task, outcome, _: found.append((task, outcome)))
+
+    class Task:
+        name = "a"
+
+    class Request:
+        task = "a"
+
+    for state in ("SUCCESS", "FAILURE", "RETRY", "REJECTED", None):
+        signals.task_prerun.send(sender=Task, task_id="1", task=Task)
+        signals.task_postrun.send(sender=Task, task_id="1", task=Task, state=state)
+    signals.task_revoked.send(sender=Task, request=Request, terminated=False, signum=None, expired=True)
+    signals.task_unknown.send(sender=None, name="<script>", id="1", message=None, exc=None)
+    outcomes = ["succeeded", "failed", "retried", "dropped", "dropped", "dropped"]
+    assert found == [*(("a", outcome) for outcome in outcomes), ("unknown", "dropped")]
+    assert counts._began == {}
