@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from typing import Any
 
 from azure_simulator import announcement, redis_events
 from azure_simulator.announcement import RefusedError, number, one_of, only, optional_number, text
+from azure_simulator.attestation import INTERMEDIATE_PATH, Authority, UnavailableError
 from azure_simulator.azure import Azure, Event, NotPossibleError
 from azure_simulator.clock import Clock, rfc3339
 from azure_simulator.documents import encoded
@@ -25,8 +27,9 @@ Body = Mapping[str, Any]
 class Control:
     """The calls as functions (the stories use them too), and the table that maps requests to them."""
 
-    def __init__(self, azure: Azure, faults: Faults, log: Log, clock: Clock) -> None:
+    def __init__(self, azure: Azure, faults: Faults, log: Log, clock: Clock, authority: Authority) -> None:
         self._azure = azure
+        self._authority = authority
         self._faults = faults
         self._log = log
         self._clock = clock
@@ -52,6 +55,8 @@ class Control:
         path = request.path.rstrip("/")
         if (request.method, path) == ("POST", "/control/redis"):
             return self._redis(request)
+        if request.method == "GET" and path in ("/control/authority", INTERMEDIATE_PATH):
+            return self._certificates(whole=path != INTERMEDIATE_PATH)
         try:
             call = self._calls.get((request.method, path))
             result = call(request) if call is not None else self._about_one_event(request, path)
@@ -198,6 +203,16 @@ class Control:
         if not cache.server:
             raise RefusedError(409, f"cache {cache.host} has no server: name one in the fleet file or with --redis-url")
         return cache
+
+    async def _certificates(self, *, whole: bool) -> Response:
+        now = self._clock.now()
+        try:
+            if whole:
+                return Response(200, encoded(await asyncio.to_thread(self._authority.shown, now)))
+            der = await asyncio.to_thread(self._authority.intermediate, now)
+        except UnavailableError as error:
+            return _refusal(RefusedError(503, str(error)))
+        return Response(200, der, "application/pkix-cert")
 
     async def _redis(self, request: Request) -> Response:
         try:

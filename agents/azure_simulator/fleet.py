@@ -39,6 +39,14 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadBalancer:
+    """What a set is reached through: its public address, and which of its ports leads to which of a machine's."""
+
+    address: str
+    ports: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MachineSet:
     """The machines that are told of the same events. `placement_group_id` is empty unless it is a scale set."""
 
@@ -48,6 +56,7 @@ class MachineSet:
     resource_group: str
     placement_group_id: str
     machines: tuple[Machine, ...]
+    load_balancer: LoadBalancer | None = None
 
     @property
     def key(self) -> str:
@@ -117,7 +126,7 @@ def parse(data: Any) -> Fleet:
 
 def _set(data: Any, where: str) -> MachineSet:
     item = _object(data, where)
-    _only(item, where, {"kind", "name", "subscription", "resource_group", "machines"})
+    _only(item, where, {"kind", "name", "subscription", "resource_group", "machines", "load_balancer"})
     kind = _text(item, "kind", where)
     if kind not in KINDS:
         raise FleetError(f"{where}.kind: {kind!r} is none of {', '.join(KINDS)}")
@@ -140,6 +149,22 @@ def _set(data: Any, where: str) -> MachineSet:
         resource_group=resource_group,
         placement_group_id=group_id if kind == "scale_set" else "",
         machines=machines,
+        load_balancer=_load_balancer(item["load_balancer"], f"{where}.load_balancer")
+        if "load_balancer" in item
+        else None,
+    )
+
+
+def _load_balancer(data: Any, where: str) -> LoadBalancer:
+    item = _object(data, where)
+    _only(item, where, {"address", "ports"})
+    ports = _object(item.get("ports"), f"{where}.ports")
+    for port in (*ports, *ports.values()):
+        if not str(port).isdecimal() or not 0 < int(port) < 65536:
+            raise FleetError(f"{where}.ports: {port!r} is no port")
+    return LoadBalancer(
+        address=_text(item, "address", where),
+        ports=tuple((int(frontend), int(backend)) for frontend, backend in ports.items()),
     )
 
 

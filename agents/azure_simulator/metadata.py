@@ -1,4 +1,4 @@
-"""The metadata service of every machine: `/metadata/scheduledevents`, `/metadata/instance`, `/metadata/versions`."""
+"""The metadata service of every machine: who asks, whether there is an answer, and scheduled events themselves."""
 
 from __future__ import annotations
 
@@ -12,26 +12,18 @@ from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any
 
-from azure_simulator import documents, faults, instance
+from azure_simulator import documents, faults
+from azure_simulator.answers import INSTANCE, Answers
+from azure_simulator.attestation import Authority
 from azure_simulator.azure import Azure
 from azure_simulator.clock import Clock, rfc1123
 from azure_simulator.documents import Version, encoded
 from azure_simulator.fleet import Machine, MachineSet
 from azure_simulator.http import Answer, Hangup, Request, Reset, Response
 from azure_simulator.log import Entry, Log
-
-# Both bodies as Azure sends them, byte for byte.
-NO_HEADER = b'{ "error": "Bad request: . Required metadata header not specified" }'
-_BAD_VERSION = (
-    "Bad request. api-version is invalid or was not specified in the request. For more information refer to "
-    "aka.ms/azureimds"
-)
-BAD_VERSION = encoded({"error": _BAD_VERSION, "newest-versions": ["2020-10-01", "2020-09-01", "2020-07-15"]})
+from azure_simulator.refusals import BAD_VERSION, BAD_VERSION_TEXT, error, parameters, refused
 
 SCHEDULED_EVENTS = "/metadata/scheduledevents"
-INSTANCE = "/metadata/instance"
-VERSIONS = "/metadata/versions"
-LOAD_BALANCER = "/metadata/loadbalancer"
 
 _GUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _INCARNATION_JUMP = 3
@@ -41,9 +33,17 @@ class Metadata:
     """Answers as Azure would answer the machine that asks."""
 
     def __init__(
-        self, azure: Azure, waiting_faults: faults.Faults, log: Log, clock: Clock, *, most_a_second: int = 0
+        self,
+        azure: Azure,
+        waiting_faults: faults.Faults,
+        log: Log,
+        clock: Clock,
+        authority: Authority,
+        *,
+        most_a_second: int = 0,
     ) -> None:
         self._azure = azure
+        self._answers = Answers(authority)
         # 0 is no limit. Machine -> times of its newest requests, at most as many as a second may have.
         self._most = most_a_second
         self._newest: dict[str, deque[datetime]] = {}
@@ -65,7 +65,7 @@ class Metadata:
     def _answer(self, vm: str, path: str, request: Request, now: datetime) -> Answer:
         found = self._azure.machines.get(vm)
         if found is None:
-            return _error(404, f"the fleet has no machine {vm!r}")
+            return error(404, f"the fleet has no machine {vm!r}")
         self._azure.settle(now)
         if not self._azure.exists(found[1], now):
             # Nobody is there to ask, and nobody answers.
@@ -78,21 +78,16 @@ class Metadata:
             return Response(429, encoded({"error": _LATER[429]}), headers=(("Retry-After", "1"),))
         if path == SCHEDULED_EVENTS:
             return self._scheduled_events(*found, request, now)
-        refusal = _refused(request, enforce_header=True)
+        refusal = refused(request, enforce_header=True)
         if refusal is not None:
             return refusal
         if request.method != "GET":
-            return _error(405, "Method not allowed")
-        if path == VERSIONS:
-            return Response(200, encoded({"apiVersions": list(instance.VERSIONS)}))
-        if path == LOAD_BALANCER:
-            return _load_balancer(dict(_parameters(request)))
+            return error(405, "Method not allowed")
         if path == INSTANCE or path.startswith(INSTANCE + "/"):
             for fault in self._faults.take(found[1].id, faults.INSTANCE, request.method, now):
                 status = int(fault.name.removeprefix("instance-"))
-                return _error(status, _LATER[status])
-            return _instance(*found, path, dict(_parameters(request)))
-        return _error(404, "Not found")
+                return error(status, _LATER[status])
+        return self._answers.answer(*found, path, dict(parameters(request)), now)
 
     def _too_many(self, vm: str, now: datetime) -> bool:
         newest = self._newest.setdefault(vm, deque(maxlen=self._most))
@@ -122,13 +117,15 @@ class Metadata:
         for fault in self._faults.take(machine.id, faults.VERSION, request.method, now):
             if name > fault.newest:
                 named = [version for version in reversed(documents.VERSIONS) if version <= fault.newest]
-                return Response(400, encoded({"error": _BAD_VERSION, "newest-versions": named if fault.names else []}))
+                return Response(
+                    400, encoded({"error": BAD_VERSION_TEXT, "newest-versions": named if fault.names else []})
+                )
         version = documents.VERSIONS[name]
         if request.method == "GET":
             return self._document(in_set, machine, name, version, request, now)
         if request.method == "POST":
             return self._start_requests(in_set, machine, request, now)
-        return _error(405, "Method not allowed")
+        return error(405, "Method not allowed")
 
     def _document(
         self, in_set: MachineSet, machine: Machine, name: str, version: Version, request: Request, now: datetime
@@ -168,14 +165,14 @@ class Metadata:
     def _start_requests(self, in_set: MachineSet, machine: Machine, request: Request, now: datetime) -> Response:
         ids = _requested_ids(request.body)
         if ids is None:
-            return _error(400, "Bad request. The payload is malformed")
+            return error(400, "Bad request. The payload is malformed")
         listed = {event.event_id: event for event in self._azure.open_events(in_set)}
         events = [listed.get(event_id.upper()) for event_id in ids]
         known = [event for event in events if event is not None]
         if len(known) < len(events):
             # Microsoft promises 200 "if it is passed a valid event ID" and says nothing about others. An id that this
             # machine is not told of, or no longer, is not valid here. The request is then refused as a whole.
-            return _error(400, "Bad request. An EventId is not known")
+            return error(400, "Bad request. An EventId is not known")
         for event in known:
             delays = self._faults.take(machine.id, faults.APPROVAL, "POST", now)
             delay = max((fault.delay_seconds for fault in delays), default=0.0)
@@ -242,31 +239,11 @@ async def _hang(seconds: float) -> Response:
     return Hangup()
 
 
-def _error(status: int, text: str) -> Response:
-    return Response(status, encoded({"error": text}))
-
-
-def _parameters(request: Request) -> list[tuple[str, str]]:
-    return [(name.lower(), value) for name, value in request.query]
-
-
-def _refused(request: Request, *, enforce_header: bool) -> Response | None:
-    """What is wrong with a request to any of the paths, or None."""
-    if "x-forwarded-for" in request.headers:
-        return _error(400, "Bad request. X-Forwarded-For header is not allowed")
-    if enforce_header and request.headers.get("metadata", "").lower() != "true":
-        return Response(400, NO_HEADER)
-    names = [name for name, _ in _parameters(request)]
-    if len(names) != len(set(names)):
-        return _error(400, "Bad request. A query parameter was given more than once")
-    return None
-
-
 def _judged(request: Request) -> tuple[str, Response | None]:
     """The api-version of a request for scheduled events, and what is wrong with the request."""
-    name = dict(_parameters(request)).get("api-version", "")
+    name = dict(parameters(request)).get("api-version", "")
     version = documents.VERSIONS.get(name)
-    refusal = _refused(request, enforce_header=version is None or version.header_enforced)
+    refusal = refused(request, enforce_header=version is None or version.header_enforced)
     if refusal is None and version is None:
         refusal = Response(400, BAD_VERSION)
     return name, refusal
@@ -289,32 +266,3 @@ def _requested_ids(body: bytes) -> list[str] | None:
 def _names(if_none_match: str, etag: str) -> bool:
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return etag in tags or tags == ["*"]
-
-
-def _load_balancer(parameters: dict[str, str]) -> Response:
-    """No machine of the fleet is behind a load balancer, and Azure answers so."""
-    # It came with this version.
-    known = [version for version in instance.VERSIONS if version >= "2020-10-01"]
-    if parameters.get("api-version", "") not in known:
-        return Response(400, BAD_VERSION)
-    return _error(
-        404,
-        "No load balancer metadata is found. Please check if your VM is using any non-basic SKU load balancer and "
-        "retry later.",
-    )
-
-
-def _instance(in_set: MachineSet, machine: Machine, path: str, parameters: dict[str, str]) -> Response:
-    if parameters.get("api-version", "") not in instance.VERSIONS:
-        return Response(400, BAD_VERSION)
-    steps = [step for step in path.removeprefix(INSTANCE).split("/") if step]
-    try:
-        part = instance.leaf(instance.instance(in_set, machine), steps)
-    except KeyError:
-        return _error(404, "Not found")
-    wanted = parameters.get("format", "json").lower()
-    if wanted == "text":
-        return Response(200, instance.as_text(part).encode(), "text/plain; charset=utf-8")
-    if wanted != "json" or isinstance(part, str):
-        return _error(400, "Bad request. A leaf is to be had as text only: say format=text")
-    return Response(200, encoded(part))

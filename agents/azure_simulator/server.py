@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from azure_simulator import inbox
+from azure_simulator.attestation import Authority
 from azure_simulator.azure import Azure
 from azure_simulator.clock import Clock
 from azure_simulator.control import Control
@@ -38,8 +39,10 @@ class Server:
         # Of the second listener, where there is one.
         self.wire_server_url = ""
         self.log = Log()
-        self.control = Control(azure, faults, self.log, clock)
-        self._metadata = Metadata(azure, faults, self.log, clock, most_a_second=most_a_second)
+        # Vouches for what machines are told about themselves.
+        self.authority = Authority()
+        self.control = Control(azure, faults, self.log, clock, self.authority)
+        self._metadata = Metadata(azure, faults, self.log, clock, self.authority, most_a_second=most_a_second)
         self._as_vm = as_vm
         self._inbox = inbox.Inbox()
 
@@ -101,6 +104,7 @@ async def start(
     listening: list[asyncio.Server] = []
     try:
         server.url = await _listen(listening, server.answer, connections, host, port)
+        server.authority.url = server.url
         if wire_server is not None:
             server.wire_server_url = await _listen(listening, server.wire_answer, connections, *wire_server)
         yield server

@@ -62,6 +62,14 @@ def twice(key: str) -> Callable[[dict[str, Any]], None]:
         (twice("id"), "two machines have the same id: WestNO_0"),
         (twice("name"), "two machines of the set have the same name: westno_0"),
         (twice("vm_id"), "two machines have the same vm_id"),
+        (
+            lambda whole: whole["sets"][0].update(load_balancer={"address": "51.0.0.1"}),
+            "load_balancer.ports: expected an",
+        ),
+        (
+            lambda whole: whole["sets"][0].update(load_balancer={"address": "a", "ports": {"80": 0}}),
+            "ports: 0 is no port",
+        ),
         (lambda whole: whole["caches"][0].pop("tier"), "caches[0].tier: is missing"),
     ],
 )

@@ -91,11 +91,44 @@ def test_the_versions_are_listed(azure: Simulated) -> None:
     assert "2021-02-01" in versions
 
 
-@pytest.mark.parametrize("version", ["2021-08-01", "2023-07-01", "2023-11-15", "2025-04-07"])
-def test_versions_that_others_ask_with_are_known(azure: Simulated, version: str) -> None:
-    answer = azure.get("WestNO_0", f"/metadata/instance?api-version={version}")
-    assert answer.status == 200
-    assert version in azure.get("WestNO_0", "/metadata/versions").json["apiVersions"]
+# "Supported API versions" on Microsoft's page of 04/11/2023.
+SUPPORTED = [
+    "2025-04-07", "2024-07-17", "2024-03-15", "2023-11-15", "2023-07-01", "2021-12-13", "2021-11-15", "2021-11-01",
+    "2021-10-01", "2021-08-01", "2021-05-01", "2021-03-01", "2021-02-01", "2021-01-01", "2020-12-01", "2020-10-01",
+    "2020-09-01", "2020-07-15", "2020-06-01", "2019-11-01", "2019-08-15", "2019-08-01", "2019-06-04", "2019-06-01",
+    "2019-04-30", "2019-03-11", "2019-02-01", "2018-10-01", "2018-04-02", "2018-02-01", "2017-12-01", "2017-10-01",
+    "2017-08-01", "2017-04-02", "2017-03-01",
+]  # fmt: skip
+
+
+def test_every_documented_version_is_answered_and_no_other(azure: Simulated) -> None:
+    assert azure.get("WestNO_0", "/metadata/versions").json["apiVersions"] == SUPPORTED[::-1]
+    for version in SUPPORTED:
+        assert azure.get("WestNO_0", f"/metadata/instance?api-version={version}").status == 200
+    for version in ("2021-08-02", "2024-01-01", "2026-01-01", "2021-8-1"):
+        assert azure.get("WestNO_0", f"/metadata/instance?api-version={version}").status == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "since", "before"),
+    [
+        ("compute/vmScaleSetName", "2017-12-01", "2017-10-01"),
+        ("compute/resourceId", "2019-03-11", "2019-02-01"),
+        ("compute/storageProfile", "2019-06-01", "2019-04-30"),
+        ("compute/tagsList", "2019-06-04", "2019-06-01"),
+        ("compute/osProfile/disablePasswordAuthentication", "2020-10-01", "2020-09-01"),
+        ("compute/storageProfile/resourceDisk/size", "2021-02-01", "2021-01-01"),
+        ("compute/hostGroup/id", "2021-11-15", "2021-11-01"),
+        ("compute/securityProfile/securityType", "2021-12-13", "2021-11-15"),
+        ("compute/storageProfile/imageReference/exactVersion", "2023-07-01", "2021-12-13"),
+        ("compute/physicalZone", "2023-11-15", "2023-07-01"),
+    ],
+)
+def test_a_field_is_there_since_its_version(azure: Simulated, path: str, since: str, before: str) -> None:
+    def status(version: str) -> int:
+        return azure.get("WestNO_0", f"/metadata/instance/{path}?api-version={version}&format=text").status
+
+    assert (status(since), status(SUPPORTED[0]), status(before)) == (200, 200, 404)
 
 
 def test_the_disks_are_in_it_as_text(azure: Simulated) -> None:
@@ -105,10 +138,24 @@ def test_the_disks_are_in_it_as_text(azure: Simulated) -> None:
     assert storage["osDisk"]["managedDisk"]["id"].endswith("/disks/WestNO_0_OsDisk")
 
 
-def test_no_machine_is_behind_a_load_balancer(azure: Simulated) -> None:
+def test_without_a_load_balancer_there_is_no_metadata_of_one(azure: Simulated) -> None:
     answer = azure.get("WestNO_0", "/metadata/loadbalancer?api-version=2020-10-01")
     assert answer.status == 404 and "No load balancer metadata is found" in answer.json["error"]
     assert azure.get("WestNO_0", "/metadata/loadbalancer?api-version=2019-08-01").status == 400
+
+
+def test_behind_a_load_balancer_a_machine_is_told_its_rules() -> None:
+    whole = west_norway()
+    whole["sets"][0]["load_balancer"] = {"address": "51.0.0.1", "ports": {"80": 443}}
+    with simulated(whole) as azure:
+        [interface] = instance(azure, "WestNO_0", "/network").json["interface"]
+        private = interface["ipv4"]["ipAddress"][0]["privateIpAddress"]
+        ends = {"frontendIpAddress": "51.0.0.1", "privateIpAddress": private}
+        rule = {**ends, "protocol": "tcp", "frontendPort": 80, "backendPort": 443}
+        assert azure.get("WestNO_0", "/metadata/loadbalancer?api-version=2020-10-01").json == {
+            "loadbalancer": {"publicIpAddresses": [], "inboundRules": [rule], "outboundRules": [ends]}
+        }
+        assert azure.get("workers_0", "/metadata/loadbalancer?api-version=2020-10-01").status == 404
 
 
 @pytest.mark.parametrize("status", [404, 500])

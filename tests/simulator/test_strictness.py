@@ -9,12 +9,14 @@ from tests.simulator.asking import EVENTS, METADATA, Simulated, ask, simulated
 NO_HEADER = b'{ "error": "Bad request: . Required metadata header not specified" }'
 BAD_VERSION = (
     b'{"error":"Bad request. api-version is invalid or was not specified in the request. For more information refer to '
-    b'aka.ms/azureimds","newest-versions":["2020-10-01","2020-09-01","2020-07-15"]}'
+    b'aka.ms/azureimds","newest-versions":["2025-04-07","2024-07-17","2024-03-15"]}'
 )
 INSTANCE = "/metadata/instance?api-version=2021-02-01"
+ATTESTED = "/metadata/attested/document?api-version=2021-02-01"
+LOAD_BALANCER = "/metadata/loadbalancer?api-version=2021-02-01"
 
 
-@pytest.mark.parametrize("target", [EVENTS, INSTANCE, "/metadata/versions"])
+@pytest.mark.parametrize("target", [EVENTS, INSTANCE, ATTESTED, LOAD_BALANCER, "/metadata/versions"])
 @pytest.mark.parametrize("headers", [{}, {"Metadata": "false"}, {"Metadata": ""}])
 def test_without_the_metadata_header_it_is_400(azure: Simulated, target: str, headers: dict[str, str]) -> None:
     answer = azure.get("WestNO_0", target, headers)
@@ -31,7 +33,10 @@ def test_only_the_preview_version_does_without_the_header(azure: Simulated) -> N
     assert azure.get("WestNO_0", "/metadata/scheduledevents?api-version=2017-08-01", {}).status == 400
 
 
-@pytest.mark.parametrize("path", ["/metadata/scheduledevents", "/metadata/instance"])
+PATHS = ["/metadata/scheduledevents", "/metadata/instance", "/metadata/attested/document", "/metadata/loadbalancer"]
+
+
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "query", ["", "?api-version=", "?api-version={latest}", "?api-version=latest", "?api-version=2031-01-01"]
 )
@@ -44,14 +49,14 @@ def test_a_version_of_the_instance_metadata_is_not_one_of_scheduled_events(azure
     assert azure.get("WestNO_0", "/metadata/scheduledevents?api-version=2021-02-01").body == BAD_VERSION
 
 
-@pytest.mark.parametrize("target", [EVENTS, INSTANCE])
+@pytest.mark.parametrize("target", [EVENTS, INSTANCE, ATTESTED, LOAD_BALANCER])
 def test_a_forwarded_request_is_400(azure: Simulated, target: str) -> None:
     answer = azure.get("WestNO_0", target, {**METADATA, "X-Forwarded-For": "10.0.0.1"})
     assert answer.status == 400
     assert "X-Forwarded-For" in answer.json["error"]
 
 
-@pytest.mark.parametrize("target", [EVENTS, INSTANCE])
+@pytest.mark.parametrize("target", [EVENTS, INSTANCE, ATTESTED, LOAD_BALANCER])
 def test_a_query_name_given_twice_is_400(azure: Simulated, target: str) -> None:
     assert azure.get("WestNO_0", f"{target}&api-version=2020-07-01").status == 400
 

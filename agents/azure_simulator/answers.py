@@ -1,0 +1,77 @@
+"""What the metadata service answers on every path but that of scheduled events."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+
+from azure_simulator import attestation, instance, load_balancer
+from azure_simulator.documents import encoded
+from azure_simulator.fleet import Machine, MachineSet
+from azure_simulator.http import Answer, Response
+from azure_simulator.refusals import BAD_VERSION, error
+
+INSTANCE = "/metadata/instance"
+ATTESTED = "/metadata/attested/document"
+LOAD_BALANCER = "/metadata/loadbalancer"
+VERSIONS = "/metadata/versions"
+
+
+class Answers:
+    """Where a machine asks with GET, the header and no name twice."""
+
+    def __init__(self, authority: attestation.Authority) -> None:
+        self._authority = authority
+
+    def answer(
+        self, in_set: MachineSet, machine: Machine, path: str, parameters: dict[str, str], now: datetime
+    ) -> Answer:
+        """`path` is in lower case."""
+        version = parameters.get("api-version", "")
+        if path == VERSIONS:
+            return Response(200, encoded({"apiVersions": list(instance.VERSIONS)}))
+        if path == LOAD_BALANCER:
+            return _load_balancer(in_set, machine, version)
+        if path == ATTESTED:
+            return self._attested(in_set, machine, version, parameters.get("nonce", ""), now)
+        if path == INSTANCE or path.startswith(INSTANCE + "/"):
+            return _instance(in_set, machine, path, version, parameters.get("format", "json").lower())
+        return error(404, "Not found")
+
+    def _attested(self, in_set: MachineSet, machine: Machine, version: str, nonce: str, now: datetime) -> Answer:
+        if version not in attestation.VERSIONS:
+            return Response(400, BAD_VERSION)
+        if nonce and not attestation.NONCE.fullmatch(nonce):
+            return error(400, "Bad request. nonce is a string of up to 32 alphanumeric characters")
+        return self._signed(attestation.content(in_set, machine, version, nonce, now), machine.location, now)
+
+    async def _signed(self, content: dict[str, object], location: str, now: datetime) -> Response:
+        try:
+            # The first one takes a while: there are keys to be made.
+            document = await asyncio.to_thread(self._authority.document, content, location, now)
+        except attestation.UnavailableError as unavailable:
+            return error(503, str(unavailable))
+        return Response(200, encoded(document))
+
+
+def _load_balancer(in_set: MachineSet, machine: Machine, version: str) -> Response:
+    if version not in load_balancer.VERSIONS:
+        return Response(400, BAD_VERSION)
+    if in_set.load_balancer is None:
+        return error(404, load_balancer.NONE)
+    return Response(200, encoded(load_balancer.content(in_set.load_balancer, machine)))
+
+
+def _instance(in_set: MachineSet, machine: Machine, path: str, version: str, wanted: str) -> Response:
+    if version not in instance.VERSIONS:
+        return Response(400, BAD_VERSION)
+    steps = [step for step in path.removeprefix(INSTANCE).split("/") if step]
+    try:
+        part = instance.leaf(instance.instance(in_set, machine, version), steps)
+    except KeyError:
+        return error(404, "Not found")
+    if wanted == "text":
+        return Response(200, instance.as_text(part).encode(), "text/plain; charset=utf-8")
+    if wanted != "json" or isinstance(part, str):
+        return error(400, "Bad request. A leaf is to be had as text only: say format=text")
+    return Response(200, encoded(part))

@@ -1,0 +1,106 @@
+"""`/metadata/attested/document`: who a machine is, signed by an authority that this simulator makes for itself.
+
+Sources: "Attested data" on Microsoft's page "Azure Instance Metadata Service for virtual machines" (04/11/2023), its
+sample there, and the API's definition (`nonce`: up to 32 alphanumeric characters; the page says ten digits).
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import importlib
+import re
+import threading
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+from azure_simulator import instance
+from azure_simulator.documents import encoded
+from azure_simulator.fleet import Machine, MachineSet
+
+SINCE = "2018-10-01"
+VERSIONS = tuple(version for version in instance.VERSIONS if version >= SINCE)
+# What each later version has added, by the page's table.
+SUBSCRIPTION_SINCE, SKU_SINCE = "2019-04-30", "2019-11-01"
+DOMAIN = "metadata.azure.com"
+INTERMEDIATE_PATH = "/control/authority/intermediate.cer"
+# The page's sample shows five seconds; real documents live for six hours.
+LIFE = timedelta(hours=6)
+NONCE = re.compile(r"[A-Za-z0-9]{1,32}")
+
+# ids that the fleet file leaves out are the same at every start.
+_CLASSIC = uuid.UUID("0d0c2c4e-54f1-4bb3-8f0c-3c1f2a9f7f11")
+_KEY_BITS = 2048
+_LEAF_LIFE = timedelta(days=180)
+
+
+class UnavailableError(Exception):
+    """Nothing can be signed here. The text says why."""
+
+
+def content(in_set: MachineSet, machine: Machine, version: str, nonce: str, now: datetime) -> dict[str, Any]:
+    """What is signed, in one of VERSIONS. Without a `nonce` it is the time, as at Azure.
+
+    `licenseType` belongs to machines with Azure Hybrid Benefit only, and the fleet has none.
+    """
+    whole: dict[str, Any] = {
+        "nonce": nonce or now.strftime("%Y%m%d-%H%M%S"),
+        "plan": dict(instance.PLAN),
+        "timeStamp": {"createdOn": _stamp(now), "expiresOn": _stamp(now + LIFE)},
+        # A machine of the classic model has one here, too.
+        "vmId": machine.vm_id or str(uuid.uuid5(_CLASSIC, machine.id)),
+    }
+    if version >= SUBSCRIPTION_SINCE:
+        whole["subscriptionId"] = in_set.subscription
+    if version >= SKU_SINCE:
+        whole["sku"] = instance.SKU if machine.vm_id else ""
+    return whole
+
+
+def _stamp(at: datetime) -> str:
+    return at.strftime("%m/%d/%y %H:%M:%S -0000")
+
+
+class Authority:
+    """A root, an intermediate, and a leaf for each region, as at Azure. Made when first asked for; thread-safe.
+
+    Every method that signs or shows a certificate raises UnavailableError.
+    """
+
+    def __init__(self) -> None:
+        # Where the simulator is reached: leaves say that their issuer's certificate is to be had there.
+        self.url = ""
+        self._lock = threading.Lock()
+        # Region -> its leaf, and until when that is used.
+        self._leaves: dict[str, tuple[Any, datetime]] = {}
+
+    def document(self, signed: dict[str, Any], location: str, now: datetime) -> dict[str, str]:
+        """The answer of the metadata service. A leaf is renewed before it has run out."""
+        with self._lock:
+            leaf, until = self._leaves.get(location, (None, now))
+            if not until - _LEAF_LIFE <= now < until:
+                leaf, until = self._chain.leaf(location, self.url + INTERMEDIATE_PATH, now), now + _LEAF_LIFE
+                self._leaves[location] = leaf, until
+            signature = self._chain.pkcs7(encoded(signed), leaf)
+        return {"encoding": "pkcs7", "signature": base64.b64encode(signature).decode()}
+
+    def shown(self, now: datetime) -> dict[str, str]:
+        """The certificates in PEM: what to trust, and what stands between that and the leaves."""
+        with self._lock:
+            root, intermediate = self._chain.authorities(now)
+        return {"root": self._chain.pem(root), "intermediate": self._chain.pem(intermediate)}
+
+    def intermediate(self, now: datetime) -> bytes:
+        """In DER, as the leaves' `CA Issuers` promises."""
+        with self._lock:
+            intermediate: bytes = self._chain.der(self._chain.authorities(now)[1])
+        return intermediate
+
+    @functools.cached_property
+    def _chain(self) -> Any:
+        # Loaded when it is needed: for all else the simulator is standard library only.
+        try:
+            return importlib.import_module("azure_simulator.attestation_chain").Chain(_KEY_BITS)
+        except ModuleNotFoundError as error:
+            raise UnavailableError("signing needs the Python package cryptography") from error

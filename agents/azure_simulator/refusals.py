@@ -1,0 +1,36 @@
+"""What the metadata service refuses whatever the path, with Azure's own bodies."""
+
+from __future__ import annotations
+
+from azure_simulator import instance
+from azure_simulator.documents import encoded
+from azure_simulator.http import Request, Response
+
+# As Azure sends it, byte for byte.
+NO_HEADER = b'{ "error": "Bad request: . Required metadata header not specified" }'
+BAD_VERSION_TEXT = (
+    "Bad request. api-version is invalid or was not specified in the request. For more information refer to "
+    "aka.ms/azureimds"
+)
+BAD_VERSION = encoded({"error": BAD_VERSION_TEXT, "newest-versions": list(instance.VERSIONS[:-4:-1])})
+
+
+def error(status: int, text: str) -> Response:
+    return Response(status, encoded({"error": text}))
+
+
+def parameters(request: Request) -> list[tuple[str, str]]:
+    """The query, names in lower case."""
+    return [(name.lower(), value) for name, value in request.query]
+
+
+def refused(request: Request, *, enforce_header: bool) -> Response | None:
+    """What is wrong with a request to any of the paths, or None."""
+    if "x-forwarded-for" in request.headers:
+        return error(400, "Bad request. X-Forwarded-For header is not allowed")
+    if enforce_header and request.headers.get("metadata", "").lower() != "true":
+        return Response(400, NO_HEADER)
+    names = [name for name, _ in parameters(request)]
+    if len(names) != len(set(names)):
+        return error(400, "Bad request. A query parameter was given more than once")
+    return None
