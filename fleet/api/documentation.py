@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
@@ -9,11 +10,12 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import include, path
 from django.views.decorators.http import require_safe
 from drf_spectacular.generators import SchemaGenerator
-from drf_spectacular.plumbing import get_lib_doc_excludes
 from drf_spectacular.settings import patched_settings
 
-from fleet.api.calls import Call
+from fleet.api.problems import CONTENT_TYPE
 from fleet.api.routes import CALLS
+from fleet.api.shapes.problems import answer_of, by_status, name_of, shape_of, told
+from fleet.wording.problems import PROBLEMS
 
 SETTINGS: dict[str, Any] = {
     "TITLE": "Drydock",
@@ -29,10 +31,11 @@ SETTINGS: dict[str, Any] = {
     "POSTPROCESSING_HOOKS": [],
     "COMPONENT_SPLIT_PATCH": False,
     # What a class is for those who read the code says nothing to those who call.
-    "GET_LIB_DOC_EXCLUDES": lambda: [*get_lib_doc_excludes(), Call],  # type: ignore[no-untyped-call]
+    "DISABLE_DOCSTRING_DESCRIPTIONS": True,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
 }
 
+STREAM_PROBLEMS = ("not-authenticated", "not-permitted", "validation", "busy")
 STREAM: dict[str, Any] = {
     "operationId": "stream",
     "summary": "What changed, as server-sent events",
@@ -60,11 +63,8 @@ STREAM: dict[str, Any] = {
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         **{
-            status: {
-                "description": "",
-                "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-            }
-            for status in ("401", "403", "503")
+            str(status): {"description": told(kinds), "content": {CONTENT_TYPE: {"schema": answer_of(kinds)}}}
+            for status, kinds in by_status(STREAM_PROBLEMS).items()
         },
     },
 }
@@ -93,8 +93,17 @@ def schema() -> dict[str, Any]:
         found: dict[str, Any] = generator.get_schema(request=None, public=True)
     found["paths"]["/api/v1/stream"] = {"get": STREAM}
     found["paths"]["/api/v1/approvals/{approval_id}/"]["delete"]["requestBody"] = WITHDRAWAL
+    shapes = found["components"]["schemas"]
+    for kind in sorted(_kinds(found["paths"])):
+        shapes[name_of(kind)] = shape_of(kind)
     _strip(found)
     return found
+
+
+def _kinds(paths: dict[str, Any]) -> set[str]:
+    """The types of problems that the calls answer, by their shapes' names in the document."""
+    text = json.dumps(paths)
+    return {kind for kind in PROBLEMS if f'/{name_of(kind)}"' in text}
 
 
 def _strip(node: Any) -> None:

@@ -136,7 +136,8 @@ def _call(path: str, method: str, operation: dict[str, Any], scope: str) -> Call
 def _answers(responses: dict[str, Any]) -> Iterator[tuple[str, SafeString, str]]:
     for status, one in sorted(responses.items()):
         shape = next((_shape(content.get("schema", {})) for content in one.get("content", {}).values()), "")
-        yield status, spans(one.get("description", "")), shape
+        # Of problems the description names every type.
+        yield status, spans(one.get("description", "")), "" if shape.endswith("Problem") else shape
 
 
 def _fields(shape: dict[str, Any]) -> Iterator[Field]:

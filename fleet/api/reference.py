@@ -45,7 +45,9 @@ def plain_route(route: str) -> str:
 def fields_tables() -> str:
     """One table for each shape, by name: its fields, their types, what they mean."""
     shapes = schema()["components"]["schemas"]
-    return "\n\n".join("\n".join(_table(name, shape)) for name, shape in shapes.items() if not name.endswith("Page"))
+    # Of pages and problems it is said elsewhere.
+    own = ((name, shape) for name, shape in shapes.items() if not name.endswith(("Page", "Problem")))
+    return "\n\n".join("\n".join(_table(name, shape)) for name, shape in own)
 
 
 def _table(name: str, shape: dict[str, Any]) -> Iterator[str]:
@@ -63,6 +65,8 @@ def type_of(value: dict[str, Any]) -> str:
     for combined in ("allOf", "oneOf", "anyOf"):
         if combined in value:
             return " or ".join(type_of(part) for part in value[combined])
+    if "const" in value:
+        return f"`{value['const']}`"
     if "enum" in value:
         return " or ".join("null" if word is None else f"`{word}`" for word in value["enum"])
     kind = value.get("type", "any")

@@ -16,6 +16,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from fleet import configuration
 from fleet.api.documentation import schema
 from fleet.api.reference import calls_table, fields_tables
+from fleet.api.shapes.problems import MORE
 from fleet.domain.gauges import GAUGES
 from fleet.domain.machines.install import UNIT, install_lines
 from fleet.domain.messages.moments import OF_ENTRY, Moment
@@ -119,8 +120,17 @@ def severities() -> str:
 
 
 def problems() -> str:
-    rows = [(f"`{name}`", str(problem.status), problem.title, problem.advice) for name, problem in PROBLEMS.items()]
-    return table(("Type", "Status", "What it is", "What to do"), rows)
+    rows = [
+        (
+            f"`{name}`",
+            str(known.status),
+            known.title,
+            known.advice,
+            ", ".join(f"`{each}`" for each in MORE.get(name, ())),
+        )
+        for name, known in PROBLEMS.items()
+    ]
+    return table(("Type", "Status", "What it is", "What to do", "More fields"), rows)
 
 
 def roles() -> str:

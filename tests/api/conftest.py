@@ -13,13 +13,16 @@ from django.test import Client
 from fleet.domain.secrets import new_secret
 from fleet.operations.people.tokens import SCOPES
 from tests import factories
+from tests.api.described import as_described
 from tests.rows import TokenFactory
 
 BASE = "/api/v1/"
 
 
 class Caller:
-    """Speaks JSON with a bearer token, or without one. Addresses are below `/api/v1/`."""
+    """Speaks JSON with a bearer token, or without one. Addresses are below `/api/v1/`. Whatever it is answered has to
+    be as the OpenAPI document says.
+    """
 
     def __init__(self, token: str = "", user: User | None = None) -> None:
         self.client = Client()
@@ -30,7 +33,9 @@ class Caller:
         full = address if address.startswith(("/", "http")) else f"{BASE}{address}"
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         data = {} if body is None else {"data": body, "content_type": "application/json"}
-        return self.client.generic(method, full, headers={**self.headers, **named}, **_encoded(data))
+        response = self.client.generic(method, full, headers={**self.headers, **named}, **_encoded(data))
+        as_described(response, method)
+        return response
 
     def get(self, address: str, **headers: str) -> Any:
         return self("GET", address, **headers)

@@ -8,7 +8,6 @@ from django.test.utils import CaptureQueriesContext
 
 from tests.api.conftest import Caller, problem
 from tests.api.test_api_pages import ids, walk
-from tests.api.test_api_schema import shaped
 from tests.caches.walking import EXAMPLE, HOST, Listeners, clock, line, the_cache, the_maintenance
 from tests.factories import seconds
 
@@ -39,7 +38,6 @@ def played(listeners: Listeners) -> Listeners:
 
 def test_a_cache_tells_its_tier_its_nodes_and_who_listens(played: Listeners, viewer: Caller) -> None:
     answer = viewer.get("caches/")
-    shaped(answer, "caches/")
     assert [row["host"] for row in answer.json()["results"]] == [HOST, SESSIONS]
     shown = answer.json()["results"][0]
     assert (shown["tier"], shown["service"], shown["divisor"]) == ("standard", "", 2)
@@ -50,13 +48,11 @@ def test_a_cache_tells_its_tier_its_nodes_and_who_listens(played: Listeners, vie
     ]
     assert shown["coverage"][0]["since"].endswith("Z")
     one = viewer.get(f"caches/{shown['id']}/")
-    shaped(one, "caches/{cache_id}/")
     assert one.json()["host"] == HOST
 
 
 def test_a_maintenance_tells_its_course_and_its_members(played: Listeners, viewer: Caller) -> None:
     answer = viewer.get(f"maintenances/?cache={the_cache().pk}")
-    shaped(answer, "maintenances/")
     (shown,) = answer.json()["results"]
     assert (shown["status"], shown["shard"], shown["node_port"], shown["partner_port"]) == ("ENDED", 0, 15000, 15001)
     assert shown["expected_at"] == "2021-10-20T16:34:46Z"
@@ -65,13 +61,11 @@ def test_a_maintenance_tells_its_course_and_its_members(played: Listeners, viewe
     assert "fails over" in shown["effect"]
     assert [row["raw"] for row in shown["notifications"]] == [raw for _, raw in EXAMPLE]
     one = viewer.get(f"maintenances/{shown['id']}/")
-    shaped(one, "maintenances/{maintenance_id}/")
     assert len(one.json()["notifications"]) == 5
 
 
 def test_a_notification_tells_what_the_line_states_and_who_heard_it(played: Listeners, viewer: Caller) -> None:
     answer = viewer.get(f"notifications/?cache={the_cache().pk}&type=nodemaintenancescheduled")
-    shaped(answer, "notifications/")
     (shown,) = answer.json()["results"]
     assert {name: shown[name] for name in ("type", "start_time", "is_replica", "ip_address")} == {
         "type": "NodeMaintenanceScheduled",

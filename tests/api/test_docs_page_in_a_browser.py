@@ -59,8 +59,8 @@ def test_the_calls_are_shown_and_the_policy_is_not_broken(address: str, page: Pa
     page.get_by_role("button", name=re.compile(r"^Send GET\b.*\blist_events$")).click()
     expect(page.locator(".try-answer").filter(has_text="401")).to_contain_text("not-authenticated")
     assert elsewhere == []
-    page.goto(f"{address}/api/docs/#shape-Problem")
-    expect(page.locator("#shape-Problem")).to_have_attribute("open", "")
+    page.goto(f"{address}/api/docs/#shape-Approve")
+    expect(page.locator("#shape-Approve")).to_have_attribute("open", "")
 
 
 def test_each_call_and_shape_is_on_the_page_and_every_link_leads_somewhere() -> None:

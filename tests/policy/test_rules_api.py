@@ -11,7 +11,6 @@ from fleet.models import Entry, Rule
 from fleet.operations.policy import apply
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
-from tests.api.test_api_schema import shaped
 
 pytestmark = pytest.mark.django_db
 
@@ -44,7 +43,6 @@ def viewer(db: None) -> Caller:
 
 def test_a_rule_is_made_read_changed_moved_and_deleted(admin: Caller, viewer: Caller) -> None:
     made = admin.post("rules/", FREEZES)
-    shaped(made, "rules/", "post")
     assert made.status_code == 201
     body = made.json()
     assert (body["enabled"], body["in_force"], body["position"], body["author"]) == (False, False, 1, "ada")
@@ -53,13 +51,11 @@ def test_a_rule_is_made_read_changed_moved_and_deleted(admin: Caller, viewer: Ca
     second = admin.post("rules/", {**FREEZES, "name": "second", "position": 1, "expires_at": later}).json()
     assert 3590 < second["seconds_left"] <= 3600
     listed = viewer.get("rules/")
-    shaped(listed, "rules/")
     assert [row["name"] for row in listed.json()["results"]] == ["second", "Short freezes"]
     address = f"rules/{body['id']}/"
     changed = admin("PATCH", address, {"enabled": True, "position": 1, "from_time": "22:00", "until_time": None})
-    shaped(changed, "rules/{rule_id}/", "patch")
     assert (changed.json()["enabled"], changed.json()["position"], changed.json()["from_time"]) == (True, 1, "22:00")
-    shaped(viewer.get(address), "rules/{rule_id}/")
+    viewer.get(address)
     entry = Entry.objects.filter(kind="rule_changed").latest("pk")
     assert (entry.via, entry.token_name, entry.actor) == ("api", "tests", "ada")
     assert admin.delete(address).status_code == 204
@@ -97,7 +93,6 @@ def test_a_dry_run_of_a_saved_or_unsaved_rule_writes_nothing(
     factories.freeze_completed(fleet)
     count = Entry.objects.count()
     answer = viewer.post("rules/dry-run/", {"rule": {"action": "approve_now", "event_types": ["Freeze"]}})
-    shaped(answer, "rules/dry-run/", "post")
     body = answer.json()
     assert body["sentence"] == "Would have approved 1 of 1; 1 of them was approved by somebody."
     assert (body["events"][0]["approved_by"], body["events"][0]["would"]) == ("otto", "approve")
@@ -114,11 +109,10 @@ def test_a_dry_run_of_a_saved_or_unsaved_rule_writes_nothing(
 
 def test_windows_are_made_read_and_deleted(admin: Caller, viewer: Caller) -> None:
     made = admin.post("no-approval-windows/", WINDOW)
-    shaped(made, "no-approval-windows/", "post")
     assert (made.status_code, made.json()["wording"]) == (201, "Fri, Sat, from 18:00 (UTC), for every set")
-    shaped(viewer.get("no-approval-windows/"), "no-approval-windows/")
+    viewer.get("no-approval-windows/")
     address = f"no-approval-windows/{made.json()['id']}/"
-    shaped(viewer.get(address), "no-approval-windows/{window_id}/")
+    viewer.get(address)
     assert admin.delete(address).status_code == 204
     assert viewer.get("no-approval-windows/").json()["results"] == []
     problem(viewer.get(address), 404, "not-found")
@@ -144,7 +138,6 @@ def test_an_approval_names_the_rule_and_its_wording(fleet: factories.Fleet, admi
     event = factories.announced(fleet)
     assert apply.decide(now=fleet.now) == 1
     answer = admin.get(f"events/{event.event_id}/")
-    shaped(answer, "events/{event_id}/")
     approval = answer.json()["approval"]
     assert (approval["rule"], approval["via"]) == ({"id": rule["id"], "name": rule["name"]}, "rule")
     assert approval["rule_wording"] == rule["wording"]

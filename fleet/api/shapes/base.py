@@ -77,12 +77,3 @@ class ClockTime(serializers.TimeField):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(format="%H:%M", input_formats=["%H:%M", "%H:%M:%S"], **kwargs)
-
-
-class ProblemSerializer(serializers.Serializer[Any]):
-    """A problem document (RFC 9457). Some types bring further fields."""
-
-    type = serializers.CharField(help_text="One of a fixed list of words.")
-    title = serializers.CharField(help_text="What it is.")
-    status = serializers.IntegerField(help_text="The HTTP status.")
-    detail = serializers.CharField(help_text="What is wrong in this case, and what to do about it.")

@@ -15,14 +15,21 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from drf_spectacular.utils import inline_serializer
+from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers
 
 from fleet.api.shapes.base import ClockTime, Said, ServerTime, Time
 from fleet.domain.reason import Reason
+from fleet.domain.timeline import EntryKind
 
 Shape = type[serializers.Serializer[Any]]
 AnyField = serializers.Field[Any, Any, Any, Any]
+
+
+@extend_schema_field({"anyOf": [{"type": "string", "enum": [kind.value for kind in EntryKind]}, {"type": "string"}]})
+class KindField(serializers.CharField):
+    """The kind of an entry: while processes of two releases run beside each other, one that the older does not know."""
+
 
 # What is shown as one value. A reason, and what may be one, is shown as its sentence.
 PLAIN: dict[Any, type[AnyField]] = {
@@ -91,6 +98,8 @@ def field_of(hint: Any, **more: Any) -> AnyField:
         if hasattr(child, "__dataclass_fields__") and child is not Reason:
             return _shape_of(child)(many=True, **more)
         return serializers.ListField(child=field_of(child), **more)
+    if origin is EntryKind:
+        return KindField(**more)
     if isinstance(origin, type) and issubclass(origin, StrEnum):
         return serializers.ChoiceField([member.value for member in origin], **more)
     return PLAIN[origin](**more) if origin in PLAIN else _shape_of(origin)(**more)

@@ -17,32 +17,40 @@ class EventApprovals(Call):
     @describe(
         "approve_event",
         "Approve: start the event now, once it is prepared, or at a time",
+        "For every machine in `Resources`. Azure starts it once; nobody can postpone it. Where a guard or the set"
+        " asks for a second person, the approval answers with the state `PROPOSED`.",
         needs="approve",
         answer=ApprovalShape,
         body=ApproveSerializer,
         repeatable=True,
-        problems=(404,),
-        description=(
-            "For every machine in `Resources`. Azure starts it once; nobody can postpone it. Where a guard or the set"
-            " asks for a second person, the approval answers with the state `PROPOSED`."
-        ),
+        problems=("unknown-event", "already-decided", "guarded", "too-late", "version-changed", "stopped"),
     )
     def post(self, event_id: str) -> ApprovalRow | None:
         return granted(self, event_id, self.wanted["expected_version"])
 
 
 class Approval(Call):
-    @describe("get_approval", "How far an approval got", answer=ApprovalShape, missing=UNKNOWN)
+    @describe(
+        "get_approval",
+        "How far an approval got",
+        (
+            "Its state, what it waits for, and every order that was given to a machine. Ask again until"
+            " `closed_at` is set; `seconds_left` of an order counts from `server_time`."
+        ),
+        answer=ApprovalShape,
+        missing=UNKNOWN,
+    )
     def get(self, approval_id: int) -> ApprovalRow | None:
         return orders.approval(approval_id=approval_id, now=self.now)
 
     @describe(
         "withdraw_approval",
         "Withdraw an approval before it was sent to a machine",
+        ("Possible as long as no machine was offered an order; afterwards the answer is `too-late`."),
         needs="approve",
         answer=ApprovalShape,
         body=WhySerializer,
-        problems=(404, 409),
+        problems=("too-late",),
     )
     def delete(self, approval_id: int) -> ApprovalRow | None:
         withdraw.withdraw(approval_id=approval_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)
@@ -53,15 +61,13 @@ class Consents(Call):
     @describe(
         "consent_to_approval",
         "Agree to a proposal as the second person",
+        "Needs the right of an approver, and somebody else than who proposed it. The guards are asked again: one"
+        " that is new takes a reason in `override`.",
         needs="approve",
         answer=ApprovalShape,
         body=ConsentSerializer,
         repeatable=True,
-        problems=(404,),
-        description=(
-            "Needs the right of an approver, and somebody else than who proposed it. The guards are asked again: one"
-            " that is new takes a reason in `override`."
-        ),
+        problems=("guarded", "too-late", "version-changed", "stopped"),
     )
     def post(self, approval_id: int) -> ApprovalRow | None:
         consent.consent(

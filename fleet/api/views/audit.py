@@ -41,7 +41,14 @@ class Acts(Call):
 
 class Audit(Acts):
     @describe(
-        "list_audit", "Who did what, through what and why, newest first", page=EntryShape, parameters=AUDIT_FILTERS
+        "list_audit",
+        "Who did what, through what and why, newest first",
+        (
+            "Acts of people, rules and commands, with the reason that was given and what they changed. What"
+            " machines report is not among them: it stands in the timeline of each event."
+        ),
+        page=EntryShape,
+        parameters=AUDIT_FILTERS,
     )
     def get(self) -> Page[TimelineRow]:
         return audit.listing(entries=self.acts(), **self.place)
@@ -51,9 +58,12 @@ class AuditCsv(Acts):
     @describe(
         "export_audit_csv",
         "The same as CSV, all of it",
+        (
+            "All entries that the filters leave, as one file with a head line, made while it is sent. A cell"
+            " that a spreadsheet would take for a formula begins with an apostrophe."
+        ),
         answer=OpenApiTypes.STR,
         kind=CSV,
-        problems=(422,),
         parameters=AUDIT_FILTERS,
     )
     def get(self) -> StreamingHttpResponse:
@@ -64,9 +74,9 @@ class AuditJsonLines(Acts):
     @describe(
         "export_audit_jsonl",
         "The same as JSON lines, all of it",
+        ("All entries that the filters leave, one JSON object a line, made while it is sent."),
         answer=OpenApiTypes.STR,
         kind=JSON_LINES,
-        problems=(422,),
         parameters=AUDIT_FILTERS,
     )
     def get(self) -> StreamingHttpResponse:

@@ -34,11 +34,11 @@ class BulkApprovals(Call):
     @describe(
         "approve_events",
         "Approve several events, each with a result of its own",
+        BULK,
         needs="approve",
         answer=shapes.BulkApprovals,
         body=BulkApproveSerializer,
-        problems=(409,),
-        description=BULK,
+        problems=("count-changed", "key-reused"),
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self) -> Response:
@@ -52,11 +52,11 @@ class BulkClaims(Call):
     @describe(
         "claim_events",
         "Claim several events, each with a result of its own",
+        BULK,
         needs="approve",
         answer=shapes.BulkClaims,
         body=BulkClaimSerializer,
-        problems=(409,),
-        description=BULK,
+        problems=("count-changed", "key-reused"),
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self) -> Response:

@@ -41,7 +41,14 @@ NOTIFICATION_FILTERS = filters_of(
 
 class Caches(Call):
     @describe(
-        "list_caches", "Caches by host, with their nodes and who listens", page=CacheShape, parameters=CACHE_FILTERS
+        "list_caches",
+        "Caches by host, with their nodes and who listens",
+        (
+            "Each with its nodes, what is known of their roles, who listens to its channel, and the maintenance"
+            " that is announced or under way."
+        ),
+        page=CacheShape,
+        parameters=CACHE_FILTERS,
     )
     def get(self) -> Page[overview.CacheRow]:
         return overview.listing(now=self.now, caches=self.filtered(CacheFilter), **self.place)
@@ -51,6 +58,10 @@ class Cache(Call):
     @describe(
         "get_cache",
         "One cache with its nodes and who listens",
+        (
+            "Its nodes, what is known of their roles, who listens to its channel and since when, and the"
+            " maintenance that is announced or under way."
+        ),
         answer=CacheShape,
         missing=("not-found", "No cache has this id."),
     )
@@ -61,7 +72,11 @@ class Cache(Call):
 
 class Maintenances(Call):
     @describe(
-        "list_maintenances", "Operations on caches, newest first", page=MaintenanceShape, parameters=MAINTENANCE_FILTERS
+        "list_maintenances",
+        "Operations on caches, newest first",
+        ("What was announced, began and ended on caches, put together from the notifications that agents heard."),
+        page=MaintenanceShape,
+        parameters=MAINTENANCE_FILTERS,
     )
     def get(self) -> Page[dict[str, Any]]:
         found = maintenances.listing_with_members(rows=self.filtered(MaintenanceFilter), **self.place)
@@ -72,6 +87,10 @@ class Maintenance(Call):
     @describe(
         "get_maintenance",
         "One operation with its notifications",
+        (
+            "The notifications that belong to it, oldest first, and in `unheard` what silence does not prove"
+            " where nobody listened."
+        ),
         answer=MaintenanceDetailShape,
         missing=("not-found", "No maintenance has this id."),
     )
@@ -83,8 +102,8 @@ class Notifications(Call):
     @describe(
         "list_notifications",
         "Every line heard on a cache's channel, newest first",
+        "Copies of one line that several agents heard within a minute are one notification.",
         page=NotificationShape,
-        description="Copies of one line that several agents heard within a minute are one notification.",
         parameters=NOTIFICATION_FILTERS,
     )
     def get(self) -> Page[maintenances.NotificationRow]:

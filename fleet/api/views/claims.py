@@ -12,12 +12,12 @@ class EventClaims(Call):
     @describe(
         "claim_event",
         "Claim: say that you are on it",
+        "Local: it goes to nobody but the other people, and ends with the event.",
         needs="approve",
         answer=ClaimShape,
         body=ClaimRequestSerializer,
         repeatable=True,
-        problems=(404,),
-        description="Local: it goes to nobody but the other people, and ends with the event.",
+        problems=("unknown-event", "already-claimed", "too-late"),
     )
     def post(self, event_id: str) -> attention.ClaimTold:
         return claimed(self, event_id)
@@ -25,10 +25,10 @@ class EventClaims(Call):
     @describe(
         "give_claim_back",
         "Give a claim back",
+        "One's own; an approver may end anybody's.",
         needs="approve",
         answer=ClaimShape,
-        problems=(404, 409),
-        description="One's own; an approver may end anybody's.",
+        problems=("not-claimed",),
     )
     def delete(self, event_id: str) -> attention.ClaimTold:
         return attention.claim_told(claims.give_back(event_id=event_id, actor=self.actor, now=self.now))
@@ -38,13 +38,13 @@ class EventHolds(Call):
     @describe(
         "hold_event",
         "Leave it to Azure (a hold): do not approve, let it run",
+        "Keeps rules away and asks people for a reason. Azure is told nothing and may start the event from"
+        " NotBefore on.",
         needs="approve",
         answer=HoldShape,
         body=HoldRequestSerializer,
         repeatable=True,
-        problems=(404,),
-        description="Keeps rules away and asks people for a reason. Azure is told nothing and may start the event from"
-        " NotBefore on.",
+        problems=("unknown-event", "already-decided", "already-held", "too-late"),
     )
     def post(self, event_id: str) -> attention.HoldTold:
         row = claims.hold(event_id=event_id, actor=self.actor.because(self.wanted["reason"]), now=self.now)
@@ -53,9 +53,13 @@ class EventHolds(Call):
     @describe(
         "lift_hold",
         "Take back what was left to Azure (lift a hold)",
+        (
+            "Rules and people may decide again. A hold that a rule has set can be lifted by anybody who may"
+            " decide there."
+        ),
         needs="approve",
         answer=HoldShape,
-        problems=(404, 409),
+        problems=("not-held",),
     )
     def delete(self, event_id: str) -> attention.HoldTold:
         return attention.hold_told(claims.lift(event_id=event_id, actor=self.actor, now=self.now))

@@ -11,22 +11,25 @@ from fleet.projections.pages import Page
 
 
 class Drills(Call):
-    @describe("list_drills", "Drills, newest first", page=DrillShape)
+    @describe(
+        "list_drills",
+        "Drills, newest first",
+        ("Those that go on and those that are over, each with its set and its outcome."),
+        page=DrillShape,
+    )
     def get(self) -> Page[drills.DrillRow]:
         return drills.listing(**self.place)
 
     @describe(
         "begin_drill",
         "Rehearse: begin a drill of a set",
+        "The live agents of the set pretend an event, and Azure knows nothing of it. Hooks of the machines that it"
+        " names do run, with `DRYDOCK_DRILL=1`. Then decide as for a real event, with the same calls.",
         needs="approve",
         answer=DrillReportShape,
         body=BeginDrillSerializer,
         repeatable=True,
-        problems=(404,),
-        description=(
-            "The live agents of the set pretend an event, and Azure knows nothing of it. Hooks of the machines that it"
-            " names do run, with `DRYDOCK_DRILL=1`. Then decide as for a real event, with the same calls."
-        ),
+        problems=("unknown-set", "real-event-open", "drill-open", "no-live-machine", "stopped"),
     )
     def post(self) -> drills.DrillReport | None:
         wanted = self.wanted
@@ -48,6 +51,10 @@ class Drill(Call):
     @describe(
         "get_drill",
         "The report of a drill: every step so far, of the whole and of each machine",
+        (
+            "What was rehearsed, which steps were reached after how many seconds, and what each machine did."
+            " While it goes on, `next_step` says what to do or what is waited for."
+        ),
         answer=DrillReportShape,
         missing=("unknown-drill",),
     )
@@ -57,10 +64,11 @@ class Drill(Call):
     @describe(
         "stop_drill",
         "Stop a drill before its time",
+        ("Its event ends, and the machines stop pretending. One that is over answers `too-late`."),
         needs="approve",
         answer=DrillReportShape,
         body=WhySerializer,
-        problems=(404, 409),
+        problems=("too-late",),
     )
     def delete(self, drill_id: int) -> drills.DrillReport | None:
         begin.stop(drill_id=drill_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)

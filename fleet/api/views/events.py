@@ -31,7 +31,14 @@ EVENT_FILTERS = filters_of(
 
 class Events(Call):
     @describe(
-        "list_events", "Scheduled events by time left, then newest first", page=EventShape, parameters=EVENT_FILTERS
+        "list_events",
+        "Scheduled events by time left, then newest first",
+        (
+            "All of them, open and ended, real ones and drills, unless a filter says otherwise. Each has its"
+            " approval, its claim and its hold."
+        ),
+        page=EventShape,
+        parameters=EVENT_FILTERS,
     )
     def get(self) -> Page[event_rows.EventRow]:
         return event_rows.listing(now=self.now, events=self.filtered(EventFilter, now=self.now), **self.place)
@@ -41,6 +48,10 @@ class Event(Call):
     @describe(
         "get_event",
         "One scheduled event: what it hits, who saw it, what speaks against approving it",
+        (
+            "Every sighting, every guard that speaks against approving it now, who would be asked to start it,"
+            " what is recommended, and its `version` for `expected_version`."
+        ),
         answer=EventDetailShape,
         missing=UNKNOWN,
     )
@@ -49,7 +60,13 @@ class Event(Call):
 
 
 class EventTimeline(Call):
-    @describe("list_event_entries", "The timeline of an event, oldest first", page=EntryShape, problems=(404,))
+    @describe(
+        "list_event_entries",
+        "The timeline of an event, oldest first",
+        ("Everything that was seen, decided and reported about this event, in the order in which it happened."),
+        page=EntryShape,
+        problems=("unknown-event",),
+    )
     def get(self, event_id: str) -> Page[entries.TimelineRow]:
         found = entries.for_event(event_id=event_id, **self.place)
         # Every event has entries; only a page without any may mean that there is no such event.
@@ -62,6 +79,10 @@ class EventDocuments(Call):
     @describe(
         "list_event_documents",
         "The raw documents behind an event, in the order in which they were first read",
+        (
+            "What the metadata service said, byte for byte, who read it and when first, and how each document"
+            " differs from the one before."
+        ),
         answer=Documents,
         missing=UNKNOWN,
     )

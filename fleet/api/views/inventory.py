@@ -43,14 +43,12 @@ class Inventory(Call):
     @describe(
         "import_inventory",
         "Take in what `az` prints about machines and their sets",
+        "The body is the output of `az vm list`, `az vm availability-set list`, `az vmss list-instances` or"
+        " `az vmss list`, as it is, or several of them in one list.",
         needs="admin",
         answer=ImportedShape,
         body={"application/json": OpenApiTypes.ANY},
-        problems=(413, 422),
-        description=(
-            "The body is the output of `az vm list`, `az vm availability-set list`, `az vmss list-instances` or"
-            " `az vmss list`, as it is, or several of them in one list."
-        ),
+        problems=("too-large",),
         parameters=[COMPLETE],
     )
     def post(self) -> Imported:
@@ -65,8 +63,8 @@ class BlindSpots(Call):
     @describe(
         "list_blind_spots",
         "Where Drydock would not see what Azure announces",
+        "All of them at once, the most dangerous first.",
         all_of=BlindSpotShape,
-        description="All of them at once, the most dangerous first.",
     )
     def get(self) -> tuple[blind_spots.BlindSpotRow, ...]:
         return blind_spots.overview(now=self.now).spots

@@ -35,13 +35,25 @@ MACHINE_FILTERS = filters_of(
 
 
 class Machines(Call):
-    @describe("list_machines", "Machines by name", page=MachineShape, parameters=MACHINE_FILTERS)
+    @describe(
+        "list_machines",
+        "Machines by name",
+        ("Each with its set, its place in the data centre, how present its agent is, and what is wrong with it."),
+        page=MachineShape,
+        parameters=MACHINE_FILTERS,
+    )
     def get(self) -> Page[machines.MachineRow]:
         return machines.listing(now=self.now, machines=self.filtered(MachineFilter), **self.place)
 
 
 class Machine(Call):
-    @describe("get_machine", "One machine", answer=MachineDetailShape, missing=UNKNOWN)
+    @describe(
+        "get_machine",
+        "One machine",
+        ("How present its agent is, what is wrong with it, and the open events that name it or its set."),
+        answer=MachineDetailShape,
+        missing=UNKNOWN,
+    )
     def get(self, machine_id: int) -> machines.MachineDetail | None:
         return machines.detail(machine_id=machine_id, now=self.now)
 
@@ -50,6 +62,10 @@ class RevokeMachine(Call):
     @describe(
         "revoke_machine",
         "End a machine's credential at once",
+        (
+            "Its agent is refused from now on, and asks to enrol again; that takes an admission by an admin."
+            " What it reported stays."
+        ),
         needs="admin",
         answer=MachineDetailShape,
         missing=UNKNOWN,
@@ -63,12 +79,12 @@ class MoveMachine(Call):
     @describe(
         "move_machine",
         "Move a machine into a set and confine it there, or lift that",
+        "Whatever else is stated of its set does not count then. Open events of both sets are judged anew.",
         needs="admin",
         answer=MachineDetailShape,
         body=MoveRequestSerializer,
         missing=UNKNOWN,
-        problems=(404,),
-        description="Whatever else is stated of its set does not count then. Open events of both sets are judged anew.",
+        problems=("unknown-machine",),
     )
     def post(self, machine_id: int) -> machines.MachineDetail | None:
         actor = self.actor.because(self.wanted["comment"])
@@ -80,8 +96,8 @@ class Admissions(Call):
     @describe(
         "list_admissions",
         "Who waits for admission",
+        "Whoever enrols as a known machine without its credential, or as a revoked one. The newest first.",
         all_of=AdmissionShape,
-        description="Whoever enrols as a known machine without its credential, or as a revoked one. The newest first.",
     )
     def get(self) -> tuple[machines.AdmissionRow, ...]:
         return machines.waiting()
@@ -91,11 +107,11 @@ class Admit(Call):
     @describe(
         "admit_machines",
         "Admit some who wait, all or none",
+        "Each gets its credential when it asks again; the one before ends then. Answers who still waits.",
         needs="admin",
         all_of=AdmissionShape,
         body=AdmissionsRequestSerializer,
-        problems=(404,),
-        description="Each gets its credential when it asks again; the one before ends then. Answers who still waits.",
+        problems=("not-found",),
     )
     def post(self) -> tuple[machines.AdmissionRow, ...]:
         admissions.admit(ids=self.wanted["ids"], actor=self.actor.because(self.wanted["comment"]), now=self.now)
@@ -106,11 +122,11 @@ class RefuseAdmission(Call):
     @describe(
         "refuse_admissions",
         "Refuse some who wait, all or none",
+        "They may ask again. Answers who still waits.",
         needs="admin",
         all_of=AdmissionShape,
         body=AdmissionsRequestSerializer,
-        problems=(404,),
-        description="They may ask again. Answers who still waits.",
+        problems=("not-found",),
     )
     def post(self) -> tuple[machines.AdmissionRow, ...]:
         admissions.refuse(ids=self.wanted["ids"], actor=self.actor.because(self.wanted["comment"]), now=self.now)
@@ -118,25 +134,36 @@ class RefuseAdmission(Call):
 
 
 class OneJoinToken(Call):
-    @describe("end_join_token", "Admit nobody more by a join token", needs="admin", problems=(404,))
+    @describe(
+        "end_join_token",
+        "Admit nobody more by a join token",
+        ("Machines that enrolled by it stay. Tokens are named by their `prefix`."),
+        needs="admin",
+    )
     def delete(self, prefix: str) -> None:
         join_tokens.end_join_token(prefix=prefix, actor=self.actor, now=self.now)
 
 
 class JoinTokens(Call):
-    @describe("list_join_tokens", "Join tokens, and who enrolled by them", needs="admin", all_of=KnownJoinTokenShape)
+    @describe(
+        "list_join_tokens",
+        "Join tokens, and who enrolled by them",
+        ("All of them at once, those that are over, too. The secret itself is not kept and cannot be shown."),
+        needs="admin",
+        all_of=KnownJoinTokenShape,
+    )
     def get(self) -> tuple[machines.JoinTokenRow, ...]:
         return machines.join_tokens(now=self.now)
 
     @describe(
         "create_join_token",
         "A token that lets new agents enrol",
+        "A set confines: who states another one when it enrols is refused, and stays there afterwards.",
         needs="admin",
         answer=JoinTokenShape,
         status=201,
         body=JoinTokenRequestSerializer,
-        problems=(404,),
-        description="A set confines: who states another one when it enrols is refused, and stays there afterwards.",
+        problems=("not-found",),
     )
     def post(self) -> JoinToken:
         token, plain = join_tokens.create_join_token(

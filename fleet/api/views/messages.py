@@ -82,8 +82,8 @@ class Channels(ByOwner):
     @describe(
         "list_channels",
         "Channels: the installation's and one's own",
+        "All of them at once. Settings are shown to those who may change them; secrets to nobody.",
         all_of=ChannelShape,
-        description="All of them at once. Settings are shown to those who may change them; secrets to nobody.",
     )
     def get(self) -> tuple[channels.ChannelRow, ...]:
         return channels.listing(person=person_of(self.request), now=self.now)
@@ -91,11 +91,11 @@ class Channels(ByOwner):
     @describe(
         "create_channel",
         "Make a channel",
+        f"With what its kind wants to be told. A webhook's secret is shown this once. {NEEDS}",
         needs="read",
         answer=NewChannelShape,
         status=201,
         body=MakeChannelSerializer,
-        description=f"With what its kind wants to be told. A webhook's secret is shown this once. {NEEDS}",
     )
     def post(self) -> NewChannel | None:
         wanted = self.wanted
@@ -115,18 +115,27 @@ class Channel(ByOwner):
     def shown(self, channel_id: int) -> channels.ChannelRow | None:
         return channels.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
 
-    @describe("get_channel", "One channel", answer=ChannelShape, missing=NO_CHANNEL)
+    @describe(
+        "get_channel",
+        "One channel",
+        (
+            "Its kind, its health, and its settings for those who may change it. Secrets are never shown;"
+            " `secrets_set` names those that are set."
+        ),
+        answer=ChannelShape,
+        missing=NO_CHANNEL,
+    )
     def get(self, channel_id: int) -> channels.ChannelRow | None:
         return self.shown(channel_id)
 
     @describe(
         "change_channel",
         "Change a channel, or switch it on or off",
+        f"What is left out stays; null takes a setting back. {NEEDS}",
         needs="read",
         answer=ChannelShape,
         body=ChangeChannelSerializer,
         missing=NO_CHANNEL,
-        description=f"What is left out stays; null takes a setting back. {NEEDS}",
     )
     def patch(self, channel_id: int) -> channels.ChannelRow | None:
         wanted = self.wanted
@@ -142,9 +151,8 @@ class Channel(ByOwner):
     @describe(
         "delete_channel",
         "Delete a channel; what was sent through it stays in the log",
+        f"Its secrets are forgotten. Refused while routes lead to it alone. {NEEDS}",
         needs="read",
-        problems=(404, 422),
-        description=f"Its secrets are forgotten. Refused while routes lead to it alone. {NEEDS}",
     )
     def delete(self, channel_id: int) -> None:
         channel_changes.delete(channel_id=channel_id, **self.acting)
@@ -154,13 +162,10 @@ class TryChannel(ByOwner):
     @describe(
         "test_channel",
         "Try a channel",
+        "Sends a message that says that it is a test, and answers with what the channel said to it; after ten"
+        f" seconds, with how far it is. {NEEDS}",
         needs="read",
         answer=TrialShape,
-        problems=(404, 422),
-        description=(
-            "Sends a message that says that it is a test, and answers with what the channel said to it; after ten"
-            f" seconds, with how far it is. {NEEDS}"
-        ),
     )
     def post(self, channel_id: int) -> log.ChannelTrial | None:
         delivery = channel_changes.request_test(channel_id=channel_id, **self.acting)
@@ -187,10 +192,9 @@ class RotateChannel(ByOwner):
     @describe(
         "rotate_channel",
         "A new secret for a webhook, shown this once",
+        f"For a day its messages are signed with the secret before, too. {NEEDS}",
         needs="read",
         answer=NewChannelShape,
-        problems=(404, 422),
-        description=f"For a day its messages are signed with the secret before, too. {NEEDS}",
     )
     def post(self, channel_id: int) -> NewChannel | None:
         _, secret = channel_changes.rotate(channel_id=channel_id, **self.acting)
@@ -202,8 +206,8 @@ class Routes(ByOwner):
     @describe(
         "list_routes",
         "Routes: the installation's in their order, and one's own",
+        "All of them at once. Each that wants a moment tells its channel, and a channel is told once.",
         all_of=RouteShape,
-        description="All of them at once. Each that wants a moment tells its channel, and a channel is told once.",
     )
     def get(self) -> tuple[channels.RouteRow, ...]:
         return channels.routes(person=person_of(self.request))
@@ -211,11 +215,11 @@ class Routes(ByOwner):
     @describe(
         "create_route",
         "Make a route",
+        f"It is on unless the body says otherwise. Try it first. {NEEDS}",
         needs="read",
         answer=RouteShape,
         status=201,
         body=MakeRouteSerializer,
-        description=f"It is on unless the body says otherwise. Try it first. {NEEDS}",
     )
     def post(self) -> channels.RouteRow | None:
         wanted = self.wanted
@@ -226,18 +230,24 @@ class Routes(ByOwner):
 
 
 class Route(ByOwner):
-    @describe("get_route", "One route", answer=RouteShape, missing=NO_ROUTE)
+    @describe(
+        "get_route",
+        "One route",
+        ("What it tells, to which channel, when, and its `wording`, the whole of it in one sentence."),
+        answer=RouteShape,
+        missing=NO_ROUTE,
+    )
     def get(self, route_id: int) -> channels.RouteRow | None:
         return channels.route(route_id=route_id, person=person_of(self.request))
 
     @describe(
         "change_route",
         "Change a route, or switch it on or off",
+        f"What it sent before keeps what it said then. {NEEDS}",
         needs="read",
         answer=RouteShape,
         body=ChangeRouteSerializer,
         missing=NO_ROUTE,
-        description=f"What it sent before keeps what it said then. {NEEDS}",
     )
     def patch(self, route_id: int) -> channels.RouteRow | None:
         route_changes.change(
@@ -245,7 +255,12 @@ class Route(ByOwner):
         )
         return channels.route(route_id=route_id, person=person_of(self.request))
 
-    @describe("delete_route", "Delete a route; what it sent stays", needs="read", problems=(404,), description=NEEDS)
+    @describe(
+        "delete_route",
+        "Delete a route; what it sent stays",
+        NEEDS,
+        needs="read",
+    )
     def delete(self, route_id: int) -> None:
         route_changes.delete(route_id=route_id, **self.acting)
 
@@ -254,12 +269,12 @@ class RouteDryRun(ByOwner):
     @describe(
         "try_route",
         "Try a route on the stored history",
+        "How many messages it would have made of the last 30 days, and when. Nothing is written.",
         # It writes nothing.
         needs="read",
         answer=RouteDryRunShape,
         body=TryRouteSerializer,
-        problems=(404,),
-        description="How many messages it would have made of the last 30 days, and when. Nothing is written.",
+        problems=("not-found",),
     )
     def post(self) -> dry_run.RouteDryRun:
         wanted, person = self.wanted, person_of(self.request)
@@ -279,9 +294,9 @@ class Messages(ByOwner):
     @describe(
         "list_messages",
         "Who was told what, newest first",
+        "Of the installation's channels and one's own; also what no route wanted.",
         page=MessageShape,
         parameters=FILTERS,
-        description="Of the installation's channels and one's own; also what no route wanted.",
     )
     def get(self) -> Page[log.MessageRow]:
         person = person_of(self.request)
@@ -293,11 +308,11 @@ class RedeliverMessage(ByOwner):
     @describe(
         "redeliver_message",
         "Send a message again",
+        f"Under the same id, and with it what was sent together. {NEEDS}",
         needs="read",
         answer=SentAgainShape,
         repeatable=True,
-        problems=(404,),
-        description=f"Under the same id, and with it what was sent together. {NEEDS}",
+        problems=("not-redeliverable",),
     )
     def post(self, message_id: int) -> SentAgain:
         return SentAgain(route_changes.redeliver(message_id=message_id, **self.acting))

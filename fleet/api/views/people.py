@@ -38,11 +38,29 @@ class Me(Call):
         token: Any = self.request.auth
         return people.me(user_id=person_of(self.request).pk, token=token)
 
-    @describe("get_me", "Who calls, and what they may", answer=MeShape, problems=None)
+    @describe(
+        "get_me",
+        "Who calls, and what they may",
+        (
+            "The person behind the token or the session, their rights and settings, and the token's scopes. A"
+            " quick way to see whether a token works."
+        ),
+        answer=MeShape,
+    )
     def get(self) -> people.Me:
         return self.me()
 
-    @describe("change_me", "One's own settings", needs="read", answer=MeShape, body=ChoicesSerializer)
+    @describe(
+        "change_me",
+        "One's own settings",
+        (
+            "What is left out stays as it is. Settings change pages alone: answers of this API are in UTC"
+            " whatever `time_zone` says."
+        ),
+        needs="read",
+        answer=MeShape,
+        body=ChoicesSerializer,
+    )
     def patch(self) -> people.Me:
         profiles.choose(actor=self.actor, now=self.now, **self.wanted)
         return self.me()
@@ -52,8 +70,8 @@ class Tokens(Call):
     @describe(
         "list_tokens",
         "One's own tokens, newest first",
+        ("All of them at once. The secrets are not kept and cannot be shown."),
         all_of=TokenShape,
-        problems=(422,),
         parameters=[WITH_ENDED],
     )
     def get(self) -> tuple[people.TokenRow, ...]:
@@ -63,11 +81,11 @@ class Tokens(Call):
     @describe(
         "make_token",
         "A token for oneself, shown this once",
+        "It may no more than its person, and no more and no longer than the token that asks for it.",
         needs="read",
         answer=NewTokenShape,
         status=201,
         body=MakeTokenSerializer,
-        description="It may no more than its person, and no more and no longer than the token that asks for it.",
     )
     def post(self) -> NewToken:
         carried: Any = self.request.auth
@@ -85,7 +103,10 @@ class Tokens(Call):
 
 class Token(Call):
     @describe(
-        "end_token", "End a token at once: one's own, and for admins anybody's", needs="read", problems=(404, 422)
+        "end_token",
+        "End a token at once: one's own, and for admins anybody's",
+        ("Calls with it are refused from now on. Tokens are named by their `prefix`."),
+        needs="read",
     )
     def delete(self, prefix: str) -> None:
         carried: Any = self.request.auth
@@ -93,13 +114,21 @@ class Token(Call):
 
 
 class People(Call):
-    @describe("list_people", "People by name", needs="admin", page=PersonShape, parameters=[NAME])
+    @describe(
+        "list_people",
+        "People by name",
+        ("Everybody who may come in or might once, with their group and the sets in which they may act."),
+        needs="admin",
+        page=PersonShape,
+        parameters=[NAME],
+    )
     def get(self) -> Page[people.PersonRow]:
         return people.listing(q=self.request.query_params.get("q", ""), **self.place)
 
     @describe(
         "make_person",
         "A new person; the password is shown this once",
+        ("The password is made up and shown this once; they change it on their own page."),
         needs="admin",
         answer=NewPersonShape,
         status=201,
@@ -118,13 +147,24 @@ class People(Call):
 
 
 class Person(Call):
-    @describe("get_person", "One person", needs="admin", answer=PersonShape, missing=UNKNOWN)
+    @describe(
+        "get_person",
+        "One person",
+        ("Their group, the sets in which they may act, and how many tokens they have."),
+        needs="admin",
+        answer=PersonShape,
+        missing=UNKNOWN,
+    )
     def get(self, username: str) -> people.PersonRow | None:
         return people.detail(username=username)
 
     @describe(
         "change_person",
         "Somebody's group and scopes, and whether they may come in",
+        (
+            "What is left out stays as it is. Whoever may not come in any more loses their sessions and tokens"
+            " at once. The last admin stays one."
+        ),
         needs="admin",
         answer=PersonShape,
         body=ChangePersonSerializer,
@@ -141,9 +181,9 @@ class PersonPassword(Call):
     @describe(
         "reset_password",
         "A new password for somebody who lost theirs, shown this once",
+        ("The old one ends, and with it every session of theirs. The new one is made up."),
         needs="admin",
         answer=PasswordShape,
-        problems=(404,),
     )
     def post(self, username: str) -> Password:
         return Password(username, accounts.reset_password(username=username, actor=self.actor, now=self.now))

@@ -33,8 +33,8 @@ class Rules(Call):
     @describe(
         "list_rules",
         "Rules in their order",
+        "All of them at once. The first that matches an event decides it.",
         all_of=RuleShape,
-        description="All of them at once. The first that matches an event decides it.",
     )
     def get(self) -> tuple[rules.RuleRow, ...]:
         return rules.listing(now=self.now)
@@ -42,11 +42,11 @@ class Rules(Call):
     @describe(
         "create_rule",
         "Make a rule",
+        "It is off, and at the end of the order, unless the body says otherwise. Try it first.",
         needs="admin",
         answer=RuleShape,
         status=201,
         body=RuleRequestSerializer,
-        description="It is off, and at the end of the order, unless the body says otherwise. Try it first.",
     )
     def post(self) -> rules.RuleRow | None:
         row = changing.create(actor=self.actor, now=self.now, **said(self.wanted))
@@ -54,13 +54,23 @@ class Rules(Call):
 
 
 class Rule(Call):
-    @describe("get_rule", "One rule", answer=RuleShape, missing=UNKNOWN)
+    @describe(
+        "get_rule",
+        "One rule",
+        (
+            "What it matches and does, its `wording`, the whole of it in one sentence, and how many events it"
+            " has decided."
+        ),
+        answer=RuleShape,
+        missing=UNKNOWN,
+    )
     def get(self, rule_id: int) -> rules.RuleRow | None:
         return rules.detail(rule_id=rule_id, now=self.now)
 
     @describe(
         "change_rule",
         "Change a rule, switch it on or off, or move it in the order",
+        ("What is left out stays as it is. What it decided before keeps the wording of then."),
         needs="admin",
         answer=RuleShape,
         body=RuleRequestSerializer,
@@ -70,7 +80,12 @@ class Rule(Call):
         changing.change(rule_id=rule_id, actor=self.actor, now=self.now, **said(self.wanted))
         return rules.detail(rule_id=rule_id, now=self.now)
 
-    @describe("delete_rule", "Delete a rule; its decisions stand", needs="admin", problems=(404,))
+    @describe(
+        "delete_rule",
+        "Delete a rule; its decisions stand",
+        ("Those after it move up. What it approved or left to Azure stays so."),
+        needs="admin",
+    )
     def delete(self, rule_id: int) -> None:
         changing.delete(rule_id=rule_id, actor=self.actor, now=self.now)
 
@@ -79,15 +94,13 @@ class RuleDryRun(Call):
     @describe(
         "try_rule",
         "Try a rule on the stored history",
+        "Which of the newest 500 events a rule would have decided at their first sighting, beside what happened."
+        " Nothing is written.",
         # It writes nothing.
         needs="read",
         answer=DryRunShape,
         body=DryRunRequestSerializer,
-        problems=(404,),
-        description=(
-            "Which of the newest 500 events a rule would have decided at their first sighting, beside what happened."
-            " Nothing is written."
-        ),
+        problems=("not-found",),
     )
     def post(self) -> dry_run.DryRun:
         wanted = self.wanted
@@ -103,8 +116,8 @@ class NoApprovalWindows(Call):
     @describe(
         "list_no_approval_windows",
         "Hours in which nothing is approved without a reason",
+        "All of them at once, those that are over last.",
         all_of=NoApprovalWindowShape,
-        description="All of them at once, those that are over last.",
     )
     def get(self) -> tuple[rules.WindowRow, ...]:
         return rules.windows(now=self.now)
@@ -112,11 +125,11 @@ class NoApprovalWindows(Call):
     @describe(
         "create_no_approval_window",
         "Make a no-approval window",
+        "Once, from `starts_at` to `ends_at`; or every week, by `weekdays` and hours.",
         needs="admin",
         answer=NoApprovalWindowShape,
         status=201,
         body=WindowRequestSerializer,
-        description="Once, from `starts_at` to `ends_at`; or every week, by `weekdays` and hours.",
     )
     def post(self) -> rules.WindowRow | None:
         row = closing.create(actor=self.actor, now=self.now, values=self.wanted)
@@ -124,10 +137,21 @@ class NoApprovalWindows(Call):
 
 
 class NoApprovalWindow(Call):
-    @describe("get_no_approval_window", "One no-approval window", answer=NoApprovalWindowShape, missing=UNKNOWN_WINDOW)
+    @describe(
+        "get_no_approval_window",
+        "One no-approval window",
+        ("When and where it holds, in fields and in words."),
+        answer=NoApprovalWindowShape,
+        missing=UNKNOWN_WINDOW,
+    )
     def get(self, window_id: int) -> rules.WindowRow | None:
         return rules.window(window_id=window_id, now=self.now)
 
-    @describe("delete_no_approval_window", "Delete a no-approval window", needs="admin", problems=(404,))
+    @describe(
+        "delete_no_approval_window",
+        "Delete a no-approval window",
+        ("From now on it asks nobody for a reason. What was refused because of it stays refused."),
+        needs="admin",
+    )
     def delete(self, window_id: int) -> None:
         closing.delete(window_id=window_id, actor=self.actor, now=self.now)

@@ -22,7 +22,16 @@ SET_FILTERS = filters_of(
 
 
 class Sets(Call):
-    @describe("list_sets", "Availability sets by name", page=SetShape, parameters=SET_FILTERS)
+    @describe(
+        "list_sets",
+        "Availability sets by name",
+        (
+            "Each with its machines, how present they are, and its open events. Sets that were merged into"
+            " another are not listed."
+        ),
+        page=SetShape,
+        parameters=SET_FILTERS,
+    )
     def get(self) -> Page[sets.SetRow]:
         return sets.listing(now=self.now, sets=self.filtered(SetFilter), **self.place)
 
@@ -37,9 +46,9 @@ class Set(OneSet):
     @describe(
         "get_set",
         "One availability set with its machines and open events",
+        "The id of a set that was merged answers with the set that remains.",
         answer=SetShape,
         missing=UNKNOWN,
-        description="The id of a set that was merged answers with the set that remains.",
     )
     def get(self, set_id: int) -> sets.SetRow | None:
         return self.one(set_id)
@@ -47,11 +56,12 @@ class Set(OneSet):
     @describe(
         "name_set",
         "Name a provisional set, say its service, how many live machines it needs, or that it takes a second person",
+        ("What is left out stays as it is. Only a provisional set takes a name; the others have that of Azure."),
         needs="admin",
         answer=SetShape,
         body=NameSetSerializer,
         missing=UNKNOWN,
-        problems=(409,),
+        problems=("set-exists",),
     )
     def patch(self, set_id: int) -> sets.SetRow | None:
         names.name_set(set_id=set_id, actor=self.actor, now=self.now, **self.wanted)
@@ -62,11 +72,11 @@ class AdmissionRule(OneSet):
     @describe(
         "set_admission_rule",
         "Admit machines of this set that come back without their credential, for some time",
+        "Only by a join token that confines to this set, and never a revoked machine or one that is live.",
         needs="admin",
         answer=SetShape,
         body=AdmissionRuleSerializer,
         missing=UNKNOWN,
-        description="Only by a join token that confines to this set, and never a revoked machine or one that is live.",
     )
     def post(self, set_id: int) -> sets.SetRow | None:
         actor = self.actor.because(self.wanted["comment"])
@@ -78,11 +88,11 @@ class MergeSet(OneSet):
     @describe(
         "merge_set",
         "Merge this set into another one: they are one at Azure",
+        "Machines, events and inventory move; no entry is lost. It cannot be undone.",
         needs="admin",
         answer=SetShape,
         body=MergeSetSerializer,
         missing=UNKNOWN,
-        description="Machines, events and inventory move; no entry is lost. It cannot be undone.",
     )
     def post(self, set_id: int) -> sets.SetRow | None:
         names.merge_sets(set_id=set_id, into=self.wanted["into"], actor=self.actor, now=self.now)

@@ -28,22 +28,25 @@ StopStateShape = shape(
 
 
 class Stop(Call):
-    @describe("get_stop", "Whether all approvals are stopped", answer=StopStateShape)
+    @describe(
+        "get_stop",
+        "Whether all approvals are stopped",
+        ("Who stopped them and why, how many approvals are kept back, and the stops before."),
+        answer=StopStateShape,
+    )
     def get(self) -> stops.StopState:
         return stops.state()
 
     @describe(
         "stop_all_approvals",
         "Stop all approvals at once",
+        "Approvers and admins may. `comment` says why and may not be empty. Until it is lifted no rule decides, no"
+        " wave goes on, every approval is refused with `stopped`, and no order is given to an agent. What Azure was"
+        " asked already goes on.",
         needs="approve",
         answer=StopStateShape,
         body=WhySerializer,
-        problems=(409,),
-        description=(
-            "Approvers and admins may. `comment` says why and may not be empty. Until it is lifted no rule decides, no"
-            " wave goes on, every approval is refused with `stopped`, and no order is given to an agent. What Azure was"
-            " asked already goes on."
-        ),
+        problems=("stopped",),
     )
     def post(self) -> stops.StopState:
         stop.stop_all(actor=self.actor.because(self.wanted["comment"]), now=self.now)
@@ -54,11 +57,11 @@ class LiftStop(Call):
     @describe(
         "lift_stop",
         "Let approvals go on",
+        "What was decided before the stop goes on, unless NotBefore is past.",
         needs="admin",
         answer=StopStateShape,
         body=WhySerializer,
-        problems=(409,),
-        description="What was decided before the stop goes on, unless NotBefore is past.",
+        problems=("not-stopped",),
     )
     def post(self) -> stops.StopState:
         stop.lift(actor=self.actor.because(self.wanted["comment"]), now=self.now)

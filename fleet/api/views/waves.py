@@ -10,22 +10,25 @@ from fleet.projections.pages import Page
 
 
 class Waves(Call):
-    @describe("list_waves", "Waves: those that run, then those that are over, newest first", page=WaveShape)
+    @describe(
+        "list_waves",
+        "Waves: those that run, then those that are over, newest first",
+        ("Each with its events in turn, how far it is, and what it waits for."),
+        page=WaveShape,
+    )
     def get(self) -> Page[waves.WaveRow]:
         return waves.listing(now=self.now, **self.place)
 
     @describe(
         "begin_wave",
         "Approve several events in turn",
+        "Strictly one after the other: the next goes when the one before has ended and its machines are live again."
+        " All of them are decided, or none.",
         needs="approve",
         answer=WaveShape,
         body=BeginWaveSerializer,
         repeatable=True,
-        problems=(404,),
-        description=(
-            "Strictly one after the other: the next goes when the one before has ended and its machines are live again."
-            " All of them are decided, or none."
-        ),
+        problems=("unknown-event", "wave-running", "guarded", "already-decided", "too-late", "stopped"),
     )
     def post(self) -> waves.WaveRow | None:
         wave = begin.begin(
@@ -42,6 +45,7 @@ class Wave(Call):
     @describe(
         "get_wave",
         "One wave: each event's turn, how far it is, and why it waits",
+        ("Its events in turn, who of their machines is missing, and the sentence that says what it waits for."),
         answer=WaveShape,
         missing=("unknown-wave",),
     )
@@ -51,10 +55,11 @@ class Wave(Call):
     @describe(
         "stop_wave",
         "Stop a wave: what waits is withdrawn, what is on its way goes on",
+        ("What was sent to Azure goes on; approvals that wait are withdrawn. One that is over answers `too-late`."),
         needs="approve",
         answer=WaveShape,
         body=WhySerializer,
-        problems=(404, 409),
+        problems=("too-late",),
     )
     def delete(self, wave_id: int) -> waves.WaveRow | None:
         end.stop(wave_id=wave_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)
