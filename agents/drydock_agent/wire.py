@@ -44,6 +44,11 @@ DRILL_PREFIX = "DRILL-"
 MAX_DRILL_NOTICE_SECONDS = 3600
 MAX_DRILL_DURATION_SECONDS = 600
 
+# How the hosts of caches end that publish no notifications: Azure Managed Redis, and the Enterprise tiers before it, in
+# each of Azure's clouds. Azure Cache for Redis has `.redis.cache.` before the cloud's own part.
+_CLOUDS = ("azure.net", "usgovcloudapi.net", "chinacloudapi.cn", "sovcloud-api.de", "sovcloud-api.fr")
+SILENT_CACHES = tuple(f".{kind}.{cloud}" for kind in ("redis", "redisenterprise.cache") for cloud in _CLOUDS)
+
 # Kinds of reports. A backend that does not know a kind stores the report as it is and flags it.
 DOCUMENT = "document"
 REMINDER = "reminder"

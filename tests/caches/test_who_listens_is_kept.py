@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fleet.models import Coverage, Entry
 from tests.caches.walking import EXAMPLE, Listeners, clock
 from tests.words import text
@@ -50,6 +52,20 @@ def test_a_connection_lost_long_before_an_announced_start_is_not_explained_by_it
     listeners.play("vm1", upto=1)
     listeners.cover("vm1", "lost", at=clock("16:25:00"))
     assert kinds()[-1] == "cache_lost_unannounced"
+
+
+@pytest.mark.parametrize(
+    "host", ["a.usgovvirginia.redis.usgovcloudapi.net", "a.redis.chinacloudapi.cn", "a.redis.sovcloud-api.fr"]
+)
+def test_nobody_who_is_subscribed_where_nothing_is_published_counts_as_a_listener(
+    listeners: Listeners, host: str
+) -> None:
+    for _ in range(2):
+        listeners.cover("vm1", "subscribed", host=host)
+    assert [state for state, _, _ in periods()] == ["unsupported"]
+    assert kinds() == ["cache_unsupported"]
+    listeners.cover("vm2", "subscribed", host="a.redis.cache.usgovcloudapi.net")
+    assert periods("vm2")[0][0] == "subscribed"
 
 
 def test_a_refused_login_and_a_host_without_the_channel_are_named(listeners: Listeners) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
+import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +20,42 @@ from tests.conformance.conftest import MACHINE, OnAzure, environment
 pytestmark = [pytest.mark.flow, pytest.mark.real_time, pytest.mark.long]
 
 HERE = Path(__file__).parent
-OCF = Path("/usr/lib/ocf")
+# Another version of the cluster's handlers than Debian's is played where this names its root.
+OCF = Path(os.environ.get("OCF_ROOT", "/usr/lib/ocf"))
 EVENTS_AZ = OCF / "resource.d" / "heartbeat" / "azure-events-az"
 
 DETECT = """
 import json
 from opentelemetry.resource.detector.azure.vm import AzureVMResourceDetector
 print(json.dumps(dict(AzureVMResourceDetector().detect().attributes)))
+"""
+
+FETCH = """
+import base64, sys, urllib.request
+request = urllib.request.Request(sys.argv[1], headers={"Metadata": "true"})
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+print(base64.b64encode(opener.open(request, timeout=30).read()).decode())
+"""
+
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+CLOUD_INIT = Path("/usr/lib/python3/dist-packages/cloudinit/sources/DataSourceAzure.py")
+# What it does when a machine starts; which version it wants has changed, and its way of asking with it.
+CRAWL = """
+import json
+from cloudinit import distros, helpers
+from cloudinit.sources import DataSourceAzure as azure
+source = azure.DataSourceAzure({}, distros.fetch("debian")("debian", {}, None), helpers.Paths({}))
+if hasattr(source, "get_imds_data_with_api_fallback"):
+    found = source.get_imds_data_with_api_fallback(retries=0)
+else:
+    found = source.get_metadata_from_imds(report_failure=False)
+source.validate_imds_network_metadata(found)
+print(json.dumps({
+    "found": found,
+    "user": azure._username_from_imds(found),
+    "host": azure._hostname_from_imds(found),
+    "no password": azure._disable_password_from_imds(found),
+}))
 """
 
 
@@ -108,3 +141,40 @@ def test_a_telemetry_detector_learns_who_the_machine_is(on_azure: OnAzure) -> No
     assert found["os.type"] == "Linux"
     assert found["azure.vm.scaleset.name"] == ""
     assert found["cloud.resource_id"].endswith(f"/providers/Microsoft.Compute/virtualMachines/{MACHINE}")
+
+
+def test_cloud_init_learns_what_it_sets_up(on_azure: OnAzure) -> None:
+    if not CLOUD_INIT.exists():
+        pytest.skip(f"no {CLOUD_INIT} here (Debian: cloud-init)")
+    said = json.loads(on_azure.namespace.run(str(SYSTEM_PYTHON), "-c", CRAWL, env=environment()))
+    assert (said["user"], said["host"], said["no password"]) == ("azureuser", MACHINE, True)
+    assert said["found"]["compute"]["storageProfile"]["osDisk"]["name"] == f"{MACHINE}_OsDisk"
+    assert said["found"]["network"]["interface"][0]["macAddress"].startswith("000D3A")
+    asked = [each for each in on_azure.control("GET", "log") if each["path"].startswith("/metadata/instance")]
+    assert [each["status"] for each in asked] == [200], "the version that it wants, at the first go"
+
+
+def test_openssl_verifies_an_attested_document_as_the_page_does(on_azure: OnAzure, tmp_path: Path) -> None:
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl here (Debian: openssl)")
+
+    def get(url: str) -> bytes:
+        fetched = on_azure.namespace.run(sys.executable, "-c", FETCH, url, env=environment())
+        return base64.b64decode(fetched)
+
+    def openssl(*words: str) -> str:
+        return subprocess.run(["openssl", *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    url = "http://169.254.169.254/metadata/attested/document?api-version=2025-04-07&nonce=0123456789"
+    (tmp_path / "signature").write_bytes(base64.b64decode(json.loads(get(url))["signature"]))
+    (tmp_path / "root.pem").write_text(on_azure.control("GET", "authority")["root"])
+    openssl("pkcs7", "-in", "signature", "-inform", "DER", "-print_certs", "-out", "signer.pem")
+    [issuer] = re.findall(r"CA Issuers - URI:(\S+)", openssl("x509", "-in", "signer.pem", "-text", "-noout"))
+    (tmp_path / "intermediate.cer").write_bytes(get(issuer))
+    openssl("x509", "-inform", "der", "-in", "intermediate.cer", "-out", "intermediate.pem")
+    chain = ["-CAfile", "root.pem", "-untrusted", "intermediate.pem", "-purpose", "sslserver"]
+    assert "signer.pem: OK" in openssl("verify", *chain, "signer.pem")
+    shown = openssl("x509", "-noout", "-subject", "-in", "signer.pem")
+    assert shown.strip().endswith("norwaywest.metadata.azure.com")
+    content = openssl("smime", "-verify", "-in", "signature", "-inform", "DER", "-noverify")
+    assert json.loads(content)["vmId"] == "WestNO_0-vm-id"

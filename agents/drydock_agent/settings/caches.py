@@ -10,15 +10,12 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from drydock_agent.settings.loopback import is_loopback
+from drydock_agent.wire import SILENT_CACHES
 
 TLS_PORT = 6380
 PLAIN_PORT = 6379
 TIERS = ("basic", "standard", "premium")
 MANAGED_IDENTITY = "managed-identity"
-# Azure Managed Redis, and the Enterprise tiers before it, in each of Azure's clouds. Azure Cache for Redis has
-# `.redis.cache.` before the cloud's own part.
-CLOUDS = ("azure.net", "usgovcloudapi.net", "chinacloudapi.cn", "sovcloud-api.de", "sovcloud-api.fr")
-SILENT_SUFFIXES = tuple(f".{kind}.{cloud}" for kind in ("redis", "redisenterprise.cache") for cloud in CLOUDS)
 # What a table may hold, and the query of an address: its other parts are in the address.
 KEYS = (
     "host", "port", "tls", "username", "password", "password_file", "entra", "tier", "divisor", "connect", "ca_file",
@@ -49,7 +46,7 @@ class Cache:
     @property
     def publishes(self) -> bool:
         """False where Azure publishes no notifications for caches of this kind."""
-        return not self.host.endswith(SILENT_SUFFIXES)
+        return not self.host.endswith(SILENT_CACHES)
 
     @property
     def socket(self) -> str:

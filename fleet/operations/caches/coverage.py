@@ -16,6 +16,7 @@ from fleet.operations.intake.keep import AgentReport
 from fleet.operations.timeline.entries import entry
 
 SUBSCRIBED = "subscribed"
+UNSUPPORTED = "unsupported"
 # A machine that reported nothing for this long before a change was not there; it says something every 300 s.
 SILENT_AFTER = timedelta(seconds=400)
 
@@ -52,8 +53,8 @@ def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: 
         before = newest.get((cache.pk, report.machine_id))
         if before is not None and report.position <= (before.epoch, before.seq):
             continue
-        again = before is not None and before.state == report.data.state
-        if before is not None and again and report.data.state != SUBSCRIBED:
+        again = before is not None and before.state == _state(report)
+        if before is not None and again and _state(report) != SUBSCRIBED:
             before.reason, before.vouched_at = report.data.reason, max(before.vouched_at, report.at)
             before.epoch, before.seq = report.position
             before.save()
@@ -63,7 +64,7 @@ def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: 
         newest[cache.pk, report.machine_id] = Coverage.objects.create(
             cache=cache,
             machine_id=report.machine_id,
-            state=report.data.state,
+            state=_state(report),
             reason=report.data.reason,
             since=report.at,
             vouched_at=report.at,
@@ -73,6 +74,11 @@ def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: 
         line = _entry(report, cache, before, names[report.machine_id], again=again)
         written += [line] if line else []
     return written
+
+
+def _state(report: CoverageReport) -> str:
+    """As reported; but who is subscribed where nothing is ever published, as 0.1.0 is in some clouds, hears nothing."""
+    return UNSUPPORTED if report.data.cache.endswith(wire.SILENT_CACHES) else report.data.state
 
 
 def _close(before: Coverage, report: CoverageReport, *, again: bool) -> None:
@@ -89,7 +95,7 @@ def _close(before: Coverage, report: CoverageReport, *, again: bool) -> None:
 
 
 def _entry(report: CoverageReport, cache: Cache, before: Coverage | None, name: str, *, again: bool) -> Entry | None:
-    state = report.data.state
+    state = _state(report)
     listened = before is not None and before.state == SUBSCRIBED
     told: dict[str, Any] = {}
     if state == SUBSCRIBED:
@@ -99,7 +105,7 @@ def _entry(report: CoverageReport, cache: Cache, before: Coverage | None, name: 
         told["after_seconds"] = (report.at - before.since).total_seconds() if before is not None else None
     elif state == "refused":
         kind = EntryKind.CACHE_REFUSED
-    elif state == "unsupported":
+    elif state == UNSUPPORTED:
         kind = EntryKind.CACHE_UNSUPPORTED
     elif not listened:
         # Lost already: why it cannot come back stands on the page.
