@@ -24,11 +24,12 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from fleet.api.authentication import Allowed, TokenAuthentication, actor_of
-from fleet.api.problems import Problem, wrong
+from fleet.api.cursors import ORDERING, address, ordering, page_size, read_cursor, unreadable
+from fleet.api.problems import Problem
 from fleet.api.shapes.derive import Shape
 from fleet.domain.actor import Actor
 from fleet.projections import sight
-from fleet.projections.pages import MAX_PAGE_SIZE, BadCursorError, Page
+from fleet.projections.pages import BadCursorError, Page
 from fleet.projections.people import rights
 from fleet.wording.problems import PROBLEMS
 
@@ -115,15 +116,19 @@ class Call(APIView):
 
     @property
     def place(self) -> dict[str, Any]:
-        """The page that is asked for: `cursor` and `size`. Raises Problem `validation`."""
-        return {"cursor": self.request.query_params.get("cursor") or None, "size": _page_size(self.request)}
+        """The page that is asked for: `cursor`, `size`, and `order` where the list has several. Raises Problem
+        `validation`.
+        """
+        orders = getattr(self, str(self.request.method).lower()).knows.get(ORDERING)
+        found = {"cursor": read_cursor(self.request), "size": page_size(self.request)}
+        return found | ({"order": ordering(self.request, orders)} if orders else {})
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         self.now = timezone.now()
         super().initial(request, *args, **kwargs)
         if any("\x00" in str(value) for value in kwargs.values()):
             raise Problem("not-found")
-        if holding := sorted(name for name, value in request.query_params.items() if "\x00" in name + str(value)):
+        if holding := sorted(name for name, values in request.query_params.lists() if "\x00" in name + "".join(values)):
             raise Problem("validation", errors=[{"field": holding[0], "message": "It may not hold a NUL."}])
         if request.user.is_authenticated:
             sight.read_as(rights(request.user), name=request.user.get_username())
@@ -132,7 +137,7 @@ class Call(APIView):
             raise Problem(unknown_one if unknown_one in PROBLEMS else "not-found")
         handler = getattr(self, str(request.method).lower(), None)
         # One that is not known is a mistake of the caller that would pass unseen.
-        unknown = sorted(set(request.query_params) - getattr(handler, "knows", set())) if handler else []
+        unknown = sorted(set(request.query_params) - getattr(handler, "knows", {}).keys()) if handler else []
         if unknown:
             raise Problem(
                 "validation",
@@ -168,8 +173,8 @@ class Call(APIView):
         try:
             page = read()
         except (BadCursorError, ValidationError) as error:
-            raise wrong("cursor", "The cursor cannot be read: take it from `next` or `previous`.") from error
-        around = {"next": _address(self.request, page.next), "previous": _address(self.request, page.previous)}
+            raise unreadable() from error
+        around = {"next": address(self.request, page.next), "previous": address(self.request, page.previous)}
         return {**around, "results": self.many(shape, page.results)}
 
     def filtered(self, filters: type[Any], **more: Any) -> Any:
@@ -194,20 +199,3 @@ def filtered(request: Request, found: Any) -> Any:
     if wrong:
         raise Problem("validation", "A filter's value cannot be read.", errors=wrong)
     return found.qs
-
-
-def _page_size(request: Request) -> int | None:
-    text = request.query_params.get("page_size")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text)):
-        raise wrong("page_size", f"Say a number from 1 to {MAX_PAGE_SIZE}.")
-    return min(int(text), MAX_PAGE_SIZE)
-
-
-def _address(request: Request, cursor: str | None) -> str | None:
-    if cursor is None:
-        return None
-    query = request.query_params.copy()
-    query["cursor"] = cursor
-    return request.build_absolute_uri(f"{request.path}?{query.urlencode()}")

@@ -14,6 +14,7 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from fleet.api.cursors import ORDERING
 from fleet.api.problems import CONTENT_TYPE
 from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once
 from fleet.api.shapes.derive import Shape, page_of
@@ -86,8 +87,8 @@ def describe(
     """A method of a `Call`, which takes the places of its address and finds the body in `self.wanted`.
 
     It answers what it returns: with `answer` one row for that shape (`missing` is the problem that None becomes), with
-    `page` a page of rows (to be read at `self.place`), with `all_of` the rows of a list that is short enough for one
-    page, with none of them nothing. A response goes out as it is; `kind` is its media type where it is no JSON.
+    `page` a page of rows (to be read at `self.place`), with `all_of` the rows of a list that nobody pages
+    through, with none of them nothing. A response goes out as it is; `kind` is its media type where it is no JSON.
 
     `summary` and `description` are for those who call. `needs` is the scope, `repeatable` that an `Idempotency-Key` is
     taken. Query parameters that are not described are refused. `problems` are the types beside those that follow.
@@ -114,7 +115,7 @@ def describe(
             return _plain(self, act(), answer=answer, all_of=all_of, missing=missing, status=status)
 
         call.needs = needs  # type: ignore[attr-defined]
-        call.knows = {each.name for each in taken if each.location == OpenApiParameter.QUERY}  # type: ignore[attr-defined]
+        call.knows = {each.name: each.enum for each in taken if each.location == OpenApiParameter.QUERY}  # type: ignore[attr-defined]
         return extend_schema(
             operation_id=operation_id,
             summary=summary,
@@ -148,6 +149,13 @@ def _headers(kinds: set[str]) -> Iterator[OpenApiParameter]:
     again = [PROBLEMS[name].status for name in ("throttled", "busy") if name in kinds]
     text = "Seconds after which to ask again."
     yield OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, description=text, response=again)
+
+
+def ordering(*columns: str) -> OpenApiParameter:
+    """The parameter of a list that may be ordered by these columns."""
+    text = "What rows go by, with `-` from the last to the first; in the list's own order if nothing is said."
+    orders = [sign + column for column in columns for sign in ("", "-")]
+    return OpenApiParameter(ORDERING, str, enum=orders, description=text)
 
 
 def _plain(

@@ -3,13 +3,14 @@
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 
 from django.conf import settings
 from django.db.models import Case, Count, F, OuterRef, QuerySet, Subquery, TextField, Value, When
 
 from fleet.domain.aside import What
 from fleet.domain.blind_spots.facts import AgentFacts, BlindSpot, CacheFacts, Confidence, SetAsideFacts, SetFacts
-from fleet.domain.blind_spots.find import blind_spots
+from fleet.domain.blind_spots.find import ORDER, blind_spots
 from fleet.domain.intake.spools import MANY_A_DAY
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.sets import OUTSIDE, PROVISIONAL
@@ -20,6 +21,7 @@ from fleet.models.facts.events import contact_times, machine_presence, presence_
 from fleet.projections.caches.coverage import ListenerRow, listener, with_machine
 from fleet.projections.caches.maintenances import CacheRef
 from fleet.projections.machines import agentless, with_presence
+from fleet.projections.pages import Key, Page, cut_page
 from fleet.projections.refs import MachineRef, SetRef, set_ref
 from fleet.projections.sight import seen
 from fleet.projections.timeline import eras
@@ -206,3 +208,15 @@ def overview(*, now: datetime) -> BlindSpots:
     )
     refs = {row.pk: set_ref(row) for row in sets}
     return BlindSpots(spots=tuple(_row(spot, refs) for spot in found), watched=bool(agents), server_time=now)
+
+
+def _place(spot: BlindSpotRow) -> Key:
+    of = (spot.set.name, spot.set.id) if spot.set else ("", 0)
+    # There may be hundreds of names.
+    told = sha256("\0".join(spot.names).encode()).hexdigest()[:16]
+    return (ORDER.index(spot.code), *of, spot.cache.id if spot.cache else 0, spot.event_id, *spot.names[:1], told)
+
+
+def page(*, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[BlindSpotRow]:
+    """Blind spots, the most dangerous first. Nine queries."""
+    return cut_page(overview(now=now).spots, _place, cursor=cursor, size=size)

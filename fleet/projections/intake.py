@@ -10,7 +10,9 @@ from difflib import unified_diff
 from fleet.domain.intake.documents import read_document
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
+from fleet.domain.times import iso
 from fleet.models import DocumentBody, Observation, ScheduledEvent, Sighting
+from fleet.projections.pages import Key, Page, cut_page
 from fleet.projections.refs import MachineRef, machine_ref, plain_name
 from fleet.projections.sight import seen
 
@@ -57,6 +59,14 @@ class EventDocuments:
 
     documents: tuple[RawDocument, ...]
     left_out: int
+
+    def page(self, *, cursor: str | None = None, size: int | None = None) -> Page[RawDocument]:
+        """A page of them. Raises `BadCursorError`."""
+
+        def key(row: RawDocument) -> Key:
+            return (iso(row.first_at, "microseconds"), row.hash)
+
+        return cut_page(self.documents, key, cursor=cursor, size=size)
 
 
 def _text(body: DocumentBody) -> str:

@@ -1,7 +1,7 @@
 """Machines, as people see them."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -82,6 +82,8 @@ class AdmissionRow:
     last_asked_at: datetime
     admitted_at: datetime | None
     admitted_by: str
+    # That of the machine.
+    set: SetRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,28 +181,38 @@ def agentless() -> QuerySet[InventoryMachine]:
     return seen(InventoryMachine).filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
 
 
-def waiting(*, machine_id: int | None = None) -> tuple[AdmissionRow, ...]:
-    """Who waits for admission, as this machine or as any, the newest first. One query."""
-    rows = seen(Admission).select_related("machine", "join_token").defer("machine__compute").order_by("-pk")
-    if machine_id is not None:
-        rows = rows.filter(machine=machine_id)
-    return tuple(
-        like(
-            AdmissionRow,
-            row,
-            id=row.pk,
-            machine=row.machine_id,
-            name=row.machine.resource_name,
-            vm_id=row.machine.vm_id,
-            join_token=row.join_token.prefix,
-        )
-        for row in rows
+def _waiting() -> QuerySet[Admission]:
+    return seen(Admission).select_related("machine__availability_set", "join_token").defer("machine__compute")
+
+
+def _admission(row: Admission) -> AdmissionRow:
+    return like(
+        AdmissionRow,
+        row,
+        id=row.pk,
+        machine=row.machine_id,
+        name=row.machine.resource_name,
+        vm_id=row.machine.vm_id,
+        join_token=row.join_token.prefix,
+        set=set_ref(row.machine.availability_set),
     )
 
 
-def join_tokens(*, now: datetime) -> tuple[JoinTokenRow, ...]:
-    """The newest 500 join tokens. Two queries."""
-    rows = list(seen(JoinToken).select_related("created_by").order_by("-pk")[:500])
+def waiting(*, machine_id: int | None = None) -> tuple[AdmissionRow, ...]:
+    """Who waits for admission, as this machine or as any, the newest first. One query."""
+    rows = _waiting().order_by("-pk")
+    if machine_id is not None:
+        rows = rows.filter(machine=machine_id)
+    return tuple(map(_admission, rows))
+
+
+def page_of_waiting(*, cursor: str | None = None, size: int | None = None) -> Page[AdmissionRow]:
+    """Who waits for admission, the newest first. One query."""
+    found = read_page([Segment(_waiting(), "id", descending=True)], cursor=cursor, size=size)
+    return found.map(lambda rows: [_admission(row) for row in rows])
+
+
+def _join_tokens(rows: Sequence[JoinToken], *, now: datetime) -> tuple[JoinTokenRow, ...]:
     enrolled: dict[int | None, list[str]] = defaultdict(list)
     named = seen(Machine).filter(join_token__in=[row.pk for row in rows]).order_by("resource_name", "pk")
     for token_id, name in named.values_list("join_token", "resource_name"):
@@ -217,6 +229,18 @@ def join_tokens(*, now: datetime) -> tuple[JoinTokenRow, ...]:
         )
         for row in rows
     )
+
+
+def join_tokens(*, now: datetime) -> tuple[JoinTokenRow, ...]:
+    """The newest 500 join tokens. Two queries."""
+    return _join_tokens(list(seen(JoinToken).select_related("created_by").order_by("-pk")[:500]), now=now)
+
+
+def page_of_join_tokens(*, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[JoinTokenRow]:
+    """Join tokens, newest first. Two queries."""
+    rows = seen(JoinToken).select_related("created_by")
+    found = read_page([Segment(rows, "id", descending=True)], cursor=cursor, size=size)
+    return found.map(lambda shown: _join_tokens(shown, now=now))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ the row it stands at, so a page costs the same however deep it lies.
 import base64
 import binascii
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
 M = TypeVar("M", bound=Model)
@@ -57,6 +59,10 @@ class _Cursor:
     id: int | str
 
 
+# What a row of a list that is in memory is found by: no two have the same, and rows go by it.
+Key = tuple[int | str, ...]
+
+
 def _encode(cursor: _Cursor) -> str:
     value = {"t": cursor.value.isoformat()} if isinstance(cursor.value, datetime) else cursor.value
     text = json.dumps([cursor.segment, int(cursor.backwards), value, cursor.id], separators=(",", ":"))
@@ -82,16 +88,22 @@ def _is_key(key: Any) -> bool:
 
 
 def _fits(value: Any) -> bool:
-    return isinstance(value, datetime) or (isinstance(value, str) and "\x00" not in value)
+    if isinstance(value, list):
+        return all(map(_fits, value))
+    number = type(value) is int and abs(value) < 2**63
+    return number or isinstance(value, datetime) or (isinstance(value, str) and "\x00" not in value)
 
 
 def _beyond(segment: Segment[M], cursor: _Cursor, *, descending: bool) -> QuerySet[M]:
     # The plain bound lets the index begin at the key; the second condition drops the rows that share its value.
     side = "lt" if descending else "gt"
-    return segment.rows.filter(
-        Q(**{f"{segment.field}__{side}e": cursor.value})
-        & (Q(**{f"{segment.field}__{side}": cursor.value}) | Q(**{f"pk__{side}": cursor.id}))
-    )
+    try:
+        return segment.rows.filter(
+            Q(**{f"{segment.field}__{side}e": cursor.value})
+            & (Q(**{f"{segment.field}__{side}": cursor.value}) | Q(**{f"pk__{side}": cursor.id}))
+        )
+    except (ValidationError, ValueError, TypeError) as error:
+        raise BadCursorError("The cursor is of another list.") from error
 
 
 def clamp(size: int | None) -> int:
@@ -142,4 +154,34 @@ def read_page(segments: Sequence[Segment[M]], *, cursor: str | None, size: int |
         results=tuple(row for _, row in found),
         next=at(found[-1], back=False) if has_next else None,
         previous=at(found[0], back=True) if has_previous else None,
+    )
+
+
+def cut_page(rows: Sequence[T], key: Callable[[T], Key], *, cursor: str | None, size: int | None) -> Page[T]:
+    """The same of a list that has to be worked out whole. Rows may come and go between two pages.
+
+    Raises `BadCursorError`.
+    """
+    size = clamp(size)
+    start = _decode(cursor, 1) if cursor else None
+    found = sorted(rows, key=key)
+    keys = [key(row) for row in found]
+    begin, end = 0, size
+    if start is not None:
+        if not isinstance(start.value, list):
+            raise BadCursorError("The cursor is of another list.")
+        try:
+            here = (bisect_left if start.backwards else bisect_right)(keys, tuple(start.value))
+        except TypeError as error:
+            raise BadCursorError("The cursor is of another list.") from error
+        begin, end = (max(0, here - size), here) if start.backwards else (here, here + size)
+
+    def at(number: int, *, back: bool) -> str:
+        return _encode(_Cursor(segment=0, backwards=back, value=list(keys[number]), id=0))
+
+    shown = found[begin:end]
+    return Page(
+        results=tuple(shown),
+        next=at(begin + len(shown) - 1, back=False) if shown and end < len(found) else None,
+        previous=at(begin, back=True) if shown and begin > 0 else None,
     )

@@ -169,20 +169,10 @@ DocumentShape = shape(
 )
 
 
-class Nothing(serializers.URLField):
-    """Null, whatever is shown."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(allow_null=True, **kwargs)
-
-    def get_attribute(self, instance: Any) -> None:
-        return None
-
-
 class Documents(serializers.Serializer[Any]):
-    """All of them: `next` and `previous` are there because every list has them."""
+    """A page of them, and what is left out of all pages."""
 
-    next = Nothing(help_text="Always null: all are here.")
-    previous = Nothing(help_text="Always null.")
-    results = DocumentShape(source="documents", many=True)
+    next = serializers.URLField(allow_null=True, help_text="The address of the next page.")
+    previous = serializers.URLField(allow_null=True, help_text="The address of the page before.")
+    results = DocumentShape(many=True)
     left_out = serializers.IntegerField(help_text="Machines whose documents are not looked at, where there are many.")

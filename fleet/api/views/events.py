@@ -1,9 +1,11 @@
 """Scheduled events, their timeline and their documents."""
 
+from rest_framework.response import Response
+
 from fleet.api.calls import Call
-from fleet.api.describe import describe, filters_of
+from fleet.api.describe import PAGE_PARAMETERS, describe, filters_of
 from fleet.api.problems import Problem
-from fleet.api.shapes.events import Documents, EntryShape, EventDetailShape, EventShape
+from fleet.api.shapes.events import Documents, DocumentShape, EntryShape, EventDetailShape, EventShape
 from fleet.projections import intake
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import EventDetail, event_detail
@@ -84,7 +86,12 @@ class EventDocuments(Call):
             " differs from the one before."
         ),
         answer=Documents,
-        missing=UNKNOWN,
+        problems=("unknown-event",),
+        parameters=PAGE_PARAMETERS,
     )
-    def get(self, event_id: str) -> intake.EventDocuments | None:
-        return intake.for_event(event_id=event_id)
+    def get(self, event_id: str) -> Response:
+        found = intake.for_event(event_id=event_id)
+        if found is None:
+            raise Problem(*UNKNOWN)
+        shown = self.paged(DocumentShape, lambda: found.page(**self.place))
+        return Response({**shown, "left_out": found.left_out})

@@ -14,6 +14,7 @@ from fleet.api.shapes.inventory import BlindSpotShape, ImportedShape
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.operations.machines.inventory import Imported, import_inventory
 from fleet.projections import blind_spots
+from fleet.projections.pages import Page
 
 MAX_INVENTORY_BYTES = 32 * 1024 * 1024
 COMPLETE = OpenApiParameter(
@@ -63,8 +64,8 @@ class BlindSpots(Call):
     @describe(
         "list_blind_spots",
         "Where Drydock would not see what Azure announces",
-        "All of them at once, the most dangerous first.",
-        all_of=BlindSpotShape,
+        "The most dangerous first.",
+        page=BlindSpotShape,
     )
-    def get(self) -> tuple[blind_spots.BlindSpotRow, ...]:
-        return blind_spots.overview(now=self.now).spots
+    def get(self) -> Page[blind_spots.BlindSpotRow]:
+        return blind_spots.page(now=self.now, **self.place)

@@ -97,10 +97,10 @@ class Admissions(Call):
         "list_admissions",
         "Who waits for admission",
         "Whoever enrols as a known machine without its credential, or as a revoked one. The newest first.",
-        all_of=AdmissionShape,
+        page=AdmissionShape,
     )
-    def get(self) -> tuple[machines.AdmissionRow, ...]:
-        return machines.waiting()
+    def get(self) -> Page[machines.AdmissionRow]:
+        return machines.page_of_waiting(**self.place)
 
 
 class Admit(Call):
@@ -148,12 +148,12 @@ class JoinTokens(Call):
     @describe(
         "list_join_tokens",
         "Join tokens, and who enrolled by them",
-        ("All of them at once, those that are over, too. The secret itself is not kept and cannot be shown."),
+        ("Those that are over, too. The secret itself is not kept and cannot be shown."),
         needs="admin",
-        all_of=KnownJoinTokenShape,
+        page=KnownJoinTokenShape,
     )
-    def get(self) -> tuple[machines.JoinTokenRow, ...]:
-        return machines.join_tokens(now=self.now)
+    def get(self) -> Page[machines.JoinTokenRow]:
+        return machines.page_of_join_tokens(now=self.now, **self.place)
 
     @describe(
         "create_join_token",

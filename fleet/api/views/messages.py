@@ -82,11 +82,11 @@ class Channels(ByOwner):
     @describe(
         "list_channels",
         "Channels: the installation's and one's own",
-        "All of them at once. Settings are shown to those who may change them; secrets to nobody.",
-        all_of=ChannelShape,
+        "Settings are shown to those who may change them; secrets to nobody.",
+        page=ChannelShape,
     )
-    def get(self) -> tuple[channels.ChannelRow, ...]:
-        return channels.listing(person=person_of(self.request), now=self.now)
+    def get(self) -> Page[channels.ChannelRow]:
+        return channels.page(person=person_of(self.request), now=self.now, **self.place)
 
     @describe(
         "create_channel",
@@ -206,11 +206,11 @@ class Routes(ByOwner):
     @describe(
         "list_routes",
         "Routes: the installation's in their order, and one's own",
-        "All of them at once. Each that wants a moment tells its channel, and a channel is told once.",
-        all_of=RouteShape,
+        "Each that wants a moment tells its channel, and a channel is told once.",
+        page=RouteShape,
     )
-    def get(self) -> tuple[channels.RouteRow, ...]:
-        return channels.routes(person=person_of(self.request))
+    def get(self) -> Page[channels.RouteRow]:
+        return channels.page_of_routes(person=person_of(self.request), **self.place)
 
     @describe(
         "create_route",

@@ -70,13 +70,14 @@ class Tokens(Call):
     @describe(
         "list_tokens",
         "One's own tokens, newest first",
-        ("All of them at once. The secrets are not kept and cannot be shown."),
-        all_of=TokenShape,
+        ("The secrets are not kept and cannot be shown."),
+        page=TokenShape,
         parameters=[WITH_ENDED],
     )
-    def get(self) -> tuple[people.TokenRow, ...]:
+    def get(self) -> Page[people.TokenRow]:
         with_ended = self.request.query_params.get("ended", "false").lower() == "true"
-        return people.tokens(username=person_of(self.request).get_username(), with_ended=with_ended)
+        username = person_of(self.request).get_username()
+        return people.page_of_tokens(username=username, with_ended=with_ended, **self.place)
 
     @describe(
         "make_token",

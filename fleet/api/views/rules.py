@@ -17,6 +17,7 @@ from fleet.domain.policy.faults import refuse, trying_faults
 from fleet.domain.policy.rules import StandingRule, changed
 from fleet.operations.policy import rules as changing
 from fleet.operations.policy import windows as closing
+from fleet.projections.pages import Page
 from fleet.projections.policy import dry_run, rules
 
 UNKNOWN = ("not-found", "There is no rule with this id.")
@@ -33,11 +34,11 @@ class Rules(Call):
     @describe(
         "list_rules",
         "Rules in their order",
-        "All of them at once. The first that matches an event decides it.",
-        all_of=RuleShape,
+        "The first that matches an event decides it.",
+        page=RuleShape,
     )
-    def get(self) -> tuple[rules.RuleRow, ...]:
-        return rules.listing(now=self.now)
+    def get(self) -> Page[rules.RuleRow]:
+        return rules.page(now=self.now, **self.place)
 
     @describe(
         "create_rule",
@@ -116,11 +117,11 @@ class NoApprovalWindows(Call):
     @describe(
         "list_no_approval_windows",
         "Hours in which nothing is approved without a reason",
-        "All of them at once, those that are over last.",
-        all_of=NoApprovalWindowShape,
+        "Those that are over last.",
+        page=NoApprovalWindowShape,
     )
-    def get(self) -> tuple[rules.WindowRow, ...]:
-        return rules.windows(now=self.now)
+    def get(self) -> Page[rules.WindowRow]:
+        return rules.page_of_windows(now=self.now, **self.place)
 
     @describe(
         "create_no_approval_window",

@@ -17,6 +17,7 @@ from fleet.domain.shapes import like
 from fleet.models import Channel, Route
 from fleet.models.facts.messages import route_of
 from fleet.models.people import rights_of
+from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.sight import seen
 
 
@@ -118,6 +119,13 @@ def listing(*, person: User, now: datetime) -> tuple[ChannelRow, ...]:
     return tuple(sorted((_channel(row, person, now) for row in rows), key=lambda row: row.own))
 
 
+def page(*, person: User, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[ChannelRow]:
+    """The installation's channels by name, then one's own. Up to two queries, and one for the person's rights."""
+    rows = seen(Channel).filter(deleted_at=None)
+    parts = [Segment(rows.filter(owner=None), "name"), Segment(rows.filter(owner=person), "name")]
+    return read_page(parts, cursor=cursor, size=size).map(lambda found: [_channel(row, person, now) for row in found])
+
+
 def detail(*, channel_id: int, person: User, now: datetime) -> ChannelRow | None:
     """One channel; None where there is none for this person. One query."""
     row = seen(Channel).filter(for_reader(person), pk=channel_id, deleted_at=None).first()
@@ -161,6 +169,13 @@ def routes(*, person: User) -> tuple[RouteRow, ...]:
     """The installation's routes in their order, then one's own. One query, and one for the person's rights."""
     rows = seen(Route).filter(for_reader(person), deleted_at=None).select_related("channel").order_by("position", "pk")
     return tuple(sorted((_route(row, person) for row in rows), key=lambda row: row.own))
+
+
+def page_of_routes(*, person: User, cursor: str | None = None, size: int | None = None) -> Page[RouteRow]:
+    """The installation's routes in their order, then one's own. Up to two queries, and one for the person's rights."""
+    rows = seen(Route).filter(deleted_at=None).select_related("channel")
+    parts = [Segment(rows.filter(owner=None), "position"), Segment(rows.filter(owner=person), "position")]
+    return read_page(parts, cursor=cursor, size=size).map(lambda found: [_route(row, person) for row in found])
 
 
 def route(*, route_id: int, person: User) -> RouteRow | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, time
 
-from django.db.models import Count, Max, OuterRef, QuerySet, Subquery
+from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Greatest
 
 from fleet.domain.policy.rules import Action, StandingRule, is_in_force, wording
@@ -13,6 +13,7 @@ from fleet.domain.shapes import like
 from fleet.models import Approval, Hold, NoApprovalWindow, Rule
 from fleet.models.facts.events import is_open_at
 from fleet.models.policy import rule_of, window_of
+from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.sight import seen
 
 
@@ -121,6 +122,12 @@ def listing(*, now: datetime) -> tuple[RuleRow, ...]:
     return tuple(_shaped(row, now) for row in _rows())
 
 
+def page(*, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[RuleRow]:
+    """Rules in their order. One query."""
+    found = read_page([Segment(_rows(), "position")], cursor=cursor, size=size)
+    return found.map(lambda rows: [_shaped(row, now) for row in rows])
+
+
 def detail(*, rule_id: int, now: datetime) -> RuleRow | None:
     """One rule; None for one that is deleted or was never there. One query."""
     row = _rows().filter(pk=rule_id).first()
@@ -138,6 +145,14 @@ def windows(*, now: datetime) -> tuple[WindowRow, ...]:
     rows = seen(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author").order_by("pk")
     shaped = [_window(row, now) for row in rows]
     return tuple(sorted(shaped, key=lambda window: window.over))
+
+
+def page_of_windows(*, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[WindowRow]:
+    """No-approval windows, those that are over last. Up to two queries."""
+    rows = seen(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author")
+    over = Q(ends_at__isnull=False, ends_at__lte=now)
+    found = read_page([Segment(rows.exclude(over), "id"), Segment(rows.filter(over), "id")], cursor=cursor, size=size)
+    return found.map(lambda shown: [_window(row, now) for row in shown])
 
 
 def window(*, window_id: int, now: datetime) -> WindowRow | None:

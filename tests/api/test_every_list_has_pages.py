@@ -1,0 +1,151 @@
+"""Every list has `cursor` and `page_size`, and its cursors are good for it alone, with its filters and its order."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+from django.conf import LazySettings
+
+from fleet.api.documentation import schema
+from fleet.domain.messages.moments import Moment
+from fleet.models import Admission, JoinToken
+from tests import factories
+from tests.api.conftest import Caller, problem
+from tests.rows import MachineFactory
+
+
+def cursor_of(address: str) -> str:
+    return parse_qs(urlsplit(address).query)["cursor"][0]
+
+
+def lists_by_address() -> dict[str, set[str]]:
+    """Every call that reads and answers rows, with its query parameters."""
+    found = {}
+    for address, calls in schema()["paths"].items():
+        answers = calls.get("get", {}).get("responses", {}).get("200", {}).get("content", {})
+        shape = answers.get("application/json", {}).get("schema", {}).get("$ref", "").rpartition("/")[2]
+        known = schema()["components"]["schemas"].get(shape, {}).get("properties", {})
+        if {"next", "previous", "results"} <= set(known):
+            asked = calls["get"].get("parameters", [])
+            found[address] = {each["name"] for each in asked if each["in"] == "query"}
+    return found
+
+
+def test_every_list_takes_a_cursor_and_a_page_size() -> None:
+    lists = lists_by_address()
+    assert len(lists) >= 20
+    assert [address for address, known in lists.items() if not {"cursor", "page_size"} <= known] == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "rules/", "routes/", "channels/", "no-approval-windows/", "tokens/", "join-tokens/", "admissions/",
+        "blind-spots/", "machines/", "events/DOCS/documents/", "events/DOCS/timeline/", "sets/", "people/", "audit/",
+    ],
+)  # fmt: skip
+def test_pages_of_one_row_are_the_list(fleet: factories.Fleet, admin: Caller, address: str) -> None:
+    several_of_everything(fleet, admin)
+    whole = admin.get(f"{address}?page_size=500").json()
+    assert whole["next"] is None
+    assert whole["previous"] is None
+    assert len(whole["results"]) > 1
+    walked, page = [], admin.get(f"{address}?page_size=1").json()
+    while True:
+        assert len(page["results"]) == 1
+        walked += page["results"]
+        if page["next"] is None:
+            break
+        page = admin.get(page["next"]).json()
+    assert [without_times(row) for row in walked] == [without_times(row) for row in whole["results"]]
+    back = [page["results"][0]]
+    while page["previous"]:
+        page = admin.get(page["previous"]).json()
+        back += page["results"]
+    assert [without_times(row) for row in reversed(back)] == [without_times(row) for row in whole["results"]]
+
+
+def without_times(row: dict[str, Any]) -> dict[str, Any]:
+    passing = ("server_time", "seconds_left", "last_used_at", "reason")
+    return {name: value for name, value in row.items() if name not in passing}
+
+
+def several_of_everything(fleet: factories.Fleet, admin: Caller) -> None:
+    fleet.enrol_set(3)
+    for number in range(2):
+        fleet.enrol_set(1, prefix=f"of{number}-", availability_set=f"set{number}")
+        fleet.all_say(factories.listing("DOCS", resources=list(fleet.agents)))
+        fleet.later(1)
+        fleet.all_say()
+        named = {"name": f"one {number}", "reason": "tests"}
+        made = [
+            admin.post("rules/", {**named, "action": "hold"}),
+            admin.post("no-approval-windows/", {**named, "weekdays": [number], "from_time": "08:00"}),
+            admin.post("tokens/", {"name": f"script {number}", "scopes": ["read"], "expires_in_seconds": 3600}),
+            admin.post("join-tokens/", {"comment": f"more {number}"}),
+            admin.post("people/", {"username": f"somebody{number}", "group": "viewer"}),
+            admin.post("channels/", {"kind": "webhook", "name": f"hook {number}", "url": "https://example.org/hook"}),
+        ]
+        channel = made[-1].json()["id"]
+        moments = [Moment.FIRST_SEEN.value]
+        made.append(admin.post("routes/", {"name": f"told {number}", "channel": channel, "moments": moments}))
+        assert [answer.status_code for answer in made] == [201] * len(made), [answer.content for answer in made]
+    for number in range(2):
+        asked = {"first_asked_at": fleet.now, "last_asked_at": fleet.now}
+        token = JoinToken.objects.earliest("pk")
+        Admission.objects.create(machine=MachineFactory(), ask_hash=str(number), join_token=token, **asked)
+
+
+@pytest.fixture
+def more(viewer: Caller) -> str:
+    """The address of the second page of machines in two regions."""
+    MachineFactory.create_batch(3, region="westeurope")
+    MachineFactory.create_batch(3, region="northeurope")
+    address: str = viewer.get("machines/?page_size=1&region=westeurope").json()["next"]
+    return address
+
+
+def test_a_cursor_of_another_list_is_refused(viewer: Caller, more: str) -> None:
+    for address in ("sets/", "events/", "caches/"):
+        refused = problem(viewer.get(f"{address}?cursor={cursor_of(more)}"), 422, "validation")
+        assert refused["errors"] == [
+            {
+                "field": "cursor",
+                "message": "The cursor is of another list, of other filters or of another order: begin without it.",
+            }
+        ]
+
+
+@pytest.mark.parametrize("other", [{"region": "northeurope"}, {}, {"region": "westeurope", "q": "vm"}])
+def test_a_cursor_of_other_filters_is_refused(viewer: Caller, more: str, other: dict[str, str]) -> None:
+    query = urlencode({**other, "cursor": cursor_of(more)})
+    problem(viewer.get(f"machines/?{query}"), 422, "validation")
+
+
+def test_a_cursor_goes_on_with_another_page_size(viewer: Caller, more: str) -> None:
+    query = urlencode({"region": "westeurope", "page_size": 2, "cursor": cursor_of(more)})
+    assert len(viewer.get(f"machines/?{query}").json()["results"]) == 2
+
+
+def test_an_altered_cursor_is_refused(viewer: Caller, more: str) -> None:
+    cursor = cursor_of(more)
+    for place in range(0, len(cursor) - 1, 7):
+        altered = cursor[:place] + ("B" if cursor[place] != "B" else "C") + cursor[place + 1 :]
+        query = urlencode({"region": "westeurope", "cursor": altered})
+        refused = problem(viewer.get(f"machines/?{query}"), 422, "validation")
+        assert [error["field"] for error in refused["errors"]] == ["cursor"]
+
+
+def test_a_cursor_outlives_a_new_secret_key(viewer: Caller, more: str, settings: LazySettings) -> None:
+    before = viewer.get(more).json()["results"]
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = "the next one, which is long enough for anybody"
+    assert viewer.get(more).json()["results"] == before
+    settings.SECRET_KEY_FALLBACKS = []
+    problem(viewer.get(more), 422, "validation")
+
+
+def test_a_cursor_is_good_for_whoever_may_read_the_list(operator: Caller, viewer: Caller, more: str) -> None:
+    assert operator.get(more).json()["results"] == viewer.get(more).json()["results"]
