@@ -1,0 +1,42 @@
+"""`manage.py seed`: a large fleet with a year of history, for measurements and for looking at pages."""
+
+import time
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from fleet.management.seed.fill import Size, fill
+from fleet.models import Machine
+
+
+class Command(BaseCommand):
+    help = (
+        "Fill an empty database with a large fleet: machines, sets, services, caches, a year of events with their"
+        " documents and entries, and open events. What is written can never be taken out again: use a database for it."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--machines", type=int, default=1_000, metavar="N", help="default 1000")
+        parser.add_argument("--set-size", type=int, default=20, metavar="N", help="machines a set; default 20")
+        parser.add_argument("--entries", type=int, default=100_000, metavar="N", help="about so many; default 100000")
+        parser.add_argument("--open-events", type=int, default=10, metavar="N", help="at most one a set; default 10")
+
+    def handle(self, *args: Any, machines: int, set_size: int, entries: int, open_events: int, **options: Any) -> None:
+        size = Size(machines, set_size, entries, open_events)
+        if machines < 1 or set_size < 1 or entries < 0 or open_events < 0:
+            raise CommandError("Numbers are counted from 1 on, entries and open events from 0.")
+        if open_events > size.sets:
+            raise CommandError(f"There is at most one open event a set: {size.sets:,} sets, {open_events:,} events.")
+        if Machine.objects.exists():
+            raise CommandError("This database has machines already: only an empty one is filled.")
+        began = time.monotonic()
+
+        def tell(what: str) -> None:
+            self.stdout.write(f"{time.monotonic() - began:6.1f} s  {what}")
+            self.stdout.flush()
+
+        written = fill(size, now=timezone.now(), tell=tell)
+        for model, count in sorted(written.items(), key=lambda item: -item[1]):
+            tell(f"{count:12,} rows of {model._meta.db_table}")
