@@ -96,7 +96,8 @@ class PerPerson(BaseThrottle):
 class Call(APIView):
     """The base of all calls; `describe` says what each method is.
 
-    `self.now` is the time of the request, and the only clock that a call may use. `self.wanted` is the body, read.
+    `self.now` is the time of the request, and the only clock that a call may use. `self.wanted` is the body, read, and
+    `self.expected` the versions that `If-Match` names, if it names some.
     """
 
     authentication_classes: list[type[BaseAuthentication]] = [TokenAuthentication, SessionAuthentication]
@@ -108,6 +109,7 @@ class Call(APIView):
     http_method_names = ["get", "head", "post", "patch", "delete"]
     now: datetime
     wanted: dict[str, Any]
+    expected: frozenset[str] | None
 
     @property
     def actor(self) -> Actor:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial, wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import django_filters
 from django.http.response import HttpResponseBase
@@ -15,10 +17,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from fleet.api.cursors import ORDERING
+from fleet.api.preconditions import IF_MATCH, etag_of, expected_versions, refuse_preconditions
 from fleet.api.problems import CONTENT_TYPE
-from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once
+from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once, refuse_key
 from fleet.api.shapes.derive import Shape, page_of
 from fleet.api.shapes.problems import answer_of, by_status, told
+from fleet.operations.people.idempotency import Answer
 from fleet.projections.filters import TimeFilter
 from fleet.projections.pages import MAX_PAGE_SIZE
 from fleet.wording.problems import PROBLEMS
@@ -58,11 +62,12 @@ PLACES = {
         ("window_id", ROW_ID, "The id of a no-approval window."),
     )
 }
-# Types of problems that every call may answer, and those of every call that reads a body.
+# Types of problems that every call may answer, and those of every call that writes.
 OF_EVERY_CALL = ("not-authenticated", "not-permitted", "validation", "throttled", "busy")
 OF_A_BODY = ("unreadable", "too-slow", "too-large", "unsupported-media-type")
 # What the answers of these statuses are.
 ANSWERS = {200: "What was asked for, or how it stands now.", 201: "What was made.", 204: "It is done."}
+BASE = "/api/v1/"
 # A problem's name, and a sentence about this very case if its title does not say enough.
 Missing = tuple[str] | tuple[str, str]
 
@@ -78,41 +83,35 @@ def describe(
     all_of: Shape | None = None,
     missing: Missing | None = None,
     body: Any = None,
-    repeatable: bool = False,
+    keyless: str = "",
+    by_parts: bool = False,
+    matches: bool = False,
+    version: str = "",
+    location: str = "",
     status: int = 200,
     kind: str = "",
     problems: Iterable[str] = (),
     parameters: Iterable[OpenApiParameter] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., HttpResponseBase]]:
-    """A method of a `Call`, which takes the places of its address and finds the body in `self.wanted`.
+    """A method of a `Call`, which takes the places of its address, and finds what was sent on the call.
 
-    It answers what it returns: with `answer` one row for that shape (`missing` is the problem that None becomes), with
-    `page` a page of rows (to be read at `self.place`), with `all_of` the rows of a list that nobody pages
-    through, with none of them nothing. A response goes out as it is; `kind` is its media type where it is no JSON.
-
-    `summary` and `description` are for those who call. `needs` is the scope, `repeatable` that an `Idempotency-Key` is
-    taken. Query parameters that are not described are refused. `problems` are the types beside those that follow.
+    `summary` and `description` are for those who call, `needs` is the scope; what `Way` says is done on the way in and
+    out. `kind` is the media type of an answer that is no JSON. Query parameters that are not described are refused.
+    `problems` are the types beside those that follow.
     """
-    taken = [*parameters, *([IDEMPOTENCY_KEY] if repeatable else ()), *(PAGE_PARAMETERS if page else ())]
     shown = page_of(page or all_of) if page or all_of else answer
-    status = 204 if shown is None else 201 if repeatable else status
+    status = 204 if shown is None else status
+    way = Way(body, answer, page, all_of, missing, status, version, location, keyless, by_parts, matches)
 
     def described(method: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
+        writes = method.__name__ != "get"
+        taken = [*parameters, *(way.conditions() if writes else ()), *(PAGE_PARAMETERS if page else ())]
         places = [name for name in signature(method).parameters if name != "self"]
-        kinds = {*OF_EVERY_CALL, *problems, *(missing[:1] if missing else ())}
-        kinds |= _of_places(places, acts=method.__name__ != "get")
-        kinds |= set(OF_A_BODY if body or repeatable else ()) | set(("key-reused",) if repeatable else ())
+        kinds = {*OF_EVERY_CALL, *problems, *way.problems(writes=writes), *_of_places(places, acts=writes)}
 
         @wraps(method)
         def call(self: Call, request: Request, **place: Any) -> HttpResponseBase:
-            if isinstance(body, type):
-                self.wanted = self.read(body)
-            act = partial(method, self, **place)
-            if repeatable:
-                return answered(once(request, lambda: self.values(answer, act(), missing), now=self.now))
-            if page is not None:
-                return Response(self.paged(page, act))
-            return _plain(self, act(), answer=answer, all_of=all_of, missing=missing, status=status)
+            return way.answer_of(self, partial(method, self, **place), place, writes=writes)
 
         call.needs = needs  # type: ignore[attr-defined]
         call.knows = {each.name: each.enum for each in taken if each.location == OpenApiParameter.QUERY}  # type: ignore[attr-defined]
@@ -120,12 +119,99 @@ def describe(
             operation_id=operation_id,
             summary=summary,
             description=description,
-            parameters=[*taken, *(PLACES[name] for name in places), *_headers(kinds)],
+            parameters=[*taken, *(PLACES[name] for name in places), *_headers(kinds), *way.told_headers()],
             request=body,
             responses=_answers((status, kind) if kind else status, shown, kinds),
         )(call)
 
     return described
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way into a method and out of it; the fields are those of `describe`.
+
+    The method finds the body in `self.wanted`, and in `self.expected` the versions of `If-Match` if it `matches` them;
+    any other call that writes refuses that header. A call that writes takes an `Idempotency-Key`: for the whole of it,
+    or `by_parts` as it likes; `keyless` says why it cannot, and refuses one.
+
+    It answers what it returns: with `answer` one row for that shape (`missing` is the problem that None becomes), with
+    `page` a page of rows (to be read at `self.place`), with `all_of` the rows of a list that nobody pages through,
+    with none of them nothing. A response goes out as it is. `version` is the field of the answer that goes along
+    as `ETag`; `location` the address below `/api/v1/` of what was made, with fields of the answer and places in it.
+    """
+
+    body: Any
+    answer: Any
+    page: Shape | None
+    all_of: Shape | None
+    missing: Missing | None
+    status: int
+    version: str
+    location: str
+    keyless: str
+    by_parts: bool
+    matches: bool
+
+    def conditions(self) -> list[OpenApiParameter]:
+        """The headers that a call takes that writes."""
+        return [*([] if self.keyless else [IDEMPOTENCY_KEY]), *([IF_MATCH] if self.matches else [])]
+
+    def problems(self, *, writes: bool) -> Iterator[str]:
+        """The types of problems that follow from these fields."""
+        yield from self.missing[:1] if self.missing else ()
+        yield from OF_A_BODY if writes else ()
+        yield from () if self.keyless or not writes else ("key-reused",)
+        yield from ("precondition-failed",) if self.matches else ()
+
+    def answer_of(
+        self, call: Call, act: Callable[[], Any], place: Mapping[str, Any], *, writes: bool
+    ) -> HttpResponseBase:
+        """What the call answers; `act` does what it is for."""
+        request = call.request
+        if writes:
+            refuse_preconditions(request, but_if_match=self.matches)
+            refuse_key(request, self.keyless)
+        call.expected = expected_versions(request) if self.matches else None
+        if isinstance(self.body, type):
+            call.wanted = call.read(self.body)
+        if self.page is not None:
+            return Response(call.paged(self.page, act))
+        if writes and not self.keyless and not self.by_parts:
+            known = once(request, lambda: self.values(call, act()), now=call.now, status=self.status)
+            return answered(known, self.headers(known, place))
+        found = act()
+        if isinstance(found, HttpResponseBase):
+            return found
+        known = Answer(self.status, self.values(call, found))
+        return answered(known, self.headers(known, place))
+
+    def values(self, call: Call, found: Any) -> Any:
+        """What the method returned, as JSON values."""
+        if self.all_of is not None:
+            return {"next": None, "previous": None, "results": call.many(self.all_of, found)}
+        return call.values(self.answer, found, self.missing) if self.answer else None
+
+    def headers(self, known: Answer, place: Mapping[str, Any]) -> dict[str, str]:
+        """What goes along with an answer, also with one that was kept."""
+        if known.status >= 400 or known.body is None:
+            return {}
+        headers = {"ETag": etag_of(known.body[self.version])} if self.version else {}
+        if self.location:
+            found = {**place, **known.body}
+            named = {name: quote(each, safe="") if isinstance(each, str) else each for name, each in found.items()}
+            headers["Location"] = BASE + self.location.format_map(named)
+        return headers
+
+    def told_headers(self) -> Iterator[OpenApiParameter]:
+        """The same for the schema."""
+        known = (
+            ("ETag", "Its version, for `If-Match`.", self.version),
+            ("Location", "The address of what was made.", self.location),
+        )
+        for name, text, wanted in known:
+            if wanted:
+                yield OpenApiParameter(name, str, "header", description=text, response=[self.status])
 
 
 def _of_places(places: Iterable[str], *, acts: bool) -> set[str]:
@@ -156,17 +242,6 @@ def ordering(*columns: str) -> OpenApiParameter:
     text = "What rows go by, with `-` from the last to the first; in the list's own order if nothing is said."
     orders = [sign + column for column in columns for sign in ("", "-")]
     return OpenApiParameter(ORDERING, str, enum=orders, description=text)
-
-
-def _plain(
-    call: Call, found: Any, *, answer: Any, all_of: Shape | None, missing: Missing | None, status: int
-) -> HttpResponseBase:
-    """What a method returned, as an answer."""
-    if isinstance(found, HttpResponseBase):
-        return found
-    if all_of is not None:
-        return Response({"next": None, "previous": None, "results": call.many(all_of, found)})
-    return Response(call.values(answer, found, missing) if answer else None, status=status)
 
 
 def filters_of(

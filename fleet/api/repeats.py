@@ -1,7 +1,7 @@
 """Calls that may be sent twice: with an `Idempotency-Key` they happen once, and a repeat gets the stored answer."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from fleet.api.authentication import person_of
+from fleet.api.preconditions import IF_MATCH
 from fleet.api.problems import CONTENT_TYPE, refusal, wrong
 from fleet.domain.refusal import Refused
 from fleet.operations.people.idempotency import Answer, answer_once, fingerprint
@@ -20,6 +21,9 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="Up to 200 printable characters. The same key and request get the stored answer, for 24 hours.",
 )
+
+# Why a call takes no key.
+ONE_SIGHT = "its answer holds a secret, which is shown this once and kept nowhere."
 
 
 def once(request: Request, act: Callable[[], Any], *, now: datetime, status: int = 201, part: str = "") -> Answer:
@@ -42,17 +46,36 @@ def once(request: Request, act: Callable[[], Any], *, now: datetime, status: int
         user=person_of(request),
         # No key of a caller holds such a character.
         key=f"{key}\x1f{part}" if part else key,
-        request=fingerprint(method=str(request.method), path=request.path, body=request.data),
+        request=fingerprint(method=str(request.method), path=_asked(request), body=request.data),
         now=now,
         act=attempt,
     )
 
 
-def answered(answer: Answer) -> Response:
-    """The response that carries such an answer."""
-    headers = {"Idempotency-Replayed": "true"} if answer.repeated else {}
-    kind = CONTENT_TYPE if answer.status >= 400 else None
-    return Response(answer.body, status=answer.status, headers=headers, content_type=kind)
+def _asked(request: Request) -> str:
+    """The address, and what beside the body makes it another request."""
+    query, expected = request.META.get("QUERY_STRING", ""), request.headers.get(IF_MATCH.name, "")
+    return request.path + (f"?{query}" if query else "") + (f" {expected}" if expected else "")
+
+
+def answered(answer: Answer, headers: Mapping[str, str] | None = None) -> Response:
+    """The response that carries such an answer; `headers` go with one that is no refusal."""
+    told = {"Idempotency-Replayed": "true"} if answer.repeated else {}
+    refused = answer.status >= 400
+    return Response(
+        answer.body,
+        status=answer.status,
+        headers=told if refused else {**(headers or {}), **told},
+        content_type=CONTENT_TYPE if refused else None,
+    )
+
+
+def refuse_key(request: Request, why: str) -> None:
+    """Raises Problem `validation` for a key that is none; where `why` says that the call takes none, for any: whoever
+    sends one relies on it.
+    """
+    if idempotency_key(request) is not None and why:
+        raise wrong("Idempotency-Key", f"This call takes none: {why}")
 
 
 def idempotency_key(request: Request) -> str | None:

@@ -71,6 +71,7 @@ CALLS = [
     path("v1/routes/<int:route_id>/", messages.Route.as_view(), name="api-route"),
     path("v1/routes/dry-run/", messages.RouteDryRun.as_view(), name="api-route-dry-run"),
     path("v1/messages/", messages.Messages.as_view(), name="api-messages"),
+    path("v1/messages/<int:message_id>/", messages.Message.as_view(), name="api-message"),
     path("v1/messages/<int:message_id>/redeliver/", messages.RedeliverMessage.as_view(), name="api-message-redeliver"),
     path("v1/audit/", audit.Audit.as_view(), name="api-audit"),
     path("v1/audit/export.csv", audit.AuditCsv.as_view(), name="api-audit-csv"),

@@ -212,6 +212,12 @@ def page_of_waiting(*, cursor: str | None = None, size: int | None = None) -> Pa
     return found.map(lambda rows: [_admission(row) for row in rows])
 
 
+def join_token(*, prefix: str, now: datetime) -> JoinTokenRow | None:
+    """One join token by its public beginning. Two queries."""
+    rows = seen(JoinToken).select_related("created_by").filter(prefix=prefix.strip())
+    return next(iter(_join_tokens(list(rows), now=now)), None)
+
+
 def _join_tokens(rows: Sequence[JoinToken], *, now: datetime) -> tuple[JoinTokenRow, ...]:
     enrolled: dict[int | None, list[str]] = defaultdict(list)
     named = seen(Machine).filter(join_token__in=[row.pk for row in rows]).order_by("resource_name", "pk")

@@ -143,6 +143,12 @@ def page_of_tokens(
     return found.map(lambda shown: [like(TokenRow, row, ended_at=row.revoked_at) for row in shown])
 
 
+def token(*, username: str, prefix: str) -> TokenRow | None:
+    """One of somebody's tokens by its public beginning, also one that was ended. One query."""
+    row = seen(ApiToken).filter(user__username=username, prefix=prefix.strip()).first()
+    return like(TokenRow, row, ended_at=row.revoked_at) if row else None
+
+
 def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
     ids = [user.pk for user in users]
     groups: dict[int, set[str]] = defaultdict(set)

@@ -73,6 +73,7 @@ def _seen_by(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 SENTENCES: dict[str, Sentence] = {
+    "version-moved": "It has changed since you looked.",
     "advice-own-event": (
         "Somebody in your own organisation asked for this: like every event it waits until it is approved or "
         "NotBefore comes. Microsoft advises approving such events at once."

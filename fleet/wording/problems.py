@@ -81,6 +81,9 @@ PROBLEMS: dict[str, ProblemType] = {
     "not-redeliverable": ProblemType(
         409, "This message cannot be sent again", "Do nothing while it is on its way; else see its state in the log."
     ),
+    "precondition-failed": ProblemType(
+        412, "It has changed since you looked", "Read it again, then decide; its `ETag` is the one to send now."
+    ),
     "too-large": ProblemType(413, "The body is too large", "Send less at once."),
     "unsupported-media-type": ProblemType(
         415, "The body is of a media type that is not supported", "Send `Content-Type: application/json`."

@@ -54,6 +54,7 @@ ERRORS = {
 # Further fields by type. Those of ALWAYS are there each time; the others where the call can tell them.
 DECISION = {"guards": GUARDS, "version": VERSION, "events": EVENTS}
 MORE: dict[str, dict[str, Any]] = {
+    "precondition-failed": {"version": {**TEXT, "description": "The version now, as in its `ETag`."}},
     "already-decided": {
         "by": BY,
         "at": {**AT, "type": ["string", "null"]},

@@ -22,7 +22,9 @@ class EventApprovals(Call):
         needs="approve",
         answer=ApprovalShape,
         body=ApproveSerializer,
-        repeatable=True,
+        matches=True,
+        status=201,
+        location="approvals/{id}/",
         problems=("unknown-event", "already-decided", "guarded", "too-late", "version-changed", "stopped"),
     )
     def post(self, event_id: str) -> ApprovalRow | None:
@@ -66,7 +68,8 @@ class Consents(Call):
         needs="approve",
         answer=ApprovalShape,
         body=ConsentSerializer,
-        repeatable=True,
+        status=201,
+        location="approvals/{id}/",
         problems=("guarded", "too-late", "version-changed", "stopped"),
     )
     def post(self, approval_id: int) -> ApprovalRow | None:
@@ -85,7 +88,13 @@ def granted(call: Call, event_id: str, version: int | None) -> ApprovalRow | Non
     approval = approve.grant(
         event_id=event_id,
         actor=call.actor.because(call.wanted["comment"]),
-        plan=Plan(when=when, due_at=due_at, overrides=call.wanted["override"], expected_version=version),
+        plan=Plan(
+            when=when,
+            due_at=due_at,
+            overrides=call.wanted["override"],
+            expected_version=version,
+            expected=call.expected,
+        ),
         now=call.now,
     )
     return orders.approval(approval_id=approval.pk, now=call.now)

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from fleet.api.calls import Call, filtered
 from fleet.api.describe import describe
 from fleet.api.problems import waits, wrong
-from fleet.api.repeats import IDEMPOTENCY_KEY, answered, idempotency_key, once
+from fleet.api.repeats import answered, idempotency_key, once
 from fleet.api.shapes import approvals as shapes
 from fleet.api.shapes.decisions import MAX_ITEMS, BulkApproveSerializer, BulkClaimSerializer
 from fleet.api.shapes.derive import Shape
@@ -38,8 +38,8 @@ class BulkApprovals(Call):
         needs="approve",
         answer=shapes.BulkApprovals,
         body=BulkApproveSerializer,
-        problems=("count-changed", "key-reused"),
-        parameters=[IDEMPOTENCY_KEY],
+        by_parts=True,
+        problems=("count-changed",),
     )
     def post(self) -> Response:
         versions = {event_id.upper(): version for event_id, version in self.wanted["expected_versions"].items()}
@@ -56,8 +56,8 @@ class BulkClaims(Call):
         needs="approve",
         answer=shapes.BulkClaims,
         body=BulkClaimSerializer,
-        problems=("count-changed", "key-reused"),
-        parameters=[IDEMPOTENCY_KEY],
+        by_parts=True,
+        problems=("count-changed",),
     )
     def post(self) -> Response:
         return each(self, "claim", shapes.ClaimShape, lambda event_id: claimed(self, event_id))
@@ -71,7 +71,7 @@ def each(call: Call, what: str, shape: Shape, act: Callable[[str], Any]) -> Resp
         kept = once(call.request, lambda: {"events": chosen(call)}, now=call.now, status=200)
         if kept.status >= 400:
             return answered(kept)
-        event_ids = kept.body["events"]
+        event_ids = kept.body["events"] if kept.body else []
     results = []
     hurried = False
     for event_id in event_ids:

@@ -7,8 +7,21 @@ from fleet.api.shapes.decisions import ClaimRequestSerializer, HoldRequestSerial
 from fleet.operations.approvals import claims
 from fleet.projections.desk import attention
 
+UNCLAIMED = ("not-found", "Nobody has claimed this event.")
+NOT_HELD = ("not-found", "Nobody has left this event to Azure.")
+
 
 class EventClaims(Call):
+    @describe(
+        "get_claim",
+        "Who is on it",
+        "The claim that stands; nothing is found where nobody has claimed the event.",
+        answer=ClaimShape,
+        missing=UNCLAIMED,
+    )
+    def get(self, event_id: str) -> attention.ClaimTold | None:
+        return attention.standing_claim(event_id=event_id)
+
     @describe(
         "claim_event",
         "Claim: say that you are on it",
@@ -16,7 +29,9 @@ class EventClaims(Call):
         needs="approve",
         answer=ClaimShape,
         body=ClaimRequestSerializer,
-        repeatable=True,
+        matches=True,
+        status=201,
+        location="events/{event_id}/claims/",
         problems=("unknown-event", "already-claimed", "too-late"),
     )
     def post(self, event_id: str) -> attention.ClaimTold:
@@ -28,13 +43,25 @@ class EventClaims(Call):
         "One's own; an approver may end anybody's.",
         needs="approve",
         answer=ClaimShape,
+        matches=True,
         problems=("not-claimed",),
     )
     def delete(self, event_id: str) -> attention.ClaimTold:
-        return attention.claim_told(claims.give_back(event_id=event_id, actor=self.actor, now=self.now))
+        row = claims.give_back(event_id=event_id, actor=self.actor, now=self.now, expected=self.expected)
+        return attention.claim_told(row)
 
 
 class EventHolds(Call):
+    @describe(
+        "get_hold",
+        "Who has left it to Azure",
+        "The hold that stands; nothing is found where nobody has left the event to Azure.",
+        answer=HoldShape,
+        missing=NOT_HELD,
+    )
+    def get(self, event_id: str) -> attention.HoldTold | None:
+        return attention.standing_hold(event_id=event_id)
+
     @describe(
         "hold_event",
         "Leave it to Azure (a hold): do not approve, let it run",
@@ -43,11 +70,14 @@ class EventHolds(Call):
         needs="approve",
         answer=HoldShape,
         body=HoldRequestSerializer,
-        repeatable=True,
+        matches=True,
+        status=201,
+        location="events/{event_id}/holds/",
         problems=("unknown-event", "already-decided", "already-held", "too-late"),
     )
     def post(self, event_id: str) -> attention.HoldTold:
-        row = claims.hold(event_id=event_id, actor=self.actor.because(self.wanted["reason"]), now=self.now)
+        actor = self.actor.because(self.wanted["reason"])
+        row = claims.hold(event_id=event_id, actor=actor, now=self.now, expected=self.expected)
         return attention.hold_told(row)
 
     @describe(
@@ -59,10 +89,12 @@ class EventHolds(Call):
         ),
         needs="approve",
         answer=HoldShape,
+        matches=True,
         problems=("not-held",),
     )
     def delete(self, event_id: str) -> attention.HoldTold:
-        return attention.hold_told(claims.lift(event_id=event_id, actor=self.actor, now=self.now))
+        row = claims.lift(event_id=event_id, actor=self.actor, now=self.now, expected=self.expected)
+        return attention.hold_told(row)
 
 
 def claimed(call: Call, event_id: str) -> attention.ClaimTold:
@@ -72,5 +104,6 @@ def claimed(call: Call, event_id: str) -> attention.ClaimTold:
         actor=call.actor.because(call.wanted["comment"]),
         now=call.now,
         take_over=call.wanted["take_over"],
+        expected=call.expected,
     )
     return attention.claim_told(row)

@@ -28,7 +28,8 @@ class Drills(Call):
         needs="approve",
         answer=DrillReportShape,
         body=BeginDrillSerializer,
-        repeatable=True,
+        status=201,
+        location="drills/{drill[id]}/",
         problems=("unknown-set", "real-event-open", "drill-open", "no-live-machine", "stopped"),
     )
     def post(self) -> drills.DrillReport | None:

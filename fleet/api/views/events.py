@@ -55,6 +55,7 @@ class Event(Call):
             " what is recommended, and its `version` for `expected_version`."
         ),
         answer=EventDetailShape,
+        version="version",
         missing=UNKNOWN,
     )
     def get(self, event_id: str) -> EventDetail | None:

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of
+from fleet.api.repeats import ONE_SIGHT
 from fleet.api.shapes.machines import (
     AdmissionShape,
     JoinToken,
@@ -24,6 +25,7 @@ from fleet.projections.filters import MachineFilter
 from fleet.projections.pages import Page
 
 UNKNOWN = ("unknown-machine",)
+NO_TOKEN = ("not-found", "No join token begins like this.")
 MACHINE_FILTERS = filters_of(
     MachineFilter,
     {
@@ -135,6 +137,17 @@ class RefuseAdmission(Call):
 
 class OneJoinToken(Call):
     @describe(
+        "get_join_token",
+        "One join token",
+        "Without its secret: how long it admits machines, and who enrolled by it.",
+        needs="admin",
+        answer=KnownJoinTokenShape,
+        missing=NO_TOKEN,
+    )
+    def get(self, prefix: str) -> machines.JoinTokenRow | None:
+        return machines.join_token(prefix=prefix, now=self.now)
+
+    @describe(
         "end_join_token",
         "Admit nobody more by a join token",
         ("Machines that enrolled by it stay. Tokens are named by their `prefix`."),
@@ -162,6 +175,8 @@ class JoinTokens(Call):
         needs="admin",
         answer=JoinTokenShape,
         status=201,
+        location="join-tokens/{prefix}/",
+        keyless=ONE_SIGHT,
         body=JoinTokenRequestSerializer,
         problems=("not-found",),
     )

@@ -3,12 +3,16 @@
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+from rest_framework.response import Response
 
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of
 from fleet.api.problems import Problem
+from fleet.api.repeats import ONE_SIGHT, answered, once
 from fleet.api.shapes.messages import (
     SETTINGS,
     ChangeChannelSerializer,
@@ -37,6 +41,7 @@ from fleet.projections.messages import channels, dry_run, log
 from fleet.projections.pages import Page
 
 NO_CHANNEL = ("not-found", "There is no channel with this id.")
+NO_MESSAGE = ("not-found", "There is no message with this id.")
 NO_ROUTE = ("not-found", "There is no route with this id.")
 NEEDS = "The installation's are for admins, with the scope `admin`; one's own need more than the scope `read`."
 FILTERS = filters_of(
@@ -77,6 +82,11 @@ class ByOwner(Call):
     def acting(self) -> dict[str, Any]:
         return {"actor": self.actor, "now": self.now, "carried": self.carried}
 
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """The same for calls that may ask for a version."""
+        return {**self.acting, "expected": self.expected}
+
 
 class Channels(ByOwner):
     @describe(
@@ -95,6 +105,9 @@ class Channels(ByOwner):
         needs="read",
         answer=NewChannelShape,
         status=201,
+        location="channels/{id}/",
+        version="changed_at",
+        keyless=ONE_SIGHT,
         body=MakeChannelSerializer,
     )
     def post(self) -> NewChannel | None:
@@ -123,6 +136,7 @@ class Channel(ByOwner):
             " `secrets_set` names those that are set."
         ),
         answer=ChannelShape,
+        version="changed_at",
         missing=NO_CHANNEL,
     )
     def get(self, channel_id: int) -> channels.ChannelRow | None:
@@ -134,6 +148,8 @@ class Channel(ByOwner):
         f"What is left out stays; null takes a setting back. {NEEDS}",
         needs="read",
         answer=ChannelShape,
+        version="changed_at",
+        matches=True,
         body=ChangeChannelSerializer,
         missing=NO_CHANNEL,
     )
@@ -144,7 +160,7 @@ class Channel(ByOwner):
             name=wanted.get("name"),
             enabled=wanted.get("enabled"),
             values={name: wanted[name] for name in SETTINGS if name in wanted},
-            **self.acting,
+            **self.deciding,
         )
         return self.shown(channel_id)
 
@@ -153,9 +169,10 @@ class Channel(ByOwner):
         "Delete a channel; what was sent through it stays in the log",
         f"Its secrets are forgotten. Refused while routes lead to it alone. {NEEDS}",
         needs="read",
+        matches=True,
     )
     def delete(self, channel_id: int) -> None:
-        channel_changes.delete(channel_id=channel_id, **self.acting)
+        channel_changes.delete(channel_id=channel_id, **self.deciding)
 
 
 class TryChannel(ByOwner):
@@ -166,9 +183,21 @@ class TryChannel(ByOwner):
         f" seconds, with how far it is. {NEEDS}",
         needs="read",
         answer=TrialShape,
+        by_parts=True,
     )
-    def post(self, channel_id: int) -> log.ChannelTrial | None:
-        delivery = channel_changes.request_test(channel_id=channel_id, **self.acting)
+    def post(self, channel_id: int) -> Response:
+        def begin() -> dict[str, str]:
+            return {"delivery": channel_changes.request_test(channel_id=channel_id, **self.acting)}
+
+        # What goes out does so once; how it went is looked up again for whoever repeats the call.
+        begun = once(self.request, begin, now=self.now, status=200)
+        if begun.status >= 400 or begun.body is None:
+            return answered(begun)
+        found = self.awaited(begun.body["delivery"])
+        return answered(replace(begun, body=self.values(TrialShape, found, NO_CHANNEL)))
+
+    def awaited(self, delivery: str) -> log.ChannelTrial | None:
+        """How the test went, as far as that is known by now or soon."""
         person = person_of(self.request)
         found = log.trial(delivery_id=delivery, person=person)
         if not _may_wait.acquire(blocking=False):
@@ -195,9 +224,12 @@ class RotateChannel(ByOwner):
         f"For a day its messages are signed with the secret before, too. {NEEDS}",
         needs="read",
         answer=NewChannelShape,
+        version="changed_at",
+        matches=True,
+        keyless=ONE_SIGHT,
     )
     def post(self, channel_id: int) -> NewChannel | None:
-        _, secret = channel_changes.rotate(channel_id=channel_id, **self.acting)
+        _, secret = channel_changes.rotate(channel_id=channel_id, **self.deciding)
         found = channels.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
         return NewChannel(found, secret) if found else None
 
@@ -219,6 +251,8 @@ class Routes(ByOwner):
         needs="read",
         answer=RouteShape,
         status=201,
+        location="routes/{id}/",
+        version="version",
         body=MakeRouteSerializer,
     )
     def post(self) -> channels.RouteRow | None:
@@ -235,6 +269,7 @@ class Route(ByOwner):
         "One route",
         ("What it tells, to which channel, when, and its `wording`, the whole of it in one sentence."),
         answer=RouteShape,
+        version="version",
         missing=NO_ROUTE,
     )
     def get(self, route_id: int) -> channels.RouteRow | None:
@@ -246,12 +281,14 @@ class Route(ByOwner):
         f"What it sent before keeps what it said then. {NEEDS}",
         needs="read",
         answer=RouteShape,
+        version="version",
+        matches=True,
         body=ChangeRouteSerializer,
         missing=NO_ROUTE,
     )
     def patch(self, route_id: int) -> channels.RouteRow | None:
         route_changes.change(
-            route_id=route_id, fields=said(self.wanted), enabled=self.wanted.get("enabled"), **self.acting
+            route_id=route_id, fields=said(self.wanted), enabled=self.wanted.get("enabled"), **self.deciding
         )
         return channels.route(route_id=route_id, person=person_of(self.request))
 
@@ -260,9 +297,10 @@ class Route(ByOwner):
         "Delete a route; what it sent stays",
         NEEDS,
         needs="read",
+        matches=True,
     )
     def delete(self, route_id: int) -> None:
-        route_changes.delete(route_id=route_id, **self.acting)
+        route_changes.delete(route_id=route_id, **self.deciding)
 
 
 class RouteDryRun(ByOwner):
@@ -304,6 +342,18 @@ class Messages(ByOwner):
         return log.listing(rows, person=person, **self.place)
 
 
+class Message(ByOwner):
+    @describe(
+        "get_message",
+        "One message",
+        "What it is about, who it went to, and each attempt.",
+        answer=MessageShape,
+        missing=NO_MESSAGE,
+    )
+    def get(self, message_id: int) -> log.MessageRow | None:
+        return log.detail(message_id=message_id, person=person_of(self.request))
+
+
 class RedeliverMessage(ByOwner):
     @describe(
         "redeliver_message",
@@ -311,7 +361,8 @@ class RedeliverMessage(ByOwner):
         f"Under the same id, and with it what was sent together. {NEEDS}",
         needs="read",
         answer=SentAgainShape,
-        repeatable=True,
+        status=201,
+        location="messages/{message_id}/",
         problems=("not-redeliverable",),
     )
     def post(self, message_id: int) -> SentAgain:

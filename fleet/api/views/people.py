@@ -8,6 +8,7 @@ from drf_spectacular.utils import OpenApiParameter
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
 from fleet.api.describe import describe
+from fleet.api.repeats import ONE_SIGHT
 from fleet.api.shapes.people import (
     ChangePersonSerializer,
     ChoicesSerializer,
@@ -30,6 +31,7 @@ from fleet.projections.pages import Page
 NAME = OpenApiParameter("q", str, description="Part of a name.")
 WITH_ENDED = OpenApiParameter("ended", bool, description="`true`: those that were ended, too.")
 UNKNOWN = ("unknown-person",)
+NO_TOKEN = ("not-found", "None of your tokens begins like this.")
 
 
 class Me(Call):
@@ -86,6 +88,8 @@ class Tokens(Call):
         needs="read",
         answer=NewTokenShape,
         status=201,
+        location="tokens/{prefix}/",
+        keyless=ONE_SIGHT,
         body=MakeTokenSerializer,
     )
     def post(self) -> NewToken:
@@ -103,6 +107,16 @@ class Tokens(Call):
 
 
 class Token(Call):
+    @describe(
+        "get_token",
+        "One of one's own tokens",
+        "Without its secret: what it may, until when, and when it was last used. Also one that was ended.",
+        answer=TokenShape,
+        missing=NO_TOKEN,
+    )
+    def get(self, prefix: str) -> people.TokenRow | None:
+        return people.token(username=person_of(self.request).get_username(), prefix=prefix)
+
     @describe(
         "end_token",
         "End a token at once: one's own, and for admins anybody's",
@@ -133,6 +147,8 @@ class People(Call):
         needs="admin",
         answer=NewPersonShape,
         status=201,
+        location="people/{username}/",
+        keyless=ONE_SIGHT,
         body=MakePersonSerializer,
     )
     def post(self) -> NewPerson | None:
@@ -185,6 +201,7 @@ class PersonPassword(Call):
         ("The old one ends, and with it every session of theirs. The new one is made up."),
         needs="admin",
         answer=PasswordShape,
+        keyless=ONE_SIGHT,
     )
     def post(self, username: str) -> Password:
         return Password(username, accounts.reset_password(username=username, actor=self.actor, now=self.now))

@@ -47,6 +47,8 @@ class Rules(Call):
         needs="admin",
         answer=RuleShape,
         status=201,
+        location="rules/{id}/",
+        version="changed_at",
         body=RuleRequestSerializer,
     )
     def post(self) -> rules.RuleRow | None:
@@ -63,6 +65,7 @@ class Rule(Call):
             " has decided."
         ),
         answer=RuleShape,
+        version="changed_at",
         missing=UNKNOWN,
     )
     def get(self, rule_id: int) -> rules.RuleRow | None:
@@ -74,11 +77,13 @@ class Rule(Call):
         ("What is left out stays as it is. What it decided before keeps the wording of then."),
         needs="admin",
         answer=RuleShape,
+        version="changed_at",
+        matches=True,
         body=RuleRequestSerializer,
         missing=UNKNOWN,
     )
     def patch(self, rule_id: int) -> rules.RuleRow | None:
-        changing.change(rule_id=rule_id, actor=self.actor, now=self.now, **said(self.wanted))
+        changing.change(rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected, **said(self.wanted))
         return rules.detail(rule_id=rule_id, now=self.now)
 
     @describe(
@@ -86,9 +91,10 @@ class Rule(Call):
         "Delete a rule; its decisions stand",
         ("Those after it move up. What it approved or left to Azure stays so."),
         needs="admin",
+        matches=True,
     )
     def delete(self, rule_id: int) -> None:
-        changing.delete(rule_id=rule_id, actor=self.actor, now=self.now)
+        changing.delete(rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected)
 
 
 class RuleDryRun(Call):
@@ -130,6 +136,7 @@ class NoApprovalWindows(Call):
         needs="admin",
         answer=NoApprovalWindowShape,
         status=201,
+        location="no-approval-windows/{id}/",
         body=WindowRequestSerializer,
     )
     def post(self) -> rules.WindowRow | None:

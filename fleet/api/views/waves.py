@@ -27,7 +27,8 @@ class Waves(Call):
         needs="approve",
         answer=WaveShape,
         body=BeginWaveSerializer,
-        repeatable=True,
+        status=201,
+        location="waves/{id}/",
         problems=("unknown-event", "wave-running", "guarded", "already-decided", "too-late", "stopped"),
     )
     def post(self) -> waves.WaveRow | None:

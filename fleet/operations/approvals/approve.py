@@ -1,6 +1,6 @@
 """Approving: the one door through which an approval comes into being, for people, rules and waves alike."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,7 +13,7 @@ from fleet.domain.approvals.conditions import LATER, TIMED, When, undo_until
 from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, who_is_asked
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, stored
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.refusal import Refused, or_refuse, refuse_other
 from fleet.domain.states import ApprovalState
 from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
@@ -32,13 +32,15 @@ from fleet.operations.people.rights import acting, require
 class Plan:
     """What is decided: when it goes, `due_at` with a time. `undo` goes at once where there is nothing to undo: see
     `undo_until`; with a `due_at` it goes then, as several that are decided together. `overrides`: reasons by the
-    code of the guard that they override. `expected_version`: the event's version that was looked at.
+    code of the guard that they override. `expected_version`: the event's version that was looked at; `expected`: some,
+    of which any will do.
     """
 
     when: When = When.NOW
     due_at: datetime | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
     expected_version: int | None = None
+    expected: Collection[str] | None = None
     wave: Wave | None = None
     turn: int | None = None
 
@@ -92,7 +94,7 @@ def grant(*, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE) -
     "Now" writes the approval and its first order in one transaction. Where a guard or the set asks for a second person
     it is a proposal. What a rule has decided and not sent yet is withdrawn in favour of the person. Raises Refused:
     `not-permitted`, `validation`, `unknown-event`, `already-decided` (details `by`, `at`, `approval`), `too-late`,
-    `version-changed` (details `version`), `guarded` (details `guards`).
+    `precondition-failed`, `version-changed` (details `version`), `guarded` (details `guards`).
     """
     actor = acting(actor, Right.APPROVE, doing="approve")
     due_at = plan.due_at if plan.when in TIMED else None
@@ -102,16 +104,21 @@ def grant(*, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE) -
         return decide(event_pk, actor, plan, now=now)
 
 
-def judged(event_pk: int, *, now: datetime) -> EventFacts:
-    """Lock one event, compute it again, and load what guards judge."""
+def judged(event_pk: int, *, now: datetime, expected: Collection[str] | None = None) -> EventFacts:
+    """Lock one event, compute it again, and load what guards judge.
+
+    Raises Refused `precondition-failed` where it is at none of the `expected` versions.
+    """
     events = compute.lock([event_pk])
     compute.compute_state(events, now=now)
+    for event in events:
+        refuse_other(event.version, expected)
     return load_facts([event_pk], now=now)[event_pk]
 
 
 def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approval:
     """The same for rules and waves, too, inside `alone_with` of the event (row id). Raises Refused as `grant` does."""
-    facts = judged(event_pk, now=now)
+    facts = judged(event_pk, now=now, expected=plan.expected)
     if actor.person is not None:
         require(actor, Right.APPROVE, facts.place, doing="approve")
         facts = take_over(event_pk, facts, actor, now=now)

@@ -1,5 +1,9 @@
-"""Claims and holds: what people and rules say about an event here. It never goes to Azure."""
+"""Claims and holds: what people and rules say about an event here. It never goes to Azure.
 
+`expected` are versions of the event: at any other the operation is refused with `precondition-failed`.
+"""
+
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -22,13 +26,15 @@ from fleet.operations.timeline.entries import tell
 
 
 @transaction.atomic
-def claim(*, event_id: str, actor: Actor, now: datetime, take_over: bool = False) -> Claim:
+def claim(
+    *, event_id: str, actor: Actor, now: datetime, take_over: bool = False, expected: Collection[str] | None = None
+) -> Claim:
     """Say "I am on it". Claiming one's own claim again renews its comment; somebody else's is taken over if asked for.
 
     Raises Refused: `not-permitted`, `validation`, `unknown-event`, `too-late` (the event is over), `already-claimed`
     (details `by`, `at`, `comment`).
     """
-    event_pk, facts, actor = _locked(event_id, actor, "claim", now=now)
+    event_pk, facts, actor = _locked(event_id, actor, "claim", now=now, expected=expected)
     require(actor, Right.APPROVE, facts.place, doing="claim")
     if facts.status is EventStatus.ENDED:
         raise Refused("too-late", Reason("claim-event-over"))
@@ -49,12 +55,12 @@ def claim(*, event_id: str, actor: Actor, now: datetime, take_over: bool = False
 
 
 @transaction.atomic
-def give_back(*, event_id: str, actor: Actor, now: datetime) -> Claim:
+def give_back(*, event_id: str, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Claim:
     """End the claim of an event: one's own; an approver may end anybody's.
 
     Raises Refused: `not-permitted`, `unknown-event`, `not-claimed`.
     """
-    event_pk, facts, actor = _locked(event_id, actor, "give-back", now=now)
+    event_pk, facts, actor = _locked(event_id, actor, "give-back", now=now, expected=expected)
     found = Claim.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by").first()
     row = or_refuse(found, "not-claimed", Reason("not-claimed"))
     if row.by_id != actor.person.pk and not rights_of(actor.person).may(Right.OVERRIDE, facts.place):
@@ -65,13 +71,13 @@ def give_back(*, event_id: str, actor: Actor, now: datetime) -> Claim:
 
 
 @transaction.atomic
-def hold(*, event_id: str, actor: Actor, now: datetime) -> Hold:
+def hold(*, event_id: str, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Hold:
     """Decide not to approve, so that the event runs by itself; rules leave it alone then. Azure is told nothing.
 
     What a rule has decided and not sent yet is withdrawn. The actor says why. Raises Refused: `not-permitted`,
     `validation`, `unknown-event`, `too-late`, `already-decided`, `already-held` (details `by`, `at`, `reason`).
     """
-    event_pk, facts, actor = _locked(event_id, actor, "hold", now=now)
+    event_pk, facts, actor = _locked(event_id, actor, "hold", now=now, expected=expected)
     require(actor, Right.APPROVE, facts.place, doing="hold")
     if not actor.why:
         raise Refused("validation", Reason("hold-without-reason"))
@@ -108,9 +114,9 @@ def hold_locked(event_pk: int, facts: EventFacts, actor: Actor, *, now: datetime
 
 
 @transaction.atomic
-def lift(*, event_id: str, actor: Actor, now: datetime) -> Hold:
+def lift(*, event_id: str, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Hold:
     """End the hold of an event. Raises Refused: `not-permitted`, `unknown-event`, `not-held`."""
-    event_pk, facts, actor = _locked(event_id, actor, "lift", now=now)
+    event_pk, facts, actor = _locked(event_id, actor, "lift", now=now, expected=expected)
     require(actor, Right.APPROVE, facts.place, doing="lift")
     found = Hold.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by", "rule").first()
     row = or_refuse(found, "not-held", Reason("not-held"))
@@ -120,11 +126,13 @@ def lift(*, event_id: str, actor: Actor, now: datetime) -> Hold:
     return row
 
 
-def _locked(event_id: str, actor: Actor, doing: str, *, now: datetime) -> tuple[int, EventFacts, Actor]:
+def _locked(
+    event_id: str, actor: Actor, doing: str, *, now: datetime, expected: Collection[str] | None
+) -> tuple[int, EventFacts, Actor]:
     """The event's row id with what stands there, locked, for somebody who may do this anywhere at all."""
     actor = acting(actor, Right.APPROVE, doing=doing)
     event_pk = row_id(event_id)
-    return event_pk, judged(event_pk, now=now), actor
+    return event_pk, judged(event_pk, now=now, expected=expected), actor
 
 
 def _end(row: Claim | Hold, *, now: datetime) -> None:

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,7 +25,7 @@ from fleet.domain.messages.moments import TEST
 from fleet.domain.messages.states import DeliveryState
 from fleet.domain.policy.faults import refuse
 from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.refusal import Refused, refuse_other
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
 from fleet.domain.times import iso
@@ -93,13 +93,15 @@ def change(
     enabled: bool | None = None,
     values: Mapping[str, Any] | None = None,
     carried: ApiToken | None = None,
+    expected: Collection[str] | None = None,
 ) -> Channel:
     """Change what is said of a channel; what is left out stays, and None or nothing in `values` takes a setting back.
 
-    What changes is tried at once, however long it failed before. Raises Refused: `not-found`, `not-permitted`,
-    `validation` (details `errors`).
+    What changes is tried at once, however long it failed before. `expected`: times of its last change that was looked
+    at. Raises Refused: `not-found`, `not-permitted`, `precondition-failed`, `validation` (details `errors`).
     """
     row = _of(channel_id, actor, carried)
+    refuse_other(row.changed_at, expected)
     hidden, readable = _opened(row)
     before = _told(row, hidden, readable=readable)
     said = {key: value for key, value in {**row.settings, **hidden}.items() if key in fields_of(row.kind)}
@@ -132,12 +134,20 @@ def change(
 
 
 @transaction.atomic
-def delete(*, channel_id: int, actor: Actor, now: datetime, carried: ApiToken | None = None) -> Channel:
+def delete(
+    *,
+    channel_id: int,
+    actor: Actor,
+    now: datetime,
+    carried: ApiToken | None = None,
+    expected: Collection[str] | None = None,
+) -> Channel:
     """Delete a channel, and forget its secrets; what was sent through it stays in the log.
 
-    Raises Refused: `not-found`, `not-permitted`, `validation` while routes lead to it alone.
+    Raises Refused: `not-found`, `not-permitted`, `precondition-failed`, `validation` while routes lead to it alone.
     """
     row = _of(channel_id, actor, carried)
+    refuse_other(row.changed_at, expected)
     routes = list(Route.objects.filter(channel=row, deleted_at=None).order_by("position", "pk").values_list("name"))
     if routes:
         raise Refused("validation", Reason("channel-of-routes", routes=[name for (name,) in routes]))
@@ -151,12 +161,20 @@ def delete(*, channel_id: int, actor: Actor, now: datetime, carried: ApiToken | 
 
 
 @transaction.atomic
-def rotate(*, channel_id: int, actor: Actor, now: datetime, carried: ApiToken | None = None) -> tuple[Channel, str]:
+def rotate(
+    *,
+    channel_id: int,
+    actor: Actor,
+    now: datetime,
+    carried: ApiToken | None = None,
+    expected: Collection[str] | None = None,
+) -> tuple[Channel, str]:
     """A new secret for a webhook, returned this once; it is signed with the one before as well for a day.
 
-    Raises Refused: `not-found`, `not-permitted`, `validation` for another kind.
+    Raises Refused: `not-found`, `not-permitted`, `precondition-failed`, `validation` for another kind.
     """
     row = _of(channel_id, actor, carried)
+    refuse_other(row.changed_at, expected)
     hidden, _ = _opened(row)
     before = {"secret_made_at": row.settings.get("secret_made_at")}
     earlier = hidden.get("secret")

@@ -1,6 +1,6 @@
 """Making and changing routes, and sending again what they sent: each change with its entry, and each version kept."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from fleet.domain.messages.routes import ROUTE_SAID, StandingRoute, changed_rout
 from fleet.domain.messages.states import OF_DELIVERY, DeliveryState
 from fleet.domain.policy.faults import refuse
 from fleet.domain.reason import Reason, stored
-from fleet.domain.refusal import Refused
+from fleet.domain.refusal import Refused, refuse_other
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import ApiToken, Channel, Message, MessageDelivery, Route, RouteVersion
 from fleet.models.facts.messages import route_of
@@ -68,13 +68,16 @@ def change(
     fields: Mapping[str, Any] | None = None,
     enabled: bool | None = None,
     carried: ApiToken | None = None,
+    expected: Collection[str] | None = None,
 ) -> Route:
     """Change what a route says, or switch it on or off: its next version. What stays as it is writes nothing.
 
-    Raises Refused: `not-found`, `not-permitted`, `validation` (details `errors`).
+    `expected`: versions that were looked at. Raises Refused: `not-found`, `not-permitted`, `precondition-failed`,
+    `validation` (details `errors`).
     """
     take(Lock.CHANNELS)
     row = _of(route_id, actor, carried)
+    refuse_other(row.version, expected)
     before, was = values_of(row, TOLD), route_of(row)
     route = _said(replace(was, enabled=row.enabled if enabled is None else enabled), fields or {})
     channel = _check(route, row.owner)
@@ -93,9 +96,17 @@ def change(
 
 
 @transaction.atomic
-def delete(*, route_id: int, actor: Actor, now: datetime, carried: ApiToken | None = None) -> Route:
-    """Delete a route. What it sent keeps naming it. Raises Refused: `not-found`, `not-permitted`."""
+def delete(
+    *,
+    route_id: int,
+    actor: Actor,
+    now: datetime,
+    carried: ApiToken | None = None,
+    expected: Collection[str] | None = None,
+) -> Route:
+    """Delete a route. What it sent keeps naming it. Raises Refused as `change` does."""
     row = _of(route_id, actor, carried)
+    refuse_other(row.version, expected)
     before = values_of(row, TOLD)
     _keep(row, route_of(row), now=now)
     row.enabled = False

@@ -23,10 +23,10 @@ class KeyReused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP status and a JSON body; `repeated` says that it was given before."""
+    """An HTTP status and a JSON body, or none; `repeated` says that it was given before."""
 
     status: int
-    body: dict[str, Any]
+    body: dict[str, Any] | None
     repeated: bool = False
 
 
@@ -51,7 +51,7 @@ def answer_once(*, user: User, key: str, request: str, now: datetime, act: Calla
         row = StoredAnswer.objects.select_for_update().get(user=user, key=key)
         if row.request_hash != request:
             raise KeyReused
-        if row.status is not None and row.body is not None:
+        if row.status is not None:
             return Answer(status=row.status, body=row.body, repeated=True)
         answer = act()
         StoredAnswer.objects.filter(pk=row.pk).update(status=answer.status, body=answer.body)

@@ -1,6 +1,6 @@
 """Making and changing rules: each change with its entry, what stood before and after, and only by an admin."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from fleet.domain.people import Right
 from fleet.domain.policy.faults import faults, refuse
 from fleet.domain.policy.rules import SAID, StandingRule, changed, wording
 from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.refusal import Refused, or_refuse, refuse_other
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Rule
 from fleet.models.policy import rule_of
@@ -63,16 +63,19 @@ def change(
     fields: Mapping[str, Any] | None = None,
     enabled: bool | None = None,
     position: int | None = None,
+    expected: Collection[str] | None = None,
 ) -> Rule:
     """Change what a rule says, switch it on or off, move it in the order. What stays as it is writes nothing.
 
     A rule that nobody made (the ready-made ones) becomes that of the admin who first changes it. Decisions made before
-    keep their wording. Raises Refused: `not-permitted`, `not-found`, `validation` (details `errors`).
+    keep their wording. `expected`: times of its last change that was looked at. Raises Refused: `not-permitted`,
+    `not-found`, `precondition-failed`, `validation` (details `errors`).
     """
     require(actor, Right.ADMINISTER)
     with transaction.atomic():
         order = _locked_order()
         row = _of(order, rule_id)
+        refuse_other(row.changed_at, expected)
         was, before = rule_of(row), values_of(row, TOLD)
         rule = _said(replace(was, enabled=row.enabled if enabled is None else enabled), fields or {})
         _check(rule, order, now=now, was=was)
@@ -99,12 +102,13 @@ def move(*, rule_id: int, actor: Actor, now: datetime, steps: int) -> Rule:
         return change(rule_id=rule_id, actor=actor, now=now, position=max(1, min(place, len(order))))
 
 
-def delete(*, rule_id: int, actor: Actor, now: datetime) -> Rule:
-    """Delete a rule. Its decisions stand and keep naming it. Raises Refused: `not-permitted`, `not-found`."""
+def delete(*, rule_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Rule:
+    """Delete a rule. Its decisions stand and keep naming it. Raises Refused as `change` does."""
     require(actor, Right.ADMINISTER)
     with transaction.atomic():
         order = _locked_order()
         row = _of(order, rule_id)
+        refuse_other(row.changed_at, expected)
         before = values_of(row, TOLD)
         row.enabled = False
         row.deleted_at = row.changed_at = now

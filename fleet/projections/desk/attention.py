@@ -115,6 +115,20 @@ def claim_told(row: Claim) -> ClaimTold:
     return like(ClaimTold, row, event_id=row.event.event_id, by=row.by.get_username())
 
 
+def standing_claim(*, event_id: str) -> ClaimTold | None:
+    """The open claim of an event, by its EventId. One query."""
+    rows = seen(Claim).filter(event__event_id=event_id.strip().upper(), ended_at__isnull=True)
+    row = rows.select_related("event", "by").first()
+    return claim_told(row) if row else None
+
+
+def standing_hold(*, event_id: str) -> HoldTold | None:
+    """The open hold of an event, by its EventId. One query."""
+    rows = seen(Hold).filter(event__event_id=event_id.strip().upper(), ended_at__isnull=True)
+    row = rows.select_related("event", "by", "rule").first()
+    return hold_told(row) if row else None
+
+
 def hold_told(row: Hold) -> HoldTold:
     """Shape a hold."""
     return like(HoldTold, row, event_id=row.event.event_id, by=name_of(row), reason=hold_reason(row.reason))

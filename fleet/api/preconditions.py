@@ -1,0 +1,51 @@
+"""Which version a call is about: answers tell it as `ETag`, and a call that writes may ask for it with `If-Match`.
+
+The tag is the version itself and not one of every byte: it moves when what people decide on has moved, and stays when a
+machine is heard or a rule counts one more decision.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+
+from fleet.api.problems import wrong
+
+IF_MATCH = OpenApiParameter(
+    "If-Match",
+    str,
+    OpenApiParameter.HEADER,
+    description="The `ETag` that you looked at, or several. Where it is another by now, nothing is done: 412.",
+)
+# Any tag will do, as long as the thing is there; the operation sees to that.
+ANY = "*"
+# One tag; what a proxy on the way has made a weak one of still names its version.
+TAG = re.compile(r'\s*(?:W/)?"([\x21\x23-\x7e]*)"\s*')
+# What a caller may rely on that nobody here compares.
+OTHERS = ("If-None-Match", "If-Unmodified-Since")
+
+
+def etag_of(version: Any) -> str:
+    """The header of this version."""
+    return f'"{version}"'
+
+
+def expected_versions(request: Request) -> frozenset[str] | None:
+    """The versions of `If-Match`; None where any will do. Raises Problem `validation`."""
+    text = request.headers.get(IF_MATCH.name)
+    if text is None or text.strip() == ANY:
+        return None
+    parts = [TAG.fullmatch(part) for part in text.split(",")]
+    if len(parts) > 20 or not all(parts):
+        raise wrong(IF_MATCH.name, 'Send an `ETag` as it was answered, such as `"3"`.')
+    return frozenset(part[1] for part in parts if part)
+
+
+def refuse_preconditions(request: Request, *, but_if_match: bool) -> None:
+    """Raises Problem `validation` for a condition that this call does not heed: to pass it over would lose a change."""
+    for name in OTHERS if but_if_match else (IF_MATCH.name, *OTHERS):
+        if name in request.headers:
+            raise wrong(name, "This call heeds no such condition: read the thing first, then send the call without it.")

@@ -1,0 +1,161 @@
+"""Whoever says which version a call is about is heeded or refused, and never passed over."""
+
+import re
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from fleet.api.documentation import schema
+from fleet.api.routes import CALLS
+from fleet.models import Approval, Claim, Rule
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+
+RULE = {"name": "Short", "reason": "Nobody notices.", "action": "hold", "event_types": ["Freeze"]}
+HOOK = {"name": "hook", "kind": "webhook", "url": "https://hooks.example.org/1"}
+NOT_MINE = '"0"'
+
+
+def patch(who: Caller, address: str, body: Any, **headers: str) -> Any:
+    return who("PATCH", address, body, **headers)
+
+
+@pytest.mark.parametrize(
+    ("method", "address", "body", "done"),
+    [
+        ("POST", "approvals/", {"comment": "x"}, 201),
+        ("POST", "claims/", {}, 201),
+        ("POST", "holds/", {"reason": "x"}, 201),
+        ("DELETE", "claims/", None, 200),
+        ("DELETE", "holds/", None, 200),
+    ],
+)
+def test_a_decision_is_about_the_version_of_the_event_that_was_looked_at(
+    fleet: factories.Fleet, operator: Caller, method: str, address: str, body: Any, done: int
+) -> None:
+    event = factories.announced(fleet)
+    place = f"events/{event.event_id}/"
+    if method == "DELETE":
+        assert operator.post(place + address, {} if address == "claims/" else {"reason": "x"}).status_code == 201
+    tag = operator.get(place)["ETag"]
+    assert tag == f'"{event.version}"'
+    told = problem(operator(method, place + address, body, if_match='"999"'), 412, "precondition-failed")
+    assert told["version"] == str(event.version)
+    assert Approval.objects.count() == 0
+    assert operator(method, place + address, body, if_match=tag).status_code == done
+    # Deciding makes it no other event.
+    assert operator.get(place)["ETag"] == tag
+
+
+@pytest.mark.parametrize(
+    ("many", "made", "change"),
+    [
+        ("rules/", RULE, {"enabled": True}),
+        ("channels/", HOOK, {"name": "another"}),
+        ("routes/", {"name": "all"}, {"service": "shop"}),
+    ],
+)
+def test_a_change_is_made_to_the_version_that_was_looked_at(
+    admin: Caller, many: str, made: dict[str, Any], change: dict[str, Any]
+) -> None:
+    first = admin.post(many, made)
+    place, tag = first["Location"], first["ETag"]
+    assert admin.get(place)["ETag"] == tag
+    second = patch(admin, place, change, if_match=tag)
+    assert second.status_code == 200, second.content
+    assert second["ETag"] not in (tag, "")
+    before = admin.get(place).json()
+    problem(patch(admin, place, {"name": "third"}, if_match=tag), 412, "precondition-failed")
+    problem(admin.delete(place, if_match=tag), 412, "precondition-failed")
+    if many == "channels/":
+        problem(admin.post(f"{place}rotate/", if_match=tag), 412, "precondition-failed")
+    assert admin.get(place).json()["name"] == before["name"]
+    # One of several will do, also when a proxy has weakened it.
+    several = f"{NOT_MINE}, W/{second['ETag']}"
+    third = patch(admin, place, {"name": "third"}, if_match=several)
+    assert third.status_code == 200
+    assert patch(admin, place, {"name": "fourth"}, if_match="*").status_code == 200
+    assert admin.delete(place, if_match=admin.get(place)["ETag"]).status_code == 204
+
+
+def test_what_is_repeated_gets_its_answer_and_no_failed_condition(admin: Caller) -> None:
+    first = admin.post("rules/", RULE)
+    headers = {"if_match": first["ETag"], "idempotency_key": "one"}
+    done = patch(admin, first["Location"], {"enabled": True}, **headers)
+    again = patch(admin, first["Location"], {"enabled": True}, **headers)
+    assert (again.status_code, again["ETag"], again.json()["enabled"]) == (200, done["ETag"], True)
+    assert again["Idempotency-Replayed"] == "true"
+    refused = {"if_match": NOT_MINE, "idempotency_key": "two"}
+    for _ in range(2):
+        problem(patch(admin, first["Location"], {"enabled": False}, **refused), 412, "precondition-failed")
+    other = patch(admin, first["Location"], {"enabled": True}, if_match=done["ETag"], idempotency_key="one")
+    problem(other, 422, "key-reused")
+
+
+@pytest.mark.parametrize("text", ["", "3", '"3', '"a" "b"', '"ä"', '"a",,"b"', ",".join(['"x"'] * 21)])
+def test_a_tag_that_is_none_is_refused(admin: Caller, text: str) -> None:
+    place = admin.post("rules/", RULE)["Location"]
+    told = problem(patch(admin, place, {"enabled": True}, if_match=text), 422, "validation")
+    assert told["errors"][0]["field"] == "If-Match"
+
+
+def test_a_call_that_compares_no_versions_refuses_to_be_asked(admin: Caller) -> None:
+    heeds = {
+        (method, address)
+        for address, methods in schema()["paths"].items()
+        for method, operation in methods.items()
+        if any(one["name"] == "If-Match" for one in operation.get("parameters", ()))
+    }
+    assert len(heeds) == 12
+    refusing = 0
+    for route in CALLS:
+        for method in ("post", "put", "patch", "delete"):
+            if not hasattr(route.callback.view_class, method):  # type: ignore[attr-defined]
+                continue
+            plain = re.sub(r"<\w+:(\w+)>", r"{\1}", str(route.pattern))
+            address = re.sub(r"\{\w+_id\}", "1", re.sub(r"\{(prefix|username|event_id)\}", "x", plain))
+            names = ["If-None-Match", "If-Unmodified-Since"]
+            if (method, f"/api/{plain}") not in heeds:
+                names.append("If-Match")
+                refusing += 1
+            for name in names:
+                answer = admin(method.upper(), f"/api/{address}", {}, **{name.replace("-", "_"): NOT_MINE})
+                told = problem(answer, 422, "validation")
+                assert told["errors"][0]["field"] == name, (method, address)
+    assert refusing > 30
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_who_change_the_same_version_at_once_one_is_told() -> None:
+    callers = [caller(factories.person(name, "admin")) for name in ("ada", "adam", "adele")]
+    first = callers[0].post("rules/", RULE)
+    together = threading.Barrier(len(callers))
+    answers: list[Any] = []
+
+    def change(who: Caller, number: int) -> None:
+        together.wait()
+        answers.append(patch(who, first["Location"], {"name": f"rule {number}"}, if_match=first["ETag"]))
+        connection.close()
+
+    threads = [threading.Thread(target=change, args=(who, number)) for number, who in enumerate(callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answer.status_code for answer in answers) == [200, 412, 412]
+    won = next(answer for answer in answers if answer.status_code == 200)
+    assert Rule.objects.get(pk=won.json()["id"]).name == won.json()["name"]
+
+
+def test_an_event_that_moves_on_is_another_version(fleet: factories.Fleet, operator: Caller) -> None:
+    event = factories.announced(fleet)
+    place = f"events/{event.event_id}/"
+    tag = operator.get(place)["ETag"]
+    fleet.now = datetime.now(UTC)
+    fleet.all_say(factories.listing(EventStatus="Started", NotBefore=""))
+    assert operator.get(place)["ETag"] != tag
+    problem(operator.post(f"{place}claims/", {}, if_match=tag), 412, "precondition-failed")
+    assert Claim.objects.count() == 0

@@ -1,0 +1,116 @@
+"""A call that writes happens once with an `Idempotency-Key`, however often it is sent, or says that it takes none."""
+
+import re
+from typing import Any
+
+import pytest
+
+from fleet.api.reference import needs
+from fleet.api.routes import CALLS
+from fleet.models import Entry, Rule
+from fleet.models.timeline import ACTING
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+from tests.every_write import api_steps, busy_fleet
+from tests.factories import Fleet
+
+pytestmark = pytest.mark.django_db
+# What they answer is shown once and kept nowhere, so that no repeat could have it.
+KEYLESS = {
+    ("POST", "join-tokens/"),
+    ("POST", "tokens/"),
+    ("POST", "people/"),
+    ("POST", "people/<str:username>/password/"),
+    ("POST", "channels/"),
+    ("POST", "channels/<int:channel_id>/rotate/"),
+}
+
+
+@pytest.fixture
+def fleet(db: None, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    # Whoever tries a channel waits for its answer, which nobody gives here.
+    monkeypatch.setattr("fleet.api.views.messages.TEST_SECONDS", 0.0)
+    return busy_fleet()
+
+
+def acts(request_id: str) -> int:
+    return Entry.objects.filter(request_id=request_id, via__in=ACTING).count()
+
+
+def said_by(answer: Any) -> Any:
+    return answer.json() if answer.content else None
+
+
+def test_each_call_that_writes_happens_once_or_takes_no_key(fleet: Fleet) -> None:
+    callers = {"ada": caller(factories.admin()), "anna": caller(factories.approver())}
+    walked, made = set(), ""
+    for number, (how, route, (address, body)) in enumerate(api_steps(fleet)):
+        method, _, who = how.partition(" as ")
+        call, place = callers[who or "ada"], address.format(made=made)
+        key = {"idempotency_key": f"key {number}"}
+        walked.add((method.lower(), f"/api/v1/{route}"))
+        first = call(method, place, body, X_Request_ID=f"first-{number}", **key)
+        if (method, route) in KEYLESS:
+            assert "takes none" in problem(first, 422, "validation")["errors"][0]["message"]
+            assert acts(f"first-{number}") == 0, (how, route)
+            first = call(method, place, body)
+            assert first.status_code < 300, (how, route, first.content)
+        else:
+            assert first.status_code < 300, (how, route, first.content)
+            assert "Idempotency-Replayed" not in first, (how, route)
+            again = call(method, place, body, X_Request_ID=f"again-{number}", **key)
+            assert (again.status_code, said_by(again)) == (first.status_code, said_by(first)), route
+            assert again.headers.get("Location") == first.headers.get("Location"), route
+            assert again.headers.get("ETag") == first.headers.get("ETag"), route
+            if not route.startswith("bulk/"):
+                assert again["Idempotency-Replayed"] == "true", (how, route)
+            assert acts(f"again-{number}") == 0, (how, route)
+            other = call(method, place, {"comment": "another"}, **key) if body != {"comment": "another"} else None
+            assert other is None or other.status_code in (422, 413), (how, route, other.content)
+        said = first.json() if first.content else {}
+        made = str(said.get("prefix") or said.get("id") or "") if isinstance(said, dict) else ""
+    looks = {("post", "/api/v1/rules/dry-run/"), ("post", "/api/v1/routes/dry-run/")}
+    waves = {("post", "/api/v1/waves/"), ("delete", "/api/v1/waves/<int:wave_id>/")}
+    assert {call for call in needs() if call[0] != "get"} - walked == looks | waves
+
+
+def writes() -> list[tuple[str, str]]:
+    """Each writing call as method and an address."""
+    found = []
+    for route in CALLS:
+        for method in ("post", "put", "patch", "delete"):
+            if hasattr(route.callback.view_class, method):  # type: ignore[attr-defined]
+                address = re.sub(r"<int:\w+>", "1", re.sub(r"<str:\w+>", "x", str(route.pattern)))
+                found.append((method.upper(), f"/api/{address}"))
+    return found
+
+
+@pytest.mark.parametrize("key", ["", " ", "x" * 201, "a\tb", "käse"])
+def test_a_strange_key_is_refused_by_each_of_them(admin: Caller, key: str) -> None:
+    calls = writes()
+    assert len(calls) > 40
+    for method, address in calls:
+        # Neither the body nor the place matters yet.
+        refused = problem(admin(method, address, {}, idempotency_key=key), 422, "validation")
+        assert "Idempotency-Key" in {error["field"] for error in refused["errors"]}, (method, address)
+
+
+def test_a_query_makes_another_request(admin: Caller) -> None:
+    assert admin.post("inventory/", [], idempotency_key="one").status_code == 200
+    assert admin.post("inventory/", [], idempotency_key="one")["Idempotency-Replayed"] == "true"
+    problem(admin.post("inventory/?complete=true", [], idempotency_key="one"), 422, "key-reused")
+
+
+def test_an_answer_without_a_body_is_kept_as_well(admin: Caller) -> None:
+    rule = {"name": "Short", "reason": "Nobody notices.", "action": "hold", "event_types": ["Freeze"]}
+    address = f"rules/{admin.post('rules/', rule).json()['id']}/"
+    assert admin.delete(address, idempotency_key="one").status_code == 204
+    again = admin.delete(address, idempotency_key="one")
+    assert (again.status_code, again.content, again["Idempotency-Replayed"]) == (204, b"", "true")
+    problem(admin.delete(address, idempotency_key="two"), 404, "not-found")
+
+
+def test_a_refusal_leaves_nothing_of_the_call_behind(admin: Caller) -> None:
+    refused = admin.post("rules/", {"name": "x", "reason": "x", "action": "dance"}, idempotency_key="one")
+    problem(refused, 422, "validation")
+    assert not Rule.objects.filter(name="x").exists()
