@@ -43,6 +43,8 @@ class Access:
         """The request is over; `seconds` is how long it took."""
         route, method = call.route or UNMATCHED, method if method in METHODS else "other"
         kind = f"{sent.status // 100}xx" if sent.status else "none"
+        # Errors begin at 0 with the first request, so that the first of them is one more.
+        metrics.REQUESTS.labels(route, method, "5xx")
         metrics.REQUESTS.labels(route, method, kind).inc()
         metrics.REQUEST_SECONDS.labels(route, method).observe(seconds)
         said: dict[str, Any] = {

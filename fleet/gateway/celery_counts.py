@@ -63,4 +63,7 @@ def read(left: Mapping[bytes, bytes], now: float) -> Sequence[Sample]:
                 seconds[task,] = number
             case str(kind), [] if kind == BEAT:
                 beat[()] = max(0.0, now - number)
+    # A counter that begins with its first failure has not grown, to Prometheus: so each begins at 0.
+    for task in {task for task, _ in counted}:
+        counted = {(task, outcome): 0.0 for outcome in OUTCOMES} | counted
     return [Sample(gauges.TASKS, counted), Sample(gauges.TASK_SECONDS, seconds), Sample(gauges.BEAT_AGE, beat)]

@@ -11,6 +11,9 @@ COMMIT_REPORTS = Histogram(
     "drydock_commit_reports", "Reports in one group commit.", buckets=(1, 3, 10, 30, 100, 300, 1000, 3000)
 )
 SHED = Counter("drydock_shed", "Requests sent away, by why.", ["why"])
+# A counter that begins with its first trouble has not grown, to Prometheus: so these begin at 0.
+for _why in ("queue", "slow", "pages"):
+    SHED.labels(_why)
 DELIVERED = Counter("drydock_orders_handed_out", "Orders put into an answer, by the path that brought them.", ["via"])
 HELD = Gauge("drydock_held_calls", "Calls for orders that are held open.")
 STREAMS = Gauge("drydock_streams", "Streams to browsers.")

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from fleet import configuration
@@ -41,6 +42,8 @@ from fleet.wording.looks import look_of
 from fleet.wording.orders import TIMEOUTS
 from fleet.wording.people import MAY
 from fleet.wording.problems import PROBLEMS
+
+ALERTS = Path(__file__).parents[2] / "examples" / "prometheus" / "alerts.yml"
 
 State = TypeVar("State", bound=StrEnum)
 
@@ -149,6 +152,17 @@ def metrics() -> str:
     return table(("Metric", "Labels", "What it says"), rows)
 
 
+def alerts() -> str:
+    """Every alert of the rules that lie beside the documentation."""
+    groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
+    rows = [
+        (f"`{rule['alert']}`", rule["labels"]["severity"], rule.get("for", "at once"), rule["annotations"]["summary"])
+        for group in groups
+        for rule in group["rules"]
+    ]
+    return table(("Alert", "Severity", "After", "What it says"), rows)
+
+
 def install() -> str:
     """The unit that the lines of the pages write, and the line for Linux with a word for the token."""
     address, token = "https://drydock.example.org", "join_TOKEN"
@@ -177,6 +191,7 @@ PARTS: tuple[Part, ...] = (
     Part("roles", "people.md", roles),
     Part("problems", "problems.md", problems),
     Part("metrics", "operating.md", metrics),
+    Part("alerts", "operating.md", alerts),
     Part("calls", "api.md", calls_table),
     Part("fields", "api.md", fields_tables),
     Part("settings", "settings.md", configuration.markdown),

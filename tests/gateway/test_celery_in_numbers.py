@@ -56,6 +56,12 @@ def test_tasks_are_counters_by_name_and_outcome(line: redis.Redis) -> None:
     assert line.ttl(CELERY_HASH) > 0
 
 
+def test_a_task_that_has_not_failed_yet_has_failed_0_times() -> None:
+    counted, *_ = celery_counts.read({b"count succeeded a": b"3", b"count retried b": b"1"}, 0.0)
+    assert counted.values["a", "succeeded"] == 3 and counted.values["b", "retried"] == 1
+    assert counted.values["a", "failed"] == counted.values["b", "failed"] == counted.values["b", "dropped"] == 0
+
+
 def test_what_waits_for_a_worker_is_counted(line: redis.Redis) -> None:
     assert "drydock_celery_queue_length 0.0" in shown()
     with current_app.connection_for_write(broker(settings.REDIS_URL)) as connection:

@@ -55,6 +55,11 @@ def test_agents_and_probes_are_counted_too(gateway: Gateway) -> None:
     assert more('{method="GET",route="/healthz",status="2xx"}') == 1
 
 
+def test_a_route_without_an_error_has_had_0_of_them(gateway: Gateway) -> None:
+    requests.get(f"{gateway.url}/healthz", timeout=10)
+    assert series(gateway)['{method="GET",route="/healthz",status="5xx"}'] == 0
+
+
 def test_a_histogram_tells_how_long_they_took(gateway: Gateway) -> None:
     requests.get(f"{gateway.url}/healthz", timeout=10)
     text = requests.get(f"{gateway.url}/metrics", timeout=10).text

@@ -12,7 +12,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import yaml
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client import CollectorRegistry, generate_latest
@@ -152,12 +151,9 @@ def test_a_database_that_is_away_or_hangs_keeps_no_scrape_waiting() -> None:
     assert "\ndrydock_up 0.0\n" in generate_latest(registry).decode()
 
 
-def test_every_metric_is_documented_and_every_alert_asks_for_one_that_exists() -> None:
+def test_every_metric_is_documented() -> None:
     page = DOCS.read_text(encoding="utf-8")
     assert metrics() in page
     assert len({gauge.name for gauge in GAUGES}) == len(GAUGES)
     known = set(re.findall(r"`(drydock_\w+)`", metrics()))
-    rules = yaml.safe_load(page.split("```yaml\n", 1)[1].split("```", 1)[0])["groups"][0]["rules"]
-    for rule in rules:
-        assert set(re.findall(r"drydock_\w+", rule["expr"])) <= known, rule["alert"]
     assert set(re.findall(r"drydock_[a-z_]+", page)) <= known
