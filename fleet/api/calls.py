@@ -25,6 +25,7 @@ from rest_framework.views import APIView
 
 from fleet.api.authentication import Allowed, TokenAuthentication, actor_of
 from fleet.api.cursors import ORDERING, address, ordering, page_size, read_cursor, unreadable
+from fleet.api.parameters import wrongly_given
 from fleet.api.problems import Problem
 from fleet.api.shapes.derive import Shape
 from fleet.domain.actor import Actor
@@ -146,6 +147,8 @@ class Call(APIView):
                 f"There is no parameter `{unknown[0]}` here.",
                 errors=[{"field": name, "message": "There is no such parameter."} for name in unknown],
             )
+        if errors := [*wrongly_given(getattr(handler, "taken", ()), request.query_params)]:
+            raise Problem("validation", errors=errors)
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
         """What is true for seconds is not to be kept by anybody on the way."""

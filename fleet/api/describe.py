@@ -30,13 +30,14 @@ from fleet.wording.problems import PROBLEMS
 if TYPE_CHECKING:
     from fleet.api.calls import Call
 
+PAGE_SIZE: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": 50}
 PAGE_PARAMETERS = [
     OpenApiParameter("cursor", str, description="Where the page begins; taken from `next` or `previous`."),
-    OpenApiParameter("page_size", int, description=f"At most {MAX_PAGE_SIZE}; 50 if nothing is said."),
+    OpenApiParameter("page_size", PAGE_SIZE, description=f"At most {MAX_PAGE_SIZE}; 50 if nothing is said."),
 ]
 # What a filter takes; the others take a text.
 FILTER_TYPES: dict[Any, Any] = {
-    django_filters.NumberFilter: int,
+    django_filters.NumberFilter: {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
     django_filters.BooleanFilter: bool,
     TimeFilter: datetime,
 }
@@ -114,6 +115,7 @@ def describe(
             return way.answer_of(self, partial(method, self, **place), place, writes=writes)
 
         call.needs = needs  # type: ignore[attr-defined]
+        call.taken = [each for each in taken if each.location == OpenApiParameter.QUERY]  # type: ignore[attr-defined]
         call.knows = {each.name: each.enum for each in taken if each.location == OpenApiParameter.QUERY}  # type: ignore[attr-defined]
         return extend_schema(
             operation_id=operation_id,
@@ -216,7 +218,8 @@ class Way:
 
 def _of_places(places: Iterable[str], *, acts: bool) -> set[str]:
     """The problems of an address with places: what stands there may be nothing, or nothing that the caller may see."""
-    unknown = {f"unknown-{name.removesuffix('_id')}" for name in places} & set(PROBLEMS) if acts else set()
+    named = (name.removesuffix("_id").replace("username", "person") for name in places)
+    unknown = {f"unknown-{name}" for name in named} & set(PROBLEMS) if acts else set()
     return {"not-found", *unknown} if places else set()
 
 
@@ -264,6 +267,7 @@ def filters_of(
             name,
             type_of(name),
             description=text,
+            enum=[value for value, _ in known[name].extra.get("choices", ())] or None,
             many=isinstance(known[name], django_filters.MultipleChoiceFilter),
         )
         for name, text in help_texts.items()

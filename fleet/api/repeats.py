@@ -15,9 +15,10 @@ from fleet.api.problems import CONTENT_TYPE, refusal, wrong
 from fleet.domain.refusal import Refused
 from fleet.operations.people.idempotency import Answer, answer_once, fingerprint
 
+PRINTABLE = r"[\x21-\x7e]([\x20-\x7e]{0,198}[\x21-\x7e])?"
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
-    str,
+    {"type": "string", "minLength": 1, "maxLength": 200, "pattern": f"^{PRINTABLE}$"},
     OpenApiParameter.HEADER,
     description="Up to 200 printable characters. The same key and request get the stored answer, for 24 hours.",
 )
@@ -81,6 +82,6 @@ def refuse_key(request: Request, why: str) -> None:
 def idempotency_key(request: Request) -> str | None:
     """The header, if there is one. Raises Problem `validation`."""
     key = request.headers.get("Idempotency-Key")
-    if key is not None and not re.fullmatch(r"[\x21-\x7e]([\x20-\x7e]{0,198}[\x21-\x7e])?", key):
+    if key is not None and not re.fullmatch(PRINTABLE, key):
         raise wrong("Idempotency-Key", "Use 1 to 200 printable ASCII characters.")
     return key

@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tests import factories
-from tests.api.conftest import Caller
+from tests.api.conftest import Caller, problem
 from tests.rows import MachineFactory
 
 
@@ -70,9 +70,10 @@ def test_events_go_over_from_open_to_ended_ones(fleet: factories.Fleet, viewer: 
         assert ids(walk(viewer, f"events/?page_size={size}"), "event_id") == order
 
 
-def test_a_page_that_is_too_large_is_cut(fleet: factories.Fleet, viewer: Caller) -> None:
-    fleet.enrol_set(2)
-    assert len(viewer.get("machines/?page_size=100000").json()["results"]) == 2
+def test_a_page_that_is_too_large_is_refused(viewer: Caller) -> None:
+    assert viewer.get("machines/?page_size=500").status_code == 200
+    [error] = problem(viewer.get("machines/?page_size=501"), 422, "validation")["errors"]
+    assert error == {"field": "page_size", "message": "Say a number from 1 to 500."}
 
 
 def test_a_timeline_has_pages_too(fleet: factories.Fleet, viewer: Caller) -> None:

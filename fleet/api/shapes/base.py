@@ -15,6 +15,9 @@ from fleet.domain.times import in_bounds, iso
 from fleet.wording.reader import API
 from fleet.wording.say import say
 
+# A time of day with minutes, and with seconds where callers like.
+CLOCK = r"^([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?$"
+
 
 class Time(serializers.DateTimeField):
     """RFC 3339 in UTC with `Z`, whatever time zone the person reads pages in."""
@@ -72,6 +75,7 @@ class Said(serializers.CharField):
         return say(value, API)
 
 
+@extend_schema_field({"type": "string", "pattern": CLOCK})
 class ClockTime(serializers.TimeField):
     """Hours and minutes: `08:00`."""
 

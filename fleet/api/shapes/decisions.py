@@ -7,18 +7,19 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from fleet.api.shapes.requests import RequestSerializer, comment_field
+from fleet.api.shapes.requests import comment_field
+from fleet.api.shapes.strict import RequestSerializer
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
 from fleet.domain.times import in_bounds
 
-MAX_ITEMS = 100
+MAX_ITEMS, MAX_GUARDS = 100, 20
 MAX_INTEGER = 2**31 - 1
 
 
 @extend_schema_field(
     {
-        "oneOf": [{"type": "string", "enum": ["now", "prepared"]}, {"type": "string", "format": "date-time"}],
+        "anyOf": [{"type": "string", "enum": ["now", "prepared"]}, {"type": "string", "format": "date-time"}],
         "default": "now",
     }
 )
@@ -55,16 +56,18 @@ class MomentField(serializers.Field[Any, Any, Any, Any]):
                         "reason": {"type": "string", "maxLength": 2000},
                     },
                     "required": ["code", "reason"],
+                    "additionalProperties": False,
                 },
             ]
         },
+        "maxItems": MAX_GUARDS,
     }
 )
 class OverrideField(serializers.Field[Any, Any, Any, Any]):
     """Guard codes with reasons; becomes a dict of them. A bare code has None: the comment is its reason."""
 
     def to_internal_value(self, data: Any) -> dict[str, str | None]:
-        if not isinstance(data, list) or len(data) > 20:
+        if not isinstance(data, list) or len(data) > MAX_GUARDS:
             raise serializers.ValidationError("Say a list of guards, each with its code and a reason.")
         found: dict[str, str | None] = {}
         for one in data:
@@ -94,13 +97,13 @@ class PlanSerializer(RequestSerializer):
     comment = comment_field(help_text="Why; it stands in the timeline.")
     when = MomentField(
         required=False,
-        default=(When.NOW, None),
         help_text="`now`, once every machine is `prepared`, or at a time before NotBefore.",
     )
     override = override_field()
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        return values | {"override": with_reasons(values["override"], values["comment"])}
+        overrides = with_reasons(values["override"], values["comment"])
+        return {"when": (When.NOW, None), **values, "override": overrides}
 
 
 def with_reasons(override: dict[str, str | None], comment: str) -> dict[str, str]:

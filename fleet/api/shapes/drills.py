@@ -3,7 +3,8 @@
 from rest_framework import serializers
 
 from fleet.api.shapes.derive import shape
-from fleet.api.shapes.requests import RequestSerializer, comment_field
+from fleet.api.shapes.requests import comment_field
+from fleet.api.shapes.strict import RequestSerializer
 from fleet.domain.drills import (
     DEFAULT_DURATION_SECONDS,
     DEFAULT_NOTICE_SECONDS,

@@ -8,7 +8,6 @@ from rest_framework import serializers
 
 from fleet.api.shapes.base import ClockTime
 from fleet.api.shapes.derive import shape
-from fleet.api.shapes.requests import RequestSerializer
 from fleet.api.shapes.rules import (
     FROM_TIME,
     RESOURCE_GROUP,
@@ -21,23 +20,33 @@ from fleet.api.shapes.rules import (
     text,
     words,
 )
+from fleet.api.shapes.strict import RequestSerializer, ToldText
 from fleet.domain.events.types import TYPES
 from fleet.domain.messages.kinds import KINDS, ChannelField
 from fleet.domain.messages.moments import Moment
 from fleet.domain.messages.severity import Severity
-from fleet.domain.policy.faults import SOURCES
+from fleet.domain.policy.faults import MAX_NAME, MAX_PATTERN, SOURCES
 from fleet.projections.messages.channels import ChannelRow, RouteHours, RouteRow
 from fleet.projections.messages.dry_run import MomentCount, PastMessage, RouteDryRun, WeekCount
 from fleet.projections.messages.log import AttemptRow, ChannelTrial, MessageRow, SentBy
 
+LEVEL = {"type": "string", "enum": [level.value for level in Severity]}
 OWN = "For oneself alone, and not the installation's."
-MOMENTS = f"Out of {', '.join(Moment)}; empty: every moment."
-SEVERITY = f"Out of {', '.join(Severity)}; empty: however bad it is."
+MOMENTS = "Empty: every moment."
+SEVERITY = "Empty: however bad it is."
 UNCLAIMED_AFTER = "A step of escalation: so long after the first sighting, while nobody is on it."
 BEFORE_DECIDE_BY = "A step of escalation: so long before the time to decide by, while nobody has decided."
 
 
-@extend_schema_field({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "nullable": True})
+@extend_schema_field(
+    {
+        "oneOf": [
+            {"type": "string", "maxLength": 10_000},
+            {"type": "array", "items": {"type": "string", "maxLength": 10_000}, "maxItems": 200},
+            {"type": "null"},
+        ]
+    }
+)
 class TextOrLines(serializers.Field[Any, Any, Any, Any]):
     """A text, or several."""
 
@@ -76,7 +85,7 @@ SETTINGS = tuple(_settings())
 
 
 class ChangeChannelSerializer(RequestSerializer):
-    name = text("What people call it; no two channels share one.")
+    name = text("What people call it; no two channels share one.", most=MAX_NAME)
     enabled = serializers.BooleanField(required=False, help_text="Whether it is told anything.")
 
     def get_fields(self) -> dict[str, Any]:
@@ -84,8 +93,8 @@ class ChangeChannelSerializer(RequestSerializer):
 
 
 class MakeChannelSerializer(ChangeChannelSerializer):
-    name = text("What people call it; no two channels share one.", required=True)
-    kind = serializers.CharField(max_length=100, help_text=f"One of {', '.join(KINDS)}.")
+    name = text("What people call it; no two channels share one.", most=MAX_NAME, required=True)
+    kind = ToldText(told={"enum": list(KINDS)}, max_length=100, help_text="Which fields it takes follows from it.")
     own = serializers.BooleanField(required=False, default=False, help_text=OWN)
 
 
@@ -93,10 +102,10 @@ class HoursSerializer(RequestSerializer):
     weekdays = days()
     from_time = ClockTime(required=False, allow_null=True, help_text=FROM_TIME)
     until_time = ClockTime(required=False, allow_null=True, help_text=UNTIL_TIME)
-    time_zone = text(TIME_ZONE)
+    time_zone = text(TIME_ZONE, most=MAX_NAME)
 
 
-@extend_schema_field({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
+@extend_schema_field({"oneOf": [LEVEL, {"type": "array", "items": LEVEL, "maxItems": 50}]})
 class OneOrSeveral(serializers.ListField):
     """A list of words; one alone may be given as it is."""
 
@@ -107,7 +116,7 @@ class OneOrSeveral(serializers.ListField):
 class RouteFieldsSerializer(RequestSerializer):
     """What a route says; what is left out stays as it is, or matches everything."""
 
-    name = text("What people call it; no two routes share one.")
+    name = text("What people call it; no two routes share one.", most=MAX_NAME)
     channel = serializers.IntegerField(
         required=False,
         allow_null=True,
@@ -115,15 +124,15 @@ class RouteFieldsSerializer(RequestSerializer):
         max_value=2**62,
         help_text="The id of a channel; null: every channel of the installation.",
     )
-    moments = words(MOMENTS)
-    types = words(f"Out of {', '.join(TYPES)}; empty: every type.")
-    sources = words(f"Out of {', '.join(SOURCES)}; empty: every source.")
+    moments = words(MOMENTS, Moment)
+    types = words("Empty: every type.", TYPES)
+    sources = words("Empty: every source.", SOURCES)
     severity = OneOrSeveral(
         child=serializers.CharField(max_length=100), required=False, max_length=50, help_text=SEVERITY
     )
-    set = text(SET_PATTERN)
-    service = text(SERVICE)
-    resource_group = text(RESOURCE_GROUP)
+    set = text(SET_PATTERN, most=MAX_PATTERN)
+    service = text(SERVICE, most=MAX_PATTERN)
+    resource_group = text(RESOURCE_GROUP, most=MAX_PATTERN)
     hours = HoursSerializer(
         required=False, allow_null=True, help_text="When it tells anything; null, and what is left out: always."
     )

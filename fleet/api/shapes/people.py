@@ -6,7 +6,7 @@ from django.conf import settings
 from rest_framework import serializers
 
 from fleet.api.shapes.derive import shape
-from fleet.api.shapes.requests import RequestSerializer
+from fleet.api.shapes.strict import RequestSerializer
 from fleet.domain.people import GROUPS
 from fleet.operations.people.accounts import SCOPE_KINDS
 from fleet.operations.people.tokens import SCOPES

@@ -5,18 +5,8 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
+from fleet.api.shapes.strict import RequestSerializer
 from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
-
-
-class RequestSerializer(serializers.Serializer[Any]):
-    """Refuses fields that it does not know: a misspelt one must not be passed over in silence."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, dict):
-            unknown = {str(name): ["There is no such field."] for name in data if name not in self.fields}
-            if unknown:
-                raise serializers.ValidationError(unknown)
-        return super().to_internal_value(data)
 
 
 def comment_field(**kwargs: Any) -> serializers.CharField:

@@ -1,15 +1,16 @@
 """Rules, their dry runs, and no-approval windows."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from rest_framework import serializers
 
 from fleet.api.shapes.base import ClockTime, SecondsUntil, Time
 from fleet.api.shapes.derive import shape
-from fleet.api.shapes.requests import RequestSerializer
+from fleet.api.shapes.strict import RequestSerializer, ToldList, ToldNumber, ToldText
 from fleet.domain.approvals.guards import ACCEPTABLE
 from fleet.domain.events.types import TYPES
-from fleet.domain.policy.faults import MAX_NUMBER, SOURCES
+from fleet.domain.policy.faults import MAX_NAME, MAX_NUMBER, MAX_PATTERN, MAX_REASON, SOURCES
 from fleet.domain.policy.rules import Action
 from fleet.projections.policy.dry_run import DryRun, PastEvent
 from fleet.projections.policy.rules import RuleRow, WindowRow
@@ -23,52 +24,56 @@ SERVICE = "A service, with `*` and `?`; empty: every one."
 RESOURCE_GROUP = "A resource group, with `*` and `?`; empty: every one."
 
 
+# What is no sensible choice or limit is refused with a sentence by the operation; the schema says what is one.
 def seconds(help_text: str) -> serializers.IntegerField:
-    # What is no sensible limit is refused with a sentence by the operation.
-    return serializers.IntegerField(
-        required=False, allow_null=True, min_value=-MAX_NUMBER, max_value=2**62, help_text=help_text
+    told = {"minimum": 0, "maximum": MAX_NUMBER}
+    return ToldNumber(
+        told=told, required=False, allow_null=True, min_value=-MAX_NUMBER, max_value=2**62, help_text=help_text
     )
 
 
-def text(help_text: str, *, required: bool = False) -> serializers.CharField:
-    return serializers.CharField(required=required, allow_blank=True, max_length=10_000, help_text=help_text)
+def text(help_text: str, *, most: int, required: bool = False) -> serializers.CharField:
+    told = {"maxLength": most}
+    return ToldText(told=told, required=required, allow_blank=True, max_length=10_000, help_text=help_text)
 
 
-def words(help_text: str) -> serializers.ListField:
-    return serializers.ListField(
-        child=serializers.CharField(max_length=100), required=False, max_length=50, help_text=help_text
-    )
+def words(help_text: str, known: Iterable[str]) -> serializers.ListField:
+    told = {"items": {"enum": list(known)}}
+    child = serializers.CharField(max_length=100)
+    return ToldList(told=told, child=child, required=False, max_length=50, help_text=help_text)
 
 
 def days() -> serializers.ListField:
-    return serializers.ListField(
-        child=serializers.IntegerField(min_value=-9, max_value=9), required=False, max_length=50, help_text=WEEKDAYS
-    )
+    told = {"items": {"minimum": 0, "maximum": 6}}
+    child = serializers.IntegerField(min_value=-9, max_value=9)
+    return ToldList(told=told, child=child, required=False, max_length=50, help_text=WEEKDAYS)
 
 
 class RuleFieldsSerializer(RequestSerializer):
     """What a rule says; what is left out stays as it is, or matches everything."""
 
-    name = text("What people call it; no two rules share one.")
-    reason = text("Why it exists; it stands with each of its decisions.")
-    action = serializers.CharField(required=False, max_length=100, help_text=f"One of {', '.join(Action)}.")
-    event_types = words(f"Out of {', '.join(TYPES)}; empty: every type.")
-    sources = words(f"Out of {', '.join(SOURCES)}; empty: every source.")
+    name = text("What people call it; no two rules share one.", most=MAX_NAME)
+    reason = text("Why it exists; it stands with each of its decisions.", most=MAX_REASON)
+    action = ToldText(
+        told={"enum": [action.value for action in Action]}, required=False, max_length=100, help_text="What it does."
+    )
+    event_types = words("Empty: every type.", TYPES)
+    sources = words("Empty: every source.", SOURCES)
     min_duration_seconds = seconds("The shortest announced duration that matches.")
     max_duration_seconds = seconds("The longest; an unknown one (-1) is never short.")
     unknown_duration = serializers.BooleanField(
         required=False, help_text="Where a limit is set: an unknown duration matches, too."
     )
-    set_pattern = text(SET_PATTERN)
-    service = text(SERVICE)
-    resource_group = text(RESOURCE_GROUP)
+    set_pattern = text(SET_PATTERN, most=MAX_PATTERN)
+    service = text(SERVICE, most=MAX_PATTERN)
+    resource_group = text(RESOURCE_GROUP, most=MAX_PATTERN)
     weekdays = days()
     from_time = ClockTime(required=False, allow_null=True, help_text=FROM_TIME)
     until_time = ClockTime(required=False, allow_null=True, help_text=UNTIL_TIME)
-    time_zone = text(TIME_ZONE)
+    time_zone = text(TIME_ZONE, most=MAX_NAME)
     min_notice_seconds = seconds("The least time left until NotBefore.")
     max_notice_seconds = seconds("The most time left; an event without NotBefore does not match then.")
-    accepts = words(f"Guards whose reason this rule gives, out of {', '.join(ACCEPTABLE)}.")
+    accepts = words("Guards whose reason this rule gives.", ACCEPTABLE)
     expires_at = Time(required=False, allow_null=True, help_text="From then on it decides nothing; null: never.")
 
 
@@ -94,17 +99,17 @@ class DryRunRequestSerializer(RequestSerializer):
 
 
 class WindowRequestSerializer(RequestSerializer):
-    name = text("What people call it.", required=True)
-    reason = text("Why; whoever wants to approve in these hours reads it.", required=True)
+    name = text("What people call it.", most=MAX_NAME, required=True)
+    reason = text("Why; whoever wants to approve in these hours reads it.", most=MAX_REASON, required=True)
     starts_at = Time(required=False, allow_null=True, help_text="Once: when it begins.")
     ends_at = Time(required=False, allow_null=True, help_text="Once: when it ends.")
     weekdays = days()
     from_time = ClockTime(required=False, allow_null=True, help_text=FROM_TIME)
     until_time = ClockTime(required=False, allow_null=True, help_text=UNTIL_TIME)
-    time_zone = text(TIME_ZONE)
-    set_pattern = text(SET_PATTERN)
-    service = text(SERVICE)
-    resource_group = text(RESOURCE_GROUP)
+    time_zone = text(TIME_ZONE, most=MAX_NAME)
+    set_pattern = text(SET_PATTERN, most=MAX_PATTERN)
+    service = text(SERVICE, most=MAX_PATTERN)
+    resource_group = text(RESOURCE_GROUP, most=MAX_PATTERN)
 
 
 HOURS_AND_PLACE = {

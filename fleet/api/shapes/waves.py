@@ -6,7 +6,8 @@ from rest_framework import serializers
 
 from fleet.api.shapes.decisions import override_field, with_reasons
 from fleet.api.shapes.derive import shape
-from fleet.api.shapes.requests import RequestSerializer, comment_field
+from fleet.api.shapes.requests import comment_field
+from fleet.api.shapes.strict import RequestSerializer
 from fleet.projections.waves import WaveMember, WaveRow
 
 
@@ -20,6 +21,7 @@ class BeginWaveSerializer(RequestSerializer):
     )
     service = serializers.CharField(
         required=False,
+        allow_blank=True,
         default="",
         max_length=200,
         help_text="Instead of `events`: every open event of this service that waits for a decision, the soonest first.",

@@ -1,0 +1,46 @@
+"""Query parameters are held to what the schema says of them, before anything else reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.http import QueryDict
+from drf_spectacular.utils import OpenApiParameter
+
+SHAPES: dict[Any, dict[str, Any]] = {
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    str: {"type": "string"},
+    datetime: {"type": "string", "format": "date-time"},
+}
+# No column of ours holds a greater number.
+LARGEST = 2**63 - 1
+
+
+def wrongly_given(known: Iterable[OpenApiParameter], query: QueryDict) -> Iterator[dict[str, str]]:
+    """The errors of those parameters that were given and are not as they are described."""
+    for parameter in known:
+        values = query.getlist(parameter.name)
+        if len(values) > 1 and not parameter.many:
+            yield {"field": parameter.name, "message": "Say it once."}
+            continue
+        told = {*filter(None, (_wrong(parameter, value) for value in values))}
+        yield from ({"field": parameter.name, "message": message} for message in sorted(told))
+
+
+def _wrong(parameter: OpenApiParameter, value: str) -> str:
+    """What is wrong with a value; empty where nothing is."""
+    shape: Mapping[str, Any] = parameter.type if isinstance(parameter.type, dict) else SHAPES[parameter.type]
+    if parameter.enum and value not in parameter.enum:
+        return f"Say one of {', '.join(f'`{each}`' for each in parameter.enum)}."
+    if shape["type"] == "integer":
+        least, most = shape.get("minimum", -LARGEST), shape.get("maximum", LARGEST)
+        digits = value.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and least <= int(value) <= most):
+            return f"Say a number from {least} to {most}."
+    if shape["type"] == "boolean" and value.lower() not in ("true", "false"):
+        return "Say `true` or `false`."
+    # What is no time is refused by its filter, in its own words.
+    return "Say a time as RFC 3339, such as `2030-01-31T22:00:00Z`." if shape.get("format") and not value else ""
