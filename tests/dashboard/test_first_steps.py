@@ -6,10 +6,11 @@ import re
 
 from django.test import Client
 
-from fleet.models import JoinToken
+from fleet.models import Channel, JoinToken
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
 from tests.factories import Fleet, the_set
+from tests.messages.posts import channel_of
 
 STEPS = "/first-steps/"
 
@@ -22,7 +23,7 @@ def marks(answer: object) -> list[str]:
 
 def test_an_empty_installation_opens_on_it_for_who_may_act_on_it(admin: Client, operator: Client) -> None:
     front = admin.get("/")
-    assert marks(front) == ["to do"] * 4
+    assert marks(front) == ["to do"] * 5
     assert marks(operator.get("/")) == []
     assert operator.get(STEPS).status_code == 403
     assert operator.post("/first-steps/token/").status_code == 403
@@ -48,19 +49,19 @@ def test_the_part_that_follows_the_fleet_shows_the_agent_names_its_set_and_offer
     fleet.enrol("<b>vm1</b>", availability_set="")
     part = admin.get(f"{STEPS}?part=first_steps", headers={"HX-Request": "true"})
     assert "<!doctype" not in part.content.decode() and "<b>vm1" not in part.content.decode()
-    assert marks(part) == ["done", "done", "to do", "to do"]
+    assert marks(part) == ["done", "done", "to do", "to do", "to do"]
     unnamed = re.search(r"/first-steps/sets/(\d+)/name/", part.content.decode())
     assert unnamed is not None
     refused = admin.post(unnamed[0], {"name": "", "kind": "availability_set"})
     assert refused.status_code == 422 and "needs a name" in text_of(refused)
     named = admin.post(unnamed[0], {"name": "web", "kind": "availability_set"}, follow=True)
-    assert marks(named) == ["done", "done", "done", "to do"]
+    assert marks(named) == ["done", "done", "done", "to do", "to do"]
     drill = re.search(rf'action="(/sets/{the_set().pk}/drill/)".*?</form>', named.content.decode(), flags=re.DOTALL)
     assert drill is not None
     sent = dict(re.findall(r'type="hidden" name="(\w+)" value="(\w+)"', drill[0]))
     assert sent.keys() >= {"type", "notice_seconds", "duration_seconds"}
     assert "The drill has begun" in text_of(admin.post(drill[1], sent, follow=True))
-    assert marks(admin.get(STEPS)) == ["done"] * 4
+    assert marks(admin.get(STEPS)) == ["done", "done", "done", "to do", "done"]
     # Now something happens here: the front page is the queue's alone.
     assert marks(admin.get("/")) == []
 
@@ -69,9 +70,9 @@ def test_whoever_put_it_away_finds_it_under_admin(admin: Client) -> None:
     answer = admin.post("/first-steps/put-away/", follow=True)
     assert marks(answer) == []
     assert "First steps" in text_of(admin.get("/people/"))
-    assert marks(admin.get(STEPS)) == ["to do"] * 4
+    assert marks(admin.get(STEPS)) == ["to do"] * 5
     other = factories.admin("adele")
-    assert marks(logged_in(other).get("/")) == ["to do"] * 4
+    assert marks(logged_in(other).get("/")) == ["to do"] * 5
 
 
 def test_an_installation_that_has_seen_an_event_is_not_new(fleet: Fleet, admin: Client) -> None:
@@ -79,5 +80,13 @@ def test_an_installation_that_has_seen_an_event_is_not_new(fleet: Fleet, admin: 
     assert marks(admin.get("/")) == []
 
 
-def test_nothing_leads_to_channels_while_there_are_none(admin: Client) -> None:
-    assert "channel" not in text_of(admin.get(STEPS)).lower()
+def test_it_leads_to_channels_until_messages_go_out_to_somebody(admin: Client) -> None:
+    body = admin.get(STEPS).content.decode()
+    link = re.search(r'href="([^"]+)">(?:(?!</a>).)*Choose a channel', body, flags=re.DOTALL)
+    assert link is not None
+    assert "PagerDuty" in text_of(admin.get(link[1]))
+    channel = channel_of("webhook", factories.NOW, url="http://127.0.0.1:9/")
+    Channel.objects.update(owner=factories.admin("adele"))
+    assert marks(admin.get(STEPS))[3] == "to do"
+    Channel.objects.filter(pk=channel.pk).update(owner=None)
+    assert marks(admin.get(STEPS))[3] == "done"

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import Presence
-from fleet.models import AvailabilitySet, Drill, JoinToken, Machine, ScheduledEvent
+from fleet.models import AvailabilitySet, Channel, Drill, JoinToken, Machine, ScheduledEvent
 from fleet.models.facts.events import presence_limits
 from fleet.projections.machines import MachineRow, machine_rows, with_presence
 from fleet.projections.refs import SetRef, set_ref
@@ -18,12 +18,13 @@ NEWEST = 5
 @dataclass(frozen=True, slots=True)
 class FirstSteps:
     """`agents` are the newest. `unnamed` is a set that somebody has to name, beside one of its machines;
-    `rehearsable` a set with a live agent; `drill` the newest drill's row id.
+    `told`: messages go out to somebody. `rehearsable` is a set with a live agent; `drill` the newest drill's row id.
     """
 
     token: bool
     agents: tuple[MachineRow, ...]
     unnamed: tuple[SetRef, str] | None
+    told: bool
     rehearsable: SetRef | None
     drill: int | None
 
@@ -37,8 +38,8 @@ class FirstSteps:
 
     @property
     def done(self) -> int:
-        """How many of the four steps are done."""
-        return sum([self.token or bool(self.agents), self.live, self.named, self.drill is not None])
+        """How many of the five steps are done."""
+        return sum([self.token or bool(self.agents), self.live, self.named, self.told, self.drill is not None])
 
 
 def is_new() -> bool:
@@ -47,7 +48,7 @@ def is_new() -> bool:
 
 
 def first_steps(*, now: datetime) -> FirstSteps:
-    """Four queries."""
+    """Five queries."""
     valid = seen(JoinToken).filter(revoked_at=None, expires_at__gt=now)
     newest = list(with_presence().filter(revoked_at=None).order_by("-pk")[:NEWEST])
     agents = machine_rows(newest, now=now, limits=presence_limits())
@@ -55,6 +56,7 @@ def first_steps(*, now: datetime) -> FirstSteps:
         token=valid.exists(),
         agents=agents,
         unnamed=_unnamed(),
+        told=seen(Channel).filter(owner=None, enabled=True, deleted_at=None).exists(),
         rehearsable=_rehearsable(newest, agents),
         drill=seen(Drill).order_by("-pk").values_list("pk", flat=True).first(),
     )
