@@ -70,9 +70,13 @@ def whole_fleet(fleet: Listeners) -> Whole:
     story = tell(fleet)
     now, ada, otto = fleet.now, factories.admin(), factories.operator()
     made(at=now, name="Freezes are harmless", event_types=["Freeze"], max_duration_seconds=8, enabled=False)
-    windows.create(
-        actor=acting(ada), now=now, values={"name": "Summer sale", "reason": "The shop is full.", "weekdays": [0, 1]}
-    )
+    # Never today, whatever day it is: it would keep the wave from beginning.
+    sale = {
+        "name": "Summer sale",
+        "reason": "The shop is full.",
+        "weekdays": sorted({(now.weekday() + later) % 7 for later in (3, 4)}),
+    }
+    windows.create(actor=acting(ada), now=now, values=sale)
     caches(fleet)
     ids = [f"0A1B2C3D-0000-4000-8000-0000000000A{number}" for number in range(3)]
     names = ("shop-1", "shop-2", "shop-3")
