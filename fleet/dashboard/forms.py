@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 
 from fleet.domain.refusal import Refused
-from fleet.domain.times import in_bounds
+from fleet.domain.times import LATEST, in_bounds
 
 
 def line(most: int = 2000, *, required: bool = False) -> forms.CharField:
@@ -15,17 +15,20 @@ def line(most: int = 2000, *, required: bool = False) -> forms.CharField:
 
 
 class MomentField(forms.DateTimeField):
-    """A date and a time of day, in the active time zone."""
+    """A date and a time of day, in the active time zone or with one of its own.
+
+    It becomes one in UTC: Postgres takes no offset beyond 15:59.
+    """
 
     def to_python(self, value: Any) -> datetime | None:
         try:
             moment: datetime | None = super().to_python(value)
-            fits = moment is None or in_bounds(moment) is not None
+            found = in_bounds(moment) if moment is not None else None
         except OverflowError:
-            fits = False
-        if not fits:
+            moment, found = LATEST, None
+        if moment is not None and found is None:
             raise forms.ValidationError("Enter a time between the years 2000 and 2100.")
-        return moment
+        return found
 
 
 class Sent(forms.Form):

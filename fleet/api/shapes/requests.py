@@ -5,6 +5,7 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
+from fleet.api.shapes.base import Time
 from fleet.api.shapes.strict import RequestSerializer
 from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
 
@@ -60,7 +61,7 @@ class AdmissionsRequestSerializer(WhySerializer):
 
 
 class AdmissionRuleSerializer(WhySerializer):
-    until = serializers.DateTimeField(allow_null=True, help_text="At most 7 days from now; null ends it at once.")
+    until = Time(allow_null=True, help_text="At most 7 days from now; null ends it at once.")
 
 
 class MoveRequestSerializer(WhySerializer):

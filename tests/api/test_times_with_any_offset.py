@@ -1,0 +1,127 @@
+"""A time is a time wherever it is said and however far its zone lies: Postgres takes no offset beyond 15:59."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fleet.api.reference import needs
+from fleet.api.routes import CALLS
+from fleet.models import NoApprovalWindow, Rule
+from tests import factories
+from tests.api.conftest import Caller, problem
+from tests.dashboard.conftest import logged_in
+from tests.every_write import RULE
+from tests.factories import Fleet
+
+pytestmark = pytest.mark.django_db
+OFFSETS = ("+18:00", "-16:00", "+23:59", "-23:59", "+15:59:30", "+00:00", "Z")
+# The first and the last year, where an offset leads out of the calendar; and what is none.
+EDGES = ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59")
+NONE = ("2026-01-01T00:00:00+24:00", "2026-01-01T00:00:00+99:99", "2026-13-01T00:00:00Z", "0000-00-00T00:00:00Z")
+
+
+def time_parameters() -> list[tuple[str, str]]:
+    """Each parameter of a list that is called like a time."""
+    found = []
+    for route in CALLS:
+        known = getattr(getattr(route.callback.view_class, "get", None), "knows", ())  # type: ignore[attr-defined]
+        found += [(f"/api/{route.pattern}", name) for name in known if name in ("since", "until", "changed_since")]
+    return found
+
+
+def whole(answer: Any) -> bytes:
+    """The body, also of an answer that is made while it is sent."""
+    return b"".join(answer.streaming_content) if answer.streaming else answer.content
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_each_list_and_export_takes_a_time_from_anywhere(fleet: Fleet, admin: Caller) -> None:
+    factories.announced(fleet)
+    parameters = [(address, name) for address, name in time_parameters() if "<" not in address]
+    assert {("/api/v1/audit/export.csv", "since"), ("/api/v1/events/", "until")} <= set(parameters)
+    for address, name in parameters:
+        for offset in OFFSETS:
+            answer = admin.get(f"{address}?{name}=2026-01-01T12:00:00{offset.replace('+', '%2B')}")
+            assert answer.status_code == 200, (address, name, offset)
+            whole(answer)
+        for edge in EDGES:
+            answer = admin.get(f"{address}?{name}={edge.replace('+', '%2B')}")
+            assert answer.status_code == 200, (address, name, edge)
+            whole(answer)
+        for text in NONE:
+            problem(admin.get(f"{address}?{name}={text.replace('+', '%2B')}"), 422, "validation")
+
+
+def test_an_offset_moves_the_bound_and_not_the_day(fleet: Fleet, admin: Caller) -> None:
+    event = factories.announced(fleet)
+    seen = event.first_seen_at
+    ahead, behind = seen + timedelta(hours=18), seen - timedelta(hours=18)
+    for text, count in (
+        (f"{ahead + timedelta(seconds=1):%Y-%m-%dT%H:%M:%S}%2B18:00", 0),
+        (f"{ahead - timedelta(seconds=1):%Y-%m-%dT%H:%M:%S}%2B18:00", 1),
+        (f"{behind - timedelta(seconds=1):%Y-%m-%dT%H:%M:%S}-18:00", 1),
+    ):
+        assert len(admin.get(f"events/?since={text}").json()["results"]) == count, text
+
+
+def in_a_day(offset: str) -> str:
+    """The same moment tomorrow, as it is written there."""
+    hours = {"+18:00": 18, "-16:00": -16}[offset]
+    return f"{datetime.now(UTC) + timedelta(days=1, hours=hours):%Y-%m-%dT%H:%M:%S}{offset}"
+
+
+@pytest.mark.parametrize("offset", ["+18:00", "-16:00"])
+def test_what_is_sent_in_a_body_may_come_from_anywhere(fleet: Fleet, admin: Caller, offset: str) -> None:
+    fleet.enrol_set(2)
+    at = in_a_day(offset)
+    web = factories.the_set().pk
+    assert admin.post("rules/", {**RULE, "expires_at": at}).status_code == 201
+    window = {"name": "Sale", "reason": "Full.", "starts_at": at, "ends_at": "2099-01-01T00:00:00Z"}
+    assert admin.post("no-approval-windows/", window).status_code == 201
+    assert admin.post(f"sets/{web}/admissions/", {"until": at}).status_code == 200
+    dry = {"rule": RULE, "since": "2026-01-01T00:00:00+18:00", "until": at}
+    assert admin.post("rules/dry-run/", dry).status_code == 200
+    bulk = {"filter": {"since": at}, "comment": ""}
+    assert admin.post("bulk/claims/", bulk).status_code == 200
+    expires = Rule.objects.get(name=RULE["name"]).expires_at
+    assert expires is not None
+    assert abs(expires - datetime.now(UTC) - timedelta(days=1)) < timedelta(minutes=1)
+    # An event that is far enough ahead to be approved at a time.
+    event = factories.announced(fleet, not_before=datetime.now(UTC) + timedelta(days=2))
+    overrides = ["no-approval-window"]
+    planned = admin.post(f"events/{event.event_id}/approvals/", {"comment": "later", "when": at, "override": overrides})
+    assert planned.status_code == 201, planned.content
+
+
+@pytest.mark.parametrize("text", [*EDGES, *NONE, "tomorrow", "", 7, None, {}, [], "2026-01-01T00:00:00+18:00Z"])
+def test_a_body_with_no_time_of_a_fleet_is_refused(fleet: Fleet, admin: Caller, text: Any) -> None:
+    fleet.enrol_set(1)
+    web = factories.the_set().pk
+    bodies = [
+        ("rules/", {**RULE, "expires_at": text}),
+        ("no-approval-windows/", {"name": "x", "reason": "x", "starts_at": text, "ends_at": text}),
+        (f"sets/{web}/admissions/", {"until": text}),
+        ("rules/dry-run/", {"rule": RULE, "since": text}),
+        ("bulk/approvals/", {"events": ["x"], "comment": "", "when": text}),
+    ]
+    for address, body in bodies:
+        answer = admin.post(address, body)
+        if text is not None:
+            problem(answer, 422, "validation")
+        assert answer.status_code < 500, (address, text)
+    assert ("post", "/api/v1/rules/") in needs()
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_pages_take_it_as_well(offset: str) -> None:
+    session = logged_in(factories.admin())
+    fields = {"name": "Sale", "reason": "Full.", "time_zone": "UTC"}
+    fields |= {"starts_at": f"2099-01-01T12:00:00{offset}", "ends_at": f"2099-01-03T12:00:00{offset}"}
+    assert session.post("/no-approval-windows/", fields).status_code == 302
+    found = NoApprovalWindow.objects.get().starts_at
+    assert found is not None
+    assert found == datetime.fromisoformat(f"2099-01-01T12:00:00{offset}")
+    times = {"since": f"2026-01-01T12:00:00{offset}", "until": f"2026-01-02T12:00:00{offset}"}
+    for address in ("/handover/", "/history/", "/audit/", "/events/"):
+        assert session.get(address, times, follow=True).status_code == 200, address
