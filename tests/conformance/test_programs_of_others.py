@@ -118,6 +118,22 @@ def test_a_clusters_resource_agent_takes_a_node_out_lets_azure_begin_and_brings_
     assert len(on_azure.posts()) == 1
 
 
+def test_it_approves_nothing_while_resources_still_move(cluster: Cluster) -> None:
+    on_azure = cluster.on_azure
+    moving = cluster.folder / "operations"
+    moving.write_text(f"rsc_db (ocf:heartbeat:pgsql): Stopped: rsc_db_stop_0 (node={cluster.node}, rc=193): pending\n")
+    event_id = on_azure.create(type="Reboot")
+    for _ in range(3):
+        cluster.monitor()
+    assert (cluster.state, on_azure.posts()) == ("STOPPING", [])
+    moving.unlink()
+    cluster.monitor()
+    assert (cluster.attribute("#health-azure"), on_azure.posts()) == ("-1000000", []), "first it empties the node"
+    cluster.monitor()
+    assert cluster.state == "IN_EVENT"
+    assert on_azure.event(event_id)["started_by"] == "approval"
+
+
 def test_it_leaves_alone_what_it_was_not_told_to_handle(cluster: Cluster) -> None:
     cluster.on_azure.create(type="Freeze")
     cluster.on_azure.create(type="Reboot", resources=["WestNO_1"])
