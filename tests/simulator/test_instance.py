@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from tests.simulator.asking import Answer, Simulated, simulated, west_norway
 
 VERSION = "api-version=2021-02-01"
+SAMPLE = Path(__file__).parents[1] / "samples" / "instance_compute.json"
 
 
 def instance(azure: Simulated, vm: str, path: str = "", query: str = "") -> Answer:
@@ -129,6 +132,20 @@ def test_a_field_is_there_since_its_version(azure: Simulated, path: str, since: 
         return azure.get("WestNO_0", f"/metadata/instance/{path}?api-version={version}&format=text").status
 
     assert (status(since), status(SUPPORTED[0]), status(before)) == (200, 200, 404)
+
+
+def test_every_name_of_microsofts_sample_is_in_it(azure: Simulated) -> None:
+    def missing(wanted: Any, found: Any) -> set[str]:
+        if not isinstance(wanted, dict):
+            return set()
+        # The page writes one of them with a capital letter, and with a small one elsewhere.
+        names = {name.lower(): part for name, part in found.items()}
+        lacking = {name for name in wanted if name.lower() not in names}
+        return lacking.union(*(missing(wanted[name], names[name.lower()]) for name in set(wanted) - lacking))
+
+    sample = json.loads(SAMPLE.read_text(encoding="utf-8"))
+    ours = azure.get("WestNO_0", f"/metadata/instance/compute?api-version={sample['api_version']}").json
+    assert missing(sample["compute"], ours) == set()
 
 
 def test_the_disks_are_in_it_as_text(azure: Simulated) -> None:
