@@ -14,7 +14,7 @@ import pytest
 import redis
 
 # In CI these must run; a skip there means that nobody looked.
-NEVER_SKIPPED_IN_CI = ("browser", "flow", "fault", "faults")
+NEVER_SKIPPED_IN_CI = ("browser", "flow", "fault", "faults", "node")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
