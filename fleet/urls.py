@@ -1,10 +1,17 @@
-"""Addresses."""
+"""Addresses, and who answers where no view does."""
+
+from collections.abc import Callable
+from typing import Any
 
 from django.contrib import admin
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.urls import include, path
 from django.views.generic import RedirectView
 
+from fleet.api import problems
 from fleet.api.views.calendar import feed
+from fleet.dashboard import failures
 
 urlpatterns = [
     path("api/", include("fleet.api.urls")),
@@ -16,6 +23,18 @@ urlpatterns = [
     path("", include("fleet.dashboard.urls")),
 ]
 
-handler400 = "fleet.dashboard.failures.unreadable"
-handler404 = "fleet.dashboard.failures.not_found"
-handler500 = "fleet.dashboard.failures.failed"
+Handler = Callable[..., HttpResponseBase]
+
+
+def by_edge(page: Handler, problem: Handler) -> Handler:
+    """Programs get a problem document, people a page."""
+
+    def handler(request: HttpRequest, *exception: Any, **more: Any) -> HttpResponseBase:
+        return (problem if request.path.startswith("/api/") else page)(request, *exception, **more)
+
+    return handler
+
+
+handler400 = by_edge(failures.unreadable, problems.unreadable)
+handler404 = by_edge(failures.not_found, problems.not_found)
+handler500 = by_edge(failures.failed, problems.failed)

@@ -33,7 +33,8 @@ class TokenAuthentication(BaseAuthentication):
             return None
         token = token.strip()
         # What is no token at all needs no look into the database.
-        found = tokens.person_of_token(token=token, now=timezone.now()) if token.isascii() and token else None
+        sane = bool(token) and token.isascii() and token.isprintable()
+        found = tokens.person_of_token(token=token, now=timezone.now()) if sane else None
         if found is None:
             raise AuthenticationFailed("The token is unknown, expired or revoked.")
         return found

@@ -64,6 +64,8 @@ class SmallJson(BaseParser):
             raise Problem("too-large", f"A body may hold {MAX_BODY_BYTES // 1024} KiB.")
         try:
             found = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
+            # Half of a pair that JSON can escape is no text: neither the database nor an answer could hold it.
+            json.dumps(found, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise ParseError from error
         if not isinstance(found, dict):

@@ -8,11 +8,11 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import include, path
-from django.views.decorators.http import require_safe
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.settings import patched_settings
 
 from fleet.api.problems import CONTENT_TYPE
+from fleet.api.read_only import read_only
 from fleet.api.routes import CALLS
 from fleet.api.shapes.problems import answer_of, by_status, name_of, shape_of, told
 from fleet.wording.problems import PROBLEMS
@@ -116,7 +116,7 @@ def _strip(node: Any) -> None:
             _strip(child)
 
 
-@require_safe
+@read_only
 def schema_document(request: HttpRequest) -> HttpResponse:
     """The document as JSON. It holds no secret, so nobody has to log in for it."""
     return JsonResponse(schema(), content_type="application/vnd.oai.openapi+json; version=3.1; charset=utf-8")

@@ -16,9 +16,9 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.views.decorators.http import require_safe
 
 from fleet.api.documentation import schema
+from fleet.api.read_only import read_only
 from fleet.api.reference import needs, plain_route, type_of
 
 PREFIX = "/api/v1/"
@@ -167,7 +167,7 @@ def spans(text: str) -> SafeString:
     return format_html_join("", "{}", parts)
 
 
-@require_safe
+@read_only
 def docs_page(request: HttpRequest) -> HttpResponse:
     """It holds no secret, so nobody has to log in for it; trying a call needs a login."""
     return render(request, "api/docs.html", {"manual": manual(), "now": timezone.now()})

@@ -5,15 +5,16 @@ The gateway answers agents and streams with types out of the same list, in sente
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db import InterfaceError, OperationalError
-from django.http import Http404
+from django.http import Http404, HttpRequest, HttpResponse
 from rest_framework import exceptions
 from rest_framework.response import Response
 
@@ -75,8 +76,39 @@ def answer(body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Re
     return Response(body, status=body["status"], headers=dict(headers or {}), content_type=CONTENT_TYPE)
 
 
-def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Every exception becomes a problem; one that nobody expected is logged, or shown by Django where DEBUG is on."""
+def bare(name: str, headers: Mapping[str, str] | None = None) -> HttpResponse:
+    """The same outside of a call: where Django, or what comes before a call, answers below `/api/`."""
+    return _plain(document(name), headers)
+
+
+def unreadable(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """The answer to a request that is none, or that is for another host."""
+    return bare("unreadable")
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """The answer to an address that leads nowhere."""
+    return bare("not-found")
+
+
+def failed(request: HttpRequest) -> HttpResponse:
+    """The answer where what comes before a call, or after it, has failed. Django has logged it."""
+    error = sys.exc_info()[1]
+    if isinstance(error, OperationalError | InterfaceError):
+        return _plain(waits(error), {"Retry-After": str(AWAY_SECONDS)})
+    return bare("failed")
+
+
+def _plain(body: dict[str, Any], headers: Mapping[str, str] | None) -> HttpResponse:
+    sent = {"Cache-Control": "no-store", **(headers or {})}
+    answered = HttpResponse(json.dumps(body), status=body["status"], headers=sent, content_type=CONTENT_TYPE)
+    # Or Django would write the address into the log, and with that of a calendar what lets everybody read it.
+    answered._has_been_logged = body["status"] < 500  # type: ignore[attr-defined]
+    return answered
+
+
+def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
+    """Every exception becomes a problem; one that nobody expected is logged."""
     headers: dict[str, str] = {}
     match error:
         case Refused():
@@ -113,8 +145,6 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
             logger.warning("the database does not answer: %s", error)
             headers["Retry-After"] = str(AWAY_SECONDS)
             return answer(waits(error), headers)
-    if settings.DEBUG:
-        return None
     logger.exception("a call failed")
     return answer(document("failed"))
 

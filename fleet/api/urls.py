@@ -11,5 +11,6 @@ urlpatterns = [
     path("schema/", documentation.schema_document, name="api-schema"),
     path("docs/", manual.docs_page, name="api-docs"),
     path("v1/calendar/<str:token>.ics", calendar.feed, name="api-calendar"),
-    re_path(r"^v1/.*$", elsewhere.Elsewhere.as_view()),
+    # People may leave out the slash of the page and of the document.
+    re_path(r"^(?!(docs|schema)$)", elsewhere.Elsewhere.as_view()),
 ]

@@ -114,7 +114,8 @@ class Gateway:
         handler = methods.get(scope["method"])
         try:
             if handler is None:
-                raise Problem(405, "method-not-allowed", f"This call takes {' or '.join(methods)} only.")
+                sentence = f"This call takes {' or '.join(methods)} only."
+                raise Problem(405, "method-not-allowed", sentence, allow=methods)
             await handler(Request(scope, receive), send)
         except Problem as problem:
             await answer_problem(send, problem)

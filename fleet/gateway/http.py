@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, MutableMapping
-from http import HTTPStatus
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from fleet.domain.trace import CALL, Call
+from fleet.wording.problems import PROBLEMS
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -29,11 +29,14 @@ BODY_SECONDS = 30.0
 class Problem(Exception):
     """An answer that refuses: status, problem type, and one sentence that says what to do (RFC 9457).
 
-    `retry_after` is in whole seconds; with it the answer carries `Retry-After`.
+    `retry_after` is in whole seconds; with it the answer carries `Retry-After`. With a 405 go the methods to `allow`.
     """
 
-    def __init__(self, status: int, code: str, sentence: str, *, retry_after: int | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, sentence: str, *, retry_after: int | None = None, allow: Collection[str] = ()
+    ) -> None:
         super().__init__(sentence)
+        self.allow = allow
         self.status = status
         self.code = code
         self.sentence = sentence
@@ -143,13 +146,15 @@ async def answer_problem(send: Send, problem: Problem) -> None:
     """The problem as `application/problem+json`."""
     document = {
         "type": problem.code,
-        "title": HTTPStatus(problem.status).phrase,
+        "title": PROBLEMS[problem.code].title,
         "status": problem.status,
         "detail": problem.sentence,
     }
     headers: tuple[tuple[bytes, bytes], ...] = ()
     if problem.retry_after is not None:
         headers += ((b"retry-after", str(problem.retry_after).encode()),)
+    if problem.allow:
+        headers += ((b"allow", ", ".join(problem.allow).encode()),)
     if problem.status == 401:
         headers += ((b"www-authenticate", b"Bearer"),)
     await answer(send, problem.status, msgspec.json.encode(document), kind=PROBLEM, headers=headers)

@@ -11,8 +11,10 @@ import requests
 from drydock_agent import wire
 
 from fleet.embedded import Urls
+from fleet.gateway.django_pages import BODY_BYTES
 from fleet.models import Machine, Observation
 from fleet.operations.machines.join_tokens import create_join_token
+from fleet.wording.problems import PROBLEMS
 from tests.gateway_process import Gateway, now, running_gateway
 from tests.processes import wait_for
 
@@ -186,3 +188,15 @@ def test_who_waits_for_admission_is_answered_202_and_an_agent_of_the_release_bef
     old = requests.post(f"{gateway.url}/agent/v1/enrol", json=body, timeout=10)
     assert (old.status_code, old.json()["type"], old.headers["Retry-After"]) == (503, "admission-pending", "30")
     assert agent.post().status_code == 200
+
+
+def test_what_the_gateway_refuses_below_api_is_a_problem_of_the_same_list(gateway: Gateway) -> None:
+    answer = requests.post(gateway.url + "/api/v1/stream", timeout=5)
+    assert problem(answer) == (405, "method-not-allowed")
+    assert answer.headers["allow"] == "GET"
+    assert answer.json()["title"] == PROBLEMS["method-not-allowed"].title
+    large = requests.post(gateway.url + "/api/v1/events/", data=b" " * (BODY_BYTES + 1), timeout=5)
+    assert problem(large) == (413, "too-large")
+    for place in ("/api/v1/events/%ff/", "/api/v1/events/%00/", "/api/v1/%ed%a0%80", "/api/v1/events/?type=\xff"):
+        assert problem(requests.get(gateway.url + place, timeout=5))[0] in (401, 404), place
+    assert problem(requests.get(gateway.url + "/api/v1/me/", headers={"Host": "evil.example"}, timeout=5))[0] == 400

@@ -8,6 +8,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 
+from fleet.api.problems import bare
+from fleet.api.read_only import read_only
 from fleet.domain.people import Right
 from fleet.operations.people import calendars
 from fleet.projections import sight
@@ -16,14 +18,13 @@ from fleet.projections.people import rights
 from fleet.wording.calendar import ics
 
 
+@read_only
 def feed(request: HttpRequest, token: str) -> HttpResponseBase:
     """The calendar as it is now; 304 where the program has it so, 404 for an address that is none or has ended."""
-    if request.method not in ("GET", "HEAD"):
-        return _nothing(405, "A calendar is only read.\n")
     now = timezone.now()
     found = calendars.asked_for(token=token, now=now)
     if found is None or not rights(found.user).may(Right.READ):
-        return _nothing(404, "There is no such calendar.\n")
+        return bare("not-found")
     sight.read_as(rights(found.user), name=found.user.get_username())
     shown = dates(set_pattern=found.set_pattern, service=found.service, now=now)
     body = ics(found.name, shown, base_url=settings.BASE_URL, host=urlsplit(settings.BASE_URL).hostname or "drydock")
@@ -33,11 +34,4 @@ def feed(request: HttpRequest, token: str) -> HttpResponseBase:
         HttpResponseNotModified() if etag in asked else HttpResponse(body, content_type="text/calendar; charset=utf-8")
     )
     answer["ETag"], answer["Cache-Control"] = etag, "private, no-cache"
-    return answer
-
-
-def _nothing(status: int, text: str) -> HttpResponse:
-    answer = HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
-    # Or Django would write the address into the log, and with it what lets everybody read.
-    answer._has_been_logged = True  # type: ignore[attr-defined]
     return answer

@@ -1,0 +1,229 @@
+"""Whatever goes wrong below `/api/`, a program gets a problem document: no page, no form to log in, no empty answer."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.test import Client
+
+from fleet.api.routes import CALLS
+from tests import factories
+from tests.api.conftest import Caller, problem
+from tests.factories import Fleet
+
+pytestmark = pytest.mark.django_db
+HALF = '"\\ud800"'
+# What is no sane place of a call, nor of anything beside them.
+PLACES = [
+    "/api/",
+    "/api/x",
+    "/api/v1",
+    "/api/v1/",
+    "/api/v2/events/",
+    "/api/docs/x",
+    "/api/schema/x/",
+    "/api/v1/events",
+    "/api/v1/stream/",
+    "/api/v1/calendar/x",
+    "/api/v1/calendar/x.ics",
+    "/api//v1/events/",
+    "/api/v1/approvals/99999999999999999999/",
+    "/api/v1/approvals/9223372036854775808/",
+    "/api/v1/approvals/-1/",
+    "/api/v1/events/%ff/",
+    "/api/v1/events/%ed%a0%80/",
+    "/api/v1/events/%00/",
+    "/api/v1/people/%00/",
+    "/api/v1/people/%ed%a0%80/",
+    "/api/v1/tokens/%ff/",
+    f"/api/v1/events/{'a' * 50000}/",
+]
+QUERIES = [
+    f"/api/v1/{query}"
+    for query in (
+        "events/?type=%00",
+        "events/?%00=x",
+        "events/?type=%ff%00",
+        "events/?set=99999999999999999999999",
+        "events/?machine=1e400",
+        "events/?page_size=99999999999999999",
+        "events/?cursor=%00",
+        "events/?cursor=%ff",
+        f"events/?cursor={'a' * 20000}",
+        "audit/?set=1e400",
+        "people/?q=%00",
+    )
+]
+
+
+@pytest.fixture
+def blunt(admin: Caller) -> Caller:
+    """An admin who gets what a server would answer where something fails."""
+    admin.client.raise_request_exception = False
+    return admin
+
+
+def is_problem(answer: Any, what: object) -> dict[str, Any]:
+    assert 400 <= answer.status_code < 500, (what, answer.status_code, answer.content[:200])
+    assert answer["Content-Type"] == "application/problem+json", (what, answer.content[:200])
+    body: dict[str, Any] = json.loads(answer.content)
+    assert (body["status"], bool(body["title"])) == (answer.status_code, True), what
+    return body
+
+
+def test_no_address_is_a_page(blunt: Caller) -> None:
+    for place in PLACES:
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"):
+            is_problem(blunt(method, place), (method, place[:60]))
+            is_problem(Client(raise_request_exception=False).generic(method, place), (method, place[:60]))
+
+
+def test_no_query_is_our_failure(blunt: Caller) -> None:
+    for query in QUERIES:
+        is_problem(blunt.get(query), query)
+    # What is no UTF-8 is read as another letter, which nothing is called.
+    for query in ("events/?type=%ed%a0%80", "audit/?event=%ff", "audit/?q=%ed%a0%80", "people/?q=%ff"):
+        assert blunt.get(query).json()["results"] == [], query
+
+
+def test_the_page_and_the_document_are_only_read(blunt: Caller) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(factories.viewer())
+    for place in ("/api/docs/", "/api/schema/", "/api/v1/calendar/x.ics", "/calendar/x.ics"):
+        for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"):
+            for client in (blunt.client, strict):
+                answer = client.generic(method, place)
+                problem(answer, 405, "method-not-allowed")
+                assert answer["Allow"] == "GET, HEAD", (method, place)
+    for place in ("/api/docs", "/api/schema"):
+        assert blunt.client.get(place).headers["Location"] == f"{place}/"
+
+
+def test_a_session_without_the_token_against_forgery_is_told_so_as_a_program(blunt: Caller) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(factories.admin())
+    for route in CALLS:
+        if hasattr(route.callback.view_class, "post"):  # type: ignore[attr-defined]
+            place = "/api/" + re.sub(r"<int:\w+>", "1", re.sub(r"<str:\w+>", "x", str(route.pattern)))
+            problem(strict.post(place, b"{}", content_type="application/json"), 403, "not-permitted")
+
+
+@pytest.mark.parametrize("place", ["/api/v1/events/", "/api/v1/nothing", "/api/docs/", "/api/schema/"])
+def test_another_host_is_refused_as_a_problem(blunt: Caller, place: str) -> None:
+    for host in ("evil.example", "e vil", "[::1"):
+        answer = blunt.client.get(place, headers=blunt.headers, HTTP_HOST=host)
+        problem(answer, 400, "unreadable")
+    assert Client().get("/login/", HTTP_HOST="evil.example")["Content-Type"].startswith("text/html")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"HTTP_AUTHORIZATION": "Bearer dd_\x00"},
+        {"HTTP_AUTHORIZATION": "Bearer dd_\x7f"},
+        {"HTTP_AUTHORIZATION": "Bearer dd_\xff"},
+        {"HTTP_AUTHORIZATION": "Bearer " + "x" * 100_000},
+        {"HTTP_AUTHORIZATION": "Bearer"},
+        {"HTTP_AUTHORIZATION": "Basic x"},
+        {"HTTP_COOKIE": "drydock_session=\x00"},
+        {"HTTP_COOKIE": "drydock_session=%00; drydock_csrf=%00"},
+        {"HTTP_COOKIE": "drydock_session=" + "x" * 10_000},
+        {"HTTP_COOKIE": "\xff=\xff; drydock_session=\xff"},
+    ],
+)
+def test_headers_that_are_none_let_nobody_in_and_break_nothing(db: None, headers: dict[str, str]) -> None:
+    problem(Client(raise_request_exception=False).get("/api/v1/events/", **headers), 401, "not-authenticated")
+
+
+def test_headers_that_say_nothing_of_who_calls_break_nothing(blunt: Caller) -> None:
+    for name in ("X-Request-ID", "X-Forwarded-For", "Accept-Language", "Accept", "HX-Request", "Last-Event-ID"):
+        for value in ("\x00", "\xff", "x" * 10_000, "(;,)"):
+            assert blunt.get("events/", **{name.replace("-", "_"): value}).status_code == 200, name
+
+
+BODIES = [
+    # Names, and texts in each place where one may stand.
+    f"{{{HALF}: 1}}",
+    '{"\\u0000": 1}',
+    *(f'{{"{name}": {text}, "comment": "x"}}' for name in ("filter", "events", "set") for text in (HALF, '"\\u0000"')),
+    f'{{"filter": {{"type": {HALF}}}, "comment": "x"}}',
+    f'{{"filter": {{{HALF}: "x"}}, "comment": "x"}}',
+    '{"filter": {"type": "\\u0000"}, "comment": "x"}',
+    '{"events": ["\\u0000"], "comment": "x"}',
+    f'{{"comment": "x", "override": [{HALF}]}}',
+    f'{{"comment": "x", "events": ["x"], "expected_versions": {{{HALF}: 1}}}}',
+    '{"name": "\\u0000", "reason": "\\u0000", "action": "hold", "kind": "webhook", "url": "\\u0000"}',
+    '{"time_zone": "\\u0000"}',
+    '{"time_zone": "../../etc/passwd"}',
+    # Numbers that nothing holds.
+    f'{{"set": 1{"0" * 5000}}}',
+    '{"set": 99999999999999999999, "comment": "x"}',
+    '{"into": 1e308}',
+    '{"set": 1e400}',
+    '{"ids": [1e30]}',
+    '{"id": 99999999999999999999}',
+    '{"name": "x", "channel": 99999999999999999999}',
+    '{"name": "x", "scopes": ["read"], "expires_in_seconds": 1e30}',
+    # No object at all, or one that is too deep.
+    "null",
+    '"x"',
+    "7",
+    '{"a":' * 3000 + "1" + "}" * 3000,
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=[body[:40] for body in BODIES])
+def test_no_body_is_our_failure(blunt: Caller, body: str) -> None:
+    for route in CALLS:
+        for method in ("post", "patch", "delete"):
+            if hasattr(route.callback.view_class, method):  # type: ignore[attr-defined]
+                place = "/api/" + re.sub(r"<int:\w+>", "1", re.sub(r"<str:\w+>", "x", str(route.pattern)))
+                answer = blunt(method.upper(), place, body, idempotency_key=f"{method} {place}")
+                if answer.status_code >= 300:
+                    is_problem(answer, (method, place))
+
+
+def test_half_a_letter_is_no_text(admin: Caller) -> None:
+    for body in (f'{{"comment": {HALF}}}', f'{{{HALF}: "x"}}', f'{{"a": [{{"b": {HALF}}}]}}'):
+        problem(admin.post("join-tokens/", body), 400, "unreadable")
+    # A whole pair is one.
+    assert admin.post("join-tokens/", '{"comment": "\\ud83d\\ude80"}').status_code == 201
+
+
+def test_a_failure_before_a_call_is_a_problem_that_stands_in_the_log(
+    blunt: Caller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the cable was cut")
+
+    monkeypatch.setattr("fleet.api.calls.Call.finalize_response", broken)
+    answer = blunt.get("events/")
+    problem(answer, 500, "failed")
+    assert "the cable was cut" in caplog.text
+
+
+def test_a_database_that_is_away_before_a_call_is_a_problem(blunt: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise OperationalError("the connection is lost")
+
+    for where in ("fleet.api.calls.Call.finalize_response", "fleet.operations.people.tokens.person_of_token"):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, away)
+            answer = blunt.get("events/")
+            assert "cannot be reached" in problem(answer, 503, "busy")["detail"]
+            assert int(answer["Retry-After"]) > 0
+
+
+def test_with_the_debugger_on_it_is_a_problem_too(
+    fleet: Fleet, blunt: Caller, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DEBUG = True
+
+    def broken(**_: object) -> None:
+        raise RuntimeError("the cable was cut")
+
+    monkeypatch.setattr("fleet.projections.sets.listing", broken)
+    problem(blunt.get("sets/"), 500, "failed")
+    problem(blunt.get("nothing/"), 404, "not-found")
