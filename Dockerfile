@@ -40,4 +40,4 @@ WORKDIR /app
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 STATIC_ROOT=/app/staticfiles
 USER drydock
 EXPOSE 8000
-CMD ["granian", "--interface", "asgi", "--host", "0.0.0.0", "--port", "8000", "--workers", "1", "--no-ws", "--backpressure", "8192", "--workers-kill-timeout", "10", "fleet.asgi:application"]
+CMD ["granian", "--interface", "asgi", "--host", "0.0.0.0", "--port", "8000", "--workers", "1", "--no-ws", "--backpressure", "8192", "--workers-kill-timeout", "10", "--log-config", "fleet/granian.json", "fleet.asgi:application"]

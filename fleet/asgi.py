@@ -3,22 +3,30 @@
 Agents, streams and probes are answered right here; everything else is Django's, as WSGI in threads of this process.
 """
 
+import logging
 import os
+import sys
 from datetime import UTC, datetime
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.wsgi import get_wsgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
 # This loads Django's apps; the gateway's own modules import models, so they come after it.
-django = get_wsgi_application()
+try:
+    django = get_wsgi_application()
+except ImproperlyConfigured as error:
+    # A setting is wrong: its one sentence helps, where it was found does not.
+    logging.getLogger(__name__).critical("%s", error)
+    sys.exit(1)
 
-from fleet.dashboard.failures import page_of  # noqa: E402
-from fleet.gateway import celery_counts  # noqa: E402
-from fleet.gateway.app import Gateway  # noqa: E402
-from fleet.gateway.django_pages import Pages  # noqa: E402
-from fleet.gateway.limits import GatewayLimits  # noqa: E402
-from fleet.notify.teller import tell_if_quiet  # noqa: E402
-from fleet.projections.desk import gauges, last_known  # noqa: E402
+from fleet.dashboard.failures import page_of
+from fleet.gateway import celery_counts
+from fleet.gateway.app import Gateway
+from fleet.gateway.django_pages import Pages
+from fleet.gateway.limits import GatewayLimits
+from fleet.notify.teller import tell_if_quiet
+from fleet.projections.desk import gauges, last_known
 
 limits = GatewayLimits.from_settings()
 # The gateway itself knows no projections: what it counts for Prometheus, what it keeps, and

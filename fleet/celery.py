@@ -1,23 +1,67 @@
 """The Celery app. A task is only a hint: the row is the queue, and what a lost task would have done is found again."""
 
 import os
+import sys
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from celery import Celery
-from celery.signals import worker_init
+from celery.signals import celeryd_init, setup_logging, worker_init
+from django.conf import settings
 
 from fleet.domain import patience
+from fleet.logs import line_of
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
 
-app = Celery("fleet")
+
+class App(Celery):
+    """Celery without the banners that worker and beat print, where lines are for machines."""
+
+    @cached_property
+    def Worker(self) -> Any:  # noqa: N802 - Celery's own name
+        return self._without_banner(super().Worker)
+
+    @cached_property
+    def Beat(self) -> Any:  # noqa: N802 - Celery's own name
+        return self._without_banner(super().Beat)
+
+    def _without_banner(self, program: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*args: Any, **options: Any) -> Any:
+            return program(*args, **options | ({"quiet": True} if _lines_are_json() else {}))
+
+        return made
+
+
+def _lines_are_json() -> bool:
+    return bool(settings.LOG_FORMAT == "json")
+
+
+app = App("fleet")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["fleet.relay", "fleet.notify"])
-# Beside the tasks: what counts them.
+# Beside the tasks: what counts them, and what says whose decision they are about.
 app.autodiscover_tasks(["fleet.relay"], related_name="counts")
+app.autodiscover_tasks(["fleet.relay"], related_name="trace")
 
 
 @worker_init.connect(dispatch_uid="fleet.celery")
 def _act_as_relay(**_: Any) -> None:
     """Before its threads or processes are there: all of them are as patient as the relay is."""
     patience.all_act_as("relay")
+
+
+@setup_logging.connect(dispatch_uid="fleet.celery")
+def _log_as_set(**_: Any) -> None:
+    """Django has set up the logs; with a receiver of this signal Celery adds nothing of its own."""
+
+
+@celeryd_init.connect(dispatch_uid="fleet.celery")
+def _say_the_end_as_a_line(**_: Any) -> None:
+    """What a signal's handler says it writes past the logs, as it has to; and so do we, as JSON."""
+    if _lines_are_json():
+        line = line_of("json")
+        # Of workers only, and there by now.
+        worker = sys.modules["celery.apps.worker"]
+        vars(worker)["safe_say"] = lambda words, file=None: os.write(2, f"{line(words)}\n".encode())

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error, Tags, register
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Wider than the largest private network: an `OUTGOING_ALLOW` with it is rather none at all.
@@ -85,6 +85,32 @@ def open_to_others(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
         found.append(Error("DEBUG is on beyond loopback.", hint="Set DEBUG=no.", id="fleet.E005"))
     if not settings.SECRET_KEY_IS_OURS and len(settings.SECRET_KEY) < 32:
         found.append(Error("SECRET_KEY is short.", hint="Use at least 32 random characters.", id="fleet.E006"))
+    return found
+
+
+@register(Tags.security, deploy=True)
+def proxy_is_believed(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """TLS ends in front of us: who does not believe that takes each request for plain HTTP."""
+    if not settings.BASE_URL.startswith("https://"):
+        hint = "Put a proxy with TLS in front, as docs/operating.md says, and set BASE_URL to https://."
+        return [checks.Warning("BASE_URL is plain HTTP.", hint=hint, id="fleet.W004")]
+    found: list[CheckMessage] = []
+    if not settings.BEHIND_PROXY:
+        found.append(
+            checks.Warning(
+                "BASE_URL is https:// and BEHIND_PROXY is no: nobody can tell which requests were encrypted.",
+                hint="Set BEHIND_PROXY=yes where the proxy sets X-Forwarded-Proto itself.",
+                id="fleet.W005",
+            )
+        )
+    if settings.BEHIND_PROXY and not settings.TRUSTED_PROXIES:
+        found.append(
+            checks.Warning(
+                "BEHIND_PROXY is yes and TRUSTED_PROXIES is empty: everybody seems to come from the proxy's address.",
+                hint="Set TRUSTED_PROXIES to the address from which the proxy connects.",
+                id="fleet.W006",
+            )
+        )
     return found
 
 

@@ -1,44 +1,136 @@
-"""What the backend's processes print: one line per event, for people or as JSON, from structlog and stdlib alike."""
+"""What the backend's processes print: one line per event, for people or as JSON, from structlog and stdlib alike.
+
+With JSON nothing is printed past it: not by Python itself (warnings, what nobody caught), not by the server's main
+process, which knows no Django, and not by Celery.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
 from typing import Any
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
+
+from fleet.configuration import Reader
 
 COMMON: list[Processor] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_logger_name,
     structlog.stdlib.add_log_level,
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
 ]
+# What each line begins with.
+HEAD = ("time", "level", "logger", "event", "request_id", "trace_id")
+# Characters of one field; of what was raised the end, which says most. Together less than collectors take in one line.
+MOST_CHARACTERS = 2_000
+MOST_OF_AN_EXCEPTION = 8_000
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+PLAIN = (str, int, float, bool, type(None))
+EXCEPTION = "exception"
+
+
+def bounded(_: Any, __: str, said: EventDict) -> EventDict:
+    """No field is longer than its share, whatever somebody called something."""
+    for name, value in said.items():
+        if name == EXCEPTION:
+            said[name] = value if len(value) <= MOST_OF_AN_EXCEPTION else f"…{value[-MOST_OF_AN_EXCEPTION:]}"
+            continue
+        text = value if isinstance(value, str) else "" if isinstance(value, PLAIN) else repr(value)
+        if len(text) > MOST_CHARACTERS:
+            said[name] = f"{text[:MOST_CHARACTERS]}…"
+    return said
+
+
+def in_order(_: Any, __: str, said: EventDict) -> EventDict:
+    """What every line has comes first."""
+    return {name: said[name] for name in HEAD if name in said} | {
+        name: value for name, value in said.items() if name not in HEAD
+    }
+
+
+def without_controls(_: Any, __: str, said: EventDict) -> EventDict:
+    """One line is one line on a terminal, too; JSON escapes by itself."""
+    for name, value in said.items():
+        if isinstance(value, str):
+            said[name] = CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), value)
+    return said
+
+
+def processors(style: str) -> list[Processor]:
+    """How a line is made; `style` is "text" or "json"."""
+    first: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if style == "json":
+        return [
+            *first,
+            structlog.processors.format_exc_info,
+            bounded,
+            in_order,
+            structlog.processors.JSONRenderer(),
+        ]
+    # No colour: it would end up in files, where most of these lines are read.
+    return [*first, bounded, without_controls, structlog.dev.ConsoleRenderer(colors=False, timestamp_key="time")]
+
+
+def line(style: str) -> logging.Formatter:
+    """The formatter of all lines."""
+    return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=COMMON, processors=processors(style))
+
+
+def line_as_set() -> logging.Formatter:
+    """The same for the server's main process, which knows no settings: `fleet/granian.json` names it."""
+    # Whether it can be used at all is said by whoever reads the settings.
+    style = "json" if Reader(os.environ).text("LOG_FORMAT") == "json" else "text"
+    say_all_in(style)
+    return line(style)
+
+
+class WithoutPath(logging.Filter):
+    """Django writes the path of a request into what it says of it, and some paths hold secrets: the line has the id by
+    which it is found.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        path = getattr(getattr(record, "request", None), "path", "")
+        if path:
+            record.msg, record.args = record.getMessage().replace(path, "").rstrip(": "), ()
+        return True
+
+
+class Lines(logging.StreamHandler[Any]):
+    """Standard error. What cannot be made a line is one that says so, and no traceback of `logging`."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+        error = sys.exc_info()[1]
+        odd = logging.LogRecord(__name__, logging.ERROR, record.pathname, record.lineno, "log.unwritable", (), None)
+        odd.msg = f"log.unwritable: {type(error).__name__} in {record.name}, line {record.lineno}"
+        # Standard error may be gone: then there is nobody to say it to.
+        with suppress(OSError, ValueError):
+            self.stream.write(self.format(odd) + self.terminator)
 
 
 def logging_config(*, level: str, style: str) -> dict[str, Any]:
     """The dictionary for Django's LOGGING. `style` is "text" or "json"."""
-    # No colour: it would end up in files, where most of these lines are read.
-    text: list[Processor] = [structlog.dev.ConsoleRenderer(colors=False)]
-    json: list[Processor] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {
-            "line": {
-                "()": structlog.stdlib.ProcessorFormatter,
-                "foreign_pre_chain": COMMON,
-                "processors": [
-                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                    *(json if style == "json" else text),
-                ],
-            },
-        },
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "formatters": {"line": {"()": line, "style": style}},
+        "filters": {"without_path": {"()": WithoutPath}},
+        "handlers": {"stderr": {"()": Lines, "formatter": "line", "filters": ["without_path"]}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             # Django's own handler mails errors and prints each request; this line is enough.
             "django": {"handlers": [], "level": level, "propagate": True},
             "django.server": {"handlers": [], "level": level, "propagate": True},
+            # Refusals are said by the line of their request; this one adds what was raised.
+            "django.request": {"level": "ERROR"},
             # One line for each task that beat sends every two seconds says nothing.
             "celery.beat": {"level": "WARNING"},
             "celery.worker.strategy": {"level": "WARNING"},
@@ -55,3 +147,38 @@ def configure_structlog() -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+def say_all_in(style: str) -> None:
+    """What Python itself would print is a line like all others, where lines are for machines."""
+    if style != "json":
+        return
+    if not logging.getLogger().handlers:
+        # Until the settings are read: a wrong one is a line, too.
+        first = Lines()
+        first.setFormatter(line(style))
+        logging.getLogger().addHandler(first)
+    logging.captureWarnings(capture=True)
+    said = logging.getLogger("python")
+
+    def raised(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            return
+        said.critical("uncaught: %s", error, exc_info=(kind, error, trace))
+
+    def raised_in_a_thread(found: threading.ExceptHookArgs) -> None:
+        if found.exc_value is not None:
+            raised(found.exc_type, found.exc_value, found.exc_traceback)
+
+    def unraisable(found: Any) -> None:
+        said.error("unraisable: %s", found.err_msg or found.exc_value)
+
+    sys.excepthook = raised
+    threading.excepthook = raised_in_a_thread
+    sys.unraisablehook = unraisable
+
+
+def line_of(style: str) -> Callable[[str], str]:
+    """Makes one line without a handler, for where none may be called: in a signal's."""
+    form = line(style)
+    return lambda words: form.format(logging.LogRecord("celery", logging.INFO, "", 0, words.strip(), (), None))

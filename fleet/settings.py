@@ -15,9 +15,11 @@ from csp.constants import NONE, SELF
 from drydock_agent import wire
 
 from fleet.configuration import Reader
-from fleet.logs import configure_structlog, logging_config
+from fleet.logs import configure_structlog, logging_config, say_all_in
 
 read = Reader(os.environ)
+LOG_FORMAT = read.one_of("LOG_FORMAT", ("text", "json"))
+say_all_in(LOG_FORMAT)
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 # Addresses and servers
@@ -199,6 +201,12 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_HSTS_SECONDS = 31_536_000 if BASE_URL.startswith("https://") else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
+# What a proxy lets through in plain HTTP is sent to where people find us. Without one nobody could tell, and each
+# answer would lead to itself; a check says so.
+SECURE_SSL_REDIRECT = BASE_URL.startswith("https://") and BEHIND_PROXY
+SECURE_SSL_HOST = urlsplit(BASE_URL).netloc
+# What else lies below our host name is not ours to promise.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 
 # Static files: collected, compressed and named by content where STATIC_ROOT is set, else right from the packages.
 
@@ -241,6 +249,8 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    # As `fleet.api.documentation` has it: `manage.py check --deploy` reads the description, too.
+    "POSTPROCESSING_HOOKS": [],
 }
 
 # Celery: hints only, no results. With its default options a worker stands still for minutes after a network drops
@@ -302,6 +312,6 @@ CELERY_BEAT_SCHEDULE = {
 
 LOGGING = logging_config(
     level=read.one_of("LOG_LEVEL", ("DEBUG", "INFO", "WARNING", "ERROR")),
-    style=read.one_of("LOG_FORMAT", ("text", "json")),
+    style=LOG_FORMAT,
 )
 configure_structlog()

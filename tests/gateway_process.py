@@ -16,7 +16,7 @@ import requests
 
 from fleet.embedded import Urls
 from fleet.operations.machines.join_tokens import create_join_token
-from tests.processes import PYTHON, Process, answers, free_port, running, wait_for
+from tests.processes import PYTHON, ROOT, Process, answers, free_port, running, wait_for
 
 APPLICATION = "fleet.asgi:application"
 
@@ -112,8 +112,9 @@ def running_gateway(
     """A gateway on a free port that answers, for the length of a block; `urls` name a migrated database."""
     port = free_port()
     command = [PYTHON, "-m", "granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--no-ws", "--backpressure", "5000", "--workers-kill-timeout", "8", application]
-    own = {**urls.environment, "BASE_URL": f"http://127.0.0.1:{port}", **(environment or {})}
+    command += ["--no-ws", "--backpressure", "5000", "--workers-kill-timeout", "8"]
+    command += ["--log-config", str(ROOT / "fleet" / "granian.json"), application]
+    own = {**urls.environment, "BASE_URL": f"http://127.0.0.1:{port}", "LOG_FORMAT": "json", **(environment or {})}
     with running(command, environment=own, log=folder / f"gateway-{port}.log") as process:
         url = f"http://127.0.0.1:{port}"
         wait_for(lambda: answers(f"{url}/healthz") or ended(process), seconds=90, what="the gateway answers")

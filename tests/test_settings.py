@@ -8,10 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 
+from fleet.checks import proxy_is_believed
 from fleet.configuration import SETTINGS, Reader, markdown
 from fleet.embedded.parent_death import bound
 from fleet.settings import broker, database
@@ -46,10 +48,12 @@ def test_only_the_settings_module_reads_the_environment() -> None:
         for path in (ROOT / "fleet").rglob("*.py")
         if re.search(r"os\.(environ\b|getenv)", path.read_text())
     }
-    # Those that start other processes hand an environment on; Django and Celery want the name of the settings module.
+    # Those that start other processes hand an environment on; Django and Celery want the name of the settings module;
+    # and the server's main process, which logs too, has no settings.
     assert elsewhere <= {
         "fleet/asgi.py",
         "fleet/celery.py",
+        "fleet/logs.py",
         "fleet/management/commands/demo.py",
         "fleet/management/commands/with_servers.py",
         "fleet/management/supervisor.py",
@@ -115,6 +119,52 @@ def test_a_check_names_what_is_wrong(settings: Settings, changed: dict[str, obje
     for name, value in changed.items():
         setattr(settings, name, value)
     assert check in [message.id for message in run_checks()]
+
+
+@pytest.mark.parametrize(
+    ("changed", "check"),
+    [
+        ({"BASE_URL": "http://127.0.0.1:8000"}, "fleet.W004"),
+        ({"BASE_URL": "https://drydock.example"}, "fleet.W005"),
+        ({"BASE_URL": "https://drydock.example", "BEHIND_PROXY": True}, "fleet.W006"),
+    ],
+)
+def test_what_is_wrong_where_others_reach_it_is_named(
+    settings: Settings, changed: dict[str, object], check: str
+) -> None:
+    for name, value in changed.items():
+        setattr(settings, name, value)
+    (found,) = proxy_is_believed(None)
+    assert found.id == check
+
+
+def production() -> dict[str, str]:
+    """The settings of the web service in docker-compose.yml, with those that docs/operating.md has for a proxy."""
+    service = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["web"]["environment"]
+    given = {"POSTGRES_PASSWORD": "x" * 32, "SECRET_KEY": "0123456789abcdef" * 4}
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    table = page.partition("## A proxy in front")[2].partition("\n## ")[0]
+    documented = dict(re.findall(r"^\| `([A-Z_]+)` \| [^|`]*`([^`]+)`", table, re.MULTILINE))
+    assert set(documented) == {"BASE_URL", "BEHIND_PROXY", "TRUSTED_PROXIES"}
+
+    def filled(text: str) -> str:
+        return re.sub(r"\$\{(\w+)(?::([-?])([^}]*))?\}", lambda found: given.get(found[1], found[3] or ""), text)
+
+    stated = {name: filled(value) for name, value in service.items() if value is not None}
+    return {**stated, **documented}
+
+
+def test_nothing_is_wrong_with_the_documented_settings_where_others_reach_it() -> None:
+    ended = subprocess.run(
+        bound([PYTHON, "manage.py", "check", "--deploy", "--fail-level", "WARNING"]),
+        cwd=ROOT,
+        env=production(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
+    assert "no issues (2 silenced)" in ended.stdout
 
 
 def test_where_messages_may_go_is_checked_before_one_is_sent() -> None:

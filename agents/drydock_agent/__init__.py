@@ -11,6 +11,7 @@ hooks and drills know no client of the metadata service, and nothing but `crew` 
     log_limiter         warnings that do not fill a disk
     small_http_client   `requests` without what it costs elsewhere
     connections         HTTP calls that another thread can cut
+    logs                lines for people, or as JSON
     settings            environment, TOML file, defaults
     spool               what waits on the disk until the backend has it
     state_folder        the files beside the spool: credential, keys, the machine's id

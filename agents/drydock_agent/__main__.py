@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -14,6 +14,7 @@ from drydock_agent import loop
 from drydock_agent.backend.signatures import key_of
 from drydock_agent.check import check
 from drydock_agent.clock import Clock
+from drydock_agent.logs import log_to_stderr
 from drydock_agent.machine import UnknownMachine
 from drydock_agent.settings.load import ConfigError, Settings, load
 from drydock_agent.spool.store import SpoolBusy, SpoolError
@@ -27,6 +28,8 @@ USAGE = """usage: drydock-agent run | check | once | trust KEY
   trust  trust this signing key (base64) and no other; restart the agent after it
 
 Settings come from DRYDOCK_* variables, then from the TOML file that DRYDOCK_CONFIG names."""
+
+log = logging.getLogger("drydock_agent")
 
 
 class Stopped(BaseException):
@@ -43,24 +46,32 @@ def main(arguments: list[str] | None = None) -> int:
     if command not in _COMMANDS or len(rest) != (1 if command == "trust" else 0):
         print(USAGE, file=sys.stderr)
         return 2
+    # What it answers on a command line is for people; `run` has a log, whatever is wrong.
+    in_the_log = command == "run" and os.environ.get("DRYDOCK_LOG_FORMAT", "").strip().lower() == "json"
     try:
+        if in_the_log:
+            log_to_stderr("info", "json")
         settings = load()
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    _log_to_stderr(settings.log_level)
-    try:
+        in_the_log = command == "run" and settings.log_format == "json"
+        log_to_stderr(settings.log_level, settings.log_format)
         return _COMMANDS[command](settings, *rest)
     except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
+        return _ended(2, str(error), in_the_log=in_the_log)
     except SpoolBusy:
-        print(f"Another agent uses the state folder {settings.state_dir}.", file=sys.stderr)
+        return _ended(1, f"Another agent uses the state folder {settings.state_dir}.", in_the_log=in_the_log)
     except SpoolError as error:
-        print(f"The spool in {settings.state_dir} cannot be used: {error}.", file=sys.stderr)
+        words = f"The spool in {settings.state_dir} cannot be used: {error}."
+        return _ended(1, words, in_the_log=in_the_log)
     except StateError as error:
-        print(error, file=sys.stderr)
-    return 1
+        return _ended(1, str(error), in_the_log=in_the_log)
+
+
+def _ended(status: int, sentence: str, *, in_the_log: bool) -> int:
+    if in_the_log:
+        log.error("%s", sentence)
+    else:
+        print(sentence, file=sys.stderr)
+    return status
 
 
 def _run(settings: Settings) -> int:
@@ -69,7 +80,7 @@ def _run(settings: Settings) -> int:
     try:
         loop.run(settings, clock=Clock(), stop=threading.Event())
     except Stopped:
-        logging.getLogger("drydock_agent").info("Stopped.")
+        log.info("Stopped.")
     return 0
 
 
@@ -109,15 +120,6 @@ def _stop(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise Stopped
-
-
-def _log_to_stderr(level: str) -> None:
-    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
-    formatter.converter = time.gmtime
-    handler = logging.StreamHandler()
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-    logging.getLogger("urllib3").setLevel(logging.WARNING)
 
 
 if __name__ == "__main__":

@@ -348,10 +348,16 @@ class Order:
     # By every key that signs at this time.
     signatures: list[Signature] = field(default_factory=list)
     drill: dict[str, Any] | None = None
+    # By what the decision behind it is found in every log. Not signed, and written down only.
+    request_id: str = ""
+    trace_id: str = ""
 
 
 def order_text(order: Order) -> bytes:
-    """What is signed of an order: everything but the path that it took. Times count in microseconds since 1970."""
+    """What is signed of an order: everything but the path that it took, and ids for logs.
+
+    Times count in microseconds since 1970.
+    """
     said = [order.id, order.machine_id, order.event_id, _microseconds(order.issued_at), _microseconds(order.expires_at)]
     # Of a drill all that it asks for: nobody on the way turns one into an order, or an order into one.
     drill = [] if order.drill is None else [order.drill]

@@ -23,6 +23,11 @@ class Trace:
     request_id: str
     trace_id: str = ""
 
+    @classmethod
+    def new(cls) -> Trace:
+        """Of what nobody asked for."""
+        return cls(uuid4().hex)
+
     @property
     def words(self) -> dict[str, str]:
         """What every line in a log says of it."""

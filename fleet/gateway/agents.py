@@ -9,9 +9,11 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import msgspec
+import structlog
 from drydock_agent import wire
 
 from fleet.domain.refusal import Refused
+from fleet.domain.trace import trace_as_kept
 from fleet.gateway import metrics
 from fleet.gateway.clean import clean
 from fleet.gateway.clocks import Clock, utc
@@ -41,6 +43,8 @@ CLOCKS_DIFFER_SECONDS = 60.0
 MOST_HELD = 100
 # Signing keys that one call may say the agent trusts.
 MOST_KEYS = 100
+
+log = structlog.get_logger(__name__)
 
 
 class Agents:
@@ -223,6 +227,13 @@ def _throttle(buckets: Buckets, key: int | str, sentence: str) -> None:
 def _count(orders: list[wire.Order]) -> None:
     for order in orders:
         metrics.DELIVERED.labels(order.via).inc()
+        log.info("order.handed_out", order=order.id, path=order.via, **_found_by(order))
+
+
+def _found_by(order: wire.Order) -> dict[str, str]:
+    """The decision behind it; the call that carries it away has an id of its own."""
+    trace = trace_as_kept(order.request_id, order.trace_id)
+    return trace.words if trace else {}
 
 
 def _seconds(text: str, most: float) -> float:

@@ -20,6 +20,7 @@ STOP_SECONDS = "2"
 WEB = (
     "-m", "granian", "--interface", "asgi", "--workers", "1", "--no-ws", "--backlog", "1024",
     "--backpressure", HELD_CALLS, "--workers-kill-timeout", STOP_SECONDS, "--log-level", "warning",
+    "--log-config", str(Path(__file__).parents[1] / "granian.json"),
 )  # fmt: skip
 # Threads, because a task waits for Postgres and for nothing else.
 WORKER = (

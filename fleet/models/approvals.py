@@ -4,6 +4,7 @@ from django.conf import settings
 from django.db import models
 
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState
+from fleet.domain.trace import Trace, trace_as_kept
 from fleet.models.events import ScheduledEvent
 from fleet.models.machines import Machine
 from fleet.models.policy import Rule
@@ -50,6 +51,10 @@ class Approval(models.Model):
     closed_at = models.DateTimeField(null=True, blank=True)
     inferred = models.BooleanField(default=False)
     reason = models.TextField(blank=True, default="")
+    # By what it is found in every log: the id of the request that decided, or one of a rule's decision, and the trace
+    # that the request belonged to. Empty before 0.2.0.
+    request_id = models.TextField(blank=True, default="", db_default="")
+    trace_id = models.TextField(blank=True, default="", db_default="")
 
     class Meta:
         constraints = [
@@ -72,6 +77,11 @@ class Approval(models.Model):
 
     def __str__(self) -> str:
         return f"approval {self.pk}"
+
+    @property
+    def trace(self) -> Trace | None:
+        """By what it is found in every log; None where nobody wrote that down."""
+        return trace_as_kept(self.request_id, self.trace_id)
 
 
 class Claim(models.Model):

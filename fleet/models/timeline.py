@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import connection, models
 from django.db.models import Func
@@ -41,6 +42,8 @@ class Entry(models.Model):
     `at` is when it happened (corrected), `recorded_at` when it was written. `kind` stands in `fleet.domain.timeline`.
     """
 
+    # What the log says of it while it is written; no column.
+    line: dict[str, Any] | None = None
     era = models.SmallIntegerField(db_default=FIRST_ERA, editable=False)
     xid = models.BigIntegerField(db_default=CURRENT_TRANSACTION, editable=False)
     at = models.DateTimeField()

@@ -21,6 +21,8 @@ from kombu.exceptions import OperationalError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from fleet.domain.trace import Trace
+
 CHANNEL = "drydock:bells"
 # By name: operations know nothing of the edges.
 RELAY_TASK = "fleet.relay.tasks.relay_approval"
@@ -33,9 +35,12 @@ FOLLOW_EXPIRES_SECONDS = 5
 
 log = structlog.get_logger(__name__)
 
+Hint = tuple[str, int, Trace | None]
+
 _local = threading.local()
-# Hints that wait for the broker, as (task, row id). Those that find no room are as good as lost, which hints may be.
-_hints: queue.Queue[tuple[str, int]] = queue.Queue(maxsize=10_000)
+# Hints that wait for the broker: task, row id, and the decision behind it. Those that find no room are as good as lost,
+# which hints may be.
+_hints: queue.Queue[Hint] = queue.Queue(maxsize=10_000)
 _starting = threading.Lock()
 _sender = threading.Thread(name="hints, not started")
 
@@ -92,22 +97,22 @@ def forget_credentials(machine_ids: Iterable[int]) -> bool:
     return _publish({"revoked": sorted(set(machine_ids))})
 
 
-def hint_approval(approval_id: int) -> None:
+def hint_approval(approval_id: int, trace: Trace | None = None) -> None:
     """Ask Celery to take this approval on its way now."""
-    _hint([(RELAY_TASK, approval_id)])
+    _hint([(RELAY_TASK, approval_id, trace)])
 
 
 def hint_events(event_pks: Iterable[int]) -> None:
     """Ask Celery to decide what follows from news about these events (row ids): drills, waves, conditions, rules."""
-    _hint([(FOLLOW_TASK, event_pk) for event_pk in event_pks])
+    _hint([(FOLLOW_TASK, event_pk, None) for event_pk in event_pks])
 
 
 def hint_messages() -> None:
     """Ask Celery to tell people what is new."""
-    _hint([(TELL_TASK, 0)])
+    _hint([(TELL_TASK, 0, None)])
 
 
-def _hint(hints: Iterable[tuple[str, int]]) -> None:
+def _hint(hints: Iterable[Hint]) -> None:
     """Beat finds it anyway, so nobody waits for the broker's answer: one that is there and says nothing would keep a
     person, or the writer of reports, waiting for many seconds.
     """
@@ -147,20 +152,20 @@ def _send_hints() -> None:
     while True:
         pauses = [until - time.monotonic() for until, wanted in ((next_follow, events), (next_tell, tell)) if wanted]
         hints = _waiting_hints(max(0.0, min(pauses)) if pauses else None)
-        for approval_id in dict.fromkeys(row_id for task, row_id in hints if task == RELAY_TASK):
-            line.send(RELAY_TASK, approval_id)
-        events |= {row_id for task, row_id in hints if task == FOLLOW_TASK}
+        for approval_id, trace in {row_id: trace for task, row_id, trace in hints if task == RELAY_TASK}.items():
+            line.send(RELAY_TASK, approval_id, headers=trace.words if trace else None)
+        events |= {row_id for task, row_id, _ in hints if task == FOLLOW_TASK}
         if events and time.monotonic() >= next_follow:
             line.send(FOLLOW_TASK, sorted(events), expires=FOLLOW_EXPIRES_SECONDS)
             events.clear()
             next_follow = time.monotonic() + FOLLOW_PAUSE_SECONDS
-        tell = tell or any(task == TELL_TASK for task, _ in hints)
+        tell = tell or any(task == TELL_TASK for task, *_ in hints)
         if tell and time.monotonic() >= next_tell:
             line.send(TELL_TASK, expires=FOLLOW_EXPIRES_SECONDS)
             tell, next_tell = False, time.monotonic() + FOLLOW_PAUSE_SECONDS
 
 
-def _waiting_hints(seconds: float | None) -> list[tuple[str, int]]:
+def _waiting_hints(seconds: float | None) -> list[Hint]:
     """Wait so long for a hint (for ever where None), and take whatever else waits by then."""
     hints = []
     with suppress(queue.Empty):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +65,8 @@ class Ring:
             **urls.environment,
             "SECRET_KEY": "a key for one test run, the same for every process",
             "BASE_URL": self.url,
+            "LOG_FORMAT": "json",
+            "DRYDOCK_LOG_FORMAT": "json",
         }
         credentials = folder / "credentials.json"
         self.join_token = manage(
@@ -146,12 +148,20 @@ class Ring:
             finally:
                 process.kill()
 
-    def call(self, method: str, path: str, *, by: str = "operator", json: Any = None) -> requests.Response:
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        by: str = "operator",
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> requests.Response:
         """One call of the REST API below `/api/v1/`."""
         return requests.request(
             method,
             f"{self.url}/api/v1/{path}",
-            headers={"Authorization": f"Bearer {self.people[by]['token']}"},
+            headers={"Authorization": f"Bearer {self.people[by]['token']}", **(headers or {})},
             json=json,
             timeout=10,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import ssl
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -24,6 +25,7 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
 ADMISSION_SECONDS = 30.0
 _LIMIT = 8 * 1024 * 1024
+SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 class RefusedByBackend(Exception):
@@ -223,9 +225,16 @@ def read_orders(value: object) -> tuple[list[wire.Order], int]:
                     for one in _dicts(item.get("signatures"))
                 ],
                 drill=_drill(item.get("drill")),
+                request_id=_sane_id(item.get("request_id")),
+                trace_id=_sane_id(item.get("trace_id")),
             )
         )
     return orders, unreadable
+
+
+def _sane_id(value: object) -> str:
+    # Nobody signs it, and it goes into the log.
+    return value if isinstance(value, str) and SANE_ID.fullmatch(value) else ""
 
 
 def _drill(value: object) -> dict[str, Any] | None:

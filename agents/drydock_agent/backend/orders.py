@@ -165,7 +165,7 @@ class Orders:
         if known.receipt is None:
             # Cut off by our own stop, it raises: the attempt stays without a receipt, and the next run repeats it.
             known.receipt = self._carry_out(known)
-            log.info("Order %s: %s.", known.order.id, _in_words(known.receipt))
+            log.info("Order %s: %s.", known.order.id, _in_words(known.receipt), extra=_found_by(known.order))
         known.receipt_seq = self._spool.receipt(
             known.order.id, order_to_text(known.order), wire.RECEIPT, self._clock.now(), known.receipt
         )
@@ -258,6 +258,11 @@ def _receipt(
         via=order.via,
     )
     return {**asdict(receipt), "attempted_at": to_text(attempted_at) if attempted_at else None}
+
+
+def _found_by(order: wire.Order) -> dict[str, str]:
+    """What a line says of the order, by which the decision is found in every log."""
+    return {"order_id": order.id, "request_id": order.request_id, "trace_id": order.trace_id}
 
 
 def _rehearsed(order: wire.Order, refused: str) -> dict[str, Any]:

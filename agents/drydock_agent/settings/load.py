@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from drydock_agent.logs import FORMATS
 from drydock_agent.settings.caches import Cache, caches_of
 from drydock_agent.settings.loopback import is_loopback
 
@@ -47,6 +48,7 @@ class Settings:
     signed_orders: str
     ca_file: str
     log_level: str
+    log_format: str
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
@@ -183,6 +185,13 @@ def _level(value: object) -> str:
     return text
 
 
+def _format(value: object) -> str:
+    text = _text(value).lower()
+    if text not in FORMATS:
+        raise ValueError(f"must be one of {', '.join(FORMATS)}, not {text!r}")
+    return text
+
+
 def _signed(value: object) -> str:
     text = _text(value).lower()
     if text not in SIGNED:
@@ -218,4 +227,5 @@ SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object
     "signed_orders": ("auto", _signed),
     "ca_file": ("", _file),
     "log_level": ("info", _level),
+    "log_format": ("text", _format),
 }

@@ -13,6 +13,8 @@ OrderShape = shape(
     {
         "delivered_by": "Which path brought it: `celery`, `beat`, `ticker`, `look` or `report`.",
         "outcome": "`answered`, `refused`, `failed`, or empty.",
+        "request_id": "That of its approval.",
+        "trace_id": "That of its approval.",
         "azure_status": "The HTTP status of Azure's answer.",
     },
     seconds_left=SecondsUntil("expires_at", states=OPEN_ORDERS, help_text="Until it expires; null once it is closed."),
@@ -40,6 +42,8 @@ ApprovalShape = shape(
         "inferred": "Its end was concluded, not answered.",
         "reason": "One sentence about how it ended.",
         "orders": "Oldest first.",
+        "request_id": "Of the request that decided, or of a rule's decision: found in every log. Empty before 0.2.0.",
+        "trace_id": "The trace of that request (W3C Trace Context); empty where nobody traced it.",
         "wave": "The id of the wave that it belongs to.",
         "turn": "Its place in the wave, from 1.",
         "next_asked": "Who is asked next and when, if nothing happens until then; in lists it is null.",

@@ -26,6 +26,7 @@ from fleet.operations.locks import Lock, take
 from fleet.operations.orders.advance import offer
 from fleet.operations.orders.states import close, tell_approval
 from fleet.operations.people.rights import acting, require
+from fleet.operations.timeline.entries import trace_behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approva
     if proposal and actor.person is None:
         raise Refused("guarded", Reason("needs-two-people"), guards=told(g for g in found if g.needs is Need.SECOND))
     at_once = plan.when is When.NOW and not proposal
+    trace = trace_behind(actor)
     state = ApprovalState.PROPOSED if proposal else ApprovalState.GRANTED if at_once else ApprovalState.WAITING
     approval = Approval.objects.create(
         event_id=event_pk,
@@ -153,6 +155,8 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approva
         overrides=overridden,
         decided_at=now,
         granted_at=now if at_once else None,
+        request_id=trace.request_id,
+        trace_id=trace.trace_id,
     )
     tell_approval(
         NEW_KINDS[state],
@@ -186,7 +190,7 @@ def set_off(approval: Approval, facts: EventFacts, *, now: datetime) -> None:
     """Offer the first order of an approval that has just been granted, and hint at it after the commit."""
     if approval.state == ApprovalState.GRANTED.value:
         offer(approval, facts, who_is_asked(facts)[0], now=now)
-    transaction.on_commit(lambda: wake_up.hint_approval(approval.pk))
+    transaction.on_commit(lambda: wake_up.hint_approval(approval.pk, approval.trace))
 
 
 def asked(facts: EventFacts, when: When, *, now: datetime, expected_version: int | None = None) -> list[Guard]:

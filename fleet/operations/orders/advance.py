@@ -112,6 +112,7 @@ def offer(
         set_id=facts.set_id,
         machine_id=machine.machine_id,
         approval_id=approval.pk,
+        trace=approval.trace,
         order=str(order.pk),
         machine=machine.name,
         reason=reason,

@@ -34,6 +34,8 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
             issued_at=order.offered_at,
             expires_at=order.expires_at,
             drill={"step": instructions.APPROVE} if order.approval.event.drill else None,
+            request_id=order.approval.request_id,
+            trace_id=order.approval.trace_id,
         )
         for order in waiting
     ]

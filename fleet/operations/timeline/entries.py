@@ -16,6 +16,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.domain.trace import Trace
 from fleet.models import Entry, ScheduledEvent
 from fleet.operations import wake_up
+from fleet.operations.timeline.log import line_of, log_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,15 @@ def asked_by(trace: Trace, address: str) -> Iterator[None]:
         _asked.reset(token)
 
 
+def trace_behind(actor: Actor) -> Trace:
+    """The request by which somebody acts; of a rule's act a new one, by which what follows is found."""
+    asked = _asked.get()
+    request_id = actor.request_id or asked.request_id
+    if not request_id:
+        return Trace.new()
+    return Trace(request_id, asked.trace_id if request_id == asked.request_id else "")
+
+
 def entry(
     kind: EntryKind,
     actor: Actor,
@@ -56,15 +66,16 @@ def entry(
     maintenance_id: int | None = None,
     before: dict[str, Any] | None = None,
     after: dict[str, Any] | None = None,
+    trace: Trace | None = None,
     **data: Any,
 ) -> Entry:
     """An entry not yet written; the ids are row ids. `before` and `after` are what an act changed. They and
-    `data` hold JSON values, times and reasons.
+    `data` hold JSON values, times and reasons. With the `trace` of a decision it is a line in the log, too.
 
     Out of the actor come the name, its kind, `via`, the token's name, why, the request and its address.
     """
     asked = Asked(actor.request_id, actor.address) if actor.request_id else _asked.get()
-    return Entry(
+    made = Entry(
         kind=kind.value,
         at=at,
         event_id=event_id,
@@ -83,6 +94,8 @@ def entry(
         address=asked.address,
         data=as_json(data | stated_kind(actor)),
     )
+    made.line = line_of(made, actor, trace)
+    return made
 
 
 def tell(kind: EntryKind, actor: Actor, *, at: datetime, **rest: Any) -> None:
@@ -103,6 +116,8 @@ def write(entries: Iterable[Entry]) -> None:
     _let_drydock_answer(rows)
     Entry.objects.bulk_create(rows)
     transaction.on_commit(wake_up.wake_streams)
+    if any(row.line for row in rows):
+        transaction.on_commit(lambda: log_lines(rows))
     if any(row.kind in TOLD for row in rows):
         transaction.on_commit(wake_up.hint_messages)
 

@@ -38,6 +38,9 @@ class OrderRow:
     azure_status: int | None
     azure_body: str
     reason: Reason | str
+    # Those of its approval.
+    request_id: str = ""
+    trace_id: str = ""
 
     @property
     def said(self) -> Reason | str:
@@ -108,6 +111,8 @@ class ApprovalRow:
     steps: tuple[Step, ...]
     server_time: datetime
     # The wave that it belongs to, and its place in it.
+    request_id: str = ""
+    trace_id: str = ""
     wave: int | None = None
     turn: int | None = None
     next_asked: NextAsked | None = None
@@ -133,7 +138,8 @@ class ApprovalRow:
 
 
 def _order_row(order: Order) -> OrderRow:
-    return like(OrderRow, order, machine=machine_ref(order.machine), reason=reason_of(order))
+    trace = {"request_id": order.approval.request_id, "trace_id": order.approval.trace_id}
+    return like(OrderRow, order, machine=machine_ref(order.machine), reason=reason_of(order), **trace)
 
 
 def _waits_for(approval: Approval) -> Reason | str:

@@ -1,0 +1,70 @@
+"""Lines of the agent: for people or as JSON, one event each, of a bounded length, with the decision's id."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from drydock_agent import wire
+from drydock_agent.backend.client import read_orders
+from drydock_agent.logs import Json, Lines, Text
+
+
+def line(formatter: logging.Formatter, words: str, *arguments: object, **fields: Any) -> str:
+    record = logging.LogRecord("drydock_agent", logging.WARNING, __file__, 1, words, arguments, None)
+    record.__dict__.update(fields)
+    return formatter.format(record)
+
+
+def test_json_has_the_fields_of_the_backend_in_their_order() -> None:
+    said = json.loads(line(Json(), "Order %s.", "o", request_id="r", trace_id="", order_id="o"))
+    assert list(said) == ["time", "level", "logger", "event", "request_id", "order_id"]
+    assert (said["level"], said["event"], said["request_id"]) == ("warning", "Order o.", "r")
+    assert said["time"].endswith("Z")
+
+
+@pytest.mark.parametrize("formatter", [Json(), Text()])
+def test_a_hostile_sentence_is_one_bounded_line(formatter: logging.Formatter) -> None:
+    said = line(formatter, "%s", "\x1b[31m\r\n{}\u2028" + "x" * 100_000, request_id="y" * 100_000)
+    assert len(said.splitlines()) == 1
+    assert "\x1b" not in said
+    assert len(said) < 6000
+
+
+def test_text_names_the_decision_behind_the_sentence() -> None:
+    assert line(Text(), "Done.", request_id="r-1").endswith(" WARNING Done. request_id=r-1")
+
+
+def test_a_line_that_cannot_be_made_says_so_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+    handler = Lines(sys.stderr)
+    handler.setFormatter(Json())
+    handler.emit(logging.LogRecord("drydock_agent", logging.INFO, __file__, 1, "%d", ("x",), None))
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "could not be written" in json.loads(said)["event"]
+
+
+def test_whatever_is_wrong_with_its_settings_is_json_where_that_is_asked_for() -> None:
+    environment = {"DRYDOCK_LOG_FORMAT": "json", "DRYDOCK_POLL_SECONDS": "soon"}
+    run = [sys.executable, "-m", "drydock_agent", "run"]
+    ended = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    (said,) = ended.stderr.splitlines()
+    assert "DRYDOCK_POLL_SECONDS" in json.loads(said)["event"]
+
+
+@pytest.mark.parametrize("given", [None, 7, "", "a b", "a\nb", "x" * 129, {"a": 1}])
+def test_an_id_that_comes_with_an_order_is_judged_before_it_is_logged(given: object) -> None:
+    (order,), _ = read_orders([{"id": "o", "request_id": given, "trace_id": given}])
+    assert (order.request_id, order.trace_id) == ("", "")
+
+
+def test_the_ids_are_no_part_of_what_is_signed() -> None:
+    plain = {"id": "o", "machine_id": "m", "event_id": "e", "issued_at": "2026-01-01T00:00:00Z"}
+    (with_ids,), _ = read_orders([{**plain, "request_id": "r", "trace_id": "t"}])
+    (without,), _ = read_orders([plain])
+    assert with_ids.request_id == "r"
+    assert wire.order_text(with_ids) == wire.order_text(without)

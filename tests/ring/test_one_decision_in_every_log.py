@@ -1,0 +1,66 @@
+"""One id leads through every log: of the web process, of Celery's worker and of the agent; and each line is JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.processes import wait_for
+from tests.ring.ring import NAMES, Ring
+
+pytestmark = [pytest.mark.flow, pytest.mark.real_time]
+
+REQUEST = "deploy-7:one-decision"
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+FREEZE = {"set": "west", "type": "Freeze", "resources": [NAMES[0]], "notice_seconds": 895, "started_seconds": 3}
+
+
+def lines(it: Ring, name: str) -> list[dict[str, Any]]:
+    """Every line of a part's log, each of which has to be JSON."""
+    found = [json.loads(line) for line in (it.folder / f"{name}.log").read_text().splitlines()]
+    for line in found:
+        assert list(line)[:4] == ["time", "level", "logger", "event"], line
+    return found
+
+
+def of_the_decision(it: Ring, name: str) -> list[dict[str, Any]]:
+    return [line for line in lines(it, name) if line.get("request_id") == REQUEST]
+
+
+def test_one_id_leads_from_the_click_to_azure_and_back(it: Ring) -> None:
+    event_id = it.simulator.events.create(**FREEZE)
+    it.event_when(event_id, "SCHEDULED")
+    headers = {"X-Request-ID": REQUEST, "traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+    answer = it.call("POST", f"events/{event_id}/approvals/", json={"comment": "agreed"}, headers=headers)
+    assert (answer.status_code, answer.headers["X-Request-ID"]) == (201, REQUEST)
+    approval = it.approval_when(answer.json()["id"], "CONFIRMED")
+    assert (approval["request_id"], approval["trace_id"]) == (REQUEST, TRACE)
+    order = approval["orders"][-1]
+    assert (order["request_id"], order["trace_id"]) == (REQUEST, TRACE)
+
+    def last() -> bool:
+        return any(line.get("kind") == "approval_confirmed" for line in of_the_decision(it, "web"))
+
+    wait_for(lambda: last() or None, seconds=20, what="the last line is in the log")
+    web = of_the_decision(it, "web")
+    assert [line["event"] for line in web if line["event"] == "request"] == ["request"]
+    assert [line["by"] for line in web if line["event"] == "decision"] == [it.people["operator"]["username"]]
+    kinds = {line.get("kind") for line in web}
+    assert {"approval_granted", "order_offered", "order_answered", "approval_confirmed"} <= kinds
+    assert [line["order"] for line in web if line["event"] == "order.handed_out"] == [order["id"]]
+    (task,) = [line for line in of_the_decision(it, "worker") if line["event"] == "task"]
+    assert (task["task"], task["outcome"]) == ("fleet.relay.tasks.relay_approval", "success")
+    agent = [line for name in NAMES for line in of_the_decision(it, f"agent-{name}")]
+    assert [line["order_id"] for line in agent] == [order["id"]]
+    assert all(line["trace_id"] == TRACE for line in [*web, task, *agent])
+
+
+def test_every_line_of_every_process_is_json_up_to_its_end(it: Ring) -> None:
+    for name in ("worker", "beat", f"agent-{NAMES[0]}"):
+        assert it.processes.pop(name).stop() == 0, name
+    assert any("shutdown" in line["event"].lower() for line in lines(it, "worker"))
+    assert lines(it, f"agent-{NAMES[0]}")[-1]["event"] == "Stopped."
+    for name in ("web", "worker", "beat", *(f"agent-{name}" for name in NAMES)):
+        lines(it, name)
