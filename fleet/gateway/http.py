@@ -29,14 +29,23 @@ BODY_SECONDS = 30.0
 class Problem(Exception):
     """An answer that refuses: status, problem type, and one sentence that says what to do (RFC 9457).
 
-    `retry_after` is in whole seconds; with it the answer carries `Retry-After`. With a 405 go the methods to `allow`.
+    `retry_after` is in whole seconds; with it the answer carries `Retry-After`. With a 405 go the methods to `allow`,
+    with `validation` the `errors`, each a `field` and a `message`.
     """
 
     def __init__(
-        self, status: int, code: str, sentence: str, *, retry_after: int | None = None, allow: Collection[str] = ()
+        self,
+        status: int,
+        code: str,
+        sentence: str,
+        *,
+        retry_after: int | None = None,
+        allow: Collection[str] = (),
+        errors: Collection[dict[str, str]] = (),
     ) -> None:
         super().__init__(sentence)
         self.allow = allow
+        self.errors = errors
         self.status = status
         self.code = code
         self.sentence = sentence
@@ -76,6 +85,13 @@ class Request:
     @property
     def query(self) -> dict[str, str]:
         return dict(parse_qsl(self.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+
+    def refuse_parameters(self) -> None:
+        """Raises Problem `validation` for a query: a filter that nobody heeds would otherwise tell too much."""
+        if names := sorted(self.query):
+            errors = [{"field": name, "message": "There is no such parameter."} for name in names]
+            sentence = f"There is no parameter `{names[0]}` here. Correct what `errors` names."
+            raise Problem(422, "validation", sentence, errors=errors)
 
     @property
     def client(self) -> str:
@@ -144,11 +160,12 @@ async def answer(
 
 async def answer_problem(send: Send, problem: Problem) -> None:
     """The problem as `application/problem+json`."""
-    document = {
+    document: dict[str, Any] = {
         "type": problem.code,
         "title": PROBLEMS[problem.code].title,
         "status": problem.status,
         "detail": problem.sentence,
+        **({"errors": list(problem.errors)} if problem.errors else {}),
     }
     headers: tuple[tuple[bytes, bytes], ...] = ()
     if problem.retry_after is not None:

@@ -89,20 +89,18 @@ class Streams:
         self.stopping = False
 
     async def serve(self, request: Request, send: Send) -> None:
-        """Answer one call with a stream. Raises Problem 401, 403 or 503 before anything was sent."""
+        """Answer one call with a stream. Raises Problem 401, 403, 422 or 503 before anything was sent."""
         ear = await self._ear(request)
         if ear is None:
             raise Problem(401, "not-authenticated", "Log in, or send a valid token as `Authorization: Bearer …`.")
+        request.refuse_parameters()
         if self.count >= self.limits.streams or self.stopping:
             metrics.SHED.labels("streams").inc()
             raise busy("This process holds as many streams as it can: try again in a moment.")
         position = self.feed.position
         if position is None:
             raise busy("The timelines cannot be read yet: try again in a moment.")
-        cursor = read_cursor(request.header(b"last-event-id").decode("latin-1")) or position
-        # An id from beyond the newest is of another database, as after a restore: such a stream begins anew.
-        if cursor > position and cursor > await self.threads.run(feed_operations.newest_cursor):
-            cursor = position
+        cursor, lost = await self._start(request.header(b"last-event-id").decode("latin-1").strip(), position)
         self.count += 1
         subscription = self.feed.subscribe()
         gone = asyncio.ensure_future(request.gone())
@@ -122,7 +120,7 @@ class Streams:
                 }
             )
             with suppress(Problem):
-                async for part in self._parts(request, subscription, cursor, ear):
+                async for part in self._parts(request, subscription, cursor, ear, lost):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
             if not gone.done():
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -135,6 +133,21 @@ class Streams:
     def stop(self) -> None:
         self.stopping = True
         self.feed.end_all()
+
+    async def _start(self, last_id: str, position: Cursor) -> tuple[Cursor, str]:
+        """Where the stream begins, and why it cannot go on after this id, if it cannot: then with what is new."""
+        if not last_id:
+            return position, ""
+        cursor = read_cursor(last_id)
+        if cursor is None:
+            return position, "unreadable"
+        if cursor[0] < position[0]:
+            # The database came back from a backup since: what was told after that is not there any more.
+            return position, "earlier-era"
+        if cursor > position and cursor > await self.threads.run(feed_operations.newest_cursor):
+            # Of another database, or of this one before it was restored.
+            return position, "ahead"
+        return cursor, ""
 
     async def _ear(self, request: Request) -> Ear | None:
         return await self.threads.run(
@@ -150,7 +163,7 @@ class Streams:
         return b"".join(frames[number] for number in ids if number in frames)
 
     async def _parts(
-        self, request: Request, subscription: Subscription, cursor: Cursor, ear: Ear
+        self, request: Request, subscription: Subscription, cursor: Cursor, ear: Ear, lost: str
     ) -> AsyncIterator[bytes]:
         """The stream's bytes, until it has to end. What comes while it catches up waits in the subscription.
 
@@ -161,6 +174,8 @@ class Streams:
         position = max(self.feed.position or cursor, cursor)
         clock = msgspec.json.encode({"server_time": datetime.now(UTC)})
         yield b"retry: 2000\nid: %b\nevent: clock\ndata: %b\n\n" % (cursor_text(cursor), clock)
+        if lost:
+            yield b"id: %b\nevent: reset\ndata: %b\n\n" % (cursor_text(cursor), msgspec.json.encode({"reason": lost}))
         while cursor < position:
             recent = self.feed.since(cursor)
             if recent is None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import random
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -18,6 +20,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.domain.secrets import new_secret
 from fleet.embedded import Urls
+from fleet.gateway.streams import Streams
 from fleet.models import Entry
 from fleet.operations import wake_up
 from fleet.operations.people import accounts
@@ -213,12 +216,43 @@ def test_a_stream_resumes_from_long_ago(gateway: Gateway, token: str, servers: U
 
 
 def test_an_id_of_another_database_begins_anew(gateway: Gateway, token: str) -> None:
-    for strange in ("99999999999.1", "9.1.1", "nonsense", "1.2.3.4", "-5.1"):
+    for strange, reason in (
+        ("99999999999.1", "ahead"),
+        ("9.1.1", "ahead"),
+        ("nonsense", "unreadable"),
+        ("1.2.3.4", "unreadable"),
+        ("-5.1", "unreadable"),
+        ("\xb2.\xb9", "unreadable"),
+        ("9" * 5000, "unreadable"),
+    ):
         with closing(listen(gateway, token, after=strange)) as answer:
             stream = events(answer)
-            assert next(stream)["event"] == "clock"
+            first, second = next(stream), next(stream)
+            assert (first["event"], second["event"]) == ("clock", "reset")
+            assert json.loads(second["data"]) == {"reason": reason}
+            assert second["id"] == first["id"]
             agent = gateway.agent()
             assert any(f"vm-{agent.vm_id[:8]}" in event["data"] for event in itertools.islice(stream, 5))
+
+
+def test_an_id_from_before_the_database_came_back_begins_anew() -> None:
+    position = (2, 9, 1)
+    streams = Streams(*[cast(Any, None)] * 3)
+    for last_id, begins in (
+        ("8.7", (position, "earlier-era")),
+        ("1.99.7", (position, "earlier-era")),
+        ("2.8.7", ((2, 8, 7), "")),
+        ("", (position, "")),
+    ):
+        assert asyncio.run(streams._start(last_id, position)) == begins
+
+
+def test_a_stream_takes_no_parameters(gateway: Gateway, token: str) -> None:
+    for path in ("/api/v1/stream?set=7&kind=x", "/stream?set=7", "/api/v1/stream?set", "/api/v1/stream?%ff"):
+        with closing(listen(gateway, token, path=path)) as answer:
+            assert (answer.status_code, answer.json()["type"]) == (422, "validation"), path
+            assert answer.json()["errors"][-1]["field"] in ("set", "ÿ", "\ufffd"), path
+            assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_a_stream_pings_ends_itself_and_is_counted(servers: Urls, token: str, folder: Path) -> None:
