@@ -9,20 +9,20 @@ FROM tools AS build-agent
 COPY requirements/agent.txt requirements/
 RUN uv pip sync --python /venv/bin/python --no-cache --require-hashes requirements/agent.txt
 COPY CHANGELOG.md ./
-COPY agents/pyproject.toml agents/
+COPY agents/LICENSE agents/README.md agents/pyproject.toml agents/
 COPY agents/drydock_agent agents/drydock_agent
 RUN uv pip install --python /venv/bin/python --no-cache --no-deps --no-build-isolation ./agents
 
 FROM tools AS build-backend
 COPY requirements/base.txt requirements/
 RUN uv pip sync --python /venv/bin/python --no-cache --require-hashes requirements/base.txt
-COPY CHANGELOG.md LICENSE README.md manage.py pyproject.toml ./
+COPY CHANGELOG.md LICENSE README.md pyproject.toml ./
 COPY agents agents
 COPY fleet fleet
 COPY templates templates
-RUN uv pip install --python /venv/bin/python --no-cache --no-deps --no-build-isolation -e . -e agents
+RUN uv pip install --python /venv/bin/python --no-cache --no-deps --no-build-isolation --compile-bytecode . ./agents
 ENV STATIC_ROOT=/app/staticfiles
-RUN /venv/bin/python manage.py collectstatic --noinput && /venv/bin/python -m compileall -q /app/fleet /app/agents
+RUN /venv/bin/drydock-fleet collectstatic --noinput
 
 FROM python:3.13-slim AS agent
 RUN useradd --system --uid 10001 --no-create-home drydock && install -d -o drydock /var/lib/drydock-agent
@@ -35,9 +35,11 @@ CMD ["drydock-agent", "run"]
 FROM python:3.13-slim AS backend
 RUN useradd --system --uid 10001 --no-create-home drydock
 COPY --from=build-backend /venv /venv
-COPY --from=build-backend /app /app
+COPY --from=build-backend /app/staticfiles /app/staticfiles
+# The pretended Azure is no part of what is installed; only the profile `demo` runs it.
+COPY --from=build-backend /app/agents/azure_simulator /app/agents/azure_simulator
 WORKDIR /app
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 STATIC_ROOT=/app/staticfiles
 USER drydock
 EXPOSE 8000
-CMD ["granian", "--interface", "asgi", "--host", "0.0.0.0", "--port", "8000", "--workers", "1", "--no-ws", "--backpressure", "8192", "--workers-kill-timeout", "10", "--log-config", "fleet/granian.json", "fleet.asgi:application"]
+CMD ["drydock-fleet", "web", "--host", "0.0.0.0", "--port", "8000"]

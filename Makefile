@@ -9,8 +9,11 @@ SOURCES := requirements/uv.txt pyproject.toml agents/pyproject.toml CHANGELOG.md
 # Set in many containers; then each process of the demo and of the tests would compile all of Django anew.
 unexport PYTHONDONTWRITEBYTECODE
 
+# As pip does: where a company's proxy signs what comes in, only the system knows its certificate.
+export UV_SYSTEM_CERTS ?= true
+
 .DEFAULT_GOAL := install
-.PHONY: install demo test test-long check lint types docs lock browser bench soak faults clean
+.PHONY: install demo test test-long check lint types docs lock browser bench soak faults dist clean
 
 install: $(DEV_READY)
 .venv: $(DEV_READY)
@@ -54,6 +57,7 @@ lint: $(DEV_READY)
 
 types: $(DEV_READY)
 	@$(BIN)/mypy
+	@$(BIN)/mypy --config-file agents/pyproject.toml
 
 docs: $(DEV_READY)
 	@$(BIN)/python manage.py print_docs --check
@@ -79,5 +83,9 @@ soak: $(DEV_READY)
 faults: $(DEV_READY)
 	@ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -s -q -m faults tests/faults $(ARGS)
 
+# Both distributions with their hashes, for servers and machines: docs/operating.md says how they are installed.
+dist: $(DEV_READY)
+	@$(BIN)/python requirements/dist.py
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles test-artifacts
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles test-artifacts

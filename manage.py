@@ -1,16 +1,7 @@
 #!/usr/bin/env python
-"""Django's command line."""
+"""Django's command line, for whoever looks for it under this name; it is that of `drydock-fleet`."""
 
-import os
-import sys
-
-from django.core.exceptions import ImproperlyConfigured
-from django.core.management import execute_from_command_line
+from fleet.__main__ import main
 
 if __name__ == "__main__":
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
-    try:
-        execute_from_command_line(sys.argv)
-    except ImproperlyConfigured as error:
-        # A setting is wrong: its one sentence helps, where it was found does not.
-        sys.exit(str(error))
+    main()

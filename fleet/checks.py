@@ -23,11 +23,13 @@ def required_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) ->
     found: list[CheckMessage] = []
     if not settings.DATABASE_URL:
         found.append(
-            Error("DATABASE_URL is not set.", hint="Set it, or use `manage.py with_servers -- ...`.", id="fleet.E001")
+            Error(
+                "DATABASE_URL is not set.", hint="Set it, or use `drydock-fleet with_servers -- ...`.", id="fleet.E001"
+            )
         )
     if not settings.REDIS_URL:
         found.append(
-            Error("REDIS_URL is not set.", hint="Set it, or use `manage.py with_servers -- ...`.", id="fleet.E002")
+            Error("REDIS_URL is not set.", hint="Set it, or use `drydock-fleet with_servers -- ...`.", id="fleet.E002")
         )
     if settings.SECRET_KEY_IS_OURS:
         found.append(

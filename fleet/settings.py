@@ -21,6 +21,8 @@ read = Reader(os.environ)
 LOG_FORMAT = read.one_of("LOG_FORMAT", ("text", "json"))
 say_all_in(LOG_FORMAT)
 BASE_DIR = Path(__file__).resolve().parent.parent
+# Beside the package in the source tree, inside it where it was installed: what lies beside it there is not ours.
+INSTALLED_TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 # Addresses and servers
 
@@ -66,7 +68,7 @@ CLOCK_TOLERANCE_SECONDS = read.seconds("CLOCK_TOLERANCE_SECONDS")
 JOIN_TOKEN_SECONDS = read.whole("JOIN_TOKEN_SECONDS")
 SET_TAG = read.text("SET_TAG")
 # What agents are compared with.
-VERSION = version("drydock")
+VERSION = version("drydock-fleet")
 PROTOCOL = wire.PROTOCOL
 HEAD_SECONDS = read.seconds_up_to("HEAD_SECONDS", 60)
 SCOPED_READING = read.flag("SCOPED_READING")
@@ -145,7 +147,7 @@ ROOT_URLCONF = "fleet.urls"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [INSTALLED_TEMPLATES if INSTALLED_TEMPLATES.is_dir() else BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "libraries": {"drydock": "fleet.dashboard.tags"},

@@ -8,20 +8,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
+# The oldest that the backend runs on, and the oldest that the agent does.
+BACKEND_PYTHON, AGENT_PYTHON = "3.11", "3.10"
 
 # One uv for all: its file comes first and the others are resolved under it. `build.in` holds the build backend, because
 # our two distributions go in without build isolation.
 OUTPUTS: dict[str, list[str]] = {
     "uv.txt": ["requirements/uv.in"],
     "base.txt": ["pyproject.toml", "requirements/build.in"],
-    "agent.txt": ["agents/pyproject.toml", "requirements/build.in", "--extra", "redis", "--extra", "signed"],
+    "agent.txt": [
+        "agents/pyproject.toml",
+        "requirements/build.in",
+        "--extra",
+        "redis",
+        "--extra",
+        "signed",
+        "--python-version",
+        AGENT_PYTHON,
+    ],
     "demo.txt": ["pyproject.toml", "requirements/build.in", "requirements/uv.in", "--extra", "demo"],
     "dev.txt": ["pyproject.toml", "requirements/build.in", "requirements/uv.in", "--extra", "demo", "--extra", "dev"],
 }
@@ -31,7 +44,7 @@ OPTIONS = [
     "--no-emit-index-url",
     "--no-header",
     "--no-annotate",
-    "--no-emit-package=drydock",
+    "--no-emit-package=drydock-fleet",
     "--no-emit-package=drydock-agent",
     "--quiet",
 ]
@@ -64,14 +77,26 @@ def head_of(name: str, body: str) -> str:
     return f"# made by `make lock`; inputs {inputs_digest(name)[:16]}, content {digest(body)[:16]}"
 
 
+def versions_to_agree_on(name: str) -> str:
+    """Every file agrees with the widest one on each version, and that one, which is made right after uv's, with uv's.
+
+    On a Python that only the agent runs on, its libraries may be older.
+    """
+    wider = {"uv.txt": "", "dev.txt": "uv.txt"}.get(name, "dev.txt")
+    text = split(FOLDER / wider)[1] if wider else ""
+    pins = re.findall(r"^(\S+==[^\s;]+)(?: ; ([^\\\n]+?))? *\\?$", text, re.MULTILINE)
+    newer = f"python_version >= '{BACKEND_PYTHON}'"
+    return "".join(f"{pin} ; {newer}{f' and ({marker})' if marker else ''}\n" for pin, marker in pins)
+
+
 def write(name: str, upgrade: bool) -> None:
     target = FOLDER / name
-    # Every file agrees with the widest one on each version; the widest one is made right after uv's.
-    constraints = [] if name in ("uv.txt", "dev.txt") else ["-c", "requirements/dev.txt"]
-    if name == "dev.txt":
-        constraints = ["-c", "requirements/uv.txt"]
-    command = [sys.executable, "-m", "uv", "pip", "compile", *OUTPUTS[name], *constraints, *OPTIONS, "-o", str(target)]
-    subprocess.run([*command, *(["--upgrade"] if upgrade else [])], cwd=ROOT, check=True)
+    command = [sys.executable, "-m", "uv", "pip", "compile", *OUTPUTS[name], *OPTIONS, "-o", str(target)]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
+        constraints.write(versions_to_agree_on(name))
+        constraints.flush()
+        command += ["-c", constraints.name, *(["--upgrade"] if upgrade else [])]
+        subprocess.run(command, cwd=ROOT, check=True)
     body = target.read_text()
     if body.startswith("# made by"):
         body = body.partition("\n")[2]

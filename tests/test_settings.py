@@ -51,6 +51,7 @@ def test_only_the_settings_module_reads_the_environment() -> None:
     # Those that start other processes hand an environment on; Django and Celery want the name of the settings module;
     # and the server's main process, which logs too, has no settings.
     assert elsewhere <= {
+        "fleet/__main__.py",
         "fleet/asgi.py",
         "fleet/celery.py",
         "fleet/logs.py",

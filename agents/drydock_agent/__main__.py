@@ -19,8 +19,9 @@ from drydock_agent.machine import UnknownMachine
 from drydock_agent.settings.load import ConfigError, Settings, load
 from drydock_agent.spool.store import SpoolBusy, SpoolError
 from drydock_agent.state_folder import StateError, StateFolder
+from drydock_agent.version import agent_version
 
-USAGE = """usage: drydock-agent run | check | once | trust KEY
+USAGE = """usage: drydock-agent run | check | once | trust KEY | --version
 
   run    watch and forward until stopped
   check  say what can be reached, in plain words
@@ -41,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments in (["-h"], ["--help"]):
         print(USAGE)
+        return 0
+    if arguments == ["--version"]:
+        print(agent_version())
         return 0
     command, *rest = arguments or [""]
     if command not in _COMMANDS or len(rest) != (1 if command == "trust" else 0):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
+
+_FRACTION = re.compile(r"\.(\d+)")
 
 
 class Clock:
     """Wall clock (aware, UTC) and monotonic seconds; injected, so that a test may stand in for both."""
 
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return datetime.now(timezone.utc)
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -46,7 +49,7 @@ class ServerClock:
 
 def to_text(at: datetime) -> str:
     """RFC 3339 in UTC, with microseconds and `Z`."""
-    return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return at.astimezone(timezone.utc).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def from_text(text: object) -> datetime | None:
@@ -54,7 +57,13 @@ def from_text(text: object) -> datetime | None:
     if not isinstance(text, str):
         return None
     try:
-        at = datetime.fromisoformat(text)
+        at = datetime.fromisoformat(_readable(text))
     except ValueError:
         return None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    return at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at.astimezone(timezone.utc)
+
+
+def _readable(text: str) -> str:
+    """The same time as Python 3.10 reads it: no `Z`, and six digits of a second where there is a fraction."""
+    text = _FRACTION.sub(lambda found: f".{found[1][:6]:0<6}", text, count=1)
+    return f"{text[:-1]}+00:00" if text.endswith(("Z", "z")) else text

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 PROTOCOL = 1
@@ -373,7 +373,7 @@ def key_text(word: KeyWord) -> bytes:
 
 
 def _microseconds(at: datetime | None) -> int | None:
-    return None if at is None else (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return None if at is None else (at - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -43,7 +43,7 @@ def package() -> AgentPackage:
         for path in sorted(source.rglob("*"))
         if path.is_file() and path.suffix in (".py", ".typed")
     }
-    for name in ("METADATA", "entry_points.txt"):
+    for name in ("METADATA", "entry_points.txt", "licenses/LICENSE"):
         files[f"{info}/{name}"] = (about.read_text(name) or "").encode()
     files[f"{info}/WHEEL"] = WHEEL.encode()
     files[f"{info}/RECORD"] = _record(files, f"{info}/RECORD").encode()

@@ -105,7 +105,8 @@ class Gateway:
     async def _answer(self, scope: Scope, receive: Receive, send: Send, call: Call) -> None:
         methods = self.routes.get(scope["path"])
         if methods is None:
-            if scope["path"].startswith("/agent/"):
+            # Of the protocol only: the agent's own package, which machines install, lies beside it and is a page.
+            if scope["path"].startswith("/agent/v"):
                 await answer_problem(send, Problem(404, "not-found", "There is no such call: see the protocol."))
                 return
             await self.pages(scope, receive, send)

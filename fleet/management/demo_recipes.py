@@ -10,24 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from fleet.management import processes
 from fleet.management.supervisor import Recipe
 
 PYTHON = sys.executable
-# Held calls of agents and streams stay open for a minute and more; the server must take many beside the pages.
-HELD_CALLS = "8192"
-STOP_SECONDS = "2"
-
-WEB = (
-    "-m", "granian", "--interface", "asgi", "--workers", "1", "--no-ws", "--backlog", "1024",
-    "--backpressure", HELD_CALLS, "--workers-kill-timeout", STOP_SECONDS, "--log-level", "warning",
-    "--log-config", str(Path(__file__).parents[1] / "granian.json"),
-)  # fmt: skip
-# Threads, because a task waits for Postgres and for nothing else.
-WORKER = (
-    "-m", "celery", "--app", "fleet", "--skip-checks", "worker", "--pool", "threads", "--concurrency", "4",
-    "--without-gossip", "--without-mingle", "--loglevel", "INFO",
-)  # fmt: skip
-BEAT = ("-m", "celery", "--app", "fleet", "--skip-checks", "beat", "--loglevel", "WARNING")
+STOP_SECONDS = 2
+CELERY = (PYTHON, "-m", "celery", "--app", "fleet")
 # The demo's machines fall silent sooner than real ones should, so that a visitor sees it happen.
 DEMO_LATE_SECONDS = "150"
 # Whose machines use the caches of the fleet file.
@@ -70,17 +58,18 @@ def caches(fleet_file: Path, sockets: Mapping[str, Path]) -> list[Cache]:
 
 
 def web(port: int) -> Recipe:
+    quiet = ["--log-level", "warning"]
+    command = processes.web(host="127.0.0.1", port=port, stop_seconds=STOP_SECONDS, more=quiet)
     # Granian's main process ends its worker on SIGTERM; SIGKILL would leave the worker with the port.
-    command = [PYTHON, *WEB, "--host", "127.0.0.1", "--port", str(port), "fleet.asgi:application"]
     return Recipe(name="web", command=command, death_signal=signal.SIGTERM)
 
 
 def worker() -> Recipe:
-    return Recipe(name="worker", command=[PYTHON, *WORKER])
+    return Recipe(name="worker", command=[*CELERY, *processes.worker(more=["--loglevel", "INFO"])])
 
 
 def beat() -> Recipe:
-    return Recipe(name="beat", command=[PYTHON, *BEAT])
+    return Recipe(name="beat", command=[*CELERY, *processes.beat(more=["--loglevel", "WARNING"])])
 
 
 def simulator(*, port: int, fleet_file: Path, caches: Sequence[Cache]) -> Recipe:

@@ -95,7 +95,7 @@ SPOTS: dict[str, SpotWords] = {
         "A restored database without a new era",
         "The newest lines of the timeline name transactions that this server has not reached: a dump was restored."
         " Until a new era begins, new lines come before old ones, streams do not tell them and they are not sealed.",
-        "Run “manage.py begin_era” as the owner of the tables.",
+        "Run “drydock-fleet begin_era” as the owner of the tables.",
     ),
     "document-lacking": SpotWords(
         "Documents that are not here",
@@ -196,13 +196,13 @@ SPOTS: dict[str, SpotWords] = {
         " signatures.",
         "Install the agent there with its extra “signed”, as the line beside a join token does, see that"
         " DRYDOCK_SIGNED_ORDERS is not “never”,"
-        " and give it the key that manage.py list_signing_keys prints: drydock-agent trust KEY.",
+        " and give it the key that drydock-fleet list_signing_keys prints: drydock-agent trust KEY.",
     ),
     "no-signing-key": SpotWords(
         "Agents without a signing key",
         "{names:some} can check signatures, but trust no key: every order is taken unchecked, or with"
         " DRYDOCK_SIGNED_ORDERS=always refused.",
-        "Run “drydock-agent trust KEY” there, with the key that manage.py list_signing_keys prints.",
+        "Run “drydock-agent trust KEY” there, with the key that drydock-fleet list_signing_keys prints.",
     ),
     "strange-signing-keys": SpotWords(
         "Agents that trust other signing keys",
@@ -330,7 +330,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.COVERAGE_CLOSED: _closed,
     EntryKind.AUDIT_FAILED: lambda row, reader: (
         f"The timeline is not as it was sealed: seal {row.data['values']['seal']} does not fit its rows."
-        " Run “manage.py verify_audit”, which says what differs."
+        " Run “drydock-fleet verify_audit”, which says what differs."
     ),
     EntryKind.STORAGE_TROUBLE: _of_storage,
 }

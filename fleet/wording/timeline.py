@@ -100,7 +100,7 @@ SENTENCES: dict[str, Sentence] = {
     "rows-unsealed": "{rows} rows since {since:time} have no seal: sealing has stopped, or seals were cut.",
     "rows-unborn": "{rows} rows name a transaction that has not happened yet: they were inserted by hand.",
     "era-missing": "The newest row names transaction {newest}, and this server is only at {next}: a dump was restored."
-    " Run “manage.py begin_era”.",
+    " Run “drydock-fleet begin_era”.",
     "rows-ahead": "{rows} rows say that they were written in the future.",
 }
 

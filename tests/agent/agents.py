@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -51,7 +51,7 @@ class SteppedClock(Clock):
     """Time that passes only when a test says so."""
 
     def __init__(self) -> None:
-        self.wall = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+        self.wall = datetime(2026, 11, 20, 9, 0, tzinfo=timezone.utc)
         self.seconds = 1000.0
 
     def now(self) -> datetime:

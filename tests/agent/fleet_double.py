@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,7 +18,7 @@ JOIN_TOKEN = "join-me"
 
 
 def text_of(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 class FleetDouble:
@@ -98,7 +98,7 @@ class FleetDouble:
         self.thread.join()
 
     def now(self) -> datetime:
-        return datetime.now(UTC) + self.clock_ahead
+        return datetime.now(timezone.utc) + self.clock_ahead
 
     def order(
         self, machine_id: str, event_id: str, *, order_id: str = "order-1", seconds: float = 60

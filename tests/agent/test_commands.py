@@ -21,6 +21,7 @@ from drydock_agent.machine import Identity, Instance, UnknownMachine, resolve
 from drydock_agent.metadata_service.client import Imds
 from drydock_agent.settings.load import load
 from drydock_agent.state_folder import Credential, StateFolder
+from drydock_agent.version import agent_version
 
 from tests.agent.agents import VM_IDS, Agents, PartsFactory, SteppedClock
 from tests.agent.fleet_double import FleetDouble, eventually
@@ -155,6 +156,11 @@ def test_check_says_what_it_cannot_reach(agents: Agents, tmp_path: Path) -> None
 def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
     ended = subprocess.run([sys.executable, "-m", "drydock_agent", *arguments], capture_output=True, check=False)
     assert ended.returncode == 2 and ended.stderr.startswith(b"usage:")
+
+
+def test_it_says_its_version_without_any_setting(agents: Agents) -> None:
+    ended = agents.command("--version", DRYDOCK_FLEET_URL="")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{agent_version()}\n", "")
 
 
 def test_wrong_settings_end_with_2_and_one_sentence(agents: Agents) -> None:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -17,17 +17,17 @@ from drydock_agent.spool.store import Spool, SpoolBusy, SpoolError
 from drydock_agent.spool.store import tables as spool_tables
 from drydock_agent.state_folder import Credential, StateError, StateFolder
 
-AT = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+AT = datetime(2026, 11, 20, 9, 0, tzinfo=timezone.utc)
 
 # Writes for as long as it lives, and says each number only when `add` has returned.
 WRITER = """
 import sys
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from drydock_agent.spool.store import Spool
 spool = Spool(Path(sys.argv[1]))
 while True:
-    print(spool.add("document", datetime.now(UTC), {"body": "x" * 500}), flush=True)
+    print(spool.add("document", datetime.now(timezone.utc), {"body": "x" * 500}), flush=True)
 """
 
 

@@ -68,7 +68,7 @@ def test_every_example_lives_a_day() -> None:
         *(path for path in (ROOT / "docs").glob("*.md") if path.name != "code-map.md"),
     ]
     calls = [
-        call for path in texts for call in re.findall(r"manage\.py create_join_token[^`)]*", path.read_text("utf-8"))
+        call for path in texts for call in re.findall(r"drydock-fleet create_join_token[^`)]*", path.read_text("utf-8"))
     ]
     assert len(calls) > 2
     assert [call for call in calls if "--expires-in 1d" not in call] == []

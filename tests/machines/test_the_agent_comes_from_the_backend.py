@@ -64,8 +64,36 @@ def test_no_line_names_a_package_of_an_index() -> None:
     page = logged_in(factories.admin()).post("/join-tokens/make/", {"comment": "for web", "hours": "24"})
     body = page.content.decode()
     assert len(PLATFORMS) > 2 and "/agent/drydock_agent-" in body
-    assert not re.search(r"install\s+(--quiet\s+)?['\"]?drydock-agent['\"]?\s", body)
-    for document in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        assert not re.search(
-            r"pip(\.exe)? install (--quiet )?['\"]?drydock-agent(?!\[signed\] @)", document.read_text()
-        ), document
+    assert bare_names(body) == []
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("agents/*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Dockerfile"]
+    documents += [path for path in (ROOT / "examples").rglob("*") if path.is_file()]
+    assert len(documents) > 30
+    assert {path.name: found for path in documents if (found := bare_names(path.read_text()))} == {}
+
+
+def test_the_agent_carries_the_licence_of_the_whole() -> None:
+    assert (ROOT / "agents" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+def bare_names(text: str) -> list[str]:
+    """Our names where an installer is given one that it would ask an index for: no address, and no file."""
+    lines = re.findall(
+        r"\b(?:pip3?(?:\.exe)?|pipx|uv tool|uv pip|uv|poetry)['\"]? (?:install|run|add)\b([^`;&|\n]*)", text
+    )
+    words = re.compile(r"(?<![\w./-])drydock(?:-fleet|-agent)?(?:\[[\w,]*\])?(?![\w.[-])(?!\s*@)")
+    return [found for line in lines for found in words.findall(line)]
+
+
+def test_a_bare_name_would_be_found() -> None:
+    for bare in (
+        "pip install drydock",
+        "pip.exe' install --quiet 'drydock-agent[signed]'",
+        "pip install -U drydock-fleet",
+    ):
+        assert len(bare_names(bare)) == 1, bare
+    for well in (
+        "pip install 'drydock-agent[signed] @ https://x/y.whl'",
+        "pip install -r drydock-fleet.txt",
+        "drydock-fleet web",
+    ):
+        assert bare_names(well) == [], well

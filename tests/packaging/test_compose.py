@@ -146,7 +146,9 @@ class Containers:
 
     def start(self, name: str, stack: ExitStack) -> Process:
         log = self.folder / f"{name}.log"
-        return stack.enter_context(running(self.command(name), environment=self.environment(name), log=log))
+        # The image's folder of the application is here that of the source tree.
+        cwd = ROOT / Path(OURS[name].get("working_dir", "/app")).relative_to("/app")
+        return stack.enter_context(running(self.command(name), environment=self.environment(name), log=log, cwd=cwd))
 
     def once(self, name: str, words: list[str]) -> int:
         """Runs a command to its end with the variables of the service; its exit status."""
@@ -177,8 +179,8 @@ def containers(tmp_path: Path, new_database: Callable[..., str], own_urls: Urls)
 
 def static_files_collected(containers: Containers) -> bool:
     line = next(line for line in (ROOT / "Dockerfile").read_text().splitlines() if "collectstatic" in line)
-    words = line.removeprefix("RUN ").partition(" && ")[0].split()
-    return containers.once("web", ["python", *words[1:]]) == 0
+    words = line.removeprefix("RUN ").split()
+    return containers.once("web", [Path(words[0]).name, *words[1:]]) == 0
 
 
 @pytest.mark.flow

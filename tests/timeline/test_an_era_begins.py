@@ -77,7 +77,7 @@ def codes() -> list[str]:
 def test_whoever_forgets_it_is_told(restored: None) -> None:
     assert eras.current().missing
     assert "era-not-begun" in codes()
-    assert any("Run “manage.py begin_era”." in sentence(each.reason) for each in findings())
+    assert any("Run “drydock-fleet begin_era”." in sentence(each.reason) for each in findings())
     begin()
     assert not eras.current().missing
     assert "era-not-begun" not in codes()

@@ -93,7 +93,7 @@ def test_it_is_told_once_and_once_more_when_it_is_as_it_was_sealed_again() -> No
         (line,) = Entry.objects.filter(kind=EntryKind.AUDIT_FAILED.value)
         assert text(line) == (
             "The timeline is not as it was sealed: seal 4 does not fit its rows."
-            " Run “manage.py verify_audit”, which says what differs."
+            " Run “drydock-fleet verify_audit”, which says what differs."
         )
         assert OpenTrouble.objects.filter(code="audit-failed").count() == 1
         with connection.cursor() as cursor:

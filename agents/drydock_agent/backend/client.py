@@ -8,7 +8,7 @@ import re
 import ssl
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -217,7 +217,7 @@ def read_orders(value: object) -> tuple[list[wire.Order], int]:
                 machine_id=str(item.get("machine_id") or ""),
                 # An expiry that cannot be read makes the order unreadable: it must not run for ever.
                 event_id=str(item.get("event_id") or "") if legible else "",
-                issued_at=from_text(item.get("issued_at")) or datetime.fromtimestamp(0, UTC),
+                issued_at=from_text(item.get("issued_at")) or datetime.fromtimestamp(0, timezone.utc),
                 expires_at=expires_at,
                 via=str(item.get("via") or ""),
                 signatures=[

@@ -39,7 +39,7 @@ def key_of(public_key: str) -> wire.PublicKey:
     except ValueError:
         raw = b""
     if len(raw) != 32:
-        raise ValueError("A signing key is 32 bytes in base64, as `manage.py rotate_signing_key` prints it.")
+        raise ValueError("A signing key is 32 bytes in base64, as `drydock-fleet rotate_signing_key` prints it.")
     return wire.PublicKey(id=sha256(raw).hexdigest()[:16], public_key=public_key)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,11 @@ from urllib.parse import urlsplit
 from drydock_agent.logs import FORMATS
 from drydock_agent.settings.caches import Cache, caches_of
 from drydock_agent.settings.loopback import is_loopback
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 SET_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")
 DISCOVERY = ("auto", "always", "never")

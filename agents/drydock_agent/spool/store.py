@@ -285,14 +285,19 @@ class _Job(Generic[T]):
     def result(self) -> T:
         self._done.wait()
         if self.error is not None:
-            code = getattr(self.error, "sqlite_errorcode", None)
-            kind = _ERRORS.get(code & 0xFF if code is not None else None, SpoolError)
-            raise kind(str(self.error)) from self.error
+            raise _kind(self.error)(str(self.error)) from self.error
         return cast(T, self._result)
 
 
-_ERRORS: dict[int | None, type[SpoolError]] = {
-    sqlite3.SQLITE_BUSY: SpoolBusy,
-    sqlite3.SQLITE_CORRUPT: SpoolDamaged,
-    sqlite3.SQLITE_NOTADB: SpoolDamaged,
-}
+# SQLite's own numbers for busy, corrupt and no database; Python has names for them from 3.11 on.
+_ERRORS: dict[int, type[SpoolError]] = {5: SpoolBusy, 11: SpoolDamaged, 26: SpoolDamaged}
+
+
+def _kind(error: Exception) -> type[SpoolError]:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    if code is not None:
+        return _ERRORS.get(code & 0xFF, SpoolError)
+    # Python 3.10 keeps the number to itself. Of what can happen here it raises the plain class for damage only.
+    if type(error) is sqlite3.DatabaseError:
+        return SpoolDamaged
+    return SpoolBusy if str(error) == "database is locked" else SpoolError

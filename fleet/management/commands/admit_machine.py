@@ -1,4 +1,4 @@
-"""`manage.py admit_machine`: lists who waits for admission, or admits some of them."""
+"""`drydock-fleet admit_machine`: lists who waits for admission, or admits some of them."""
 
 from argparse import ArgumentParser
 from typing import Any

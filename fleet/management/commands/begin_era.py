@@ -1,4 +1,4 @@
-"""`manage.py begin_era`: after the database was restored from a backup."""
+"""`drydock-fleet begin_era`: after the database was restored from a backup."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py create_join_token`: a token that lets new agents enrol."""
+"""`drydock-fleet create_join_token`: a token that lets new agents enrol."""
 
 from argparse import ArgumentParser
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""`manage.py create_person NAME --group GROUP`: somebody who may log in."""
+"""`drydock-fleet create_person NAME --group GROUP`: somebody who may log in."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py create_token`: a token of a person for the REST API."""
+"""`drydock-fleet create_token`: a token of a person for the REST API."""
 
 from argparse import ArgumentParser
 from datetime import timedelta

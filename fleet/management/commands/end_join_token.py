@@ -1,4 +1,4 @@
-"""`manage.py end_join_token`: admits nobody more by a join token."""
+"""`drydock-fleet end_join_token`: admits nobody more by a join token."""
 
 from argparse import ArgumentParser
 from typing import Any

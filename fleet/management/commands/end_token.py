@@ -1,4 +1,4 @@
-"""`manage.py end_token`: ends a token of the REST API at once."""
+"""`drydock-fleet end_token`: ends a token of the REST API at once."""
 
 from argparse import ArgumentParser
 from typing import Any

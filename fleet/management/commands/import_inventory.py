@@ -1,4 +1,4 @@
-"""`manage.py import_inventory FILE...`: what `az` printed about machines and their sets."""
+"""`drydock-fleet import_inventory FILE...`: what `az` printed about machines and their sets."""
 
 import sys
 from argparse import ArgumentParser

@@ -1,4 +1,4 @@
-"""`manage.py lift_stop`: approvals go on."""
+"""`drydock-fleet lift_stop`: approvals go on."""
 
 from argparse import ArgumentParser
 from typing import Any

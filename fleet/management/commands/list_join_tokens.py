@@ -1,4 +1,4 @@
-"""`manage.py list_join_tokens`: join tokens, and who enrolled by them."""
+"""`drydock-fleet list_join_tokens`: join tokens, and who enrolled by them."""
 
 from typing import Any
 

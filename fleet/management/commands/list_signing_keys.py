@@ -1,4 +1,4 @@
-"""`manage.py list_signing_keys`: the keys that sign orders now, as `drydock-agent trust` takes them."""
+"""`drydock-fleet list_signing_keys`: the keys that sign orders now, as `drydock-agent trust` takes them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`manage.py migrate`: Django's, and then a new era of the timeline where a dump was restored and nobody began one."""
+"""`drydock-fleet migrate`: Django's, and a new era of the timeline where a dump was restored and nobody began one."""
 
 from typing import Any
 

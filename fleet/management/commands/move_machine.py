@@ -1,4 +1,4 @@
-"""`manage.py move_machine`: a machine goes into another set and is confined there, or its confinement is lifted."""
+"""`drydock-fleet move_machine`: a machine goes into another set and is confined there, or its confinement is lifted."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py reconcile --once`: one tick of reconciling, what it did, and what it cost."""
+"""`drydock-fleet reconcile --once`: one tick of reconciling, what it did, and what it cost."""
 
 import resource
 import time

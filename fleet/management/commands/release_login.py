@@ -1,4 +1,4 @@
-"""`manage.py release_login NAME`: forget the failed logins of a name."""
+"""`drydock-fleet release_login NAME`: forget the failed logins of a name."""
 
 from argparse import ArgumentParser
 

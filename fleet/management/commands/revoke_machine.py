@@ -1,4 +1,4 @@
-"""`manage.py revoke_machine`: cuts a machine off."""
+"""`drydock-fleet revoke_machine`: cuts a machine off."""
 
 from argparse import ArgumentParser
 from typing import Any

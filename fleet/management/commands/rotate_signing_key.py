@@ -1,4 +1,4 @@
-"""`manage.py rotate_signing_key`: a new key signs orders from now on."""
+"""`drydock-fleet rotate_signing_key`: a new key signs orders from now on."""
 
 from argparse import ArgumentParser
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""`manage.py stop_all_approvals --why …`: the switch for the worst hour."""
+"""`drydock-fleet stop_all_approvals --why …`: the switch for the worst hour."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py verify_audit`: whether the timeline is as it was sealed."""
+"""`drydock-fleet verify_audit`: whether the timeline is as it was sealed."""
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError

@@ -1,6 +1,6 @@
 """Checking seals by the way: the newest ones, and a few more each time until all were looked at, and then again.
 
-`manage.py verify_audit` looks at everything at once and says exactly what differs. This says that something does.
+`drydock-fleet verify_audit` looks at everything at once and says exactly what differs. This says that something does.
 """
 
 from collections.abc import Collection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from tests.agent.agents import VM_IDS, Agents
 from tests.agent.fleet_double import FleetDouble, eventually
 
-NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+NOW = datetime(2026, 5, 4, 12, 0, tzinfo=timezone.utc)
 ORDER = wire.Order(
     id="order-1", machine_id="m-1", event_id="E-1", issued_at=NOW, expires_at=NOW + timedelta(seconds=60), via="look"
 )
@@ -81,8 +81,8 @@ CHANGES: dict[str, Any] = {
     "id": st.text(),
     "machine_id": st.text(),
     "event_id": st.text(),
-    "issued_at": st.datetimes(timezones=st.just(UTC)),
-    "expires_at": st.none() | st.datetimes(timezones=st.just(UTC)),
+    "issued_at": st.datetimes(timezones=st.just(timezone.utc)),
+    "expires_at": st.none() | st.datetimes(timezones=st.just(timezone.utc)),
 }
 
 

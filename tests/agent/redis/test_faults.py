@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -25,11 +25,11 @@ def test_a_client_that_the_server_kills_is_a_gap_with_its_times(
 ) -> None:
     one = listening(server.port)
     one.until("subscribed")
-    before = datetime.now(UTC)
+    before = datetime.now(timezone.utc)
     assert server.kill_subscribers() == 1
     wait_for(lambda: one.states() == ["subscribed", "lost", "subscribed"], seconds=10, what="heard again")
     lost, again = one.reports(wire.COVERAGE)[1:]
-    assert before <= lost["at"] <= again["at"] <= datetime.now(UTC)
+    assert before <= lost["at"] <= again["at"] <= datetime.now(timezone.utc)
     assert (lost["at"] - before).total_seconds() < 4
 
 
@@ -70,7 +70,7 @@ def test_during_a_maintenance_it_comes_back_within_two_seconds(
     one.until("lost")
     time.sleep(4.0)
     server.start()
-    up = datetime.now(UTC)
+    up = datetime.now(timezone.utc)
     assert (one.until("subscribed") - up).total_seconds() < 5
 
 
@@ -146,7 +146,7 @@ def test_a_path_that_swallows_bytes_is_found_and_left(
     one = listening(path.port)
     one.until("subscribed")
     path.swallows = True
-    begun = datetime.now(UTC)
+    begun = datetime.now(timezone.utc)
     found = one.until("stale")
     assert (found - begun).total_seconds() < 6 * (QUICK.ping + QUICK.pong)
     # Connecting leads nowhere either, and is no news.
@@ -206,6 +206,6 @@ def test_a_swallowed_connection_is_noticed_within_45_seconds_at_the_real_rhythm(
     one = listening(path.port, rhythm=Rhythm())
     one.until("subscribed")
     path.swallows = True
-    begun = datetime.now(UTC)
+    begun = datetime.now(timezone.utc)
     seconds = (one.until("stale", seconds=60) - begun).total_seconds()
     assert 30 < seconds <= 45

@@ -1,0 +1,21 @@
+"""`drydock-fleet beat`: says every few seconds that it is time to look for what is due."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from fleet.celery import app
+from fleet.management import processes
+
+
+class Command(BaseCommand):
+    help = "Runs Celery's beat until SIGTERM; one is enough, two do no harm. Options of Celery stand after `--`."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("more", nargs="*", metavar="OPTION", help="An option of Celery's beat.")
+
+    def handle(self, *args: Any, more: list[str], **options: Any) -> None:
+        sys.exit(app.start(processes.beat(more=more)))
