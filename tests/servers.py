@@ -2,7 +2,8 @@
 
 A Postgres and a Valkey for each worker. A transaction that one worker leaves open would hold up what is sealed and
 streamed in every other database of its server, and Valkey's messages do not keep to one database. Real `DATABASE_URL`
-and `REDIS_URL` win. Every other setting of the person who runs the tests is taken away, so that a test sees the
+and `REDIS_URL` win. A server that dies is started again before the next test; the one that lost it says so where it
+fails. Every other setting of the person who runs the tests is taken away, so that a test sees the
 defaults.
 """
 
@@ -14,13 +15,16 @@ from contextlib import ExitStack
 
 import psycopg
 import pytest
+from django.db import connections
 
 from fleet.configuration import SETTINGS
-from fleet.embedded import ServerProblem, servers, temporary_folder
+from fleet.embedded import ServerProblem, Urls, servers, temporary_folder
 
 KEPT = ("DATABASE_URL", "REDIS_URL")
 # Which of them name servers that this run started itself; its worker processes read it.
 OURS = "DRYDOCK_TEST_SERVERS"
+# Those of this process, once they run.
+RUNNING: list[Urls] = []
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -53,7 +57,35 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     if urls.database != os.environ.get("DATABASE_URL"):
         leave_statistics_alone(urls.database)
     os.environ.update(urls.environment)
+    RUNNING.append(urls)
     return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    bring_back()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and (said := bring_back()):
+        report.sections.append(("servers of the tests", "\n".join(said)))
+    return report
+
+
+def bring_back() -> list[str]:
+    """Starts again what has died of this run's servers; a sentence about each."""
+    try:
+        said = [line for urls in RUNNING for line in urls.watch()]
+    except ServerProblem as problem:
+        pytest.exit(str(problem), returncode=pytest.ExitCode.INTERNAL_ERROR)
+    if said:
+        # Django looks whether a connection still works at the start of a request only.
+        connections.close_all()
+    return said
 
 
 def leave_statistics_alone(url: str) -> None:

@@ -19,7 +19,7 @@ FIELDS = ("request_id", "trace_id", "order_id")
 MOST_CHARACTERS = 2_000
 MOST_OF_AN_EXCEPTION = 8_000
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-UTC = timezone.utc  # noqa: UP017 - Python 3.10 has no other name for it
+UTC = timezone.utc
 
 log = logging.getLogger("drydock_agent")
 

@@ -1,7 +1,7 @@
 """The servers that come along: real Postgres and real Valkey from wheels, for the demo and the tests.
 
-They are children of the process that asks for them and end with it, however it ends. Where `DATABASE_URL` or
-`REDIS_URL` is set, the server behind it is used and nothing is started for it.
+They are children of the process that asks for them and end with it, however it ends; what dies before, `Urls.watch`
+starts again. Where `DATABASE_URL` or `REDIS_URL` is set, the server behind it is used and nothing is started for it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,30 @@ import redis
 
 from fleet.configuration import Reader
 from fleet.embedded.folder import ServerProblem, held, temporary_folder
-from fleet.embedded.postgres import postgres
-from fleet.embedded.valkey import valkey
+from fleet.embedded.postgres import postgres, postgres_server
+from fleet.embedded.server import Server
+from fleet.embedded.valkey import valkey, valkey_server
 
-__all__ = ["ServerProblem", "Urls", "held", "postgres", "servers", "temporary_folder", "valkey"]
+__all__ = [
+    "Server",
+    "ServerProblem",
+    "Urls",
+    "held",
+    "postgres",
+    "servers",
+    "temporary_folder",
+    "valkey",
+    "valkey_server",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Urls:
-    """Where the servers are, as the settings of the same names take them."""
+    """Where the servers are, as the settings of the same names take them; `own` are those that we have started."""
 
     database: str
     redis: str
+    own: tuple[Server, ...] = ()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -40,6 +52,10 @@ class Urls:
             "REDIS_URL_FILE": "",
         }
 
+    def watch(self) -> list[str]:
+        """Starts again what has died of our own; a sentence about each. Raises ServerProblem."""
+        return [said for server in self.own if (said := server.watch())]
+
 
 @contextmanager
 def servers(folder: Path, environment: dict[str, str], *, durable: bool = True) -> Iterator[Urls]:
@@ -49,18 +65,21 @@ def servers(folder: Path, environment: dict[str, str], *, durable: bool = True) 
     """
     read = Reader(environment)
     database_url, redis_url = read.text("DATABASE_URL"), read.text("REDIS_URL")
+    own: list[Server] = []
     with ExitStack() as stack:
         if not database_url or not redis_url:
             folder = stack.enter_context(held(folder))
         if database_url:
             expect_postgres(database_url)
         else:
-            database_url = stack.enter_context(postgres(folder, durable=durable))
+            own.append(stack.enter_context(postgres_server(folder, durable=durable)))
+            database_url = own[-1].url
         if redis_url:
             expect_redis(redis_url)
         else:
-            redis_url = stack.enter_context(valkey(folder))
-        yield Urls(database=database_url, redis=redis_url)
+            own.append(stack.enter_context(valkey_server(folder)))
+            redis_url = own[-1].url
+        yield Urls(database=database_url, redis=redis_url, own=tuple(own))
 
 
 def without_password(url: str) -> str:

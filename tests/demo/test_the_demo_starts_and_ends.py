@@ -54,6 +54,8 @@ def test_sigterm_ends_everything_within_seconds_and_quietly(demo: Process, envir
     # One to three seconds where nothing else runs.
     assert demo.stop(seconds=15) == 0
     assert demo.said().rstrip().endswith("Ended.")
+    # It is there while everything answers.
+    assert not path.exists()
     assert not [pid for pid in others if is_running(pid)]
 
 
@@ -68,12 +70,58 @@ def test_a_process_that_dies_is_started_again_and_it_is_said(demo: Process, envi
     wait_for(lambda: answers(url) or None, seconds=90, what="a web server again")
 
 
+def test_servers_that_die_come_back_and_the_demo_goes_on(demo: Process, environment: dict[str, str]) -> None:
+    folder = Path(environment["DEMO_DIR"])
+    credentials = json.loads((folder / "credentials.json").read_text())
+    servers = folder / "servers"
+    pid_files = [servers / "postgres" / "postmaster.pid", *servers.rglob("valkey.pid")]
+    assert len(pid_files) > 2
+    for path in pid_files:
+        os.kill(int(path.read_text().split()[0]), signal.SIGKILL)
+    wait_for(
+        lambda: demo.said().count("it was started again on its data.") == len(pid_files) or None,
+        seconds=60,
+        what="a word about each server",
+        every=0.2,
+    )
+    wait_for(lambda: answers(f"{credentials['url']}/readyz") or None, seconds=60, what="a web server", every=0.2)
+    announced = {"set": "web", "type": "Reboot", "resources": ["web-vm1"], "notice_seconds": 600}
+    answer = requests.post(f"{credentials['simulator_url']}/control/events", json=announced, timeout=30)
+    event = f"{credentials['url']}/api/v1/events/{answer.json()['EventId']}/"
+    headers = {"Authorization": f"Bearer {credentials['operator']['token']}"}
+
+    def seen() -> bool:
+        with suppress(requests.RequestException):
+            return requests.get(event, headers=headers, timeout=30).status_code == 200
+        return False
+
+    wait_for(lambda: seen() or None, seconds=60, what="the event that was announced since", every=0.5)
+
+
 def test_it_starts_again_on_its_data_and_kill_9_leaves_nothing(demo: Process, environment: dict[str, str]) -> None:
     credentials = json.loads(Path(environment["DEMO_DIR"], "credentials.json").read_text())
     assert credentials["operator"]["password"] in demo.said()
     others = descendants(demo.pid)
     os.kill(demo.pid, signal.SIGKILL)
     wait_for(lambda: not any(map(is_running, others)) or None, seconds=20, what="the end of every process")
+
+
+def test_nothing_is_written_for_others_before_everything_answers(environment: dict[str, str], tmp_path: Path) -> None:
+    path = Path(environment["DEMO_DIR"], "credentials.json")
+    path.write_text(Path(environment["DEMO_DIR"], "people.json").read_text())
+    demo = start([PYTHON, "manage.py", "demo"], environment=environment, log=tmp_path / "log")
+    try:
+        # What an earlier start has left is gone at once, and comes back with what to log in with.
+        wait_for(lambda: "Starting Drydock" in demo.said() or None, seconds=60, what="a demo that starts")
+        wait_for(lambda: not path.exists() or None, seconds=20, what="the end of the old file")
+        wait_for(lambda: path.exists() or None, seconds=120, what="a new file", every=0.01)
+        url = f"http://127.0.0.1:{environment['PORT']}"
+        assert answers(f"{url}/readyz")
+        token = {"Authorization": f"Bearer {json.loads(path.read_text())['viewer']['token']}"}
+        found = requests.get(f"{url}/api/v1/machines/", headers=token, timeout=30).json()["results"]
+        assert [machine["presence"] for machine in found] == ["live"] * MACHINES
+    finally:
+        demo.stop(seconds=20)
 
 
 def test_a_taken_port_is_one_sentence(environment: dict[str, str], tmp_path: Path) -> None:

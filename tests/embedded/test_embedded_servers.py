@@ -133,7 +133,7 @@ def test_a_missing_wheel_is_one_sentence(
     package: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    refusal = rf"^{name} is not set, and .* install `drydock\[demo\]`, or set {name}\.$"
+    refusal = rf"^{name} is not set, and .* set it, or install the extra `demo`\.$"
     with pytest.raises(ServerProblem, match=refusal), servers(tmp_path, {}):
         pass
 

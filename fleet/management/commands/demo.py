@@ -22,7 +22,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from fleet.domain.people import GROUPS
-from fleet.embedded import ServerProblem, Urls, held, servers, valkey
+from fleet.embedded import Server, ServerProblem, Urls, held, servers, valkey_server
 from fleet.embedded.parent_death import bound, end_with_parent
 from fleet.embedded.valkey import binary
 from fleet.management import demo_recipes as recipes
@@ -30,6 +30,8 @@ from fleet.management.private_files import write_private
 from fleet.management.supervisor import WATCH_SECONDS, Recipe, Worker, stop_all
 
 FLEET_FILE = settings.BASE_DIR / "agents" / "azure_simulator" / "demo_fleet.json"
+# Passwords and tokens, there while everything answers.
+CREDENTIALS = "credentials.json"
 PATIENCE_SECONDS = 90.0
 STOP_SECONDS = 4.0
 # The silent machine of the story, the last one of the first set: quiet after this time, for this time, then again.
@@ -56,20 +58,24 @@ class Command(BaseCommand):
             end_with_parent(signal.SIGTERM)
         workers: list[Worker] = []
         try:
+            if not FLEET_FILE.exists():
+                raise ServerProblem("The demo plays Azure with the simulator of the source tree, and runs there only.")
             for name, port in (("PORT", settings.PORT), ("SIMULATOR_PORT", settings.SIMULATOR_PORT)):
                 expect_free(name, port)
             with (
                 held(Path(settings.DEMO_DIR)) as folder,
                 servers(folder / "servers", dict(os.environ)) as urls,
-                cache_servers(folder / "servers") as caches,
+                cache_servers(folder / "servers") as of_caches,
             ):
                 try:
-                    self.run(folder, urls, caches, workers)
+                    self.run(folder, urls, of_caches, workers)
                 finally:
                     # A second Ctrl-C must not leave half of them running.
                     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                         signal.signal(number, signal.SIG_IGN)
                     stop_all(workers, STOP_SECONDS)
+                    # Whoever reads it finds everything answering.
+                    (folder / CREDENTIALS).unlink(missing_ok=True)
         except ServerProblem as problem:
             raise CommandError(str(problem)) from problem
         except Ended:
@@ -81,21 +87,26 @@ class Command(BaseCommand):
             self.stdout.write(text)
             self.stdout.flush()
 
-    def run(self, folder: Path, urls: Urls, caches: list[recipes.Cache], workers: list[Worker]) -> None:
+    def run(self, folder: Path, urls: Urls, of_caches: dict[str, Server], workers: list[Worker]) -> None:
         """Starts everything, says how to log in, and watches over it until `Ended` is raised."""
         url, simulator_url = f"http://127.0.0.1:{settings.PORT}", f"http://127.0.0.1:{settings.SIMULATOR_PORT}"
         os.environ.update(urls.environment)
         os.environ.update(own_settings(folder, url))
+        self.servers = [*urls.own, *of_caches.values()]
+        caches = recipes.caches(FLEET_FILE, {host: socket_of(server) for host, server in of_caches.items()})
         self.workers, self.logs = workers, folder / "logs"
         self.logs.mkdir(exist_ok=True)
         self.say(f"Starting Drydock with its data in {folder} ...")
         self.launch(recipes.simulator(port=settings.SIMULATOR_PORT, fleet_file=FLEET_FILE, caches=caches))
-        credentials_file = folder / "credentials.json"
+        # What an earlier start has left there is kept under another name until everything answers.
+        credentials_file, people_file = folder / CREDENTIALS, folder / "people.json"
+        if credentials_file.exists():
+            credentials_file.replace(people_file)
         # The web server takes as long to start as reading the tables; at the very first start there are none yet.
-        has_tables = credentials_file.exists()
+        has_tables = people_file.exists()
         if has_tables:
             self.launch(recipes.web(settings.PORT))
-        join_token = prepare(credentials_file, url, simulator_url)
+        join_token = prepare(people_file, url, simulator_url)
         if not has_tables:
             self.launch(recipes.web(settings.PORT))
         self.wait_until(lambda: answers(f"{simulator_url}/control/log"), "the simulator does not answer")
@@ -106,7 +117,7 @@ class Command(BaseCommand):
             for machine in recipes.machines(FLEET_FILE)
         ]
         worker = self.launch(recipes.worker())
-        credentials = json.loads(credentials_file.read_text())
+        credentials = json.loads(people_file.read_text())
         token = credentials["viewer"]["token"]
         try:
             self.wait_until(lambda: live_machines(url, token) >= len(agents), "not every machine is live")
@@ -116,6 +127,7 @@ class Command(BaseCommand):
         self.wait_until(lambda: "ready." in worker.said(), "the Celery worker is not ready")
         # Beat only finds again what a lost task would have done; nobody has to wait for it.
         self.launch(recipes.beat())
+        write_private(credentials_file, people_file.read_text())
         self.say(welcome(credentials, folder))
         if settings.STORY:
             requests.post(f"{simulator_url}/control/stories", json={"story": "all"}, timeout=5).raise_for_status()
@@ -130,7 +142,10 @@ class Command(BaseCommand):
         return self.workers[-1]
 
     def watch(self) -> None:
-        """Starts again what ended by itself, and waits a moment."""
+        """Starts again what ended by itself, servers first, and waits a moment."""
+        for server in self.servers:
+            if said := server.watch():
+                self.say(said)
         for each in self.workers:
             each.watch(self.say)
         time.sleep(WATCH_SECONDS)
@@ -145,18 +160,21 @@ class Command(BaseCommand):
 
 
 @contextmanager
-def cache_servers(folder: Path) -> Iterator[list[recipes.Cache]]:
+def cache_servers(folder: Path) -> Iterator[dict[str, Server]]:
     """A server for each cache of the fleet: their channels have one name, and a failover cuts all clients of one."""
     try:
         binary()
     except ServerProblem:
         # Whoever brought servers of their own may have none to spare for pretended caches.
-        yield []
+        yield {}
         return
     hosts = [each["host"] for each in json.loads(FLEET_FILE.read_text())["caches"]]
     with ExitStack() as stack:
-        urls = {host: stack.enter_context(valkey(folder / "caches" / host)) for host in hosts}
-        yield recipes.caches(FLEET_FILE, {host: Path(unquote(urlsplit(url).path)) for host, url in urls.items()})
+        yield {host: stack.enter_context(valkey_server(folder / "caches" / host)) for host in hosts}
+
+
+def socket_of(server: Server) -> Path:
+    return Path(unquote(urlsplit(server.url).path))
 
 
 def end(number: int, frame: FrameType | None) -> None:
@@ -188,16 +206,9 @@ def own_settings(folder: Path, url: str) -> dict[str, str]:
     }
 
 
-def prepare(credentials_file: Path, url: str, simulator_url: str) -> str:
+def prepare(people_file: Path, url: str, simulator_url: str) -> str:
     """Tables, people, tokens; returns a join token. In a process of its own, because ours has no database."""
-    command = [
-        sys.executable,
-        str(settings.BASE_DIR / "manage.py"),
-        "prepare_demo",
-        str(credentials_file),
-        "--url",
-        url,
-    ]
+    command = [sys.executable, "-m", "fleet", "prepare_demo", str(people_file), "--url", url]
     ended = subprocess.run(
         bound([*command, "--simulator-url", simulator_url]), capture_output=True, text=True, check=False
     )
@@ -254,6 +265,6 @@ Drydock answers at {credentials["url"]}
 
   The simulated Azure answers at {credentials["simulator_url"]}
   Whoever is to be told is played by {credentials["inbox"]}
-  Tokens for the API are in {folder / "credentials.json"}
+  Tokens for the API are in {folder / CREDENTIALS}
   Ctrl-C ends it; its data stays in {folder}
 """

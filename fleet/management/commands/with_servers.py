@@ -12,8 +12,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from fleet.embedded import ServerProblem, servers, temporary_folder
+from fleet.embedded import ServerProblem, Urls, servers, temporary_folder
 from fleet.embedded.parent_death import bound
+
+WATCH_SECONDS = 0.5
 
 
 class Command(BaseCommand):
@@ -39,16 +41,18 @@ class Command(BaseCommand):
             ):
                 environment = {"SECRET_KEY": "for one command only, thrown away afterwards", **os.environ}
                 child = subprocess.Popen(bound(command), env={**environment, **urls.environment})
-                status = wait(child)
+                status = wait(child, urls)
         except ServerProblem as problem:
             raise CommandError(str(problem)) from problem
         sys.exit(status)
 
 
-def wait(child: subprocess.Popen[bytes]) -> int:
-    """The child's exit status, as a shell gives it; when we are told to end, it is told first."""
+def wait(child: subprocess.Popen[bytes], urls: Urls) -> int:
+    """The child's exit status, as a shell gives it; when we are told to end, it is told first. Watches our servers."""
     try:
-        status = child.wait()
+        while (status := ended_within(child, WATCH_SECONDS)) is None:
+            for said in urls.watch():
+                sys.stderr.write(f"{said}\n")
     except KeyboardInterrupt:
         child.terminate()
         try:
@@ -57,3 +61,11 @@ def wait(child: subprocess.Popen[bytes]) -> int:
             child.kill()
             status = child.wait()
     return status if status >= 0 else 128 - status
+
+
+def ended_within(child: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """How it ended, as soon as it has; None where it runs on."""
+    try:
+        return child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None

@@ -1,0 +1,107 @@
+"""A server of ours that died is started again, where it was and with what it had."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from fleet.embedded import Urls, servers
+from fleet.embedded.folder import is_running
+from tests.processes import PYTHON, start, wait_for
+from tests.repository import nested
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Urls]:
+    with servers(tmp_path, {}, durable=False) as urls:
+        yield urls
+
+
+def kill(urls: Urls, name: str) -> None:
+    """Kill -9 for the one process of a server that stands for it: of Postgres the postmaster alone."""
+    child = next(server.child for server in urls.own if server.name == name)
+    os.kill(child.pid, signal.SIGKILL)
+    wait_for(lambda: not is_running(child.pid) or None, seconds=10, what=f"the end of {name}")
+
+
+def test_while_both_run_nothing_is_said(own: Urls) -> None:
+    pids = [server.child.pid for server in own.own]
+    assert own.watch() == []
+    assert [server.child.pid for server in own.own] == pids
+
+
+def test_postgres_comes_back_with_its_data_while_somebody_was_connected(own: Urls) -> None:
+    with psycopg.connect(own.database, autocommit=True) as before:
+        before.execute("CREATE TABLE kept AS SELECT 1 AS one")
+        kill(own, "Postgres")
+        # Its session is held by a process of the dead server, which holds the memory, too.
+        assert own.watch() == ["Postgres ended by itself (SIGKILL); it was started again on its data."]
+    with psycopg.connect(own.database) as after:
+        assert after.execute("SELECT one FROM kept").fetchone() == (1,)
+    assert own.watch() == []
+
+
+def test_valkey_comes_back_at_the_same_address(own: Urls) -> None:
+    kill(own, "Valkey")
+    assert own.watch() == ["Valkey ended by itself (SIGKILL); it was started again on its data."]
+    with redis.Redis.from_url(own.redis) as client:
+        assert client.ping()
+
+
+def test_servers_of_others_are_left_to_them() -> None:
+    assert Urls(database="postgresql://elsewhere/x", redis="redis://elsewhere").watch() == []
+
+
+def test_a_command_with_servers_finds_them_again(tmp_path: Path) -> None:
+    waits = "import os, psycopg, time\nwhile True:\n try: psycopg.connect(os.environ['DATABASE_URL']).close()\n"
+    waits += " except psycopg.Error: print('away', flush=True)\n else: print('there', flush=True)\n time.sleep(0.05)\n"
+    command = [PYTHON, "manage.py", "with_servers", "--data", str(tmp_path / "data"), "--", PYTHON, "-c", waits]
+    process = start(command, environment={"DATABASE_URL": "", "REDIS_URL": "", "SECRET_KEY": ""}, log=tmp_path / "log")
+    try:
+        wait_for(lambda: "there" in process.said() or None, seconds=60, what="a database")
+        postmaster = int((tmp_path / "data/postgres/postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, signal.SIGKILL)
+        wait_for(
+            lambda: process.said().rpartition("Postgres ended by itself (SIGKILL)")[2].count("there") > 1 or None,
+            seconds=60,
+            what="the database again, and a word about it",
+        )
+    finally:
+        process.stop(seconds=20)
+
+
+SAMPLE = """
+import os, signal
+import psycopg, pytest
+from django.contrib.auth.models import User
+from tests.servers import RUNNING
+
+def test_before(db):
+    User.objects.create(username="ada")
+
+@pytest.mark.parametrize("name", ["Postgres", "Valkey"])
+def test_that_loses_a_server(name):
+    child = next(server.child for server in RUNNING[0].own if server.name == name)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    assert False, "as a test would"
+
+def test_after(db, redis_client):
+    User.objects.create(username="ada")
+    assert redis_client.ping()
+"""
+
+
+def test_a_test_that_lost_its_server_says_so_and_the_next_one_has_it_again(tmp_path: Path) -> None:
+    said = nested.run(tmp_path, SAMPLE, DATABASE_URL="", REDIS_URL="")
+    assert "2 failed, 2 passed" in said
+    for name in ("Postgres", "Valkey"):
+        assert f"{name} ended by itself (SIGKILL); it was started again on its data." in said
