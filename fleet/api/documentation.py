@@ -42,8 +42,8 @@ STREAM: dict[str, Any] = {
     "description": (
         "Answered by the gateway. Begins with the event `clock` (`server_time`); then one event `changed` for each"
         " new entry of a timeline, with the fields `kind`, `event_id`, `set`, `machine`, `approval`, `at` and `text`."
-        " Where it cannot go on after `Last-Event-ID`, it says `reset` first (with a `reason`: `unreadable`, `earlier-era`"
-        " or `ahead`), and goes on with what is new: read anew whatever you keep."
+        " Where it cannot go on after `Last-Event-ID`, it says `reset` first (`reason`: `unreadable`, `earlier-era` or"
+        " `ahead`), and goes on with what is new: read anew whatever you keep."
         " A comment keeps the line open every 15 seconds. The stream ends itself after about 200 seconds; with the"
         " last `id` in `Last-Event-ID` the next one goes on without a gap. It says what changed: read the thing"
         " itself where it lives."

@@ -1,0 +1,103 @@
+"""Every call that writes, asked by who may not: a token of fewer scopes, a viewer, nobody. Nothing is done then."""
+
+import re
+from typing import Any
+
+import pytest
+
+from fleet.api.reference import needs
+from fleet.api.routes import CALLS
+from fleet.models import ApiToken, Entry
+from fleet.models.timeline import ACTING
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+from tests.every_write import api_steps, busy_fleet
+from tests.factories import Fleet
+
+pytestmark = pytest.mark.django_db
+# Everybody's own. A token that is made so may no more, and lives no longer, than the one that asks.
+OWN = {
+    ("PATCH", "me/"): "one's own settings",
+    ("POST", "tokens/"): "a token for oneself",
+    ("DELETE", "tokens/<str:prefix>/"): "one's own token",
+    ("POST", "rules/dry-run/"): "it looks back only",
+    ("POST", "routes/dry-run/"): "the same",
+}
+
+
+@pytest.fixture
+def fleet(db: None, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    # Whoever tries a channel waits for its answer, which nobody gives here.
+    monkeypatch.setattr("fleet.api.views.messages.TEST_SECONDS", 0.0)
+    return busy_fleet()
+
+
+def acts() -> int:
+    return Entry.objects.filter(via__in=ACTING).count()
+
+
+def refusals(method: str, route: str, needed: str, wrong: dict[str, Caller]) -> dict[str, Caller]:
+    """Who of these has to be refused. To write more than one's own, a token that only reads is not enough."""
+    may = {"only reads", "views"} if (method, route) in OWN else set()
+    may |= {"only approves"} if needed == "approve" else {"only admins"} if needed == "admin" else set()
+    return {name: who for name, who in wrong.items() if name not in may}
+
+
+def test_nothing_is_done_for_who_may_not(fleet: Fleet) -> None:
+    ada = factories.admin()
+    callers = {"ada": caller(ada), "anna": caller(factories.approver())}
+    wrong = {
+        "only reads": caller(ada, "read"),
+        "only approves": caller(ada, "approve"),
+        "only admins": caller(ada, "admin"),
+        "views": caller(factories.viewer()),
+    }
+    scopes = {(method.upper(), route): scope for (method, route), scope in needs().items()}
+    asked, made = 0, ""
+    for how, route, (address, body) in api_steps(fleet):
+        method, _, who = how.partition(" as ")
+        place, needed = address.format(made=made), scopes[method, f"/api/v1/{route}"]
+        before = acts()
+        problem(Caller()(method, place, body), 401, "not-authenticated")
+        for name, stranger in refusals(method, route, needed, wrong).items():
+            answer = stranger(method, place, body)
+            assert answer.status_code == 403, (name, how, place, answer.content)
+            problem(answer, 403, "not-permitted")
+            asked += 1
+        assert acts() == before, (how, route)
+        answer = callers[who or "ada"](method, place, body)
+        assert answer.status_code < 300, (how, route, answer.content)
+        said = answer.json() if answer.content else {}
+        made = str(said.get("prefix") or said.get("id") or "") if isinstance(said, dict) else ""
+    assert asked > 120
+
+
+def test_no_token_ends_one_of_somebody_else_unless_it_may_what_admins_may(fleet: Fleet) -> None:
+    ada, vera = factories.admin(), factories.viewer()
+    caller(vera)
+    prefix = ApiToken.objects.get(user=vera).prefix
+    for who in (caller(ada, "read"), caller(ada, "read", "approve"), caller(factories.operator())):
+        problem(who.delete(f"tokens/{prefix}/"), 403, "not-permitted")
+        # Nor is it shown to them.
+        problem(who.get(f"tokens/{prefix}/"), 404, "not-found")
+    assert ApiToken.objects.get(prefix=prefix).revoked_at is None
+    assert caller(ada, "read", "admin").delete(f"tokens/{prefix}/").status_code == 204
+
+
+def test_a_token_that_only_reads_makes_none_that_does_more(fleet: Fleet) -> None:
+    reading = caller(factories.admin(), "read")
+    for scopes in (["approve"], ["admin"], ["read", "admin"]):
+        problem(reading.post("tokens/", {"name": "more", "scopes": scopes}), 403, "not-permitted")
+    assert reading.post("tokens/", {"name": "same", "scopes": ["read"]}).status_code == 201
+
+
+@pytest.mark.parametrize("scope", ["read", "approve", "admin"])
+def test_no_call_reads_for_a_token_without_its_scope(fleet: Fleet, scope: str) -> None:
+    who = caller(factories.admin(), scope)
+    scopes = {(method, route): needed for (method, route), needed in needs().items()}
+    for route in CALLS:
+        view: Any = route.callback.view_class  # type: ignore[attr-defined]
+        if not hasattr(view, "get") or scopes["get", f"/api/{route.pattern}"] == scope:
+            continue
+        place = "/api/" + re.sub(r"<int:\w+>", "1", re.sub(r"<str:\w+>", "x", str(route.pattern)))
+        problem(who.get(place), 403, "not-permitted")
