@@ -23,7 +23,7 @@ from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once, refuse_key
 from fleet.api.shapes.derive import Shape, page_of
 from fleet.api.shapes.problems import answer_of, by_status, told
 from fleet.operations.people.idempotency import Answer
-from fleet.projections.filters import TimeFilter
+from fleet.projections.filter_kinds import IdsFilter, TextsFilter, TimeFilter
 from fleet.projections.pages import MAX_PAGE_SIZE
 from fleet.wording.problems import PROBLEMS
 
@@ -35,13 +35,14 @@ PAGE_PARAMETERS = [
     OpenApiParameter("cursor", str, description="Where the page begins; taken from `next` or `previous`."),
     OpenApiParameter("page_size", PAGE_SIZE, description=f"At most {MAX_PAGE_SIZE}; 50 if nothing is said."),
 ]
+ROW_ID: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 # What a filter takes; the others take a text.
 FILTER_TYPES: dict[Any, Any] = {
-    django_filters.NumberFilter: {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
+    django_filters.NumberFilter: ROW_ID,
+    IdsFilter: ROW_ID,
     django_filters.BooleanFilter: bool,
     TimeFilter: datetime,
 }
-ROW_ID: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 # What stands in the addresses of calls.
 PLACES = {
     name: OpenApiParameter(name, shape, OpenApiParameter.PATH, required=True, description=text)
@@ -268,7 +269,7 @@ def filters_of(
             type_of(name),
             description=text,
             enum=[value for value, _ in known[name].extra.get("choices", ())] or None,
-            many=isinstance(known[name], django_filters.MultipleChoiceFilter),
+            many=isinstance(known[name], django_filters.MultipleChoiceFilter | TextsFilter),
         )
         for name, text in help_texts.items()
     ]

@@ -27,7 +27,7 @@ LIFETIMES = [(24, "1 day"), (1, "1 hour"), (4, "4 hours"), (12, "12 hours"), (72
 
 @shown
 def machine_list(request: Asked) -> HttpResponse:
-    read = partial(machines.listing, now=request.now, machines=MachineFilter(request.GET).qs)
+    read = partial(machines.listing, now=request.now, machines=MachineFilter(request.GET, now=request.now).qs)
     return listed(request, "machines/list.html", "machines/machine_rows.html", read)
 
 

@@ -1,6 +1,7 @@
 """Blind spots, as people see them."""
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -22,7 +23,7 @@ from fleet.projections.caches.coverage import ListenerRow, listener, with_machin
 from fleet.projections.caches.maintenances import CacheRef
 from fleet.projections.machines import agentless, with_presence
 from fleet.projections.pages import Key, Page, cut_page
-from fleet.projections.refs import MachineRef, SetRef, set_ref
+from fleet.projections.refs import MachineRef, SetRef, plain_name, set_ref
 from fleet.projections.sight import seen
 from fleet.projections.timeline import eras
 
@@ -217,6 +218,25 @@ def _place(spot: BlindSpotRow) -> Key:
     return (ORDER.index(spot.code), *of, spot.cache.id if spot.cache else 0, spot.event_id, *spot.names[:1], told)
 
 
-def page(*, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[BlindSpotRow]:
-    """Blind spots, the most dangerous first. Nine queries."""
-    return cut_page(overview(now=now).spots, _place, cursor=cursor, size=size)
+def page(
+    *,
+    now: datetime,
+    sets: Collection[int] | None = None,
+    machines: Collection[int] | None = None,
+    names: Collection[str] | None = None,
+    cursor: str | None = None,
+    size: int | None = None,
+) -> Page[BlindSpotRow]:
+    """Blind spots, the most dangerous first: those of these sets and machines (ids), and of machines of these names.
+    Nine queries.
+    """
+    plain = {plain_name(name) for name in names} if names is not None else None
+
+    def wanted(spot: BlindSpotRow) -> bool:
+        return (
+            (sets is None or (spot.set is not None and spot.set.id in sets))
+            and (machines is None or any(machine.id in machines for machine in spot.machines))
+            and (plain is None or any(plain_name(name) in plain for name in spot.names))
+        )
+
+    return cut_page([spot for spot in overview(now=now).spots if wanted(spot)], _place, cursor=cursor, size=size)

@@ -11,7 +11,7 @@ from fleet.domain.reason import Reason, read_reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, Drill, Instruction, Order, Preparation, Rehearsal, Sighting
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.sight import seen
 
@@ -92,8 +92,11 @@ class DrillReport:
         return tuple(machine for machine in self.machines if not machine.took_part)
 
 
+BESIDE = ("event__availability_set", "started_by")
+
+
 def _with_event() -> QuerySet[Drill]:
-    return seen(Drill).select_related("event__availability_set", "started_by")
+    return seen(Drill).select_related(*BESIDE)
 
 
 def _row(drill: Drill) -> DrillRow:
@@ -114,12 +117,20 @@ def _row(drill: Drill) -> DrillRow:
     )
 
 
-def listing(*, set_id: int | None = None, cursor: str | None = None, size: int | None = None) -> Page[DrillRow]:
-    """Drills, newest first. One query."""
-    rows = _with_event()
+def listing(
+    *,
+    set_id: int | None = None,
+    drills: QuerySet[Drill] | None = None,
+    order: str = "",
+    cursor: str | None = None,
+    size: int | None = None,
+) -> Page[DrillRow]:
+    """Drills, newest first. `drills` is a filtered queryset (see `filters.DrillFilter`). One query."""
+    rows = (seen(Drill) if drills is None else drills).select_related(*BESIDE)
     if set_id is not None:
         rows = rows.filter(event__availability_set=set_id)
-    page = read_page([Segment(rows, "created_at", descending=True)], cursor=cursor, size=size)
+    own = [Segment(rows, "created_at", descending=True)]
+    page = read_page(ordered(rows, order, own), cursor=cursor, size=size)
     return page.map(lambda found: tuple(_row(drill) for drill in found))
 
 

@@ -4,61 +4,61 @@ The library ships no types, hence the ignores at its base class.
 """
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 import django_filters
-import django_filters.fields
-from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast, Upper
 
-from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.domain.messages.moments import Moment
 from fleet.domain.messages.states import MessageState
 from fleet.domain.sets import KINDS
-from fleet.domain.states import EventStatus
+from fleet.domain.states import EventStatus, Presence
 from fleet.domain.timeline import EntryKind
-from fleet.domain.times import clamped
+from fleet.domain.waves import WaveState
 from fleet.models import (
+    Admission,
+    Approval,
     AvailabilitySet,
-    Cache,
+    Drill,
     Entry,
     Machine,
-    Maintenance,
     Message,
-    Notification,
     ScheduledEvent,
+    Wave,
 )
+from fleet.models.facts.events import presence_limits
+from fleet.models.lookups import words_begin, words_of
 from fleet.projections.desk.attention import needs_decision
-from fleet.projections.machines import with_presence
+from fleet.projections.filter_kinds import IdsFilter, TextsFilter, TimeFilter, one_of
+from fleet.projections.machines import waiting_rows, with_presence
+from fleet.projections.places import (
+    COLUMNS,
+    MACHINE_COLUMNS,
+    Ids,
+    MachinePlaceFilter,
+    PlaceFilter,
+    sets_with,
+    with_presences,
+)
 from fleet.projections.sight import listening, seen
-from fleet.projections.timeline.entries import with_merged
 
 
-def _naming(rows: QuerySet[ScheduledEvent], machine: Machine) -> QuerySet[ScheduledEvent]:
-    name = json.dumps(machine.resource_name, ensure_ascii=False).upper()
-    rows = rows.filter(availability_set=machine.availability_set_id)
-    return rows.alias(named=Upper(Cast("resources", TextField()))).filter(named__contains=name)
+def _named(names: Iterable[str]) -> Q:
+    """That Resources name one of these: found by the words in them, then compared whole and without case."""
+    either = Q(pk__in=[])
+    for name in names:
+        whole = Q(named__contains=json.dumps(name, ensure_ascii=False).upper())
+        query = words_begin(name)
+        either |= whole & Q(words=query) if query else whole
+    return either
 
 
-class BoundedTime(django_filters.fields.IsoDateTimeField):  # type: ignore[misc]
-    """A time; one that no row of ours can have becomes the bound that is nearer."""
-
-    def to_python(self, value: Any) -> datetime | None:
-        try:
-            moment = super().to_python(value)
-        except OverflowError:
-            raise ValidationError(self.error_messages["invalid"], code="invalid") from None
-        return clamped(moment) if moment is not None else None
-
-
-class TimeFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
-    field_class = BoundedTime
-
-
-class EventFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """`machine` (an id) leaves the events that name it in Resources; `since` and `until` go by the first sighting.
+class EventFilter(PlaceFilter):
+    """`machine` (ids) and `machine_name` leave the events that name one in Resources; `since` and `until` go by the
+    first sighting.
 
     Construct with `now=` (an aware datetime): a decision is needed only before NotBefore.
     """
@@ -66,9 +66,8 @@ class EventFilter(django_filters.FilterSet):  # type: ignore[misc]
     status = django_filters.MultipleChoiceFilter(choices=[(status.value, status.value) for status in EventStatus])
     type = django_filters.CharFilter(field_name="event_type", lookup_expr="iexact", label="Type")
     source = django_filters.CharFilter(field_name="source", lookup_expr="iexact", label="Source")
-    set = django_filters.NumberFilter(field_name="availability_set", label="Set")
-    service = django_filters.CharFilter(field_name="availability_set__service", label="Service")
-    machine = django_filters.NumberFilter(method="filter_machine", label="Machine")
+    machine = IdsFilter(method="filter_machine", label="Machine")
+    machine_name = TextsFilter(method="filter_machine_name", label="Name of a machine")
     needs_decision = django_filters.BooleanFilter(method="filter_needs_decision", label="Needs a decision")
     drill = django_filters.BooleanFilter(field_name="drill", label="Drill")
     since = TimeFilter(field_name="first_seen_at", lookup_expr="gte", label="Since")
@@ -83,8 +82,19 @@ class EventFilter(django_filters.FilterSet):  # type: ignore[misc]
         super().__init__(data, seen(ScheduledEvent) if queryset is None else queryset, **kwargs)
 
     def filter_machine(self, queryset: QuerySet[ScheduledEvent], name: str, value: Any) -> QuerySet[ScheduledEvent]:
-        machine = seen(Machine).filter(pk=value).first()
-        return _naming(queryset, machine) if machine else queryset.none()
+        either = Q(pk__in=[])
+        for machine in seen(Machine).filter(pk__in=value).only("resource_name", "availability_set"):
+            either |= Q(availability_set=machine.availability_set_id) & _named([machine.resource_name])
+        return self._with_names(queryset).filter(either)
+
+    def filter_machine_name(
+        self, queryset: QuerySet[ScheduledEvent], name: str, value: list[str]
+    ) -> QuerySet[ScheduledEvent]:
+        return self._with_names(queryset).filter(_named(value))
+
+    def _with_names(self, queryset: QuerySet[ScheduledEvent]) -> QuerySet[ScheduledEvent]:
+        resources = Cast("resources", TextField())
+        return queryset.alias(named=Upper(resources), words=words_of("event_type", resources))
 
     def filter_needs_decision(
         self, queryset: QuerySet[ScheduledEvent], name: str, value: bool
@@ -93,10 +103,16 @@ class EventFilter(django_filters.FilterSet):  # type: ignore[misc]
         return queryset.filter(needs) if value else queryset.exclude(needs)
 
 
-class MachineFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """`q` looks into resource names and vmIds."""
+PRESENCES = [(presence.value, presence.value) for presence in Presence]
 
-    set = django_filters.NumberFilter(field_name="availability_set", label="Set")
+
+class MachineFilter(MachinePlaceFilter):
+    """`q` looks into resource names and vmIds. Construct with `now=` where `presence`
+    may be asked for."""
+
+    machine_path = "pk"
+
+    presence = django_filters.MultipleChoiceFilter(method="filter_presence", choices=PRESENCES, label="Presence")
     region = django_filters.CharFilter(lookup_expr="iexact", label="Region")
     q = django_filters.CharFilter(method="filter_q", label="Search")
 
@@ -104,42 +120,68 @@ class MachineFilter(django_filters.FilterSet):  # type: ignore[misc]
         model = Machine
         fields: list[str] = []
 
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+    def __init__(self, data: Any = None, queryset: Any = None, *, now: datetime | None = None, **kwargs: Any) -> None:
+        self.now = now
         super().__init__(data, with_presence() if queryset is None else queryset, **kwargs)
+
+    def filter_presence(self, queryset: QuerySet[Machine], name: str, value: list[str]) -> QuerySet[Machine]:
+        return with_presences(queryset, asked=value, now=self.now, limits=presence_limits()) if value else queryset
 
     def filter_q(self, queryset: QuerySet[Machine], name: str, value: str) -> QuerySet[Machine]:
         return queryset.filter(Q(resource_name__icontains=value) | Q(vm_id__icontains=value))
 
 
-class SetFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """`q` looks into names and resource groups."""
+class SetFilter(PlaceFilter):
+    """`q` looks into names and resource groups; `machine`, `machine_name` and `presence` leave the sets that have such
+    a machine. Construct with `now=` where `presence`
+    may be asked for.
+    """
 
+    set_path = "pk"
+
+    machine = IdsFilter(method="filter_machine", label="Machine")
+    machine_name = TextsFilter(method="filter_machine_name", label="Name of a machine")
+    presence = django_filters.MultipleChoiceFilter(method="filter_presence", choices=PRESENCES, label="Presence")
     kind = django_filters.ChoiceFilter(choices=[(kind, kind) for kind in KINDS], label="Kind")
-    service = django_filters.CharFilter(label="Service")
     q = django_filters.CharFilter(method="filter_q", label="Search")
 
     class Meta:
         model = AvailabilitySet
         fields: list[str] = []
 
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+    def __init__(self, data: Any = None, queryset: Any = None, *, now: datetime | None = None, **kwargs: Any) -> None:
+        self.now = now
         super().__init__(data, seen(AvailabilitySet) if queryset is None else queryset, **kwargs)
+
+    def filter_machine(self, queryset: QuerySet[AvailabilitySet], name: str, value: Any) -> QuerySet[AvailabilitySet]:
+        return queryset.filter(sets_with(seen(Machine).filter(pk__in=value))) if value else queryset
+
+    def filter_machine_name(
+        self, queryset: QuerySet[AvailabilitySet], name: str, value: list[str]
+    ) -> QuerySet[AvailabilitySet]:
+        named = one_of("resource_name", value, lookup="iexact")
+        return queryset.filter(sets_with(seen(Machine).filter(named))) if value else queryset
+
+    def filter_presence(
+        self, queryset: QuerySet[AvailabilitySet], name: str, value: list[str]
+    ) -> QuerySet[AvailabilitySet]:
+        if not value:
+            return queryset
+        present = with_presences(seen(Machine), asked=value, now=self.now, limits=presence_limits())
+        return queryset.filter(sets_with(present))
 
     def filter_q(self, queryset: QuerySet[AvailabilitySet], name: str, value: str) -> QuerySet[AvailabilitySet]:
         return queryset.filter(Q(name__icontains=value) | Q(resource_group__icontains=value))
 
 
-class EntryFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """Entries by service, set (with those merged into it), machine, cache, event (an EventId in any case), kind, time.
+class EntryFilter(MachinePlaceFilter):
+    """Entries by place (sets with those merged into them), machine, cache, event (an EventId in any case), kind, time.
 
     To a service belong its sets, and the caches that their machines listen to.
     """
 
-    service = django_filters.CharFilter(method="filter_service", label="Service")
-
-    set = django_filters.NumberFilter(method="filter_set", label="Set")
-    machine = django_filters.NumberFilter(field_name="machine", label="Machine")
-    cache = django_filters.NumberFilter(field_name="cache", label="Cache")
+    service = TextsFilter(method="filter_service", label="Service")
+    cache = IdsFilter(field_name="cache", label="Cache")
     event = django_filters.CharFilter(field_name="event__event_id", lookup_expr="iexact", label="Event")
     kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
     since = TimeFilter(field_name="at", lookup_expr="gte", label="Since")
@@ -152,69 +194,28 @@ class EntryFilter(django_filters.FilterSet):  # type: ignore[misc]
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
         super().__init__(data, seen(Entry) if queryset is None else queryset, **kwargs)
 
-    def filter_service(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
-        heard = listening().filter(machine__availability_set__service__iexact=value)
+    def asked_of(self, columns: Any) -> dict[str, list[Any]]:
+        return {name: value for name, value in super().asked_of(columns).items() if name != "service"}
+
+    def filter_service(self, queryset: QuerySet[Entry], name: str, value: list[str]) -> QuerySet[Entry]:
+        if not value:
+            return queryset
+        heard = listening().filter(one_of("machine__availability_set__service", value, lookup="iexact"))
         return queryset.filter(
-            Q(availability_set__service__iexact=value)
-            | Q(cache__service__iexact=value)
+            one_of("availability_set__service", value, lookup="iexact")
+            | one_of("cache__service", value, lookup="iexact")
             | Q(cache__in=heard.values("cache"))
         )
 
-    def filter_set(self, queryset: QuerySet[Entry], name: str, value: Any) -> QuerySet[Entry]:
-        return queryset.filter(availability_set__in=with_merged(int(value)))
 
+class MessageFilter(PlaceFilter):
+    """Messages by channel, state, event (an EventId in any case) and its place, and moment; `since` goes by when they
+    were made.
+    """
 
-class CacheFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """`q` looks into hosts."""
+    set_path = "event__availability_set"
 
-    tier = django_filters.CharFilter(lookup_expr="iexact", label="Tier")
-    q = django_filters.CharFilter(field_name="host", lookup_expr="icontains", label="Search")
-
-    class Meta:
-        model = Cache
-        fields: list[str] = []
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Cache) if queryset is None else queryset, **kwargs)
-
-
-class MaintenanceFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """`since` and `until` go by the first notification."""
-
-    cache = django_filters.NumberFilter(field_name="cache", label="Cache")
-    status = django_filters.MultipleChoiceFilter(choices=[(status.value, status.value) for status in MaintenanceStatus])
-    since = TimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
-    until = TimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
-
-    class Meta:
-        model = Maintenance
-        fields: list[str] = []
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Maintenance) if queryset is None else queryset, **kwargs)
-
-
-class NotificationFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """`since` and `until` go by the time at which a notification was first heard."""
-
-    cache = django_filters.NumberFilter(field_name="cache", label="Cache")
-    maintenance = django_filters.NumberFilter(field_name="maintenance", label="Maintenance")
-    type = django_filters.CharFilter(field_name="type", lookup_expr="iexact", label="Type")
-    since = TimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
-    until = TimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
-
-    class Meta:
-        model = Notification
-        fields: list[str] = []
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Notification) if queryset is None else queryset, **kwargs)
-
-
-class MessageFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """Messages by channel, state, event (an EventId in any case) and moment; `since` goes by when they were made."""
-
-    channel = django_filters.NumberFilter(field_name="channel", label="Channel")
+    channel = IdsFilter(field_name="channel", label="Channel")
     state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in MessageState])
     event = django_filters.CharFilter(method="filter_event", label="Event")
     moment = django_filters.MultipleChoiceFilter(choices=[(moment.value, moment.value) for moment in Moment])
@@ -229,3 +230,87 @@ class MessageFilter(django_filters.FilterSet):  # type: ignore[misc]
 
     def filter_event(self, queryset: QuerySet[Message], name: str, value: str) -> QuerySet[Message]:
         return queryset.filter(event__event_id=value.upper())
+
+
+class DrillFilter(PlaceFilter):
+    """`since` and `until` go by when a drill began."""
+
+    set_path = "event__availability_set"
+
+    since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Since")
+    until = TimeFilter(field_name="created_at", lookup_expr="lt", label="Until")
+
+    class Meta:
+        model = Drill
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, seen(Drill) if queryset is None else queryset, **kwargs)
+
+
+class WaveFilter(PlaceFilter):
+    """Waves by the sets of their events; `since` and `until` go by when a wave began."""
+
+    state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in WaveState])
+    since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Since")
+    until = TimeFilter(field_name="created_at", lookup_expr="lt", label="Until")
+
+    class Meta:
+        model = Wave
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, seen(Wave) if queryset is None else queryset, **kwargs)
+
+    def in_sets(self, sets: Ids) -> Q:
+        members = seen(Approval).filter(event__availability_set__in=sets, wave__isnull=False)
+        return Q(pk__in=members.order_by().values("wave"))
+
+
+class AdmissionFilter(MachinePlaceFilter):
+    """Who waits, by the machine that it says it is."""
+
+    set_path = "machine__availability_set"
+
+    class Meta:
+        model = Admission
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, waiting_rows() if queryset is None else queryset, **kwargs)
+
+
+class EventEntryFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """Entries of one event, by machine."""
+
+    machine = IdsFilter(field_name="machine", label="Machine")
+    machine_name = TextsFilter(field_name="machine__resource_name", lookup_expr="iexact", label="Name of a machine")
+
+    class Meta:
+        model = Entry
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, seen(Entry) if queryset is None else queryset, **kwargs)
+
+
+class BlindSpotFilter(MachinePlaceFilter):
+    """What blind spots are narrowed down by; the queryset is that of the sets."""
+
+    set_path = "pk"
+
+    class Meta:
+        model = AvailabilitySet
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, seen(AvailabilitySet) if queryset is None else queryset, **kwargs)
+
+    def of_machines(self, machines: Ids) -> Q:
+        return Q()
+
+    def asked_for(self) -> dict[str, Any]:
+        """What of them is asked for: the sets (ids), machines (ids) and names, None for all of each."""
+        found = self.asked_of(MACHINE_COLUMNS)
+        sets = set(self.qs.values_list("pk", flat=True)) if self.asked_of(COLUMNS) else None
+        return {"sets": sets, "machines": found.get("machine"), "names": found.get("machine_name")}

@@ -17,7 +17,7 @@ from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Admission, InventoryMachine, JoinToken, Machine, ScheduledEvent
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import SetRef, plain_name, set_ref
 from fleet.projections.sight import seen
 
@@ -181,7 +181,8 @@ def agentless() -> QuerySet[InventoryMachine]:
     return seen(InventoryMachine).filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
 
 
-def _waiting() -> QuerySet[Admission]:
+def waiting_rows() -> QuerySet[Admission]:
+    """Admissions with all that their rows show."""
     return seen(Admission).select_related("machine__availability_set", "join_token").defer("machine__compute")
 
 
@@ -200,16 +201,20 @@ def _admission(row: Admission) -> AdmissionRow:
 
 def waiting(*, machine_id: int | None = None) -> tuple[AdmissionRow, ...]:
     """Who waits for admission, as this machine or as any, the newest first. One query."""
-    rows = _waiting().order_by("-pk")
+    rows = waiting_rows().order_by("-pk")
     if machine_id is not None:
         rows = rows.filter(machine=machine_id)
     return tuple(map(_admission, rows))
 
 
-def page_of_waiting(*, cursor: str | None = None, size: int | None = None) -> Page[AdmissionRow]:
+def page_of_waiting(
+    *, rows: QuerySet[Admission] | None = None, cursor: str | None = None, size: int | None = None
+) -> Page[AdmissionRow]:
     """Who waits for admission, the newest first. One query."""
-    found = read_page([Segment(_waiting(), "id", descending=True)], cursor=cursor, size=size)
-    return found.map(lambda rows: [_admission(row) for row in rows])
+    found = read_page(
+        [Segment(waiting_rows() if rows is None else rows, "id", descending=True)], cursor=cursor, size=size
+    )
+    return found.map(lambda shown: [_admission(row) for row in shown])
 
 
 def join_token(*, prefix: str, now: datetime) -> JoinTokenRow | None:
@@ -295,11 +300,16 @@ def event_brief(event: ScheduledEvent) -> OpenEventBrief:
 
 
 def listing(
-    *, now: datetime, machines: QuerySet[Machine] | None = None, cursor: str | None = None, size: int | None = None
+    *,
+    now: datetime,
+    machines: QuerySet[Machine] | None = None,
+    order: str = "",
+    cursor: str | None = None,
+    size: int | None = None,
 ) -> Page[MachineRow]:
-    """Machines by name. `machines` is a filtered queryset (see `filters.MachineFilter`). One query."""
+    """Machines by name or another column; `machines` is filtered (see `filters.MachineFilter`). One query."""
     rows = with_presence() if machines is None else machines
-    page = read_page([Segment(rows, "resource_name")], cursor=cursor, size=size)
+    page = read_page(ordered(rows, order, [Segment(rows, "resource_name")]), cursor=cursor, size=size)
     limits = presence_limits()
     return page.map(lambda found: machine_rows(found, now=now, limits=limits))
 

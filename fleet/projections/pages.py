@@ -51,6 +51,22 @@ class Segment(Generic[M]):
     descending: bool = False
 
 
+def ordered(
+    rows: QuerySet[M], order: str, own: Sequence[Segment[M]], *, may_lack: Sequence[str] = ()
+) -> Sequence[Segment[M]]:
+    """The rows by a column (`-column`: from the last), or in their `own` order where none is asked for. Of the columns
+    in `may_lack`, rows without a value come last.
+    """
+    column = order.removeprefix("-")
+    if not column:
+        return own
+    descending = order.startswith("-")
+    if column not in may_lack:
+        return [Segment(rows, column, descending)]
+    lack = Q(**{f"{column}__isnull": True})
+    return [Segment(rows.exclude(lack), column, descending), Segment(rows.filter(lack), "id", descending)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Cursor:
     segment: int

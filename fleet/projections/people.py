@@ -13,7 +13,7 @@ from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.models import ApiToken, OutsideAccount, Profile, Scope
 from fleet.models.people import Person, rights_of
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.sight import seen
 
 
@@ -105,10 +105,10 @@ def own_settings(*, user_id: int) -> OwnSettings:
     return like(OwnSettings, row) if row else OwnSettings()
 
 
-def listing(*, cursor: str | None = None, size: int | None = None, q: str = "") -> Page[PersonRow]:
+def listing(*, order: str = "", cursor: str | None = None, size: int | None = None, q: str = "") -> Page[PersonRow]:
     """By name. Three queries."""
     users = seen(User).filter(username__icontains=q) if q else seen(User)
-    return read_page([Segment(users, "username")], cursor=cursor, size=size).map(_rows)
+    return read_page(ordered(users, order, [Segment(users, "username")]), cursor=cursor, size=size).map(_rows)
 
 
 def detail(*, username: str) -> PersonRow | None:

@@ -22,7 +22,7 @@ from fleet.projections.machines import (
     machine_rows,
     with_presence,
 )
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import PresenceCounts, SetRef, count_presence, label_of, plain_name, set_ref
 from fleet.projections.sight import seen
 
@@ -265,12 +265,14 @@ def listing(
     *,
     now: datetime,
     sets: QuerySet[AvailabilitySet] | None = None,
+    order: str = "",
     cursor: str | None = None,
     size: int | None = None,
 ) -> Page[SetRow]:
-    """Sets by name, without those that were merged into another. Five queries."""
+    """Sets by name or by another column, without those that were merged into another. Five queries."""
     rows = seen(AvailabilitySet) if sets is None else sets
-    page = read_page([Segment(rows.filter(merged_into=None), "name")], cursor=cursor, size=size)
+    rows = rows.filter(merged_into=None)
+    page = read_page(ordered(rows, order, [Segment(rows, "name")]), cursor=cursor, size=size)
     return page.map(lambda found: _shape(found, _open_events(found), now=now))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
 
 from fleet.domain.approvals.guards import guards, without
 from fleet.domain.events.consequences import FAR_AHEAD
@@ -16,7 +16,7 @@ from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.models.facts.waves import load_members, return_timeout
 from fleet.projections.events.blast import BlastRadius, blast_radii
 from fleet.projections.facts import load_facts
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.sight import seen
 
@@ -126,15 +126,22 @@ def _row(
     )
 
 
-def listing(*, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[WaveRow]:
+def listing(
+    *,
+    now: datetime,
+    waves: QuerySet[Wave] | None = None,
+    order: str = "",
+    cursor: str | None = None,
+    size: int | None = None,
+) -> Page[WaveRow]:
     """Waves that run, then those that are over, newest first. Up to four queries; eight more while a guard keeps one
     whose turn it is.
     """
-    rows = seen(Wave).select_related("created_by")
+    rows = (seen(Wave) if waves is None else waves).select_related("created_by")
     running = rows.filter(state=WaveState.RUNNING.value)
     over = rows.exclude(state=WaveState.RUNNING.value)
     segments = [Segment(running, "created_at", descending=True), Segment(over, "created_at", descending=True)]
-    return read_page(segments, cursor=cursor, size=size).map(lambda found: _shape(found, now=now))
+    return read_page(ordered(rows, order, segments), cursor=cursor, size=size).map(lambda found: _shape(found, now=now))
 
 
 def detail(*, wave_id: int, now: datetime) -> WaveRow | None:

@@ -133,3 +133,22 @@ def test_lists_cost_the_same_however_long_they_are(played: Listeners, viewer: Ca
         played.hear("vm1", line("NodeMaintenanceStart"), host=host)
         played.hear("vm2", line("NodeMaintenanceStart"), host=host)
     assert costs() == before
+
+
+def test_caches_and_what_is_heard_of_them_are_narrowed_by_who_listens(played: Listeners, viewer: Caller) -> None:
+    def hosts(query: str) -> list[str]:
+        return [row["host"] for row in viewer.get(f"caches/?{query}").json()["results"]]
+
+    assert hosts("set_name=WEB") == [HOST]
+    assert hosts("resource_group=shop&machine_name=vm2") == [HOST]
+    assert hosts("machine_name=vm3") == []
+    assert hosts("ordering=-host") == [SESSIONS, HOST]
+    for address in ("maintenances/", "notifications/"):
+        whole = viewer.get(f"{address}").json()["results"]
+        found = viewer.get(f"{address}?set_name=web").json()["results"]
+        assert 0 < len(found) < len(whole)
+        assert {row["cache"]["host"] for row in found} == {HOST}
+    heard = viewer.get("notifications/?machine_name=vm2").json()["results"]
+    assert {row["cache"]["host"] for row in heard} == {HOST}
+    oldest = viewer.get("notifications/?ordering=first_at").json()["results"]
+    assert [row["id"] for row in oldest] == [row["id"] for row in viewer.get("notifications/").json()["results"]][::-1]

@@ -7,7 +7,8 @@ from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 
 from fleet.api.calls import Call
-from fleet.api.describe import describe, filters_of
+from fleet.api.describe import describe, filters_of, ordering
+from fleet.api.places import MACHINES, PLACES
 from fleet.api.shapes.events import EntryShape
 from fleet.projections.pages import Page
 from fleet.projections.timeline import audit
@@ -18,12 +19,12 @@ from fleet.wording.timeline import kinds_named
 AUDIT_FILTERS = filters_of(
     audit.AuditFilter,
     {
+        **PLACES,
+        **MACHINES,
         "person": "Who acted: a person's name, or `rule: ` and a rule's.",
         "actor_kind": "`person`, `rule` or `command`.",
         "via": "`page`, `api`, `slack`, `pagerduty`, `rule` or `command`; may be repeated.",
         "kind": "A kind of entry; may be repeated.",
-        "set": "The id of a set; those merged into it count.",
-        "machine": "The id of a machine.",
         "event": "An EventId, in any case.",
         "since": "At or after this time.",
         "until": "Before this time.",
@@ -48,7 +49,7 @@ class Audit(Acts):
             " machines report is not among them: it stands in the timeline of each event."
         ),
         page=EntryShape,
-        parameters=AUDIT_FILTERS,
+        parameters=[*AUDIT_FILTERS, ordering("at")],
     )
     def get(self) -> Page[TimelineRow]:
         return audit.listing(entries=self.acts(), **self.place)

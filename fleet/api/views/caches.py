@@ -3,15 +3,17 @@
 from typing import Any
 
 from fleet.api.calls import Call
-from fleet.api.describe import describe, filters_of
+from fleet.api.describe import describe, filters_of, ordering
+from fleet.api.places import MACHINES, OF_A_CACHE
 from fleet.api.shapes.caches import CacheShape, MaintenanceDetailShape, MaintenanceShape, NotificationShape
 from fleet.projections.caches import maintenances, overview
-from fleet.projections.filters import CacheFilter, MaintenanceFilter, NotificationFilter
+from fleet.projections.caches.filters import CacheFilter, MaintenanceFilter, NotificationFilter
 from fleet.projections.pages import Page
 
 CACHE_FILTERS = filters_of(
     CacheFilter,
     {
+        **OF_A_CACHE,
         "tier": "One tier.",
         "q": "Part of a host name.",
     },
@@ -19,7 +21,8 @@ CACHE_FILTERS = filters_of(
 MAINTENANCE_FILTERS = filters_of(
     MaintenanceFilter,
     {
-        "cache": "The id of a cache.",
+        **OF_A_CACHE,
+        "cache": "The id of a cache; may be repeated.",
         "status": "One status; may be repeated.",
         "since": "First heard at this time or later.",
         "until": "First heard before this time.",
@@ -29,8 +32,10 @@ MAINTENANCE_FILTERS = filters_of(
 NOTIFICATION_FILTERS = filters_of(
     NotificationFilter,
     {
-        "cache": "The id of a cache.",
-        "maintenance": "The id of a maintenance.",
+        **OF_A_CACHE,
+        **{name: f"{text} Those that heard it." for name, text in MACHINES.items()},
+        "cache": "The id of a cache; may be repeated.",
+        "maintenance": "The id of a maintenance; may be repeated.",
         "type": "One type, in any case.",
         "since": "First heard at this time or later.",
         "until": "First heard before this time.",
@@ -48,7 +53,7 @@ class Caches(Call):
             " that is announced or under way."
         ),
         page=CacheShape,
-        parameters=CACHE_FILTERS,
+        parameters=[*CACHE_FILTERS, ordering("host", "service")],
     )
     def get(self) -> Page[overview.CacheRow]:
         return overview.listing(now=self.now, caches=self.filtered(CacheFilter), **self.place)
@@ -76,7 +81,7 @@ class Maintenances(Call):
         "Operations on caches, newest first",
         ("What was announced, began and ended on caches, put together from the notifications that agents heard."),
         page=MaintenanceShape,
-        parameters=MAINTENANCE_FILTERS,
+        parameters=[*MAINTENANCE_FILTERS, ordering("first_at")],
     )
     def get(self) -> Page[dict[str, Any]]:
         found = maintenances.listing_with_members(rows=self.filtered(MaintenanceFilter), **self.place)
@@ -104,7 +109,7 @@ class Notifications(Call):
         "Every line heard on a cache's channel, newest first",
         "Copies of one line that several agents heard within a minute are one notification.",
         page=NotificationShape,
-        parameters=NOTIFICATION_FILTERS,
+        parameters=[*NOTIFICATION_FILTERS, ordering("first_at")],
     )
     def get(self) -> Page[maintenances.NotificationRow]:
         return maintenances.notifications(rows=self.filtered(NotificationFilter), **self.place)

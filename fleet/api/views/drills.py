@@ -1,13 +1,20 @@
 """Drills: rehearsing an event of a set with the real agents, and without Azure."""
 
 from fleet.api.calls import Call
-from fleet.api.describe import describe
+from fleet.api.describe import describe, filters_of, ordering
+from fleet.api.places import PLACES
 from fleet.api.shapes.drills import BeginDrillSerializer, DrillReportShape, DrillShape
 from fleet.api.shapes.requests import WhySerializer
 from fleet.operations.drills import begin
 from fleet.operations.drills.begin import Wanted
 from fleet.projections import drills
+from fleet.projections.filters import DrillFilter
 from fleet.projections.pages import Page
+
+DRILL_FILTERS = filters_of(
+    DrillFilter,
+    {**PLACES, "since": "Begun at or after this time.", "until": "Begun before this time."},
+)
 
 
 class Drills(Call):
@@ -16,9 +23,10 @@ class Drills(Call):
         "Drills, newest first",
         ("Those that go on and those that are over, each with its set and its outcome."),
         page=DrillShape,
+        parameters=[*DRILL_FILTERS, ordering("created_at")],
     )
     def get(self) -> Page[drills.DrillRow]:
-        return drills.listing(**self.place)
+        return drills.listing(drills=self.filtered(DrillFilter), **self.place)
 
     @describe(
         "begin_drill",

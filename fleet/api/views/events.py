@@ -3,13 +3,14 @@
 from rest_framework.response import Response
 
 from fleet.api.calls import Call
-from fleet.api.describe import PAGE_PARAMETERS, describe, filters_of
+from fleet.api.describe import PAGE_PARAMETERS, describe, filters_of, ordering
+from fleet.api.places import MACHINES, PLACES
 from fleet.api.problems import Problem
 from fleet.api.shapes.events import Documents, DocumentShape, EntryShape, EventDetailShape, EventShape
 from fleet.projections import intake
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import EventDetail, event_detail
-from fleet.projections.filters import EventFilter
+from fleet.projections.filters import EventEntryFilter, EventFilter
 from fleet.projections.pages import Page
 from fleet.projections.timeline import entries
 
@@ -17,18 +18,20 @@ UNKNOWN = ("unknown-event",)
 EVENT_FILTERS = filters_of(
     EventFilter,
     {
+        **PLACES,
         "status": "`SCHEDULED`, `STARTED` or `ENDED`; may be repeated.",
         "type": "Such as `Reboot`, in any case.",
         "source": "`Platform` or `User`, in any case.",
-        "set": "The id of a set.",
-        "service": "The name of a service, exactly.",
-        "machine": "The id of a machine: the events that name it in `Resources`.",
+        "machine": "The id of a machine: the events that name it in `Resources`; may be repeated.",
+        "machine_name": "A name in `Resources`, in any case; may be repeated.",
         "needs_decision": "Before NotBefore, and nobody has decided or a second person has to agree.",
         "drill": "Only drills, or only real events.",
         "since": "First seen at or after this time.",
         "until": "First seen before this time.",
     },
 )
+
+ENTRY_FILTERS = filters_of(EventEntryFilter, MACHINES)
 
 
 class Events(Call):
@@ -40,7 +43,7 @@ class Events(Call):
             " approval, its claim and its hold."
         ),
         page=EventShape,
-        parameters=EVENT_FILTERS,
+        parameters=[*EVENT_FILTERS, ordering("first_seen_at", "not_before")],
     )
     def get(self) -> Page[event_rows.EventRow]:
         return event_rows.listing(now=self.now, events=self.filtered(EventFilter, now=self.now), **self.place)
@@ -68,10 +71,11 @@ class EventTimeline(Call):
         "The timeline of an event, oldest first",
         ("Everything that was seen, decided and reported about this event, in the order in which it happened."),
         page=EntryShape,
+        parameters=[*ENTRY_FILTERS, ordering("at")],
         problems=("unknown-event",),
     )
     def get(self, event_id: str) -> Page[entries.TimelineRow]:
-        found = entries.for_event(event_id=event_id, **self.place)
+        found = entries.for_event(event_id=event_id, entries=self.filtered(EventEntryFilter), **self.place)
         # Every event has entries; only a page without any may mean that there is no such event.
         if not found.results and event_detail(event_id=event_id, now=self.now) is None:
             raise Problem(*UNKNOWN)

@@ -7,13 +7,15 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.parsers import BaseParser
 
-from fleet.api.calls import Call
-from fleet.api.describe import describe
+from fleet.api.calls import Call, filtered
+from fleet.api.describe import describe, filters_of
+from fleet.api.places import MACHINES, PLACES
 from fleet.api.problems import Problem, wrong
 from fleet.api.shapes.inventory import BlindSpotShape, ImportedShape
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.operations.machines.inventory import Imported, import_inventory
 from fleet.projections import blind_spots
+from fleet.projections.filters import BlindSpotFilter
 from fleet.projections.pages import Page
 
 MAX_INVENTORY_BYTES = 32 * 1024 * 1024
@@ -22,6 +24,7 @@ COMPLETE = OpenApiParameter(
     bool,
     description="`true`: it lists all machines of the subscriptions and scale sets that occur in it: forget others.",
 )
+BLIND_SPOT_FILTERS = filters_of(BlindSpotFilter, {**PLACES, **MACHINES})
 
 
 class Printed(BaseParser):
@@ -66,6 +69,9 @@ class BlindSpots(Call):
         "Where Drydock would not see what Azure announces",
         "The most dangerous first.",
         page=BlindSpotShape,
+        parameters=BLIND_SPOT_FILTERS,
     )
     def get(self) -> Page[blind_spots.BlindSpotRow]:
-        return blind_spots.page(now=self.now, **self.place)
+        found = BlindSpotFilter(self.request.query_params)
+        filtered(self.request, found)
+        return blind_spots.page(now=self.now, **found.asked_for(), **self.place)

@@ -3,7 +3,8 @@
 from datetime import timedelta
 
 from fleet.api.calls import Call
-from fleet.api.describe import describe, filters_of
+from fleet.api.describe import describe, filters_of, ordering
+from fleet.api.places import MACHINES, PLACES
 from fleet.api.repeats import ONE_SIGHT
 from fleet.api.shapes.machines import (
     AdmissionShape,
@@ -21,7 +22,7 @@ from fleet.api.shapes.requests import (
 from fleet.operations.machines import admissions, join_tokens, revocation
 from fleet.operations.machines.move import move_machine
 from fleet.projections import machines
-from fleet.projections.filters import MachineFilter
+from fleet.projections.filters import AdmissionFilter, MachineFilter
 from fleet.projections.pages import Page
 
 UNKNOWN = ("unknown-machine",)
@@ -29,11 +30,15 @@ NO_TOKEN = ("not-found", "No join token begins like this.")
 MACHINE_FILTERS = filters_of(
     MachineFilter,
     {
-        "set": "The id of a set.",
+        **PLACES,
+        **MACHINES,
+        "presence": "`live`, `late`, `silent`, `gone` or `expected`; may be repeated.",
         "region": "A region, in any case.",
         "q": "Part of a resource name or of a vmId.",
     },
 )
+
+ADMISSION_FILTERS = filters_of(AdmissionFilter, {**PLACES, **MACHINES})
 
 
 class Machines(Call):
@@ -42,10 +47,10 @@ class Machines(Call):
         "Machines by name",
         ("Each with its set, its place in the data centre, how present its agent is, and what is wrong with it."),
         page=MachineShape,
-        parameters=MACHINE_FILTERS,
+        parameters=[*MACHINE_FILTERS, ordering("resource_name", "enrolled_at")],
     )
     def get(self) -> Page[machines.MachineRow]:
-        return machines.listing(now=self.now, machines=self.filtered(MachineFilter), **self.place)
+        return machines.listing(now=self.now, machines=self.filtered(MachineFilter, now=self.now), **self.place)
 
 
 class Machine(Call):
@@ -100,9 +105,10 @@ class Admissions(Call):
         "Who waits for admission",
         "Whoever enrols as a known machine without its credential, or as a revoked one. The newest first.",
         page=AdmissionShape,
+        parameters=ADMISSION_FILTERS,
     )
     def get(self) -> Page[machines.AdmissionRow]:
-        return machines.page_of_waiting(**self.place)
+        return machines.page_of_waiting(rows=self.filtered(AdmissionFilter), **self.place)
 
 
 class Admit(Call):

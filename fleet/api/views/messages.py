@@ -10,7 +10,8 @@ from rest_framework.response import Response
 
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
-from fleet.api.describe import describe, filters_of
+from fleet.api.describe import describe, filters_of, ordering
+from fleet.api.places import PLACES
 from fleet.api.problems import Problem
 from fleet.api.repeats import ONE_SIGHT, answered, once
 from fleet.api.shapes.messages import (
@@ -47,7 +48,8 @@ NEEDS = "The installation's are for admins, with the scope `admin`; one's own ne
 FILTERS = filters_of(
     MessageFilter,
     {
-        "channel": "The id of a channel.",
+        **PLACES,
+        "channel": "The id of a channel; may be repeated.",
         "state": "May be given several times.",
         "event": "An EventId.",
         "moment": "May be given several times.",
@@ -334,7 +336,7 @@ class Messages(ByOwner):
         "Who was told what, newest first",
         "Of the installation's channels and one's own; also what no route wanted.",
         page=MessageShape,
-        parameters=FILTERS,
+        parameters=[*FILTERS, ordering("created_at")],
     )
     def get(self) -> Page[log.MessageRow]:
         person = person_of(self.request)

@@ -7,7 +7,7 @@ from drf_spectacular.utils import OpenApiParameter
 
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
-from fleet.api.describe import describe
+from fleet.api.describe import describe, ordering
 from fleet.api.repeats import ONE_SIGHT
 from fleet.api.shapes.people import (
     ChangePersonSerializer,
@@ -135,7 +135,7 @@ class People(Call):
         ("Everybody who may come in or might once, with their group and the sets in which they may act."),
         needs="admin",
         page=PersonShape,
-        parameters=[NAME],
+        parameters=[NAME, ordering("username")],
     )
     def get(self) -> Page[people.PersonRow]:
         return people.listing(q=self.request.query_params.get("q", ""), **self.place)

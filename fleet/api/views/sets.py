@@ -1,7 +1,8 @@
 """Availability sets: reading them, naming a provisional one, joining two that are one."""
 
 from fleet.api.calls import Call
-from fleet.api.describe import describe, filters_of
+from fleet.api.describe import describe, filters_of, ordering
+from fleet.api.places import PLACES
 from fleet.api.shapes.machines import SetShape
 from fleet.api.shapes.requests import AdmissionRuleSerializer, MergeSetSerializer, NameSetSerializer
 from fleet.operations.machines import admission_rule
@@ -14,8 +15,11 @@ UNKNOWN = ("not-found", "No set has this id.")
 SET_FILTERS = filters_of(
     SetFilter,
     {
+        **PLACES,
+        "machine": "The id of a machine: the set that it is of; may be repeated.",
+        "machine_name": "The resource name of a machine, in any case: the sets that have one; may be repeated.",
+        "presence": "Sets with a machine that is `live`, `late`, `silent`, `gone` or `expected`; may be repeated.",
         "kind": "One kind of set.",
-        "service": "The service, exactly.",
         "q": "Part of a name or of a resource group.",
     },
 )
@@ -30,10 +34,10 @@ class Sets(Call):
             " another are not listed."
         ),
         page=SetShape,
-        parameters=SET_FILTERS,
+        parameters=[*SET_FILTERS, ordering("name", "service")],
     )
     def get(self) -> Page[sets.SetRow]:
-        return sets.listing(now=self.now, sets=self.filtered(SetFilter), **self.place)
+        return sets.listing(now=self.now, sets=self.filtered(SetFilter, now=self.now), **self.place)
 
 
 class OneSet(Call):

@@ -1,12 +1,24 @@
 """Waves: beginning one, following it, stopping it."""
 
 from fleet.api.calls import Call
-from fleet.api.describe import describe
+from fleet.api.describe import describe, filters_of, ordering
+from fleet.api.places import PLACES
 from fleet.api.shapes.requests import WhySerializer
 from fleet.api.shapes.waves import BeginWaveSerializer, WaveShape
 from fleet.operations.waves import begin, end
 from fleet.projections import waves
+from fleet.projections.filters import WaveFilter
 from fleet.projections.pages import Page
+
+WAVE_FILTERS = filters_of(
+    WaveFilter,
+    {
+        **PLACES,
+        "state": "`RUNNING`, `DONE` or `STOPPED`; may be repeated.",
+        "since": "Begun at or after this time.",
+        "until": "Begun before this time.",
+    },
+)
 
 
 class Waves(Call):
@@ -15,9 +27,10 @@ class Waves(Call):
         "Waves: those that run, then those that are over, newest first",
         ("Each with its events in turn, how far it is, and what it waits for."),
         page=WaveShape,
+        parameters=[*WAVE_FILTERS, ordering("created_at")],
     )
     def get(self) -> Page[waves.WaveRow]:
-        return waves.listing(now=self.now, **self.place)
+        return waves.listing(now=self.now, waves=self.filtered(WaveFilter), **self.place)
 
     @describe(
         "begin_wave",

@@ -13,7 +13,7 @@ from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.models import Cache, Maintenance, Notification, Reporter
 from fleet.projections.caches.coverage import Span, Stretch, gaps_of, stretches
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import MachineRef, machine_ref
 from fleet.projections.sight import seen
 
@@ -192,18 +192,20 @@ def active() -> tuple[MaintenanceRow, ...]:
 
 
 def listing(
-    *, rows: QuerySet[Maintenance] | None = None, cursor: str | None = None, size: int | None = None
+    *, rows: QuerySet[Maintenance] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
 ) -> Page[MaintenanceRow]:
     """Newest first. One query."""
     found = (seen(Maintenance) if rows is None else rows).select_related("cache")
-    return read_page([Segment(found, "first_at", descending=True)], cursor=cursor, size=size).map(maintenance_rows)
+    return read_page(
+        ordered(found, order, [Segment(found, "first_at", descending=True)]), cursor=cursor, size=size
+    ).map(maintenance_rows)
 
 
 def listing_with_members(
-    *, rows: QuerySet[Maintenance] | None = None, cursor: str | None = None, size: int | None = None
+    *, rows: QuerySet[Maintenance] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
 ) -> Page[tuple[MaintenanceRow, tuple[NotificationRow, ...]]]:
     """Newest first, each with its notifications, oldest first. Three queries."""
-    page = listing(rows=rows, cursor=cursor, size=size)
+    page = listing(rows=rows, order=order, cursor=cursor, size=size)
     members: dict[int | None, list[NotificationRow]] = defaultdict(list)
     found = seen(Notification).filter(maintenance__any=[row.id for row in page.results]).select_related("cache")
     for member in notification_rows(list(found.order_by("first_at", "pk"))):
@@ -212,11 +214,13 @@ def listing_with_members(
 
 
 def notifications(
-    *, rows: QuerySet[Notification] | None = None, cursor: str | None = None, size: int | None = None
+    *, rows: QuerySet[Notification] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
 ) -> Page[NotificationRow]:
     """Newest first. Two queries."""
     found = (seen(Notification) if rows is None else rows).select_related("cache")
-    return read_page([Segment(found, "first_at", descending=True)], cursor=cursor, size=size).map(notification_rows)
+    return read_page(
+        ordered(found, order, [Segment(found, "first_at", descending=True)]), cursor=cursor, size=size
+    ).map(notification_rows)
 
 
 def of_cache(*, cache_id: int, size: int) -> tuple[NotificationRow, ...]:

@@ -13,7 +13,7 @@ from fleet.domain.shapes import like
 from fleet.models import Cache, Maintenance, Notification
 from fleet.projections.caches.coverage import ListenerRow, Span, Stretch, gaps_of, listener, stretches, with_machine
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row, maintenance_rows
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.sight import seen, sees_set
 from fleet.projections.timeline.watch import TimeWindow
 
@@ -143,11 +143,17 @@ def cache_rows(rows: Iterable[Cache], *, now: datetime) -> tuple[CacheRow, ...]:
 
 
 def listing(
-    *, now: datetime, caches: QuerySet[Cache] | None = None, cursor: str | None = None, size: int | None = None
+    *,
+    now: datetime,
+    caches: QuerySet[Cache] | None = None,
+    order: str = "",
+    cursor: str | None = None,
+    size: int | None = None,
 ) -> Page[CacheRow]:
     """By host. Four queries."""
     rows = seen(Cache) if caches is None else caches
-    return read_page([Segment(rows, "host")], cursor=cursor, size=size).map(lambda found: cache_rows(found, now=now))
+    page = read_page(ordered(rows, order, [Segment(rows, "host")]), cursor=cursor, size=size)
+    return page.map(lambda found: cache_rows(found, now=now))
 
 
 def detail(

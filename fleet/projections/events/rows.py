@@ -15,7 +15,7 @@ from fleet.models import ScheduledEvent
 from fleet.projections.approvals.rows import ApprovalRow, by_event
 from fleet.projections.desk import attention
 from fleet.projections.desk.attention import NOBODY, Attention, ClaimRow, HoldRow
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.sight import seen
 
@@ -135,10 +135,11 @@ def listing(
     *,
     now: datetime,
     events: QuerySet[ScheduledEvent] | None = None,
+    order: str = "",
     cursor: str | None = None,
     size: int | None = None,
 ) -> Page[EventRow]:
-    """Open events by time left, then ended ones, newest first. At most five queries.
+    """Open events by time left, then ended ones, newest first; or all by a column. At most five queries.
 
     `events` is a filtered queryset (see `filters.EventFilter`).
     """
@@ -149,7 +150,7 @@ def listing(
     )
     ended = rows.filter(status=EventStatus.ENDED.value)
     segments = [Segment(still_open, "due"), Segment(ended, "first_seen_at", descending=True)]
-    page = read_page(segments, cursor=cursor, size=size)
+    page = read_page(ordered(rows, order, segments, may_lack=["not_before"]), cursor=cursor, size=size)
     return page.map(lambda found: event_rows(found, now=now))
 
 

@@ -16,7 +16,7 @@ from fleet.domain.shapes import like
 from fleet.models import DeliveryAttempt, Message, MessageDelivery, RouteVersion
 from fleet.models.facts.messages import route_of
 from fleet.projections.messages.channels import ChannelRef, channel_ref, for_reader, may_change
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.sight import seen
 
 
@@ -77,11 +77,12 @@ def messages_for(person: User) -> QuerySet[Message]:
 
 
 def listing(
-    rows: QuerySet[Message], *, person: User, cursor: str | None = None, size: int | None = None
+    rows: QuerySet[Message], *, person: User, order: str = "", cursor: str | None = None, size: int | None = None
 ) -> Page[MessageRow]:
     """Newest first. Three queries, and one for the person's rights."""
     rows = rows.select_related("event", "channel", "route", "delivery")
-    page = read_page([Segment(rows, "created_at", descending=True)], cursor=cursor, size=size)
+    own = [Segment(rows, "created_at", descending=True)]
+    page = read_page(ordered(rows, order, own), cursor=cursor, size=size)
     return page.map(lambda found: _rows(found, person))
 
 

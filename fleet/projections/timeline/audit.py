@@ -14,10 +14,11 @@ from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Entry
 from fleet.models.timeline import ACTING
-from fleet.projections.filters import TimeFilter
+from fleet.projections.filter_kinds import TimeFilter
 from fleet.projections.pages import MAX_PAGE_SIZE, Page
+from fleet.projections.places import MachinePlaceFilter
 from fleet.projections.sight import seen
-from fleet.projections.timeline.entries import TimelineRow, fleet, with_merged
+from fleet.projections.timeline.entries import TimelineRow, fleet
 
 COLUMNS = (
     "id", "at", "recorded_at", "kind", "actor", "via", "token_name", "text", "why", "before", "after", "event_id",
@@ -46,7 +47,7 @@ class Told(Func):
     output_field = TextField()
 
 
-class AuditFilter(django_filters.FilterSet):  # type: ignore[misc]
+class AuditFilter(MachinePlaceFilter):
     """`person` is the exact name of who acted (a rule's is `rule: …`), `actor_kind` their kind; `set` includes those
     merged into it; `event` is an EventId in any case. `q` looks into names, kinds and reasons, and into the texts
     of entries that have one.
@@ -60,8 +61,6 @@ class AuditFilter(django_filters.FilterSet):  # type: ignore[misc]
     )
     via = django_filters.MultipleChoiceFilter(choices=[(via, via) for via in ACTING], label="Through")
     kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
-    set = django_filters.NumberFilter(method="filter_set", label="Set")
-    machine = django_filters.NumberFilter(field_name="machine", label="Machine")
     event = django_filters.CharFilter(field_name="event__event_id", lookup_expr="iexact", label="Event")
     since = TimeFilter(field_name="at", lookup_expr="gte", label="Since")
     until = TimeFilter(field_name="at", lookup_expr="lt", label="Until")
@@ -91,9 +90,6 @@ class AuditFilter(django_filters.FilterSet):  # type: ignore[misc]
                 return queryset.filter(by_command)
         return queryset.exclude(via="rule").exclude(by_command)
 
-    def filter_set(self, queryset: QuerySet[Entry], name: str, value: Any) -> QuerySet[Entry]:
-        return queryset.filter(availability_set__in=with_merged(int(value)))
-
     def filter_q(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
         found = Q(kind__in=[kind.value for kind in self.kinds_named(value)])
         for name in ("kind", "actor", "text", "why", "token_name", "told"):
@@ -102,10 +98,10 @@ class AuditFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 def listing(
-    *, entries: QuerySet[Entry] | None = None, cursor: str | None = None, size: int | None = None
+    *, entries: QuerySet[Entry] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
 ) -> Page[TimelineRow]:
     """Newest first; `entries` is a filtered queryset (see `AuditFilter`), else all acts. One query."""
-    return fleet(entries=acts() if entries is None else entries, cursor=cursor, size=size)
+    return fleet(entries=acts() if entries is None else entries, order=order, cursor=cursor, size=size)
 
 
 def about(*, username: str, size: int = 25) -> tuple[TimelineRow, ...]:

@@ -17,7 +17,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry
 from fleet.models.timeline import ACTING
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.sight import seen, without_names
 
@@ -99,9 +99,11 @@ def with_subjects(entries: QuerySet[Entry]) -> QuerySet[Entry]:
 
 
 def _page(
-    entries: QuerySet[Entry], *, cursor: str | None, size: int | None, newest_first: bool = True
+    entries: QuerySet[Entry], *, cursor: str | None, size: int | None, order: str = "", newest_first: bool = True
 ) -> Page[TimelineRow]:
-    page = read_page([Segment(with_subjects(entries), "at", descending=newest_first)], cursor=cursor, size=size)
+    rows = with_subjects(entries)
+    own = [Segment(rows, "at", descending=newest_first)]
+    page = read_page(ordered(rows, order, own), cursor=cursor, size=size)
     return page.map(lambda found: _in_series(rows_of(found)))
 
 
@@ -115,9 +117,17 @@ def with_merged(set_id: int) -> list[int]:
     return [set_id, *seen(AvailabilitySet).filter(merged_into=set_id).values_list("pk", flat=True)]
 
 
-def for_event(*, event_id: str, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
-    """Oldest first: an event is read as a story. One query."""
-    return _page(seen(Entry).filter(event__event_id=event_id.upper()), cursor=cursor, size=size, newest_first=False)
+def for_event(
+    *,
+    event_id: str,
+    entries: QuerySet[Entry] | None = None,
+    order: str = "",
+    cursor: str | None = None,
+    size: int | None = None,
+) -> Page[TimelineRow]:
+    """Oldest first: an event is read as a story. `entries` is a filtered queryset, else all of them. One query."""
+    rows = (seen(Entry) if entries is None else entries).filter(event__event_id=event_id.upper())
+    return _page(rows, cursor=cursor, size=size, order=order, newest_first=False)
 
 
 def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:
@@ -142,11 +152,11 @@ def for_cache(*, cache_id: int, cursor: str | None = None, size: int | None = No
 
 
 def fleet(
-    *, entries: QuerySet[Entry] | None = None, cursor: str | None = None, size: int | None = None
+    *, entries: QuerySet[Entry] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
 ) -> Page[TimelineRow]:
     """Newest first; `entries` is a filtered queryset (see `filters.EntryFilter`), else all but further sightings.
 
     One query.
     """
     rows = without_sightings(seen(Entry)) if entries is None else entries
-    return _page(rows, cursor=cursor, size=size)
+    return _page(rows, order=order, cursor=cursor, size=size)

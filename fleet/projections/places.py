@@ -1,0 +1,165 @@
+"""Where things are: the filters by service, subscription, resource group, set and machine that most lists have.
+
+The library ships no types, hence the ignores at its base class. Names are compared without case, as Azure does; those
+of services exactly. All of them look at what the reader sees.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import django_filters
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models.functions import Greatest, Least
+
+from fleet.domain.intake.presence import Limits
+from fleet.domain.states import Presence
+from fleet.models import AvailabilitySet, Machine
+from fleet.projections.filter_kinds import IdsFilter, TextsFilter, one_of
+from fleet.projections.sight import listening, seen
+
+# The columns of a set by the filters that look at them.
+COLUMNS = {
+    "service": ("service", "exact"),
+    "subscription": ("subscription", "iexact"),
+    "resource_group": ("resource_group", "iexact"),
+    "set": ("pk", "exact"),
+    "set_name": ("name", "iexact"),
+}
+# So many ids stand in a query by themselves.
+FEW = 100
+Ids = list[int] | QuerySet[Any]
+MACHINE_COLUMNS = {"machine": ("pk", "exact"), "machine_name": ("resource_name", "iexact")}
+
+
+class PlacePart(TextsFilter):
+    """One of several filters that are looked at together."""
+
+    def filter(self, qs: QuerySet[Any], value: list[Any]) -> QuerySet[Any]:
+        return qs
+
+
+class PlaceIds(PlacePart, IdsFilter):
+    """The same of row ids."""
+
+
+class PlaceFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """Rows by the set that they are of, behind `set_path`."""
+
+    set_path = "availability_set"
+
+    service = PlacePart(label="Service")
+    subscription = PlacePart(label="Subscription")
+    resource_group = PlacePart(label="Resource group")
+    set = PlaceIds(label="Set")
+    set_name = PlacePart(label="Name of a set")
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        found: QuerySet[Any] = super().filter_queryset(queryset)
+        asked = self.asked_of(COLUMNS)
+        return found.filter(self.in_sets(sets_where(asked))) if asked else found
+
+    def in_sets(self, sets: Ids) -> Q:
+        """That a row is of one of these sets (their ids)."""
+        return Q(**{f"{self.set_path}__in": sets})
+
+    def asked_of(self, columns: Any) -> dict[str, list[Any]]:
+        """What is asked for by these filters, without those that nobody gave."""
+        values = {name: self.form.cleaned_data.get(name) for name in columns if name in self.filters}
+        return {name: value for name, value in values.items() if value}
+
+
+class MachinePlaceFilter(PlaceFilter):
+    """The same, and by the machine behind `machine_path`."""
+
+    machine_path = "machine"
+
+    machine = PlaceIds(label="Machine")
+    machine_name = PlacePart(label="Name of a machine")
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        found: QuerySet[Any] = super().filter_queryset(queryset)
+        asked = self.asked_of(MACHINE_COLUMNS)
+        return found.filter(self.of_machines(machines_where(asked))) if asked else found
+
+    def of_machines(self, machines: Ids) -> Q:
+        """That a row is of one of these machines (their ids)."""
+        return Q(**{f"{self.machine_path}__in": machines})
+
+
+class CachePlaceFilter(MachinePlaceFilter):
+    """Rows by the cache behind `cache_path`: its place is that of the machines that listen to it."""
+
+    cache_path = "cache"
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        # All of it has to hold of one listener.
+        found: QuerySet[Any] = django_filters.FilterSet.filter_queryset(self, queryset)
+        asked, machines = self.asked_of(COLUMNS), self.asked_of(MACHINE_COLUMNS)
+        if not asked and not machines:
+            return found
+        listeners = listening().filter(until=None)
+        if asked:
+            listeners = listeners.filter(machine__availability_set__in=sets_where(asked))
+        if machines:
+            listeners = listeners.filter(machine__in=machines_where(machines))
+        either = Q(**{f"{self.cache_path}__in": listeners.order_by().values("cache")})
+        if set(asked) == {"service"} and not machines:
+            path = "" if self.cache_path == "pk" else f"{self.cache_path}__"
+            either |= one_of(f"{path}service", asked["service"])
+        return found.filter(either)
+
+
+def sets_where(asked: dict[str, list[Any]]) -> Ids:
+    """The ids of the sets of which all of this holds, and of those that were merged into one of them."""
+    own, into = Q(), Q()
+    for name, values in asked.items():
+        column, lookup = COLUMNS[name]
+        own &= one_of(column, values, lookup=lookup)
+        into &= one_of(f"merged_into__{column}", values, lookup=lookup)
+    return _ids(seen(AvailabilitySet).filter(own | into))
+
+
+def machines_where(asked: dict[str, list[Any]]) -> Ids:
+    """The ids of the machines of which all of this holds."""
+    holds = Q()
+    for name, values in asked.items():
+        column, lookup = MACHINE_COLUMNS[name]
+        holds &= one_of(column, values, lookup=lookup)
+    return _ids(seen(Machine).filter(holds))
+
+
+def _ids(rows: QuerySet[Any]) -> Ids:
+    """Where these are few, what is asked for is found by their ids in an index. One query."""
+    named = rows.order_by().values_list("pk", flat=True)
+    found = list(named[: FEW + 1])
+    return found if len(found) <= FEW else named
+
+
+def with_presences(
+    machines: QuerySet[Machine], *, asked: list[str], now: datetime | None, limits: Limits
+) -> QuerySet[Machine]:
+    """The machines that are so present: what `fleet.domain.intake.presence.presence_of` says, asked of the database."""
+    if now is None:
+        raise TypeError("How present a machine is depends on the time: say `now`.")
+    heard = F("presence__last_heard_at")
+    polled = Greatest("presence__last_poll_at", "latest_document__at")
+    rows = machines.alias(heard=heard, polled=polled, oldest=Least(heard, polled))
+    ages = {name: now - timedelta(seconds=getattr(limits, name)) for name in ("live", "late", "gone")}
+    here = Q(revoked_at=None, heard__gte=ages["gone"])
+    polls = here & Q(polled__isnull=False)
+    holds = {
+        Presence.LIVE: polls & Q(oldest__gt=ages["live"]),
+        Presence.LATE: polls & Q(oldest__lte=ages["live"], oldest__gt=ages["late"]),
+        Presence.SILENT: here & (Q(polled=None) | Q(oldest__lte=ages["late"], oldest__gte=ages["gone"])),
+        Presence.GONE: Q(revoked_at__isnull=False) | Q(heard__lt=ages["gone"]) | (polls & Q(oldest__lt=ages["gone"])),
+        Presence.EXPECTED: Q(revoked_at=None, heard=None),
+    }
+    either = Q(pk__in=[])
+    for each in asked:
+        either |= holds[Presence(each)]
+    return rows.filter(either)
+
+
+def sets_with(machines: QuerySet[Machine]) -> Exists:
+    """That a set has one of these machines."""
+    return Exists(machines.filter(availability_set=OuterRef("pk")))

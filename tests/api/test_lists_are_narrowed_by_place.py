@@ -1,0 +1,188 @@
+"""What three hundred machines need: every list by service, subscription, resource group, set and machine, and by how
+present a machine is; ordered by what the list names; and never a word of what is out of sight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.conf import LazySettings
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Scope
+from fleet.projections.filters import EventFilter
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+from tests.plans import is_answered_by
+
+# The set "web" of two subscriptions, with a machine of the same name in each.
+HERE, THERE = "11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
+LISTS = ("machines/", "sets/", "events/", "drills/", "waves/", "audit/", "messages/", "admissions/", "blind-spots/")
+
+
+@pytest.fixture
+def two(fleet: factories.Fleet) -> dict[str, AvailabilitySet]:
+    fleet.enrol("vm1", resourceGroupName="shop")
+    fleet.all_say(factories.listing("EVENT-HERE", resources=["vm1"], not_before=fleet.now + factories.seconds(900)))
+    first = fleet.agents.pop("vm1")
+    fleet.enrol("VM1", resourceGroupName="Bank", subscriptionId=THERE)
+    fleet.enrol("vm2", resourceGroupName="Bank", subscriptionId=THERE)
+    fleet.all_say(factories.listing("EVENT-THERE", resources=["VM1"], not_before=fleet.now + factories.seconds(800)))
+    fleet.agents["first"] = first
+    found = {row.subscription: row for row in AvailabilitySet.objects.all()}
+    AvailabilitySet.objects.filter(pk=found[HERE].pk).update(service="Shop")
+    AvailabilitySet.objects.filter(pk=found[THERE].pk).update(service="Bank")
+    return {"here": found[HERE], "there": found[THERE]}
+
+
+def event_ids(who: Caller, query: str) -> list[str]:
+    answer = who.get(f"events/?{query}")
+    assert answer.status_code == 200, answer.content
+    return [row["event_id"] for row in answer.json()["results"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("service=Shop", ["EVENT-HERE"]),
+        ("service=shop", []),
+        (f"subscription={HERE}", ["EVENT-HERE"]),
+        (f"subscription={THERE.upper()}", ["EVENT-THERE"]),
+        ("resource_group=SHOP", ["EVENT-HERE"]),
+        ("set_name=WEB", ["EVENT-THERE", "EVENT-HERE"]),
+        ("set_name=WEB&resource_group=bank", ["EVENT-THERE"]),
+        (f"set_name=web&subscription={HERE}&service=Bank", []),
+        ("service=Shop&service=Bank", ["EVENT-THERE", "EVENT-HERE"]),
+        ("machine_name=vm1", ["EVENT-THERE", "EVENT-HERE"]),
+        ("machine_name=vm", []),
+        ("machine_name=vm2", []),
+        ("machine_name=vm2&machine_name=Vm1&resource_group=shop", ["EVENT-HERE"]),
+        ("set=999999999", []),
+        ("service=", ["EVENT-THERE", "EVENT-HERE"]),
+    ],
+)
+def test_events_are_narrowed_by_place(
+    two: dict[str, AvailabilitySet], viewer: Caller, query: str, found: list[str]
+) -> None:
+    assert event_ids(viewer, query) == found
+
+
+def test_events_are_narrowed_by_ids_of_sets_and_machines(two: dict[str, AvailabilitySet], viewer: Caller) -> None:
+    here, there = two["here"], two["there"]
+    assert event_ids(viewer, f"set={here.pk}") == ["EVENT-HERE"]
+    assert event_ids(viewer, f"set={here.pk}&set={there.pk}") == ["EVENT-THERE", "EVENT-HERE"]
+    own = Machine.objects.get(availability_set=here)
+    assert event_ids(viewer, f"machine={own.pk}") == ["EVENT-HERE"]
+
+
+@pytest.mark.parametrize("address", LISTS)
+def test_every_list_takes_what_says_where(two: dict[str, AvailabilitySet], admin: Caller, address: str) -> None:
+    query = f"service=Shop&subscription={HERE}&resource_group=shop&set={two['here'].pk}&set_name=web"
+    assert admin.get(f"{address}?{query}").status_code == 200
+    refused = problem(admin.get(f"{address}?set=web"), 422, "validation")
+    assert [error["field"] for error in refused["errors"]] == ["set"]
+    problem(admin.get(f"{address}?sets={two['here'].pk}"), 422, "validation")
+
+
+def test_machines_and_sets_are_narrowed_alike(two: dict[str, AvailabilitySet], viewer: Caller) -> None:
+    def rows(address: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = viewer.get(address).json()["results"]
+        return found
+
+    assert [row["resource_name"] for row in rows("machines/?service=Bank")] == ["VM1", "vm2"]
+    assert [row["id"] for row in rows(f"sets/?subscription={HERE}")] == [two["here"].pk]
+    assert [row["set"]["id"] for row in rows("machines/?machine_name=vm1&resource_group=bank")] == [two["there"].pk]
+    assert [row["id"] for row in rows("sets/?machine_name=vm2")] == [two["there"].pk]
+
+
+def test_machines_and_sets_by_how_present_a_machine_is(fleet: factories.Fleet, viewer: Caller) -> None:
+    ages = {"new": 1, "older": 300, "oldest": 4000, "gone": 90_000}
+    for name, age in ages.items():
+        agent = fleet.enrol(name, availability_set=f"of-{name}", heard=False)
+        at = fleet.now - factories.seconds(age)
+        factories.presence.flush(contacts=[factories.presence.Contact(agent.machine.pk, at, at)])
+    fleet.enrol("never", availability_set="of-never", heard=False)
+    whole = {row["resource_name"]: row["presence"] for row in viewer.get("machines/").json()["results"]}
+    assert whole == {"new": "live", "older": "late", "oldest": "silent", "gone": "gone", "never": "expected"}
+    for name, presence in whole.items():
+        found = viewer.get(f"machines/?presence={presence}").json()["results"]
+        assert [row["resource_name"] for row in found] == [name]
+        sets = viewer.get(f"sets/?presence={presence}").json()["results"]
+        assert [row["name"] for row in sets] == [f"of-{name}"]
+    two = viewer.get("machines/?presence=live&presence=silent").json()["results"]
+    assert [row["resource_name"] for row in two] == ["new", "oldest"]
+    refused = problem(viewer.get("machines/?presence=asleep"), 422, "validation")
+    assert [error["field"] for error in refused["errors"]] == ["presence"]
+
+
+def test_an_agent_that_is_heard_and_reads_nothing_is_not_live(fleet: factories.Fleet, viewer: Caller) -> None:
+    agent = fleet.enrol("deaf", heard=False)
+    factories.presence.flush(contacts=[factories.presence.Contact(agent.machine.pk, fleet.now, None)])
+    assert viewer.get("machines/?presence=live").json()["results"] == []
+    assert [row["presence"] for row in viewer.get("machines/?presence=silent").json()["results"]] == ["silent"]
+
+
+def test_bulk_calls_take_the_same_filters(two: dict[str, AvailabilitySet], operator: Caller) -> None:
+    wanted = {"filter": {"resource_group": ["shop"], "set_name": "web"}, "expected_count": 1, "comment": "mine"}
+    done = operator.post("bulk/claims/", wanted).json()
+    assert [each["event_id"] for each in done["results"]] == ["EVENT-HERE"]
+
+
+def test_events_go_by_a_column_where_one_is_named(two: dict[str, AvailabilitySet], viewer: Caller) -> None:
+    ScheduledEvent.objects.filter(event_id="EVENT-HERE").update(not_before=None)
+    assert event_ids(viewer, "ordering=not_before") == ["EVENT-THERE", "EVENT-HERE"]
+    assert event_ids(viewer, "ordering=-not_before") == ["EVENT-THERE", "EVENT-HERE"]
+    first = viewer.get("events/?ordering=not_before&page_size=1").json()
+    second = viewer.get(first["next"]).json()
+    assert [row["event_id"] for row in second["results"]] == ["EVENT-HERE"]
+    assert viewer.get(second["previous"]).json()["results"][0]["event_id"] == "EVENT-THERE"
+    names = [row["resource_name"] for row in viewer.get("machines/?ordering=-resource_name").json()["results"]]
+    assert names == sorted(names, reverse=True)
+
+
+def test_an_order_that_no_list_names_is_refused_and_a_cursor_keeps_its_order(
+    two: dict[str, AvailabilitySet], viewer: Caller
+) -> None:
+    refused = problem(viewer.get("machines/?ordering=compute"), 422, "validation")
+    assert [error["field"] for error in refused["errors"]] == ["ordering"]
+    after = viewer.get("machines/?page_size=1").json()["next"]
+    problem(viewer.get(f"{after}&ordering=-resource_name"), 422, "validation")
+
+
+def test_filters_tell_nothing_of_what_is_out_of_sight(
+    two: dict[str, AvailabilitySet], settings: LazySettings, fleet: factories.Fleet
+) -> None:
+    settings.SCOPED_READING = True
+    person = factories.viewer("scoped")
+    Scope.objects.create(user=person, kind="service", pattern="Shop")
+    who = caller(person)
+    hidden = two["there"]
+    machine = Machine.objects.get(availability_set=hidden, resource_name="vm2")
+    for query in (
+        "service=Bank", f"subscription={THERE}", "resource_group=bank", f"set={hidden.pk}", "machine_name=vm2",
+        f"machine={machine.pk}",
+    ):  # fmt: skip
+        for address in ("machines/", "sets/", "events/", "audit/", "blind-spots/", "admissions/"):
+            assert who.get(f"{address}?{query}").json()["results"] == [], (address, query)
+    assert [row["set"]["id"] for row in who.get("machines/?set_name=web").json()["results"]] == [two["here"].pk]
+
+
+def test_the_number_of_queries_of_a_filter_is_fixed(fleet: factories.Fleet, viewer: Caller) -> None:
+    counts = []
+    for size in (2, 6):
+        fleet.enrol_set(size, prefix=f"of{size}-", availability_set=f"set{size}")
+        fleet.all_say(*[factories.listing(f"E{size}-{number}", resources=list(fleet.agents)) for number in range(size)])
+        queries = "resource_group=shop&set_name=set2&set_name=set6&machine_name=of2-1"
+        for address in ("events/", "machines/", "audit/"):
+            viewer.get(f"{address}?{queries}")
+            with CaptureQueriesContext(connection) as asked:
+                assert viewer.get(f"{address}?{queries}").status_code == 200
+            counts.append(len(asked))
+    assert counts[:3] == counts[3:]
+
+
+def test_names_in_resources_are_found_by_an_index(db: None) -> None:
+    found = EventFilter({"machine_name": "web-vm1"}, now=factories.NOW).qs
+    assert is_answered_by(found, "event_by_words")
