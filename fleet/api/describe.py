@@ -23,7 +23,7 @@ from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once, refuse_key
 from fleet.api.shapes.derive import Shape, page_of
 from fleet.api.shapes.problems import answer_of, by_status, told
 from fleet.operations.people.idempotency import Answer
-from fleet.projections.filter_kinds import IdsFilter, TextsFilter, TimeFilter
+from fleet.projections.filter_kinds import MOST_VALUES, IdsFilter, TextsFilter, TimeFilter
 from fleet.projections.pages import MAX_PAGE_SIZE
 from fleet.wording.problems import PROBLEMS
 
@@ -39,7 +39,8 @@ ROW_ID: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 # What a filter takes; the others take a text.
 FILTER_TYPES: dict[Any, Any] = {
     django_filters.NumberFilter: ROW_ID,
-    IdsFilter: ROW_ID,
+    IdsFilter: {"type": "array", "items": ROW_ID, "maxItems": MOST_VALUES},
+    TextsFilter: {"type": "array", "items": {"type": "string"}, "maxItems": MOST_VALUES},
     django_filters.BooleanFilter: bool,
     TimeFilter: datetime,
 }
@@ -269,7 +270,7 @@ def filters_of(
             type_of(name),
             description=text,
             enum=[value for value, _ in known[name].extra.get("choices", ())] or None,
-            many=isinstance(known[name], django_filters.MultipleChoiceFilter | TextsFilter),
+            many=isinstance(known[name], django_filters.MultipleChoiceFilter),
         )
         for name, text in help_texts.items()
     ]

@@ -1,4 +1,4 @@
-"""What the filters by place mean, wherever a list has them."""
+"""What the filters that many lists have mean."""
 
 PLACES = {
     "service": "The name of a service, exactly; may be repeated.",
@@ -13,3 +13,4 @@ MACHINES = {
 }
 # A cache is where those are who listen to it.
 OF_A_CACHE = {name: f"{text} Caches to which a machine there listens." for name, text in {**PLACES, **MACHINES}.items()}
+CHANGED_SINCE = "Changed at or after this time, as `changed_at` of the rows has it."

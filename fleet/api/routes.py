@@ -41,6 +41,7 @@ CALLS = [
     path("v1/events/<str:event_id>/timeline/", events.EventTimeline.as_view(), name="api-event-timeline"),
     path("v1/events/<str:event_id>/documents/", events.EventDocuments.as_view(), name="api-event-documents"),
     path("v1/events/<str:event_id>/approvals/", approvals.EventApprovals.as_view(), name="api-event-approvals"),
+    path("v1/approvals/", approvals.Approvals.as_view(), name="api-approvals"),
     path("v1/approvals/<int:approval_id>/", approvals.Approval.as_view(), name="api-approval"),
     path("v1/approvals/<int:approval_id>/consents/", approvals.Consents.as_view(), name="api-approval-consents"),
     path("v1/events/<str:event_id>/claims/", claims.EventClaims.as_view(), name="api-event-claims"),

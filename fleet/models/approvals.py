@@ -5,13 +5,14 @@ from django.db import models
 
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState
 from fleet.domain.trace import Trace, trace_as_kept
+from fleet.models.changes import ChangeColumn
 from fleet.models.events import ScheduledEvent
 from fleet.models.machines import Machine
 from fleet.models.policy import Rule
 from fleet.models.waves import Wave
 
 
-class Approval(models.Model):
+class Approval(ChangeColumn):
     """A person's or a rule's decision to start one event, and how far it got.
 
     `via` is `page`, `api` or `rule`, with the token's name in `token_name`; a rule's decision keeps the rule and its
@@ -73,6 +74,8 @@ class Approval(models.Model):
                 name="approval_live",
                 condition=models.Q(state__in=[state.value for state in LIVE_APPROVALS]),
             ),
+            models.Index(fields=["changed_at"], name="approval_by_change"),
+            models.Index(fields=["-decided_at", "-id"], name="approval_newest"),
         ]
 
     def __str__(self) -> str:
@@ -84,7 +87,7 @@ class Approval(models.Model):
         return trace_as_kept(self.request_id, self.trace_id)
 
 
-class Claim(models.Model):
+class Claim(ChangeColumn):
     """ "I am on it." One open claim an event; it ends when given back, taken over, or with the event."""
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="claims")
@@ -101,12 +104,13 @@ class Claim(models.Model):
                 fields=["event"], condition=models.Q(ended_at__isnull=True), name="one_open_claim_per_event"
             ),
         ]
+        indexes = [models.Index(fields=["changed_at"], name="claim_by_change")]
 
     def __str__(self) -> str:
         return f"claim {self.pk}"
 
 
-class Hold(models.Model):
+class Hold(ChangeColumn):
     """ "Do not approve, let it run." By a person or a rule, with a reason; it keeps rules away. One open an event."""
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="holds")
@@ -125,6 +129,7 @@ class Hold(models.Model):
                 fields=["event"], condition=models.Q(ended_at__isnull=True), name="one_open_hold_per_event"
             ),
         ]
+        indexes = [models.Index(fields=["changed_at"], name="hold_by_change")]
 
     def __str__(self) -> str:
         return f"hold {self.pk}"

@@ -5,6 +5,7 @@ from django.db import models
 
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
 from fleet.domain.due import AT_ONCE
+from fleet.models.changes import ChangeColumn
 from fleet.models.lookups import words_of
 from fleet.models.machines import Machine
 
@@ -12,7 +13,7 @@ from fleet.models.machines import Machine
 AZURE_REDIS = "azure-redis"
 
 
-class Cache(models.Model):
+class Cache(ChangeColumn):
     """A cache by its host name, lower case. `divisor` says how many ports make a shard; `tier` may be empty."""
 
     host = models.TextField(unique=True)
@@ -29,7 +30,7 @@ class Cache(models.Model):
         return self.host
 
 
-class Maintenance(models.Model):
+class Maintenance(ChangeColumn):
     """One operation on (cache, shard), computed from its notifications by `fleet.domain.caches.maintenances`.
 
     `shard` is None where no notification stated a port. `began_at` is when the node was taken, as far as it is known.
@@ -65,6 +66,7 @@ class Maintenance(models.Model):
         indexes = [
             models.Index(fields=["cache", "-first_at", "-id"], name="maintenance_by_cache"),
             models.Index(fields=["-first_at", "-id"], name="maintenance_newest"),
+            models.Index(fields=["changed_at"], name="maintenance_by_change"),
             models.Index(
                 fields=["look_at"],
                 name="maintenance_by_look",
@@ -140,7 +142,7 @@ class Reporter(models.Model):
         return f"{self.notification_id} by {self.machine_id}"
 
 
-class Coverage(models.Model):
+class Coverage(ChangeColumn):
     """A stretch of time in which one machine listened to one cache, or did not.
 
     `until` is None for the newest one. `vouched_at` is the machine's last contact within it: a stretch that ends
@@ -165,6 +167,7 @@ class Coverage(models.Model):
         ]
         indexes = [
             models.Index(fields=["cache", "-since"], name="coverage_by_cache"),
+            models.Index(fields=["changed_at"], name="coverage_by_change"),
         ]
 
     def __str__(self) -> str:

@@ -4,11 +4,12 @@ from django.conf import settings
 from django.db import models
 
 from fleet.domain.due import AT_ONCE
+from fleet.models.changes import ChangeColumn
 from fleet.models.events import ScheduledEvent
 from fleet.models.machines import Machine
 
 
-class Drill(models.Model):
+class Drill(ChangeColumn):
     """One rehearsal of a set. What is rehearsed stands in its event, which is marked as a drill's.
 
     `outcome` is one of `fleet.domain.drills.Outcome`, empty while it goes on; `reason` says it in one sentence. It ends

@@ -5,6 +5,7 @@ from django.db import models
 from django.db.models.functions import Cast
 
 from fleet.domain.states import EventStatus
+from fleet.models.changes import ChangeColumn
 from fleet.models.lookups import words_of
 from fleet.models.machines import Machine
 from fleet.models.sets import AvailabilitySet
@@ -25,7 +26,7 @@ class StatedColumns(models.Model):
         abstract = True
 
 
-class ScheduledEvent(StatedColumns):
+class ScheduledEvent(StatedColumns, ChangeColumn):
     """What Azure announced, one row per EventId (upper case), however many machines report it.
 
     Everything from `status` on is computed from sightings (`fleet.domain.events.sightings.compute_state`) and kept here
@@ -74,6 +75,8 @@ class ScheduledEvent(StatedColumns):
                 condition=models.Q(status__in=["SCHEDULED", "STARTED"]),
             ),
             models.Index(fields=["look_at"], name="event_by_look"),
+            models.Index(fields=["changed_at"], name="event_by_change"),
+            models.Index(fields=["not_before", "id"], name="event_by_not_before"),
             models.Index(fields=["availability_set", "-first_seen_at", "-id"], name="event_by_set"),
             models.Index(fields=["-first_seen_at", "-id"], name="event_newest"),
             GinIndex(words_of("event_type", Cast("resources", models.TextField())), name="event_by_words"),

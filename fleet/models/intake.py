@@ -2,6 +2,7 @@
 
 from django.db import models
 
+from fleet.models.changes import ChangeColumn
 from fleet.models.events import ScheduledEvent
 from fleet.models.machines import Machine
 
@@ -56,7 +57,7 @@ class Observation(models.Model):
         return f"{self.kind} {self.epoch}.{self.seq} of {self.machine_id}"
 
 
-class PresenceRow(models.Model):
+class PresenceRow(ChangeColumn):
     """The narrow, hot row of a machine: when it was heard, when it last had a good answer (corrected), its clock.
 
     `clock_offset` is seconds that the machine's clock is ahead of the backend's.

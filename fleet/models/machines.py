@@ -5,6 +5,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models.functions import Upper
 
+from fleet.models.changes import ChangeColumn
 from fleet.models.lookups import words_of
 from fleet.models.sets import AvailabilitySet
 
@@ -34,7 +35,7 @@ class JoinToken(models.Model):
         return self.prefix
 
 
-class Machine(models.Model):
+class Machine(ChangeColumn):
     """One Azure VM, by its vmId. `resource_name` is what Azure puts into `Resources`."""
 
     vm_id = models.TextField(unique=True)

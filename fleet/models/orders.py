@@ -4,10 +4,11 @@ from django.db import models
 
 from fleet.domain.states import OPEN_ORDERS, OrderState
 from fleet.models.approvals import Approval
+from fleet.models.changes import ChangeColumn
 from fleet.models.machines import Machine
 
 
-class Order(models.Model):
+class Order(ChangeColumn):
     """An approval on its way to one machine.
 
     `delivered_by` names the path that brought it there: `celery` (the task on commit), `beat` (Celery's reconciling),
@@ -47,6 +48,7 @@ class Order(models.Model):
             ),
         ]
         indexes = [
+            models.Index(fields=["changed_at"], name="order_by_change"),
             models.Index(
                 fields=["machine"],
                 name="order_open_by_machine",

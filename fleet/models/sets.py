@@ -4,10 +4,11 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 from fleet.domain.sets import KINDS
+from fleet.models.changes import ChangeColumn
 from fleet.models.lookups import words_of
 
 
-class AvailabilitySet(models.Model):
+class AvailabilitySet(ChangeColumn):
     """The machines to which Azure delivers the same events.
 
     `key` is `kind|subscription|resource group|name`, lower case (a scale set's name carries its placement group); the

@@ -5,9 +5,10 @@ from django.db import models
 
 from fleet.domain.due import AT_ONCE
 from fleet.domain.waves import WaveState
+from fleet.models.changes import ChangeColumn
 
 
-class Wave(models.Model):
+class Wave(ChangeColumn):
     """Several events approved one after the other; its approvals carry `wave` and `turn`.
 
     `state` is one of `fleet.domain.waves.WaveState`; `reason` says in one sentence why it stopped.

@@ -11,6 +11,7 @@ from fleet.domain.reason import Reason, read_reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, Drill, Instruction, Order, Preparation, Rehearsal, Sighting
+from fleet.projections.changes import changed_at
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.sight import seen
@@ -38,6 +39,8 @@ class DrillRow:
     closed_at: datetime | None
     outcome: Outcome | None
     reason: Reason | str
+    # By the database's clock; of the drill and its event.
+    changed_at: datetime
 
     @property
     def open(self) -> bool:
@@ -114,6 +117,7 @@ def _row(drill: Drill) -> DrillRow:
         duration_seconds=event.duration_seconds or 0,
         started_by=drill.started_by.get_username(),
         not_before=event.not_before,
+        changed_at=changed_at(drill, event),
     )
 
 

@@ -15,7 +15,7 @@ from django.db.models.functions import Cast, Upper
 from fleet.domain.messages.moments import Moment
 from fleet.domain.messages.states import MessageState
 from fleet.domain.sets import KINDS
-from fleet.domain.states import EventStatus, Presence
+from fleet.domain.states import ApprovalState, EventStatus, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.models import (
@@ -31,6 +31,7 @@ from fleet.models import (
 )
 from fleet.models.facts.events import presence_limits
 from fleet.models.lookups import words_begin, words_of
+from fleet.projections.changes import ChangeFilter
 from fleet.projections.desk.attention import needs_decision
 from fleet.projections.filter_kinds import IdsFilter, TextsFilter, TimeFilter, one_of
 from fleet.projections.machines import waiting_rows, with_presence
@@ -72,6 +73,7 @@ class EventFilter(PlaceFilter):
     drill = django_filters.BooleanFilter(field_name="drill", label="Drill")
     since = TimeFilter(field_name="first_seen_at", lookup_expr="gte", label="Since")
     until = TimeFilter(field_name="first_seen_at", lookup_expr="lt", label="Until")
+    changed_since = ChangeFilter(label="Changed since")
 
     class Meta:
         model = ScheduledEvent
@@ -115,6 +117,7 @@ class MachineFilter(MachinePlaceFilter):
     presence = django_filters.MultipleChoiceFilter(method="filter_presence", choices=PRESENCES, label="Presence")
     region = django_filters.CharFilter(lookup_expr="iexact", label="Region")
     q = django_filters.CharFilter(method="filter_q", label="Search")
+    changed_since = ChangeFilter(label="Changed since")
 
     class Meta:
         model = Machine
@@ -144,6 +147,7 @@ class SetFilter(PlaceFilter):
     presence = django_filters.MultipleChoiceFilter(method="filter_presence", choices=PRESENCES, label="Presence")
     kind = django_filters.ChoiceFilter(choices=[(kind, kind) for kind in KINDS], label="Kind")
     q = django_filters.CharFilter(method="filter_q", label="Search")
+    changed_since = ChangeFilter(label="Changed since")
 
     class Meta:
         model = AvailabilitySet
@@ -232,6 +236,28 @@ class MessageFilter(PlaceFilter):
         return queryset.filter(event__event_id=value.upper())
 
 
+class ApprovalFilter(PlaceFilter):
+    """Approvals by state, event (an EventId in any case) and its place; `since` and `until` go by the decision."""
+
+    set_path = "event__availability_set"
+
+    state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in ApprovalState])
+    event = TextsFilter(method="filter_event", label="Event")
+    since = TimeFilter(field_name="decided_at", lookup_expr="gte", label="Since")
+    until = TimeFilter(field_name="decided_at", lookup_expr="lt", label="Until")
+    changed_since = ChangeFilter(label="Changed since")
+
+    class Meta:
+        model = Approval
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, seen(Approval) if queryset is None else queryset, **kwargs)
+
+    def filter_event(self, queryset: QuerySet[Approval], name: str, value: list[str]) -> QuerySet[Approval]:
+        return queryset.filter(event__event_id__in=[each.upper() for each in value]) if value else queryset
+
+
 class DrillFilter(PlaceFilter):
     """`since` and `until` go by when a drill began."""
 
@@ -239,6 +265,7 @@ class DrillFilter(PlaceFilter):
 
     since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Since")
     until = TimeFilter(field_name="created_at", lookup_expr="lt", label="Until")
+    changed_since = ChangeFilter(label="Changed since")
 
     class Meta:
         model = Drill
@@ -254,6 +281,7 @@ class WaveFilter(PlaceFilter):
     state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in WaveState])
     since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Since")
     until = TimeFilter(field_name="created_at", lookup_expr="lt", label="Until")
+    changed_since = ChangeFilter(label="Changed since")
 
     class Meta:
         model = Wave

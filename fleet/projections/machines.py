@@ -17,6 +17,7 @@ from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Admission, InventoryMachine, JoinToken, Machine, ScheduledEvent
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
+from fleet.projections.changes import changed_at
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import SetRef, plain_name, set_ref
 from fleet.projections.sight import seen
@@ -48,6 +49,8 @@ class MachineRow:
     # Whose statement about the set counts: a value of `SetSource`, empty when nobody says anything.
     set_source: str
     warnings: tuple[Reason | str, ...]
+    # By the database's clock; also when it turned, as reconciling saw it.
+    changed_at: datetime
 
     @property
     def unsigned(self) -> BlindSpot | None:
@@ -146,6 +149,7 @@ def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineR
         last_poll_at=polled_at,
         clock_offset_seconds=row.clock_offset if row else None,
         signatures=row.signatures if row else "",
+        changed_at=changed_at(machine, row),
         warnings=(*_named(machine), *from_json([*machine.set_warnings, *machine.warnings])),
     )
 

@@ -13,6 +13,7 @@ from fleet.domain.shapes import like
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import presence_limits
+from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.events.rows import OPEN, EventRow, event_rows
 from fleet.projections.machines import (
     MachineRow,
@@ -94,6 +95,8 @@ class SetRow:
     needs_live: int | None
     # Until then its machines that come back without their credential are admitted by themselves; None: a person does.
     admits_until: datetime | None
+    # By the database's clock; of the set, its machines and its events.
+    changed_at: datetime
 
     @property
     def ref(self) -> SetRef:
@@ -209,6 +212,7 @@ def _shape(sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *,
                 presence=counts,
                 open_events=tuple(open_events[row.pk]),
                 warnings=_warnings(row, inside, counts, missing[row.pk], foreign[row.pk]),
+                changed_at=changed_at(row),
                 grid=_grid(inside, open_events[row.pk]),
                 admits_until=row.admits_until if row.admits_until is not None and row.admits_until > now else None,
             )
@@ -271,7 +275,7 @@ def listing(
 ) -> Page[SetRow]:
     """Sets by name or by another column, without those that were merged into another. Five queries."""
     rows = seen(AvailabilitySet) if sets is None else sets
-    rows = rows.filter(merged_into=None)
+    rows = with_changes(rows.filter(merged_into=None))
     page = read_page(ordered(rows, order, [Segment(rows, "name")]), cursor=cursor, size=size)
     return page.map(lambda found: _shape(found, _open_events(found), now=now))
 
@@ -310,10 +314,10 @@ def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
 
 def detail(*, set_id: int, now: datetime) -> SetDetail | None:
     """One set with its open events. Seven queries; a merged set answers with the one it went into, for one more."""
-    row = seen(AvailabilitySet).select_related("merged_into").filter(pk=set_id).first()
+    row = with_changes(seen(AvailabilitySet).select_related("merged_into")).filter(pk=set_id).first()
     if row is None:
         return None
     if row.merged_into is not None:
-        row = row.merged_into
+        row = with_changes(seen(AvailabilitySet)).get(pk=row.merged_into.pk)
     events = _open_events([row])
     return SetDetail(set=_shape([row], events, now=now)[0], events=event_rows(events, now=now), server_time=now)

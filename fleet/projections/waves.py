@@ -14,6 +14,7 @@ from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.domain.waves import Judgement, Member, Phase, WaveState, but, how_far, judge
 from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.models.facts.waves import load_members, return_timeout
+from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.events.blast import BlastRadius, blast_radii
 from fleet.projections.facts import load_facts
 from fleet.projections.pages import Page, Segment, ordered, read_page
@@ -54,6 +55,8 @@ class WaveRow:
     closed_at: datetime | None
     reason: Reason | str
     members: tuple[WaveMember, ...]
+    # By the database's clock; of the wave, its approvals and their events.
+    changed_at: datetime
     server_time: datetime
 
     @property
@@ -111,6 +114,7 @@ def _row(
         WaveRow,
         wave,
         by=wave.created_by.get_username(),
+        changed_at=changed_at(wave),
         reason=but(found.reason, kept) if running else read_reason(wave.reason),
         members=tuple(
             like(
@@ -137,7 +141,7 @@ def listing(
     """Waves that run, then those that are over, newest first. Up to four queries; eight more while a guard keeps one
     whose turn it is.
     """
-    rows = (seen(Wave) if waves is None else waves).select_related("created_by")
+    rows = with_changes((seen(Wave) if waves is None else waves).select_related("created_by"))
     running = rows.filter(state=WaveState.RUNNING.value)
     over = rows.exclude(state=WaveState.RUNNING.value)
     segments = [Segment(running, "created_at", descending=True), Segment(over, "created_at", descending=True)]
@@ -146,7 +150,7 @@ def listing(
 
 def detail(*, wave_id: int, now: datetime) -> WaveRow | None:
     """One wave. Three queries; eight more while a guard keeps the one whose turn it is."""
-    wave = seen(Wave).select_related("created_by").filter(pk=wave_id).first()
+    wave = with_changes(seen(Wave)).select_related("created_by").filter(pk=wave_id).first()
     return _shape([wave], now=now)[0] if wave else None
 
 

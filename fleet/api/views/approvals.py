@@ -1,16 +1,31 @@
 """Approving, agreeing as the second person, withdrawing, and how far it got."""
 
 from fleet.api.calls import Call
-from fleet.api.describe import describe
+from fleet.api.describe import describe, filters_of, ordering
+from fleet.api.places import CHANGED_SINCE, PLACES
 from fleet.api.shapes.approvals import ApprovalShape
 from fleet.api.shapes.decisions import ApproveSerializer, ConsentSerializer
 from fleet.api.shapes.requests import WhySerializer
 from fleet.operations.approvals import approve, consent, withdraw
 from fleet.operations.approvals.approve import Plan
 from fleet.projections import orders
+from fleet.projections.approvals import rows
 from fleet.projections.approvals.rows import ApprovalRow
+from fleet.projections.filters import ApprovalFilter
+from fleet.projections.pages import Page
 
 UNKNOWN = ("unknown-approval",)
+APPROVAL_FILTERS = filters_of(
+    ApprovalFilter,
+    {
+        **PLACES,
+        "state": "A state; may be repeated.",
+        "event": "An EventId, in any case; may be repeated.",
+        "since": "Decided at or after this time.",
+        "until": "Decided before this time.",
+        "changed_since": CHANGED_SINCE,
+    },
+)
 
 
 class EventApprovals(Call):
@@ -29,6 +44,18 @@ class EventApprovals(Call):
     )
     def post(self, event_id: str) -> ApprovalRow | None:
         return granted(self, event_id, self.wanted["expected_version"])
+
+
+class Approvals(Call):
+    @describe(
+        "list_approvals",
+        "Approvals, the newest decision first",
+        "Those that wait or are on their way, and those that are over, each with its orders.",
+        page=ApprovalShape,
+        parameters=[*APPROVAL_FILTERS, ordering("decided_at")],
+    )
+    def get(self) -> Page[ApprovalRow]:
+        return rows.listing(now=self.now, approvals=self.filtered(ApprovalFilter), **self.place)
 
 
 class Approval(Call):

@@ -4,7 +4,7 @@ from typing import Any
 
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of, ordering
-from fleet.api.places import MACHINES, OF_A_CACHE
+from fleet.api.places import CHANGED_SINCE, MACHINES, OF_A_CACHE
 from fleet.api.shapes.caches import CacheShape, MaintenanceDetailShape, MaintenanceShape, NotificationShape
 from fleet.projections.caches import maintenances, overview
 from fleet.projections.caches.filters import CacheFilter, MaintenanceFilter, NotificationFilter
@@ -14,6 +14,7 @@ CACHE_FILTERS = filters_of(
     CacheFilter,
     {
         **OF_A_CACHE,
+        "changed_since": CHANGED_SINCE,
         "tier": "One tier.",
         "q": "Part of a host name.",
     },
@@ -22,6 +23,7 @@ MAINTENANCE_FILTERS = filters_of(
     MaintenanceFilter,
     {
         **OF_A_CACHE,
+        "changed_since": CHANGED_SINCE,
         "cache": "The id of a cache; may be repeated.",
         "status": "One status; may be repeated.",
         "since": "First heard at this time or later.",

@@ -2,7 +2,7 @@
 
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of, ordering
-from fleet.api.places import PLACES
+from fleet.api.places import CHANGED_SINCE, PLACES
 from fleet.api.shapes.drills import BeginDrillSerializer, DrillReportShape, DrillShape
 from fleet.api.shapes.requests import WhySerializer
 from fleet.operations.drills import begin
@@ -13,7 +13,12 @@ from fleet.projections.pages import Page
 
 DRILL_FILTERS = filters_of(
     DrillFilter,
-    {**PLACES, "since": "Begun at or after this time.", "until": "Begun before this time."},
+    {
+        **PLACES,
+        "since": "Begun at or after this time.",
+        "until": "Begun before this time.",
+        "changed_since": CHANGED_SINCE,
+    },
 )
 
 

@@ -4,7 +4,7 @@ from rest_framework.response import Response
 
 from fleet.api.calls import Call
 from fleet.api.describe import PAGE_PARAMETERS, describe, filters_of, ordering
-from fleet.api.places import MACHINES, PLACES
+from fleet.api.places import CHANGED_SINCE, MACHINES, PLACES
 from fleet.api.problems import Problem
 from fleet.api.shapes.events import Documents, DocumentShape, EntryShape, EventDetailShape, EventShape
 from fleet.projections import intake
@@ -28,6 +28,7 @@ EVENT_FILTERS = filters_of(
         "drill": "Only drills, or only real events.",
         "since": "First seen at or after this time.",
         "until": "First seen before this time.",
+        "changed_since": CHANGED_SINCE,
     },
 )
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of, ordering
-from fleet.api.places import MACHINES, PLACES
+from fleet.api.places import CHANGED_SINCE, MACHINES, PLACES
 from fleet.api.repeats import ONE_SIGHT
 from fleet.api.shapes.machines import (
     AdmissionShape,
@@ -33,6 +33,7 @@ MACHINE_FILTERS = filters_of(
         **PLACES,
         **MACHINES,
         "presence": "`live`, `late`, `silent`, `gone` or `expected`; may be repeated.",
+        "changed_since": CHANGED_SINCE,
         "region": "A region, in any case.",
         "q": "Part of a resource name or of a vmId.",
     },

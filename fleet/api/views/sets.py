@@ -2,7 +2,7 @@
 
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of, ordering
-from fleet.api.places import PLACES
+from fleet.api.places import CHANGED_SINCE, PLACES
 from fleet.api.shapes.machines import SetShape
 from fleet.api.shapes.requests import AdmissionRuleSerializer, MergeSetSerializer, NameSetSerializer
 from fleet.operations.machines import admission_rule
@@ -19,6 +19,7 @@ SET_FILTERS = filters_of(
         "machine": "The id of a machine: the set that it is of; may be repeated.",
         "machine_name": "The resource name of a machine, in any case: the sets that have one; may be repeated.",
         "presence": "Sets with a machine that is `live`, `late`, `silent`, `gone` or `expected`; may be repeated.",
+        "changed_since": CHANGED_SINCE,
         "kind": "One kind of set.",
         "q": "Part of a name or of a resource group.",
     },

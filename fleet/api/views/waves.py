@@ -2,7 +2,7 @@
 
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of, ordering
-from fleet.api.places import PLACES
+from fleet.api.places import CHANGED_SINCE, PLACES
 from fleet.api.shapes.requests import WhySerializer
 from fleet.api.shapes.waves import BeginWaveSerializer, WaveShape
 from fleet.operations.waves import begin, end
@@ -16,6 +16,7 @@ WAVE_FILTERS = filters_of(
         **PLACES,
         "state": "`RUNNING`, `DONE` or `STOPPED`; may be repeated.",
         "since": "Begun at or after this time.",
+        "changed_since": CHANGED_SINCE,
         "until": "Begun before this time.",
     },
 )

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Prefetch
+from django.db.models import Prefetch, QuerySet
 
 from fleet.domain.approvals.conditions import When, next_wait, waits_for
 from fleet.domain.approvals.guards import EventFacts
@@ -17,7 +17,9 @@ from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, Orde
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts.events import name_of
 from fleet.projections.approvals.steps import Step, reason_of, rehearsed, steps_of
+from fleet.projections.changes import changed_at
 from fleet.projections.facts import load_facts
+from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, rule_ref, set_ref
 from fleet.projections.sight import seen, without_names
 
@@ -109,6 +111,8 @@ class ApprovalRow:
     reason: Reason | str
     orders: tuple[OrderRow, ...]
     steps: tuple[Step, ...]
+    # By the database's clock; of the approval, its orders and its event.
+    changed_at: datetime
     server_time: datetime
     # The wave that it belongs to, and its place in it.
     request_id: str = ""
@@ -192,21 +196,37 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         reason=rehearsed(reason) if event.drill else reason,
         orders=tuple(_order_row(order) for order in orders),
         steps=steps_of(approval, event, orders, now=now),
+        changed_at=changed_at(approval, event, *orders),
         server_time=now,
         wave=approval.wave_id,
     )
 
 
+def with_orders(approvals: QuerySet[Approval]) -> QuerySet[Approval]:
+    """Approvals with all that `approval_row` needs, save for their events."""
+    ordered_ones = seen(Order).select_related("machine").order_by("offered_at", "pk")
+    beside = approvals.select_related("decided_by", "consented_by", "accepted_by", "rule")
+    return beside.prefetch_related(Prefetch("orders", ordered_ones))
+
+
+def listing(
+    *,
+    now: datetime,
+    approvals: QuerySet[Approval] | None = None,
+    order: str = "",
+    cursor: str | None = None,
+    size: int | None = None,
+) -> Page[ApprovalRow]:
+    """The newest decision first; `approvals` is a filtered queryset (see `filters.ApprovalFilter`). Two queries."""
+    rows = with_orders(seen(Approval) if approvals is None else approvals).select_related("event__availability_set")
+    page = read_page(ordered(rows, order, [Segment(rows, "decided_at", descending=True)]), cursor=cursor, size=size)
+    return page.map(lambda found: [approval_row(approval, approval.event, now=now) for approval in found])
+
+
 def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tuple[ApprovalRow, ...]]:
     """The approvals of each event, newest first, by the event's primary key. Two queries."""
     known = {event.pk: event for event in events}
-    approvals = (
-        seen(Approval)
-        .filter(event_id__in=list(known))
-        .select_related("decided_by", "consented_by", "accepted_by", "rule")
-        .prefetch_related(Prefetch("orders", seen(Order).select_related("machine").order_by("offered_at", "pk")))
-        .order_by("-pk")
-    )
+    approvals = with_orders(seen(Approval).filter(event_id__in=list(known))).order_by("-pk")
     found: dict[int, list[ApprovalRow]] = defaultdict(list)
     for approval in approvals:
         found[approval.event_id].append(approval_row(approval, known[approval.event_id], now=now))
@@ -215,13 +235,8 @@ def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tu
 
 def detail(*, approval_id: int, now: datetime) -> ApprovalRow | None:
     """One approval. Two queries; ten for one that waits. Who is asked next stands in `orders.approval`."""
-    approval = (
-        seen(Approval)
-        .filter(pk=approval_id)
-        .select_related("decided_by", "consented_by", "accepted_by", "rule", "event__availability_set")
-        .prefetch_related(Prefetch("orders", seen(Order).select_related("machine").order_by("offered_at", "pk")))
-        .first()
-    )
+    found = with_orders(seen(Approval).filter(pk=approval_id))
+    approval = found.select_related("event__availability_set").first()
     if approval is None:
         return None
     row = approval_row(approval, approval.event, now=now)

@@ -7,6 +7,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.models import Cache, Maintenance, Notification, Reporter
+from fleet.projections.changes import ChangeFilter
 from fleet.projections.filter_kinds import IdsFilter, TextsFilter, TimeFilter
 from fleet.projections.places import MACHINE_COLUMNS, CachePlaceFilter, machines_where
 from fleet.projections.sight import seen
@@ -19,6 +20,7 @@ class CacheFilter(CachePlaceFilter):
 
     tier = django_filters.CharFilter(lookup_expr="iexact", label="Tier")
     q = django_filters.CharFilter(field_name="host", lookup_expr="icontains", label="Search")
+    changed_since = ChangeFilter(label="Changed since")
 
     class Meta:
         model = Cache
@@ -35,6 +37,7 @@ class MaintenanceFilter(CachePlaceFilter):
     status = django_filters.MultipleChoiceFilter(choices=[(status.value, status.value) for status in MaintenanceStatus])
     since = TimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
     until = TimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
+    changed_since = ChangeFilter(label="Changed since")
 
     class Meta:
         model = Maintenance

@@ -105,6 +105,8 @@ class MaintenanceRow:
     was_replica: bool | None
     is_replica: bool | None
     swapped: bool
+    # By the database's clock.
+    changed_at: datetime
 
     @property
     def active(self) -> bool:

@@ -13,6 +13,7 @@ from fleet.domain.shapes import like
 from fleet.models import Cache, Maintenance, Notification
 from fleet.projections.caches.coverage import ListenerRow, Span, Stretch, gaps_of, listener, stretches, with_machine
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row, maintenance_rows
+from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.sight import seen, sees_set
 from fleet.projections.timeline.watch import TimeWindow
@@ -48,6 +49,8 @@ class CacheRow:
     nodes: tuple[NodeRow, ...]
     coverage: tuple[ListenerRow, ...]
     maintenance: MaintenanceRow | None
+    # By the database's clock; of the cache, its listeners and its maintenances.
+    changed_at: datetime
 
     @property
     def name(self) -> str:
@@ -137,6 +140,7 @@ def cache_rows(rows: Iterable[Cache], *, now: datetime) -> tuple[CacheRow, ...]:
             nodes=nodes.get(row.pk, ()),
             coverage=tuple(coverage[row.pk]),
             maintenance=active.get(row.pk),
+            changed_at=changed_at(row),
         )
         for row in caches
     )
@@ -152,6 +156,7 @@ def listing(
 ) -> Page[CacheRow]:
     """By host. Four queries."""
     rows = seen(Cache) if caches is None else caches
+    rows = with_changes(rows)
     page = read_page(ordered(rows, order, [Segment(rows, "host")]), cursor=cursor, size=size)
     return page.map(lambda found: cache_rows(found, now=now))
 
@@ -164,7 +169,7 @@ def detail(
     window: TimeWindow | None = None,
 ) -> CacheDetail | None:
     """One cache and its last hours, or the time that is asked for. Six queries."""
-    row = seen(Cache).filter(pk=cache_id).first()
+    row = with_changes(seen(Cache)).filter(pk=cache_id).first()
     if row is None:
         return None
     begin, end = (window.begin, min(window.end, now)) if window else (now - timedelta(hours=hours), now)

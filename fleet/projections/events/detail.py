@@ -18,6 +18,7 @@ from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.projections import orders
 from fleet.projections.approvals.cards import DecisionCard, decision_cards
 from fleet.projections.approvals.rows import ApprovalRow, by_event, told_by
+from fleet.projections.changes import with_changes
 from fleet.projections.desk import attention
 from fleet.projections.desk.attention import NOBODY
 from fleet.projections.events.blast import BlastRadius, blast_radius, taken_by_others
@@ -156,7 +157,8 @@ def _hit(
 
 def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     """One event, by its EventId in any case. A fixed number of queries."""
-    event = seen(ScheduledEvent).select_related("availability_set").filter(event_id=event_id.upper()).first()
+    events = with_changes(seen(ScheduledEvent)).select_related("availability_set")
+    event = events.filter(event_id=event_id.upper()).first()
     if event is None:
         return None
     limits = presence_limits()
@@ -176,9 +178,8 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         .order_by("resource_name", "pk")
     )
     preparing = list(seen(Preparation).filter(event=event))
-    facts: EventFacts = facts_of([event], {event.availability_set_id: machines}, sightings, preparing, now=now)[
-        event.pk
-    ]
+    of_set = {event.availability_set_id: machines}
+    facts: EventFacts = facts_of([event], of_set, sightings, preparing, now=now)[event.pk]
     approval_rows = tuple(orders.followed(row, facts, now=now) if row.live else row for row in approval_rows)
     presences = [(machine, machine_presence(machine, now=now, limits=limits)) for machine in machines]
     there = [machine for machine, presence in presences if presence is not Presence.GONE]

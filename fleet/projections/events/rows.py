@@ -13,6 +13,7 @@ from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.models import ScheduledEvent
 from fleet.projections.approvals.rows import ApprovalRow, by_event
+from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.desk import attention
 from fleet.projections.desk.attention import NOBODY, Attention, ClaimRow, HoldRow
 from fleet.projections.pages import Page, Segment, ordered, read_page
@@ -55,6 +56,8 @@ class EventRow:
     drill: bool
     needs_decision: bool
     if_nobody_acts: Reason
+    # By the database's clock; of the event, its approvals, orders, claims and holds.
+    changed_at: datetime
     seconds_left: float | None
     server_time: datetime
 
@@ -117,6 +120,7 @@ def event_row(
         if_nobody_acts=if_nobody_acts(
             status=status, not_before=event.not_before, watched=event.watched, now=now, drill=event.drill
         ),
+        changed_at=changed_at(event),
         seconds_left=_seconds_left(event, now),
         server_time=now,
     )
@@ -144,7 +148,7 @@ def listing(
     `events` is a filtered queryset (see `filters.EventFilter`).
     """
     rows = seen(ScheduledEvent) if events is None else events
-    rows = rows.select_related("availability_set")
+    rows = with_changes(rows.select_related("availability_set"))
     still_open: QuerySet[ScheduledEvent] = rows.filter(status__in=OPEN).annotate(
         due=Coalesce("not_before", "first_seen_at")
     )

@@ -1,0 +1,69 @@
+"""When things changed last, by all that their rows tell: what whoever polls goes on from.
+
+What only time changes, such as the seconds left, is no change; nor are the names of others that a row mentions.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from django.db.models import F, Model, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Greatest
+
+from fleet import models
+from fleet.projections.filter_kinds import TimeFilter
+from fleet.projections.sight import seen
+
+M = TypeVar("M", bound=Model)
+# Of what else a row of each table tells, with the way from there to that row.
+PARTS: Mapping[type[Model], tuple[tuple[type[Model], str], ...]] = {
+    models.ScheduledEvent: (
+        (models.Approval, "event"),
+        (models.Order, "approval__event"),
+        (models.Claim, "event"),
+        (models.Hold, "event"),
+    ),
+    models.Approval: ((models.Order, "approval"), (models.ScheduledEvent, "approvals")),
+    models.Machine: ((models.PresenceRow, "machine"),),
+    models.AvailabilitySet: (
+        (models.Machine, "availability_set"),
+        (models.PresenceRow, "machine__availability_set"),
+        (models.ScheduledEvent, "availability_set"),
+    ),
+    models.Cache: ((models.Coverage, "cache"), (models.Maintenance, "cache")),
+    models.Maintenance: (),
+    models.Wave: ((models.Approval, "wave"), (models.ScheduledEvent, "approvals__wave")),
+    models.Drill: ((models.ScheduledEvent, "rehearsed_as"),),
+}
+
+
+class ChangeFilter(TimeFilter):
+    """Rows that changed at this time or later, themselves or in what else they tell."""
+
+    def filter(self, qs: QuerySet[Any], value: datetime | None) -> QuerySet[Any]:
+        return qs.filter(_since(qs.model, value)) if value is not None else qs
+
+
+def _since(model: type[Model], moment: datetime) -> Q:
+    # Each by its own index: what changed is few.
+    either = Q(changed_at__gte=moment)
+    for part, path in PARTS[model]:
+        found = seen(part).filter(changed_at__gte=moment, **{f"{path}__isnull": False})
+        either |= Q(pk__in=found.order_by().values(path))
+    return either
+
+
+def with_changes(rows: QuerySet[M]) -> QuerySet[M]:
+    """The rows, each with `changed`: when it changed last, itself or in what else it tells."""
+    parts = [
+        Subquery(seen(part).filter(**{path: OuterRef("pk")}).order_by("-changed_at").values("changed_at")[:1])
+        for part, path in PARTS[rows.model]
+    ]
+    found: QuerySet[M] = rows.annotate(changed=Greatest(F("changed_at"), *parts))  # type: ignore[assignment]
+    return found
+
+
+def changed_at(row: Any, *parts: Any) -> datetime:
+    """When a row changed last: as `with_changes` found it, else the newest of the row and the parts at hand."""
+    found: datetime | None = row.__dict__.get("changed")
+    return found or max(row.changed_at, *(part.changed_at for part in parts if part is not None), row.changed_at)

@@ -1,0 +1,175 @@
+"""`changed_since`: whoever polls reads what changed, and loses nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from fleet.models import Approval, AvailabilitySet, Machine, ScheduledEvent
+from fleet.operations.approvals import claims
+from fleet.operations.sets import names
+from fleet.projections.changes import PARTS
+from tests import factories
+from tests.api.conftest import Caller, problem
+from tests.factories import acting
+
+
+def clock() -> str:
+    """The database's own, by which rows change."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (now,) = cursor.fetchone()
+    return str(now.isoformat()).replace("+00:00", "Z")
+
+
+def changed(who: Caller, address: str, since: str) -> list[dict[str, Any]]:
+    answer = who.get(f"{address}?changed_since={since}")
+    assert answer.status_code == 200, answer.content
+    found: list[dict[str, Any]] = answer.json()["results"]
+    assert all(row["changed_at"] >= since for row in found)
+    return found
+
+
+@pytest.fixture
+def event(fleet: factories.Fleet) -> ScheduledEvent:
+    fleet.enrol_set(2)
+    fleet.enrol_set(1, prefix="other", availability_set="other")
+    names = ["vm1", "vm2"]
+    for event_id, named in (("EVENT", names), ("ELSEWHERE", ["other1"])):
+        due = fleet.now + factories.seconds(900)
+        fleet.all_say(factories.listing(event_id, resources=named, not_before=due), names=named)
+    return factories.the_event("EVENT")
+
+
+def claimed(fleet: factories.Fleet) -> None:
+    claims.claim(event_id="EVENT", actor=acting(factories.operator()), now=fleet.now)
+
+
+def given_back(fleet: factories.Fleet) -> None:
+    claims.give_back(event_id="EVENT", actor=acting(factories.operator()), now=fleet.now)
+
+
+def held(fleet: factories.Fleet) -> None:
+    claims.hold(event_id="EVENT", actor=acting(factories.operator()).because("let it run"), now=fleet.now)
+
+
+def approved(fleet: factories.Fleet) -> None:
+    fleet.approve("EVENT")
+
+
+def order_delivered(fleet: factories.Fleet) -> None:
+    fleet.delivered(factories.open_order(Approval.objects.get()))
+
+
+def gone(fleet: factories.Fleet) -> None:
+    fleet.later(5)
+    fleet.all_say(names=["vm1", "vm2"])
+
+
+@pytest.mark.parametrize(
+    ("before", "act"),
+    [
+        ((), claimed),
+        ((claimed,), given_back),
+        ((), held),
+        ((), approved),
+        ((approved,), order_delivered),
+        ((), gone),
+    ],
+)
+def test_an_event_changes_with_all_that_its_row_tells(
+    event: ScheduledEvent,
+    fleet: factories.Fleet,
+    viewer: Caller,
+    before: tuple[Callable[[factories.Fleet], None], ...],
+    act: Callable[[factories.Fleet], None],
+) -> None:
+    for step in before:
+        step(fleet)
+    since = clock()
+    assert changed(viewer, "events/", since) == []
+    act(fleet)
+    (row,) = changed(viewer, "events/", since)
+    assert row["event_id"] == "EVENT"
+    assert viewer.get("events/EVENT/").json()["changed_at"] == row["changed_at"]
+    assert [one["name"] for one in changed(viewer, "sets/", since) if act is gone] == (["web"] if act is gone else [])
+
+
+def test_looking_at_an_event_changes_nothing(event: ScheduledEvent, fleet: factories.Fleet, viewer: Caller) -> None:
+    since = clock()
+    ScheduledEvent.objects.update(look_at=fleet.now)
+    row = ScheduledEvent.objects.get(pk=event.pk)
+    row.save()
+    assert changed(viewer, "events/", since) == []
+
+
+def test_whoever_writes_beside_us_is_noticed(event: ScheduledEvent, viewer: Caller) -> None:
+    since = clock()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE fleet_scheduledevent SET description = 'new' WHERE event_id = 'EVENT'")
+    assert [row["event_id"] for row in changed(viewer, "events/", since)] == ["EVENT"]
+
+
+def test_a_machine_changes_when_it_turns_and_not_when_it_is_heard(fleet: factories.Fleet, viewer: Caller) -> None:
+    fleet.enrol_set(2)
+    fleet.advance()
+    since = clock()
+    fleet.heard()
+    assert changed(viewer, "machines/", since) == []
+    fleet.later(120)
+    fleet.heard("vm2")
+    fleet.advance()
+    assert [row["resource_name"] for row in changed(viewer, "machines/", since)] == ["vm1"]
+    assert [row["name"] for row in changed(viewer, "sets/", since)] == ["web"]
+    assert viewer.get(f"machines/{Machine.objects.get(resource_name='vm1').pk}/").json()["changed_at"] >= since
+
+
+def test_a_set_changes_when_it_is_named_and_when_a_machine_joins(fleet: factories.Fleet, viewer: Caller) -> None:
+    fleet.enrol_set(2)
+    since = clock()
+    assert changed(viewer, "sets/", since) == []
+    names.name_set(set_id=factories.the_set().pk, service="shop", actor=acting(factories.admin()), now=fleet.now)
+    assert [row["service"] for row in changed(viewer, "sets/", since)] == ["shop"]
+    since = clock()
+    fleet.enrol("vm9")
+    assert [row["name"] for row in changed(viewer, "sets/", since)] == ["web"]
+    assert AvailabilitySet.objects.get().changed_at.isoformat() < since
+
+
+def test_approvals_are_listed_and_change_with_their_orders(
+    event: ScheduledEvent, fleet: factories.Fleet, viewer: Caller
+) -> None:
+    approved(fleet)
+    (row,) = viewer.get("approvals/").json()["results"]
+    assert row["event_id"] == "EVENT"
+    assert row == viewer.get(f"approvals/{row['id']}/").json() | {
+        "server_time": row["server_time"], "next_asked": None, "orders": row["orders"],
+    }  # fmt: skip
+    since = clock()
+    assert changed(viewer, "approvals/", since) == []
+    order_delivered(fleet)
+    assert [one["id"] for one in changed(viewer, "approvals/", since)] == [row["id"]]
+    for query in ("state=RELAYING", "event=event", "set_name=web", "ordering=decided_at"):
+        assert len(viewer.get(f"approvals/?{query}").json()["results"]) == 1, query
+    assert viewer.get("approvals/?set_name=other").json()["results"] == []
+
+
+@pytest.mark.parametrize(
+    "address", ["events/", "machines/", "sets/", "approvals/", "caches/", "maintenances/", "waves/", "drills/"]
+)
+def test_a_time_that_is_none_is_refused(viewer: Caller, address: str) -> None:
+    assert viewer.get(f"{address}?changed_since=2026-01-01T00:00:00Z").status_code == 200
+    refused = problem(viewer.get(f"{address}?changed_since=yesterday"), 422, "validation")
+    assert [error["field"] for error in refused["errors"]] == ["changed_since"]
+
+
+@pytest.mark.parametrize("model", PARTS)
+def test_what_has_changed_says_so_wherever_it_stands(db: None, model: Any) -> None:
+    """Each table of PARTS has its trigger, or a change in it would be lost."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT tgrelid::regclass::text FROM pg_trigger WHERE tgname LIKE '%%_changes'")
+        kept = {name.strip('"') for (name,) in cursor.fetchall()}
+    assert {each._meta.db_table for each in (model, *(part for part, _ in PARTS[model]))} <= kept
