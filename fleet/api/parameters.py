@@ -23,16 +23,21 @@ def wrongly_given(known: Iterable[OpenApiParameter], query: QueryDict) -> Iterat
     """The errors of those parameters that were given and are not as they are described."""
     for parameter in known:
         values = query.getlist(parameter.name)
-        if len(values) > 1 and not parameter.many:
+        if len(values) > 1 and not parameter.many and _shape(parameter)["type"] != "array":
             yield {"field": parameter.name, "message": "Say it once."}
             continue
         told = {*filter(None, (_wrong(parameter, value) for value in values))}
         yield from ({"field": parameter.name, "message": message} for message in sorted(told))
 
 
+def _shape(parameter: OpenApiParameter) -> Mapping[str, Any]:
+    return parameter.type if isinstance(parameter.type, dict) else SHAPES[parameter.type]
+
+
 def _wrong(parameter: OpenApiParameter, value: str) -> str:
     """What is wrong with a value; empty where nothing is."""
-    shape: Mapping[str, Any] = parameter.type if isinstance(parameter.type, dict) else SHAPES[parameter.type]
+    shape = _shape(parameter)
+    shape = shape.get("items", shape)
     if parameter.enum and value not in parameter.enum:
         return f"Say one of {', '.join(f'`{each}`' for each in parameter.enum)}."
     if shape["type"] == "integer":
