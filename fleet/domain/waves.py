@@ -77,6 +77,8 @@ class Member:
     reason: Reason | str = ""
     # What tells its set from another of its name.
     set_apart: str = ""
+    set_subscription: str = ""
+    set_resource_group: str = ""
 
     @property
     def named(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fleet.domain.reason import Reason
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, Rule
-from fleet.projections.sight import name_in_sight
+from fleet.projections.sight import HIDDEN, name_in_sight, sees_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,9 @@ class SetRef:
     name: str
     # What tells it from another set of its name; empty while there is none.
     apart: str = ""
+    # Two sets may have one name.
+    subscription: str = ""
+    resource_group: str = ""
 
     @property
     def provisional(self) -> bool:
@@ -74,7 +77,9 @@ def count_presence(presences: list[Presence]) -> PresenceCounts:
 
 
 def set_ref(row: AvailabilitySet) -> SetRef:
-    return SetRef(id=row.pk, kind=row.kind, name=name_in_sight(row.name, of=row.pk), apart=row.apart)
+    if not sees_set(row.pk):
+        return SetRef(id=row.pk, kind=row.kind, name=HIDDEN)
+    return SetRef(row.pk, row.kind, row.name, row.apart, row.subscription, row.resource_group)
 
 
 def machine_ref(row: Machine) -> MachineRef:

@@ -100,7 +100,7 @@ class SetRow:
 
     @property
     def ref(self) -> SetRef:
-        return SetRef(id=self.id, kind=self.kind, name=self.name, apart=self.apart)
+        return SetRef(self.id, self.kind, self.name, self.apart, self.subscription, self.resource_group)
 
     @property
     def label(self) -> Reason | str:

@@ -120,7 +120,14 @@ def _row(
             like(
                 WaveMember,
                 member,
-                set=SetRef(member.set_id, member.set_kind, member.set_name, member.set_apart),
+                set=SetRef(
+                    member.set_id,
+                    member.set_kind,
+                    member.set_name,
+                    member.set_apart,
+                    member.set_subscription,
+                    member.set_resource_group,
+                ),
                 missing=member.missing if member.phase is Phase.RETURNING else (),
                 sentence=how_far(member, members, found, running=running, against=kept),
             )

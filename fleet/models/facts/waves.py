@@ -70,6 +70,8 @@ def _member(approval: Approval, event: ScheduledEvent, machines: Collection[Mach
         set_kind=event.availability_set.kind,
         set_name=event.availability_set.name,
         set_apart=event.availability_set.apart,
+        set_subscription=event.availability_set.subscription,
+        set_resource_group=event.availability_set.resource_group,
         approval_state=ApprovalState(approval.state),
         event_status=EventStatus(event.status),
         started=event.started_at is not None,

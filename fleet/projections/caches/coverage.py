@@ -10,7 +10,7 @@ from fleet.domain.shapes import like
 from fleet.domain.states import Presence
 from fleet.models import Coverage, Machine
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
-from fleet.projections.refs import MachineRef, machine_ref
+from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.sight import seen
 
 
@@ -47,6 +47,8 @@ class ListenerRow:
     state: str
     reason: str
     since: datetime
+    # The machine's.
+    set: SetRef
 
     @property
     def listening(self) -> bool:
@@ -64,7 +66,8 @@ def listener(row: Coverage, *, now: datetime) -> ListenerRow:
     state, since = row.state, row.since
     if state == "subscribed" and machine_presence(machine, now=now, limits=presence_limits()) is not Presence.LIVE:
         state, since = "silent", max(row.since, _last_seen(row, machine))
-    return ListenerRow(machine=machine_ref(machine), state=state, reason=row.reason, since=since)
+    home = set_ref(machine.availability_set)
+    return ListenerRow(machine=machine_ref(machine), state=state, reason=row.reason, since=since, set=home)
 
 
 def with_machine() -> QuerySet[Coverage]:

@@ -14,7 +14,7 @@ from fleet.domain.shapes import like
 from fleet.models import Cache, Maintenance, Notification, Reporter
 from fleet.projections.caches.coverage import Span, Stretch, gaps_of, stretches
 from fleet.projections.pages import Page, Segment, ordered, read_page
-from fleet.projections.refs import MachineRef, machine_ref
+from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.sight import seen
 
 UNHEARD = {
@@ -41,6 +41,8 @@ class ReporterRow:
     machine: MachineRef
     first_at: datetime
     copies: int
+    # The machine's.
+    set: SetRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +170,12 @@ def notification_rows(rows: Sequence[Notification]) -> tuple[NotificationRow, ..
     for one in (
         seen(Reporter)
         .filter(notification__any=[row.pk for row in rows])
-        .select_related("machine")
+        .select_related("machine__availability_set")
         .defer("machine__compute")
         .order_by("first_at", "pk")
     ):
-        reporters[one.notification_id].append(like(ReporterRow, one, machine=machine_ref(one.machine)))
+        home = set_ref(one.machine.availability_set)
+        reporters[one.notification_id].append(like(ReporterRow, one, machine=machine_ref(one.machine), set=home))
     return tuple(
         like(
             NotificationRow,

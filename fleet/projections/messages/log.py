@@ -17,6 +17,7 @@ from fleet.models import DeliveryAttempt, Message, MessageDelivery, RouteVersion
 from fleet.models.facts.messages import route_of
 from fleet.projections.messages.channels import ChannelRef, channel_ref, for_reader, may_change
 from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.sight import seen
 
 
@@ -55,6 +56,8 @@ class MessageRow:
     moment: str
     subject: str
     event: str | None
+    event_type: str | None
+    set: SetRef | None
     channel: ChannelRef | None
     state: MessageState
     at: datetime
@@ -71,6 +74,9 @@ class MessageRow:
     may_send_again: bool
 
 
+BESIDE = ("event__availability_set", "channel", "route", "delivery")
+
+
 def messages_for(person: User) -> QuerySet[Message]:
     """The messages of the installation's channels and of this person's own, and those that no route wanted."""
     return seen(Message).filter(Q(channel=None) | for_reader(person, path="channel__"))
@@ -80,7 +86,7 @@ def listing(
     rows: QuerySet[Message], *, person: User, order: str = "", cursor: str | None = None, size: int | None = None
 ) -> Page[MessageRow]:
     """Newest first. Three queries, and one for the person's rights."""
-    rows = rows.select_related("event", "channel", "route", "delivery")
+    rows = rows.select_related(*BESIDE)
     own = [Segment(rows, "created_at", descending=True)]
     page = read_page(ordered(rows, order, own), cursor=cursor, size=size)
     return page.map(lambda found: _rows(found, person))
@@ -88,7 +94,7 @@ def listing(
 
 def detail(*, message_id: int, person: User) -> MessageRow | None:
     """One message; None where there is none for this person. Three queries."""
-    found = messages_for(person).filter(pk=message_id).select_related("event", "channel", "route", "delivery")
+    found = messages_for(person).filter(pk=message_id).select_related(*BESIDE)
     return next(iter(_rows(list(found), person)), None)
 
 
@@ -142,6 +148,8 @@ def _row(row: Message, person: User, tries: Sequence[DeliveryAttempt], routes: d
         row,
         id=row.pk,
         event=row.event.event_id if row.event else None,
+        event_type=row.event.event_type if row.event else None,
+        set=set_ref(row.event.availability_set) if row.event else None,
         channel=channel_ref(row.channel) if row.channel else None,
         route=routes.get(row.pk),
         delivery=row.delivery_id,

@@ -23,7 +23,7 @@ from fleet.projections.timeline.entries import TimelineRow, fleet
 COLUMNS = (
     "id", "at", "recorded_at", "kind", "actor", "via", "token_name", "text", "why", "before", "after", "event_id",
     "event_type", "set_id", "set", "machine_id", "machine", "approval_id", "request_id", "address",
-    "actor_kind",
+    "actor_kind", "subscription", "resource_group", "cache_id", "cache",
 )  # fmt: skip
 # A cell that begins with one of these is a formula to a spreadsheet.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
@@ -172,6 +172,10 @@ def _values(row: TimelineRow, text: str) -> dict[str, Any]:
         "request_id": row.request_id,
         "address": row.address,
         "actor_kind": row.actor_kind,
+        "subscription": row.set.subscription if row.set else None,
+        "resource_group": row.set.resource_group if row.set else None,
+        "cache_id": row.cache.id if row.cache else None,
+        "cache": row.cache.host if row.cache else None,
     }
 
 
