@@ -45,12 +45,12 @@ class ChangeFilter(TimeFilter):
 
 
 def _since(model: type[Model], moment: datetime) -> Q:
-    # Each by its own index: what changed is few.
-    either = Q(changed_at__gte=moment)
+    # Each by its own index: what changed is few, and is found before anything is sorted.
+    found = [seen(model).filter(changed_at__gte=moment).order_by().values("pk")]
     for part, path in PARTS[model]:
-        found = seen(part).filter(changed_at__gte=moment, **{f"{path}__isnull": False})
-        either |= Q(pk__in=found.order_by().values(path))
-    return either
+        rows = seen(part).filter(changed_at__gte=moment, **{f"{path}__isnull": False})
+        found.append(rows.order_by().values(path))
+    return Q(pk__in=found[0].union(*found[1:]) if len(found) > 1 else found[0])
 
 
 def with_changes(rows: QuerySet[M]) -> QuerySet[M]:

@@ -6,15 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
-from fleet.models import Approval, AvailabilitySet, Machine, ScheduledEvent
+from fleet.models import Approval, AvailabilitySet, Machine, ScheduledEvent, Scope
 from fleet.operations.approvals import claims
 from fleet.operations.sets import names
 from fleet.projections.changes import PARTS
+from fleet.projections.filters import EventFilter
 from tests import factories
-from tests.api.conftest import Caller, problem
+from tests.api.conftest import Caller, caller, problem
 from tests.factories import acting
+from tests.plans import is_answered_by
 
 
 def clock() -> str:
@@ -173,3 +177,37 @@ def test_what_has_changed_says_so_wherever_it_stands(db: None, model: Any) -> No
         cursor.execute("SELECT tgrelid::regclass::text FROM pg_trigger WHERE tgname LIKE '%%_changes'")
         kept = {name.strip('"') for (name,) in cursor.fetchall()}
     assert {each._meta.db_table for each in (model, *(part for part, _ in PARTS[model]))} <= kept
+
+
+def test_what_changed_is_found_by_the_times_of_its_parts(db: None) -> None:
+    found = EventFilter({"changed_since": "2026-03-02T12:00:00Z"}, now=factories.NOW).qs
+    indexes = [f"{each}_by_change" for each in ("event", "approval", "order", "claim", "hold")]
+    assert is_answered_by(found.order_by(), *indexes)
+
+
+def test_whoever_polls_sees_no_change_out_of_sight(
+    event: ScheduledEvent, fleet: factories.Fleet, settings: LazySettings
+) -> None:
+    settings.SCOPED_READING = True
+    person = factories.viewer("scoped")
+    Scope.objects.create(user=person, kind="name", pattern="other")
+    since = clock()
+    approved(fleet)
+    for address in ("events/", "sets/", "approvals/", "machines/"):
+        assert changed(caller(person), address, since) == [], address
+
+
+def test_the_number_of_queries_does_not_grow_with_what_changed(
+    event: ScheduledEvent, fleet: factories.Fleet, viewer: Caller
+) -> None:
+    since, counts = clock(), []
+    for size in (1, 5):
+        due = fleet.now + factories.seconds(900)
+        fleet.all_say(*[factories.listing(f"E{size}-{number}", not_before=due) for number in range(size)])
+        fleet.approve(f"E{size}-0", by=factories.approver(), overrides={})
+        for address in ("events/", "sets/", "approvals/"):
+            changed(viewer, address, since)
+            with CaptureQueriesContext(connection) as asked:
+                changed(viewer, address, since)
+            counts.append(len(asked))
+    assert counts[:3] == counts[3:]
