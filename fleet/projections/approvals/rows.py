@@ -1,7 +1,7 @@
 """Approvals: how far a decision got."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -22,6 +22,9 @@ from fleet.projections.facts import load_facts
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, rule_ref, set_ref
 from fleet.projections.sight import seen, without_names
+
+# It still waits for something of ours.
+NOT_GONE = (ApprovalState.PROPOSED, ApprovalState.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,7 @@ def _overridden(kept: Mapping[str, Any]) -> Overridden:
 
 def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRow:
     """The same with what exactly it waits for, by the facts of its event."""
-    if row.state not in (ApprovalState.PROPOSED, ApprovalState.WAITING):
+    if row.state not in NOT_GONE:
         return row
     step = next_wait(
         state=row.state,
@@ -217,10 +220,19 @@ def listing(
     cursor: str | None = None,
     size: int | None = None,
 ) -> Page[ApprovalRow]:
-    """The newest decision first; `approvals` is a filtered queryset (see `filters.ApprovalFilter`). Two queries."""
+    """The newest decision first; `approvals` is a filtered queryset (see `filters.ApprovalFilter`). Two queries; eleven
+    where one waits.
+    """
     rows = with_orders(seen(Approval) if approvals is None else approvals).select_related("event__availability_set")
     page = read_page(ordered(rows, order, [Segment(rows, "decided_at", descending=True)]), cursor=cursor, size=size)
-    return page.map(lambda found: [approval_row(approval, approval.event, now=now) for approval in found])
+    return page.map(lambda found: _told(found, now=now))
+
+
+def _told(approvals: Sequence[Approval], *, now: datetime) -> list[ApprovalRow]:
+    found = [(approval.event_id, approval_row(approval, approval.event, now=now)) for approval in approvals]
+    waiting = {event_id for event_id, row in found if row.state in NOT_GONE}
+    facts = load_facts(waiting, now=now) if waiting else {}
+    return [told_by(row, facts[event_id], now=now) if event_id in facts else row for event_id, row in found]
 
 
 def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tuple[ApprovalRow, ...]]:
@@ -240,6 +252,6 @@ def detail(*, approval_id: int, now: datetime) -> ApprovalRow | None:
     if approval is None:
         return None
     row = approval_row(approval, approval.event, now=now)
-    if row.state not in (ApprovalState.PROPOSED, ApprovalState.WAITING):
+    if row.state not in NOT_GONE:
         return row
     return told_by(row, load_facts([approval.event_id], now=now)[approval.event_id], now=now)

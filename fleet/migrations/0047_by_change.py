@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     atomic = False
 
     dependencies = [
-        ("fleet", "0045_changes"),
+        ("fleet", "0046_changes"),
     ]
 
     operations = [

@@ -56,7 +56,7 @@ BACKWARD = "".join(f"DROP FUNCTION fleet_{table}_changes() CASCADE;" for table i
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0044_acts_from_elsewhere'),
+        ('fleet', '0045_traces'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
