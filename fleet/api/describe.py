@@ -249,20 +249,14 @@ def ordering(*columns: str) -> OpenApiParameter:
     return OpenApiParameter(ORDERING, str, enum=orders, description=text)
 
 
-def filters_of(
-    filters: type[Any], help_texts: Mapping[str, str], *, as_text: Iterable[str] = ()
-) -> list[OpenApiParameter]:
-    """The filters of a FilterSet for the schema, with these help texts; `as_text` are times whose format is not told.
-
-    Raises TypeError where the texts are not those of the filters.
-    """
+def filters_of(filters: type[Any], help_texts: Mapping[str, str]) -> list[OpenApiParameter]:
+    """The filters of a FilterSet for the schema, with these help texts. Raises TypeError where those are of others."""
     known = filters.base_filters
     if set(known) != set(help_texts):
         raise TypeError(f"{filters.__name__} has the filters {', '.join(known)}.")
 
     def type_of(name: str) -> Any:
-        found = (kind for each, kind in FILTER_TYPES.items() if isinstance(known[name], each) and name not in as_text)
-        return next(found, str)
+        return next((kind for each, kind in FILTER_TYPES.items() if isinstance(known[name], each)), str)
 
     return [
         OpenApiParameter(

@@ -14,16 +14,18 @@ from rest_framework.request import Request
 
 from fleet.api.problems import wrong
 
+# One tag; what a proxy on the way has made a weak one of still names its version.
+VERSION = r"[\x21\x23-\x7e]*"
+ONE_TAG = rf'\s*(?:W/)?"({VERSION})"\s*'
 IF_MATCH = OpenApiParameter(
     "If-Match",
-    str,
+    {"type": "string", "pattern": rf"^(\*|{ONE_TAG}(,{ONE_TAG}){{0,19}})$"},
     OpenApiParameter.HEADER,
     description="The `ETag` that you looked at, or several. Where it is another by now, nothing is done: 412.",
 )
 # Any tag will do, as long as the thing is there; the operation sees to that.
 ANY = "*"
-# One tag; what a proxy on the way has made a weak one of still names its version.
-TAG = re.compile(r'\s*(?:W/)?"([\x21\x23-\x7e]*)"\s*')
+TAG = re.compile(ONE_TAG)
 # What a caller may rely on that nobody here compares.
 OTHERS = ("If-None-Match", "If-Unmodified-Since")
 

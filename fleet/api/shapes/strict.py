@@ -82,6 +82,9 @@ class TellsMore(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-cal
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         found: dict[str, Any] = auto_schema._map_serializer_field(self.target, direction, bypass_extensions=True)
+        # Whoever asks says once more that it may be null.
+        if isinstance(found.get("type"), list):
+            [found["type"]] = [kind for kind in found["type"] if kind != "null"][:1]
         if "items" in self.target.told:
             found["items"] = {**found["items"], **self.target.told["items"]}
         return {**self.target.told, **found, **{k: v for k, v in self.target.told.items() if k != "items"}}

@@ -29,7 +29,6 @@ MAINTENANCE_FILTERS = filters_of(
         "since": "First heard at this time or later.",
         "until": "First heard before this time.",
     },
-    as_text=("since", "until"),
 )
 NOTIFICATION_FILTERS = filters_of(
     NotificationFilter,
@@ -42,7 +41,6 @@ NOTIFICATION_FILTERS = filters_of(
         "since": "First heard at this time or later.",
         "until": "First heard before this time.",
     },
-    as_text=("since", "until"),
 )
 
 
