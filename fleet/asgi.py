@@ -20,7 +20,9 @@ except ImproperlyConfigured as error:
     logging.getLogger(__name__).critical("%s", error)
     sys.exit(1)
 
+from fleet.api.views.inventory import MAX_INVENTORY_BYTES
 from fleet.dashboard.failures import page_of
+from fleet.dashboard.inventory import MAX_FORM_BYTES
 from fleet.gateway import celery_counts
 from fleet.gateway.app import Gateway
 from fleet.gateway.django_pages import Pages
@@ -32,7 +34,13 @@ limits = GatewayLimits.from_settings()
 # The gateway itself knows no projections: what it counts for Prometheus, what it keeps, and
 # who tells people when Celery is gone, is handed to it here.
 application = Gateway(
-    pages=Pages(django, threads=limits.django_threads, queue=limits.django_queue, page_of=page_of),
+    pages=Pages(
+        django,
+        threads=limits.django_threads,
+        queue=limits.django_queue,
+        page_of=page_of,
+        large={"/api/v1/inventory/": MAX_INVENTORY_BYTES, "/inventory/take/": MAX_FORM_BYTES},
+    ),
     limits=limits,
     measure=lambda: [*gauges.measure(now=datetime.now(UTC)), *celery_counts.measure()],
     learn=lambda: last_known.refresh(now=datetime.now(UTC)),

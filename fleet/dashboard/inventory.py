@@ -24,6 +24,8 @@ from fleet.wording.say import say
 # As much as the API takes; what is pasted, or carried by a form from the trial to the import, is far less.
 MOST_BYTES = 32 * 1024 * 1024
 MOST_PASTED = 1024 * 1024
+# The form with all of it.
+MAX_FORM_BYTES = MOST_BYTES + 2 * MOST_PASTED
 # How many rows of a trial are shown; the counts above them are of all.
 MOST_CHANGES = 500
 

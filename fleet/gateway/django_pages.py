@@ -7,7 +7,7 @@ taken, and a long answer is asked for piece by piece, the next one when the last
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from io import BytesIO
@@ -29,6 +29,8 @@ PLAIN = bytes(range(0x21, 0x7F))
 HTML = b"text/html; charset=utf-8"
 # A form or a call of the API: the longest has a few texts of 2,000 characters.
 BODY_BYTES = 256 * 1024
+# So many longer ones, where those are taken, are held at once in a process.
+LARGE_AT_ONCE = 2
 # A thread computes about so much of a long answer at once.
 PIECE_BYTES = 64 * 1024
 # So long may one piece take to go out. Whoever reads more slowly asks again.
@@ -39,9 +41,19 @@ class Pages:
     """Django's pages. Its own ASGI path costs several times as much and leaks connections."""
 
     def __init__(
-        self, handler: WSGIHandler, *, threads: int, queue: int, page_of: Callable[[int], bytes] | None = None
+        self,
+        handler: WSGIHandler,
+        *,
+        threads: int,
+        queue: int,
+        page_of: Callable[[int], bytes] | None = None,
+        large: Mapping[str, int] | None = None,
     ) -> None:
-        """`page_of` makes the page for people of a refusal's status; programs get a problem document."""
+        """`page_of` makes the page for people of a refusal's status; programs get a problem document. `large` are the
+        addresses that take longer bodies, with how many bytes.
+        """
+        self._large = large or {}
+        self.large_ones = 0
         self.queue = queue
         self._page_of = page_of
         self.running = 0
@@ -54,8 +66,27 @@ class Pages:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
+        most = self._most(request)
+        if most > BODY_BYTES and self.large_ones >= LARGE_AT_ONCE:
+            metrics.SHED.labels("pages").inc()
+            await self._refuse(scope, send, busy("Other long lists are being read: try again in a moment."))
+            return
+        self.large_ones += most > BODY_BYTES
         try:
-            body = await request.body(BODY_BYTES)
+            await self._serve(request, send, most)
+        finally:
+            self.large_ones -= most > BODY_BYTES
+
+    def _most(self, request: Request) -> int:
+        """How many bytes the body may have; a short one needs no place among the long ones."""
+        stated = request.header(b"content-length")
+        short = stated.isdigit() and len(stated) < 20 and int(stated) <= BODY_BYTES
+        return BODY_BYTES if short else self._large.get(request.scope["path"], BODY_BYTES)
+
+    async def _serve(self, request: Request, send: Send, most: int) -> None:
+        scope = request.scope
+        try:
+            body = await request.body(most)
             if self.running >= self.queue:
                 metrics.SHED.labels("pages").inc()
                 raise busy("Too many requests are waiting: try again in a moment.")
