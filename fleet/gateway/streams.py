@@ -30,18 +30,22 @@ PING = b": ping\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Ear:
-    """Who listens. `sight` says how far they see; None where they see everything."""
+    """Who listens, by which token. `sight` says how far they see; None where they see everything."""
 
     sight: Sight | None
+    person: str = ""
+    token: str = ""
 
 
 def ear_of(*, token: str, session_key: str, now: datetime) -> Ear | None:
     """Who has this token, or else this session; None where nobody does. Raises Problem 403 when they may not read."""
+    token_name = ""
     if token:
         found = tokens.person_of_token(token=token, now=now)
         if found is None:
             return None
         person, row = found
+        token_name = row.name
         if "read" not in row.scopes:
             raise Problem(403, "not-permitted", "The token does not have the scope `read`.")
     else:
@@ -52,7 +56,8 @@ def ear_of(*, token: str, session_key: str, now: datetime) -> Ear | None:
     owned = rights(person)
     if not owned.may(Right.READ):
         raise Problem(403, "not-permitted", "Reading needs the right of a viewer. Ask an admin of your installation.")
-    return Ear(sight_of(owned, name=person.get_username()))
+    name = person.get_username()
+    return Ear(sight_of(owned, name=name), name, token_name)
 
 
 def told_to(sight: Sight, ids: Collection[int]) -> dict[int, bytes]:
@@ -150,9 +155,12 @@ class Streams:
         return cursor, ""
 
     async def _ear(self, request: Request) -> Ear | None:
-        return await self.threads.run(
+        ear = await self.threads.run(
             ear_of, token=request.bearer, session_key=session_key(request), now=datetime.now(UTC)
         )
+        if ear is not None:
+            request.call.person, request.call.token = ear.person, ear.token
+        return ear
 
     async def _frames(self, entries: list[Told], ear: Ear) -> bytes:
         """What one stream tells of these entries."""

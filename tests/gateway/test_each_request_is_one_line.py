@@ -11,9 +11,12 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from fleet.domain.secrets import new_secret
 from fleet.embedded import Urls
+from tests.factories import viewer
 from tests.gateway_process import Gateway, running_gateway
 from tests.processes import PYTHON, ROOT, free_port, running, wait_for
+from tests.rows import TokenFactory
 
 pytestmark = [pytest.mark.flow]
 
@@ -105,6 +108,24 @@ def test_a_stream_and_a_held_call_are_said_once_at_their_end(gateway: Gateway) -
     refused = requests.get(f"{gateway.url}/agent/v1/orders", headers={"X-Request-ID": "r10"}, timeout=10)
     assert refused.headers["X-Request-ID"] == "r10"
     assert line_of(gateway, "r10")["status"] == 401
+    secret = new_secret("dd")
+    TokenFactory(secret=secret, user=viewer("vic"), scopes=["read"], name="board")
+    bearer = {"Authorization": f"Bearer {secret}"}
+
+    def opens() -> bool:
+        with requests.get(f"{gateway.url}/stream", headers=bearer, stream=True, timeout=10) as stream:
+            return stream.status_code == 200
+
+    # A gateway that has just begun says "try again" until it has read the timelines.
+    wait_for(opens, seconds=30, what="streams open")
+    headers = {"X-Request-ID": "r14", **bearer}
+    with requests.get(f"{gateway.url}/stream", headers=headers, stream=True, timeout=10) as stream:
+        next(stream.iter_lines())
+        assert not [line for line in lines(gateway) if line.get("request_id") == "r14"]
+    streamed = line_of(gateway, "r14")
+    assert (streamed["status"], streamed["person"], streamed["token"]) == (200, "vic", "board")
+    assert streamed["bytes"] > 0
+    assert secret not in gateway.process.said()
     asked(gateway, "/stream", "r11")
     assert (line_of(gateway, "r11")["route"], line_of(gateway, "r11")["status"]) == ("/stream", 401)
 
