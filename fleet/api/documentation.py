@@ -11,6 +11,7 @@ from django.urls import include, path
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.settings import patched_settings
 
+from fleet.api.examples import show_examples
 from fleet.api.problems import CONTENT_TYPE
 from fleet.api.read_only import read_only
 from fleet.api.routes import CALLS
@@ -100,6 +101,7 @@ def schema() -> dict[str, Any]:
     for kind in sorted(_kinds(found["paths"])):
         shapes[name_of(kind)] = shape_of(kind)
     _strip(found)
+    show_examples(found["paths"])
     return found
 
 

@@ -70,7 +70,9 @@ def shape(
     for part in beside:
         fields |= {field: _inside(part, field, known) for field, known in _declared(_shape_of(hints.pop(part))).items()}
     for field, hint in hints.items():
-        told = {"help_text": texts[field]} if field in texts else {}
+        told: dict[str, Any] = {"help_text": texts[field]} if field in texts else {}
+        if hint in (int, int | None) and (field == "id" or field.endswith("_id")):
+            told["min_value"] = 1
         if field in own:
             fields[field] = own.pop(field)
         else:
