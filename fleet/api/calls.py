@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import IO, Any
 
@@ -26,7 +27,7 @@ from rest_framework.views import APIView
 from fleet.api.authentication import Allowed, TokenAuthentication, actor_of
 from fleet.api.cursors import ORDERING, address, ordering, page_size, read_cursor, unreadable
 from fleet.api.parameters import wrongly_given
-from fleet.api.problems import Problem
+from fleet.api.problems import Problem, wrong
 from fleet.api.shapes.derive import Shape
 from fleet.domain.actor import Actor
 from fleet.projections import sight
@@ -35,6 +36,7 @@ from fleet.projections.people import rights
 from fleet.wording.problems import PROBLEMS
 
 MAX_BODY_BYTES = 64 * 1024
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class AlwaysJson(BaseContentNegotiation):
@@ -64,13 +66,26 @@ class SmallJson(BaseParser):
             raise Problem("too-large", f"A body may hold {MAX_BODY_BYTES // 1024} KiB.")
         try:
             found = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
-            # Half of a pair that JSON can escape is no text: neither the database nor an answer could hold it.
-            json.dumps(found, ensure_ascii=False).encode()
+            half = next(_half_letters(found), None)
         except (ValueError, RecursionError) as error:
             raise ParseError from error
         if not isinstance(found, dict):
             raise ParseError
+        if half is not None:
+            raise wrong(half, "It holds half a letter: send each surrogate with the other one of its pair.")
         return found
+
+
+def _half_letters(node: Any, path: str = "") -> Iterator[str]:
+    """Where a text stands, or an object with a name, that JSON can escape and neither Postgres nor an answer holds."""
+    if isinstance(node, str) and SURROGATE.search(node):
+        yield path
+    elif isinstance(node, dict):
+        for name, inner in node.items():
+            yield from [path] if SURROGATE.search(name) else _half_letters(inner, f"{path}.{name}" if path else name)
+    elif isinstance(node, list):
+        for inner in node:
+            yield from _half_letters(inner, path)
 
 
 def _refuse(name: str) -> float:

@@ -171,6 +171,7 @@ BODIES = [
     '"x"',
     "7",
     '{"a":' * 3000 + "1" + "}" * 3000,
+    '{"a":' * 900 + "1" + "}" * 900,
 ]
 
 
@@ -186,8 +187,13 @@ def test_no_body_is_our_failure(blunt: Caller, body: str) -> None:
 
 
 def test_half_a_letter_is_no_text(admin: Caller) -> None:
-    for body in (f'{{"comment": {HALF}}}', f'{{{HALF}: "x"}}', f'{{"a": [{{"b": {HALF}}}]}}'):
-        problem(admin.post("join-tokens/", body), 400, "unreadable")
+    for body, field in (
+        (f'{{"comment": {HALF}}}', "comment"),
+        (f'{{{HALF}: "x"}}', ""),
+        (f'{{"a": [{{"b": {HALF}}}]}}', "a.b"),
+    ):
+        told = problem(admin.post("join-tokens/", body), 422, "validation")
+        assert told["errors"][0]["field"] == field
     # A whole pair is one.
     assert admin.post("join-tokens/", '{"comment": "\\ud83d\\ude80"}').status_code == 201
 
