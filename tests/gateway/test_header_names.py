@@ -26,4 +26,6 @@ def test_no_client_adds_to_what_a_trusted_proxy_says(servers: Urls, folder: Path
             return requests.post(address, data=guesses, headers=headers, cookies=cookies, timeout=20).status_code
 
         # Each guess claims another address, and all of them count for the one that the proxy saw.
-        assert [guess(f"198.51.100.{number}") for number in range(6)] == [200, 200, 200, 200, 200, 429]
+        # After the fifth it takes a second, after the sixth two: a slow machine may need one more to be too early.
+        said = [guess(f"198.51.100.{number}") for number in range(9)]
+        assert said[:5] == [200] * 5 and 429 in said[5:]

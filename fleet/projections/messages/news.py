@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Prefetch
+
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.messages.moments import Moment, OnlyIf
 from fleet.domain.messages.stale import SUPERSEDED_BY, SubjectNow, why_stale
@@ -18,6 +20,7 @@ from fleet.projections.approvals import rows as approvals
 from fleet.projections.approvals.cards import DecisionCard, decision_cards
 from fleet.projections.approvals.rows import ApprovalRow
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row
+from fleet.projections.changes import with_changes
 from fleet.projections.desk import attention
 from fleet.projections.desk.attention import NOBODY
 from fleet.projections.events.blast import blast_radii
@@ -65,9 +68,9 @@ class MessageNews:
 
 def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, MessageNews]:
     """What these messages (row ids) tell, by row id; a fixed number of queries."""
-    messages = list(
-        seen(Message).filter(pk__in=list(message_ids)).select_related("event__availability_set").order_by("pk")
-    )
+    # With when they changed last, as the API tells of them.
+    events = Prefetch("event", queryset=with_changes(seen(ScheduledEvent).select_related("availability_set")))
+    messages = list(seen(Message).filter(pk__in=list(message_ids)).prefetch_related(events).order_by("pk"))
     lines = _lines(messages)
     of_events = _Events([message.event for message in messages if message.event is not None], now=now)
     maintenances = _maintenances(lines)
