@@ -140,15 +140,16 @@ class Streams:
         self.feed.end_all()
 
     async def _start(self, last_id: str, position: Cursor) -> tuple[Cursor, str]:
-        """Where the stream begins, and why it cannot go on after this id, if it cannot: then with what is new."""
+        """Where the stream begins, and why what was kept up to this id is not to be relied on, if it is not."""
         if not last_id:
             return position, ""
         cursor = read_cursor(last_id)
         if cursor is None:
             return position, "unreadable"
         if cursor[0] < position[0]:
-            # The database came back from a backup since: what was told after that is not there any more.
-            return position, "earlier-era"
+            # The database came back from a backup since: of what was told some is not there any more. What has been
+            # written in the new era comes after all of the earlier one, and is told whole.
+            return cursor, "earlier-era"
         if cursor > position and cursor > await self.threads.run(feed_operations.newest_cursor):
             # Of another database, or of this one before it was restored.
             return position, "ahead"
