@@ -164,7 +164,6 @@ class TryRouteSerializer(RequestSerializer):
 ChannelShape = shape(
     ChannelRow,
     {
-        "kind": f"One of {', '.join(KINDS)}.",
         "own": OWN,
         "enabled": "Whether it is told anything.",
         "posts": "It takes messages; false for one that mirrors what is open.",
@@ -180,6 +179,7 @@ ChannelShape = shape(
         "may_change": "Whether the caller may change it.",
     },
     name="Channel",
+    kind=serializers.ChoiceField(list(KINDS)),
 )
 
 
@@ -236,7 +236,6 @@ SentByShape = shape(SentBy, {"wording": "What the route said when it sent it."},
 MessageShape = shape(
     MessageRow,
     {
-        "moment": f"One of {', '.join(Moment)}.",
         "subject": "What belongs together, such as `event:7`.",
         "event": "The EventId; null where it is about something else.",
         "channel": "Null where no route wanted it: nobody was told.",
@@ -248,6 +247,8 @@ MessageShape = shape(
         "may_send_again": "Whether the caller may have it sent again.",
     },
     name="Message",
+    moment=serializers.ChoiceField([moment.value for moment in Moment]),
+    severity=serializers.ChoiceField([severity.value for severity in Severity]),
 )
 
 
