@@ -42,7 +42,8 @@ class TextsField(forms.Field):
     def to_python(self, value: Any) -> list[Any]:
         given = value if isinstance(value, list | tuple) else [value]
         found = list(dict.fromkeys(str(each).strip() for each in given if each is not None and str(each).strip()))
-        if len(found) > MOST_VALUES:
+        # Also of one value again and again: that is what the API's document says.
+        if len(given) > MOST_VALUES:
             raise ValidationError(f"Give at most {MOST_VALUES} values.", code="invalid")
         if any("\x00" in each for each in found):
             raise ValidationError("It may not hold a NUL.", code="invalid")

@@ -186,3 +186,10 @@ def test_the_number_of_queries_of_a_filter_is_fixed(fleet: factories.Fleet, view
 def test_names_in_resources_are_found_by_an_index(db: None) -> None:
     found = EventFilter({"machine_name": "web-vm1"}, now=factories.NOW).qs
     assert is_answered_by(found, "event_by_words")
+
+
+def test_a_filter_takes_so_many_values_and_counts_one_that_is_given_again(viewer: Caller) -> None:
+    most = "&".join(["set=1"] * 100)
+    assert viewer.get(f"events/?{most}").status_code == 200
+    answer = viewer.get(f"events/?{most}&set=1")
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "set")
