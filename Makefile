@@ -47,6 +47,7 @@ test-long: $(DEV_READY)
 	@exec $(BIN)/python -m pytest -n auto --dist loadfile -m "long or hypothesis" --hypothesis-profile=whole $(ARGS)
 
 check: $(DEV_READY) lint types docs
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || $(BIN)/python -m pytest --collect-only -qq
 	@$(BIN)/python requirements/lock.py --check
 	@$(BIN)/uv pip check --quiet --python $(BIN)/python
 	@$(BIN)/python manage.py with_servers -- sh -c '$(BIN)/python manage.py check --fail-level WARNING && $(BIN)/python manage.py makemigrations --check --dry-run'
