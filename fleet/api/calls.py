@@ -13,6 +13,7 @@ from typing import IO, Any
 from django.core.exceptions import ValidationError
 from django.forms import NullBooleanField
 from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import ParseError
 from rest_framework.negotiation import BaseContentNegotiation
@@ -25,7 +26,7 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from fleet.api.authentication import Allowed, TokenAuthentication, actor_of
-from fleet.api.cursors import ORDERING, address, ordering, page_size, read_cursor, unreadable
+from fleet.api.cursors import ORDERING, PAGE_SIZE, address, read_cursor, unreadable
 from fleet.api.parameters import wrongly_given
 from fleet.api.problems import Problem, wrong
 from fleet.api.shapes.derive import Shape
@@ -137,11 +138,18 @@ class Call(APIView):
     @property
     def place(self) -> dict[str, Any]:
         """The page that is asked for: `cursor`, `size`, and `order` where the list has several. Raises Problem
-        `validation`.
+        `validation` for the cursor; `initial` has seen to the others.
         """
-        orders = getattr(self, str(self.request.method).lower()).knows.get(ORDERING)
-        found = {"cursor": read_cursor(self.request), "size": page_size(self.request)}
-        return found | ({"order": ordering(self.request, orders)} if orders else {})
+        query = self.request.query_params
+        size = query.get(PAGE_SIZE)
+        found = {"cursor": read_cursor(self.request), "size": int(size) if size else None}
+        return found | ({"order": query.get(ORDERING, "")} if ORDERING in (self.taken or ()) else {})
+
+    @property
+    def taken(self) -> Mapping[str, OpenApiParameter] | None:
+        """The query parameters that `describe` names for this method, by name; None of a method that there is not."""
+        handler = getattr(self, str(self.request.method).lower(), None)
+        return {each.name: each for each in getattr(handler, "taken", ())} if handler else None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         self.now = timezone.now()
@@ -155,16 +163,16 @@ class Call(APIView):
         if request.method not in ("GET", "HEAD") and (hidden := sight.out_of_sight(kwargs)):
             unknown_one = f"unknown-{hidden.removesuffix('_id')}"
             raise Problem(unknown_one if unknown_one in PROBLEMS else "not-found")
-        handler = getattr(self, str(request.method).lower(), None)
+        if (taken := self.taken) is None:
+            return
         # One that is not known is a mistake of the caller that would pass unseen.
-        unknown = sorted(set(request.query_params) - getattr(handler, "knows", {}).keys()) if handler else []
-        if unknown:
+        if unknown := sorted(set(request.query_params) - taken.keys()):
             raise Problem(
                 "validation",
                 f"There is no parameter `{unknown[0]}` here.",
                 errors=[{"field": name, "message": "There is no such parameter."} for name in unknown],
             )
-        if errors := [*wrongly_given(getattr(handler, "taken", ()), request.query_params)]:
+        if errors := [*wrongly_given(taken.values(), request.query_params)]:
             raise Problem("validation", errors=errors)
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:

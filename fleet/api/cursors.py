@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
 
 from django.core.signing import BadSignature, Signer
 from rest_framework.request import Request
 
 from fleet.api.problems import Problem, wrong
-from fleet.projections.pages import MAX_PAGE_SIZE
 
 CURSOR, PAGE_SIZE, ORDERING = "cursor", "page_size", "ordering"
 UNREADABLE = "The cursor cannot be read: take it from `next` or `previous`."
@@ -43,24 +41,6 @@ def address(request: Request, cursor: str | None) -> str | None:
     query = request.query_params.copy()
     query[CURSOR] = _signer().sign(f"{_list(request)}.{cursor}")
     return request.build_absolute_uri(f"{request.path}?{query.urlencode()}")
-
-
-def page_size(request: Request) -> int | None:
-    """How many rows are asked for; None where nobody says. Raises Problem `validation`."""
-    text = request.query_params.get(PAGE_SIZE)
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
-        raise wrong(PAGE_SIZE, f"Say a number from 1 to {MAX_PAGE_SIZE}.")
-    return min(int(text), MAX_PAGE_SIZE)
-
-
-def ordering(request: Request, known: Collection[str]) -> str:
-    """What rows are to go by, out of these; empty for the list's own order. Raises Problem `validation`."""
-    asked = request.query_params.get(ORDERING, "")
-    if asked and asked not in known:
-        raise wrong(ORDERING, f"Say one of {', '.join(f'`{each}`' for each in known)}.")
-    return asked
 
 
 def _signer() -> Signer:

@@ -118,7 +118,6 @@ def describe(
 
         call.needs = needs  # type: ignore[attr-defined]
         call.taken = [each for each in taken if each.location == OpenApiParameter.QUERY]  # type: ignore[attr-defined]
-        call.knows = {each.name: each.enum for each in taken if each.location == OpenApiParameter.QUERY}  # type: ignore[attr-defined]
         return extend_schema(
             operation_id=operation_id,
             summary=summary,

@@ -25,8 +25,9 @@ def time_parameters() -> list[tuple[str, str]]:
     """Each parameter of a list that is called like a time."""
     found = []
     for route in CALLS:
-        known = getattr(getattr(route.callback.view_class, "get", None), "knows", ())  # type: ignore[attr-defined]
-        found += [(f"/api/{route.pattern}", name) for name in known if name in ("since", "until", "changed_since")]
+        taken = getattr(getattr(route.callback.view_class, "get", None), "taken", ())  # type: ignore[attr-defined]
+        names = [each.name for each in taken]
+        found += [(f"/api/{route.pattern}", name) for name in names if name in ("since", "until", "changed_since")]
     return found
 
 
