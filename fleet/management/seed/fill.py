@@ -236,7 +236,7 @@ def _past(filler: Filler, size: Size, played: Patterns) -> None:
 
     def moment() -> datetime:
         told = filler.written[Entry] - already
-        return begin + (PAST - timedelta(hours=1)) * told / max(1, size.entries - already)
+        return begin + (PAST - timedelta(hours=1)) * (told / max(1, size.entries - already))
 
     while filler.written[Entry] < size.entries:
         until = min(size.entries, filler.written[Entry] + ENTRIES_AN_EVENT)
