@@ -33,6 +33,20 @@ class Stage:
     stack: ExitStack
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
+    @classmethod
+    def upon(cls, folder: Path, environment: Mapping[str, str], stack: ExitStack) -> Stage:
+        """A stage for these servers; its children end with `stack`, before what is in it already."""
+        variables = {
+            # Latency counts from the end of the time in which an approval can be undone.
+            "UNDO_SECONDS": "0",
+            **environment,
+            "SECRET_KEY": "for this one measurement, thrown away afterwards",
+            "DJANGO_SETTINGS_MODULE": "fleet.settings",
+            # Every agent of a measurement lives in one process and hurries.
+            "AGENT_CALLS_PER_MINUTE": "1000000",
+        }
+        return cls(folder, variables, stack.enter_context(ExitStack()))
+
     @property
     def database_url(self) -> str:
         return self.environment["DATABASE_URL"]
@@ -113,18 +127,7 @@ def stage(environment: Mapping[str, str] = os.environ) -> Iterator[Stage]:
             connection.execute(f"CREATE DATABASE {name}".encode())
         stack.callback(_drop, urls.database, name)
         database = urlsplit(urls.database)._replace(path=f"/{name}").geturl()
-        variables = {
-            **environment,
-            # Latency counts from the end of the time in which an approval can be undone.
-            "UNDO_SECONDS": "0",
-            **urls.environment,
-            "DATABASE_URL": database,
-            "SECRET_KEY": "for this one measurement, thrown away afterwards",
-            "DJANGO_SETTINGS_MODULE": "fleet.settings",
-            # Every agent of a measurement lives in one process and hurries.
-            "AGENT_CALLS_PER_MINUTE": "1000000",
-        }
-        made = Stage(folder, variables, stack.enter_context(ExitStack()))
+        made = Stage.upon(folder, {**environment, **urls.environment, "DATABASE_URL": database}, stack)
         made.manage("migrate", "--verbosity=0")
         yield made
 

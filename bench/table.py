@@ -1,25 +1,96 @@
-"""How results are printed."""
+"""How results are printed, and what each is held against: its aim, and the figures that were committed last."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Aim:
+    """What a ratio is to be: at most so much, or at least."""
+
+    limit: float
+    at_least: bool = False
+
+    def held(self, ratio: float) -> bool:
+        return ratio >= self.limit if self.at_least else ratio <= self.limit
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {short(self.limit)}"
+
+
+def at_most(limit: float) -> Aim:
+    return Aim(limit)
+
+
+def at_least(limit: float) -> Aim:
+    return Aim(limit, at_least=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
-    """One result: what was measured, the figure, and what to hold it against."""
+    """One result: what was measured, the figure, and what else there is to say.
+
+    A line that is compared with the last one has a `key`, which never changes, a `ratio` and an `aim`. The ratio is to
+    something measured in the same run, in turns with it; where there is no such thing it is the figure itself, in the
+    unit that `figure` shows.
+    """
 
     what: str
     figure: str
     beside: str = ""
+    key: str = ""
+    ratio: float | None = None
+    aim: Aim | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.key) != (self.ratio is not None) or bool(self.key) != (self.aim is not None):
+            raise ValueError(f"{self.what}: what is compared has a key, a ratio and an aim.")
 
 
-def table(lines: Sequence[Line]) -> str:
-    """Three columns, as wide as they need to be."""
-    left, right = max(len(one.what) for one in lines), max(len(one.figure) for one in lines)
-    return "\n".join(f"{one.what:<{left}}  {one.figure:>{right}}  {one.beside}".rstrip() for one in lines)
+# Less than this is the machine's mood.
+SAME = 1.1
+
+
+def table(lines: Sequence[Line], last: Mapping[str, float] | None = None) -> str:
+    """Columns as wide as they need to be; `last` are the ratios to compare with, by key."""
+    rows = [(one.what, one.figure, _judged(one), _compared(one, last or {}), one.beside) for one in lines]
+    widths = [max(len(row[place]) for row in rows) for place in range(4)]
+    made = []
+    for what, figure, judged, compared, beside in rows:
+        cells = [f"{what:<{widths[0]}}", f"{figure:>{widths[1]}}", f"{judged:<{widths[2]}}"]
+        cells += [f"{compared:<{widths[3]}}", beside]
+        made.append("  ".join(cell for cell, width in zip(cells, [*widths, 1], strict=True) if width).rstrip())
+    return "\n".join(made)
+
+
+def _judged(line: Line) -> str:
+    if line.ratio is None or line.aim is None:
+        return ""
+    return f"{short(line.ratio)} ({line.aim}{'' if line.aim.held(line.ratio) else ', MISSED'})"
+
+
+def _compared(line: Line, last: Mapping[str, float]) -> str:
+    """How the ratio has changed, as a factor: a machine may be slow, a ratio is not."""
+    if line.ratio is None or line.aim is None:
+        return ""
+    before = last.get(line.key)
+    if before is None:
+        return "new"
+    if min(before, line.ratio) <= 0:
+        return f"last {short(before)}"
+    factor = line.ratio / before
+    change = max(factor, 1 / factor)
+    if change < SAME:
+        return f"last {short(before)}: the same"
+    return f"last {short(before)}: {change:.1f} times {'better' if (factor > 1) == line.aim.at_least else 'WORSE'}"
 
 
 def number(value: float) -> str:
     return f"{value:,.0f}"
+
+
+def short(value: float) -> str:
+    """With two digits that count, or all those before the point."""
+    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"

@@ -1,0 +1,46 @@
+"""What `make bench` says of a figure: whether its aim is held, and whether it is better than the one committed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import last
+from bench.table import Line, at_least, at_most, table
+
+RATE = Line("documents", "1,523/s", "64 connections", key="documents", ratio=0.013, aim=at_least(0.045))
+PAGE = Line("the queue", "120 ms", key="queue", ratio=1.2, aim=at_most(1.3))
+
+
+def test_a_ratio_is_shown_beside_its_aim_and_the_one_before() -> None:
+    rate, page, plain = table(
+        [RATE, PAGE, Line("fdatasync", "7,900/s")], {"documents": 0.0065, "queue": 0.6}
+    ).splitlines()
+    assert "1,523/s  0.013 (≥ 0.045, MISSED)  last 0.0065: 2.0 times better  64 connections" in rate
+    assert "1.2 (≤ 1.3)" in page and "last 0.6: 2.0 times WORSE" in page
+    assert plain.split() == ["fdatasync", "7,900/s"]
+
+
+def test_what_is_new_or_nearly_the_same_is_said_to_be_so() -> None:
+    assert "new" in table([PAGE], {})
+    assert "the same" in table([PAGE], {"queue": 1.25})
+
+
+def test_a_line_that_is_compared_states_all_of_it() -> None:
+    with pytest.raises(ValueError, match="a key, a ratio and an aim"):
+        Line("the queue", "120 ms", key="queue", ratio=1.2)
+
+
+def test_saving_keeps_what_was_not_measured(tmp_path: Path) -> None:
+    file = tmp_path / "last.json"
+    assert last.ratios(file) == {}
+    last.save([RATE, PAGE], day="2026-11-23", file=file)
+    last.save([Line("the queue", "90 ms", key="queue", ratio=0.912345, aim=at_most(1.3))], day="2026-11-24", file=file)
+    assert last.ratios(file) == {"documents": 0.013, "queue": 0.9123}
+    assert json.loads(file.read_text())["queue"]["figure"] == "90 ms"
+
+
+def test_the_committed_figures_can_be_read() -> None:
+    assert all(ratio >= 0 for ratio in last.ratios().values())
