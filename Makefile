@@ -74,11 +74,14 @@ browser:
 bench: $(DEV_READY)
 	@exec $(BIN)/python -m bench $(ARGS)
 
-# A million steps of the merging beside its plain model, and a million lines of a cache's channel; MODEL_SEED and
-# LINES_SEED tell other stories.
+# A million steps of the merging beside its plain model, a million lines of a cache's channel, a hundred thousand steps
+# of what time changes, and thousands of examples of what has properties; MODEL_SEED, LINES_SEED and DUE_SEED tell
+# other stories.
 soak: $(DEV_READY)
 	@LINES=$${LINES:-1000000} $(BIN)/python -m pytest tests/caches/test_lines_are_read.py $(ARGS)
 	@MODEL_STEPS=$${MODEL_STEPS:-1000000} $(BIN)/python -m pytest tests/events/test_the_merging_agrees_with_a_plain_model.py $(ARGS)
+	@DUE_STEPS=$${DUE_STEPS:-100000} $(BIN)/python -m pytest tests/events/test_what_is_due_is_found.py $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m hypothesis --hypothesis-profile=soak $(ARGS)
 
 # Rounds of kill -9 with the whole ring running; ROUNDS=1 SEED=n plays round n again.
 faults: $(DEV_READY)
