@@ -1,6 +1,7 @@
 """How long a search goes on: a small seeded share of it in `make test`, the whole of it in `make test-long`.
 
-Hypothesis searches by profile: both commands play its tests, `make test` the same few examples each time, and `make soak` searches for hours.
+Hypothesis searches by profile: both commands play its tests, `make test` the same few examples each time, and
+`make soak` searches for hours.
 """
 
 from __future__ import annotations
