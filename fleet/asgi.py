@@ -20,9 +20,11 @@ except ImproperlyConfigured as error:
     logging.getLogger(__name__).critical("%s", error)
     sys.exit(1)
 
+from fleet import database
 from fleet.api.views.inventory import MAX_INVENTORY_BYTES
 from fleet.dashboard.failures import page_of
 from fleet.dashboard.inventory import MAX_FORM_BYTES
+from fleet.domain.connections import TELLING
 from fleet.gateway import celery_counts
 from fleet.gateway.app import Gateway
 from fleet.gateway.django_pages import Pages
@@ -31,6 +33,8 @@ from fleet.notify.teller import tell_if_quiet
 from fleet.projections.desk import gauges, last_known
 
 limits = GatewayLimits.from_settings()
+# Threads that come and go: whoever stands in for Celery, and who looks for blind spots.
+BESIDE = TELLING + 1
 # The gateway itself knows no projections: what it counts for Prometheus, what it keeps, and
 # who tells people when Celery is gone, is handed to it here.
 application = Gateway(
@@ -45,4 +49,5 @@ application = Gateway(
     measure=lambda: [*gauges.measure(now=datetime.now(UTC)), *celery_counts.measure()],
     learn=lambda: last_known.refresh(now=datetime.now(UTC)),
     tell=tell_if_quiet,
+    opens=lambda own: database.opens_at_most(own + limits.django_threads + BESIDE, kind="web"),
 )

@@ -10,7 +10,9 @@ from celery import Celery
 from celery.signals import celeryd_init, setup_logging, worker_init
 from django.conf import settings
 
+from fleet import database
 from fleet.domain import patience
+from fleet.domain.connections import TELLING
 from fleet.logs import line_of
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
@@ -47,9 +49,12 @@ app.autodiscover_tasks(["fleet.relay"], related_name="trace")
 
 
 @worker_init.connect(dispatch_uid="fleet.celery")
-def _act_as_relay(**_: Any) -> None:
-    """Before its threads or processes are there: all of them are as patient as the relay is."""
+def _act_as_relay(sender: Any = None, **_: Any) -> None:
+    """Before its threads or processes are there: all of them are as patient as the relay is, and say how many they
+    are: one for each task, for the worker itself, and what tells people beside them.
+    """
     patience.all_act_as("relay")
+    database.opens_at_most(int(sender.concurrency) + 1 + TELLING, kind="worker")
 
 
 @setup_logging.connect(dispatch_uid="fleet.celery")

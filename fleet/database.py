@@ -1,10 +1,24 @@
-"""Each new connection to the database is as patient as its thread's role: see `fleet.domain.patience`."""
+"""Each new connection to the database is as patient as its thread's role: see `fleet.domain.patience`. And it says how
+many there may be of its process: see `fleet.domain.connections`.
+"""
 
+import os
+from socket import gethostname
 from typing import Any
 
+from django.db import connections
 from django.db.backends.signals import connection_created
 
+from fleet.domain.connections import PREFIX, name_of
 from fleet.domain.patience import ROLES, role
+
+
+def opens_at_most(most: int, *, kind: str) -> None:
+    """This process, of this kind, opens so many connections at most. To be said before it opens the first one."""
+    options = connections.settings["default"].get("OPTIONS", {})
+    # Whoever names them in DATABASE_URL has a reason.
+    if options.get("application_name") == PREFIX:
+        options["application_name"] = name_of(kind, most=most, process=f"{os.getpid()}@{gethostname()}")
 
 
 def _limit(connection: Any, **_: Any) -> None:

@@ -4,8 +4,8 @@ and whose eyes it reads with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from collections.abc import Callable
+from ipaddress import ip_network
 
 import structlog
 from django.conf import settings
@@ -14,11 +14,10 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from fleet.domain.actor import REQUEST_ID
+from fleet.domain.addresses import address_of
 from fleet.domain.trace import CALL, Call, trace_of
 from fleet.operations.timeline.entries import asked_by
 from fleet.projections import sight
-
-Network = IPv4Network | IPv6Network
 
 
 class AskedMiddleware:
@@ -75,37 +74,3 @@ def note(call: Call, request: HttpRequest) -> None:
     if person is not None and issubclass(type(person), AbstractBaseUser):
         call.person = person.get_username()
     call.token = str(getattr(getattr(request, "auth", None), "name", ""))
-
-
-def address_of(peer: str, forwarded: str, proxies: Sequence[Network]) -> str:
-    """The client's address. `X-Forwarded-For` counts as far as trusted proxies wrote it: from the right, up to the
-    first address that is none of them.
-    """
-    found = peer
-    for part in reversed(forwarded.split(",")):
-        if not _lies_in(found, proxies):
-            return found
-        before = without_port(part.strip())
-        if before is None:
-            return found
-        found = before
-    return found
-
-
-def without_port(text: str) -> str | None:
-    """`1.2.3.4:5678`, `[::1]:5678` and bare addresses as bare addresses; None for what is no address."""
-    bare = text[1:].partition("]")[0] if text.startswith("[") else text
-    if bare.count(":") == 1:
-        bare = bare.partition(":")[0]
-    try:
-        return str(ip_address(bare))
-    except ValueError:
-        return None
-
-
-def _lies_in(text: str, proxies: Sequence[Network]) -> bool:
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return False
-    return any(address in network for network in proxies)

@@ -62,7 +62,7 @@ class Gateway:
     """The one ASGI application of the backend. `pages` is Django; it gets what is not the gateway's own. `measure`
     counts the fleet for `/metrics`; without it there are the process's own numbers only. `learn` is called each second,
     so that pages know the queue by heart when the database is away; `tell` as well, so that messages go out when Celery
-    is gone.
+    is gone. `opens` hears, before the first one, how many connections to the database the gateway opens at most.
     """
 
     def __init__(
@@ -73,11 +73,13 @@ class Gateway:
         measure: Measure | None = None,
         learn: Callable[[], None] | None = None,
         tell: Callable[[], None] | None = None,
+        opens: Callable[[int], None] | None = None,
     ) -> None:
         self.pages = pages
         self.measure = measure
         self.learn = learn
         self.tell = tell
+        self.opens = opens
         self.limits = limits or GatewayLimits.from_settings()
         self.access = Access()
         self.routes: dict[str, dict[str, Handler]] = {}
@@ -184,11 +186,17 @@ class Gateway:
             "/readyz": {"GET": probes.readyz, "HEAD": probes.readyz},
             "/metrics": {"GET": probes.metrics},
         }
-        for loop in self.loops:
-            loop.start()
+        self._start_loops()
         events.call_later(BROKER_SECONDS, prepare_hints)
         self._answer_overdue(events)
         self._watch_signals(events)
+
+    def _start_loops(self) -> None:
+        if self.opens is not None:
+            # One each of these threads at most.
+            self.opens(self.limits.threads + len(self.loops))
+        for loop in self.loops:
+            loop.start()
 
     def _answer_overdue(self, events: asyncio.AbstractEventLoop) -> None:
         self.agents.committer.send_away_late()

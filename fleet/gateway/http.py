@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from ipaddress import ip_network
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
+from django.conf import settings
 
+from fleet.domain.addresses import address_of
 from fleet.domain.trace import CALL, Call
 from fleet.wording.problems import PROBLEMS
 
@@ -95,9 +98,11 @@ class Request:
 
     @property
     def client(self) -> str:
-        """The peer's address, without its port."""
+        """The address of whoever calls, without a port: the peer's, or what trusted proxies say of it."""
         client = self.scope.get("client")
-        return str(client[0]) if client else ""
+        forwarded = b",".join(value for name, value in self.scope["headers"] if name == b"x-forwarded-for")
+        proxies = [ip_network(proxy, strict=False) for proxy in settings.TRUSTED_PROXIES]
+        return address_of(str(client[0]) if client else "", forwarded.decode("latin-1"), proxies)
 
     @property
     def bearer(self) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +13,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from fleet.domain.connections import Connections
 from fleet.gateway import metrics
 from fleet.gateway.agents import Agents
 from fleet.gateway.figures import Collected, Figures
@@ -21,8 +24,23 @@ from fleet.gateway.threads import Threads, with_connection
 from fleet.gateway.wake_ups import WakeUps
 from fleet.operations.messages import credentials
 from fleet.operations.orders.sign import unreadable
+from fleet.projections.desk.connections import connections
 from fleet.projections.desk.gauges import set_aside
 from fleet.projections.timeline import eras
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How it stands with the database, the keys that sign, the era, what is set aside, how many channels have secrets
+    that cannot be read, and the connections of all processes.
+    """
+
+    database: str
+    signing: str = "unknown"
+    era: str = "unknown"
+    aside: Mapping[str, int] = field(default_factory=dict)
+    secrets: int = 0
+    connections: Connections | None = None
 
 
 class Probes:
@@ -53,21 +71,26 @@ class Probes:
         await answer(send, 500 if ended else 200, msgspec.json.encode(said))
 
     async def readyz(self, request: Request, send: Send) -> None:
-        """200 when reports can be taken ("degraded" without Redis, a key, a secret or the era that is due); 503 without
-        its database.
+        """200 when reports can be taken ("degraded" without Redis, a key, a secret, the era that is due, or room for
+        all connections); 503 without its database.
         """
-        database, signing, era, aside, secrets = await self.threads.run(self._asked)
+        found = await self.threads.run(self._asked)
         redis = "ok" if self.wake_ups.heard else "away"
-        ready = database == "ok" and not self.agents.stopping
-        whole = (redis, signing, era, secrets) == ("ok", "ok", "ok", 0)
+        ready = found.database == "ok" and not self.agents.stopping
+        room = found.connections is None or found.connections.fit
+        whole = (redis, found.signing, found.era, found.secrets, room) == ("ok", "ok", "ok", 0, True)
         status = "unavailable" if not ready else "ok" if whole else "degraded"
-        said: dict[str, Any] = {"status": status, "database": database, "redis": redis, "signing": signing, "era": era}
+        said: dict[str, Any] = {"status": status, "database": found.database, "redis": redis}
+        said |= {"signing": found.signing, "era": found.era}
         # A row that cannot be advanced is no failure of this process.
-        if aside:
-            said["set_aside"] = aside
+        if found.aside:
+            said["set_aside"] = found.aside
         # How many channels cannot be told anything: their names are for who may log in.
-        if secrets:
-            said["channels_unreadable"] = secrets
+        if found.secrets:
+            said["channels_unreadable"] = found.secrets
+        if found.connections is not None and not room:
+            said["connections"] = {"most": found.connections.most + found.connections.others}
+            said["connections"]["room"] = found.connections.room
         await answer(send, 200 if ready else 503, msgspec.json.encode(said))
 
     async def metrics(self, request: Request, send: Send) -> None:
@@ -82,20 +105,19 @@ class Probes:
             body += generate_latest(registry)
         await answer(send, 200, body, kind=CONTENT_TYPE_LATEST.encode())
 
-    def _asked(self) -> tuple[str, str, str, dict[str, int], int]:
-        """How it stands with the database, the keys that sign, the era, what is set aside, and channels' secrets."""
+    def _asked(self) -> Asked:
         try:
             return with_connection(self._ask)
         except DatabaseError:
             connection.close()
-            return "away", "unknown", "unknown", {}, 0
+            return Asked("away")
 
-    def _ask(self) -> tuple[str, str, str, dict[str, int], int]:
+    def _ask(self) -> Asked:
         if not self.migrated:
             executor = MigrationExecutor(connection)
             self.migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
         if not self.migrated:
-            return "migrations are missing", "unknown", "unknown", {}, 0
+            return Asked("migrations are missing")
         signing = "unreadable" if unreadable(now=datetime.now(UTC)) else "ok"
         era = "not begun" if eras.current().missing else "ok"
-        return "ok", signing, era, set_aside(), len(credentials.unreadable())
+        return Asked("ok", signing, era, set_aside(), len(credentials.unreadable()), connections())

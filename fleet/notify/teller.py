@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 import structlog
 from django.db import DatabaseError, connections
 
+from fleet.domain.connections import CHANNELS_AT_ONCE
 from fleet.domain.patience import act_as
 from fleet.notify.deliver import work_off
 from fleet.notify.watchdog import ping_apart
 from fleet.operations.messages import queue, route
 
-# So many channels are sent to at once.
-MOST_AT_ONCE = 16
 # It stays for what is due so soon, and looks again so often while it does.
 LINGER_SECONDS = 3.0
 LOOK_SECONDS = 0.5
@@ -100,7 +99,7 @@ class Teller:
 
     def _begin(self, channel_id: int) -> None:
         with self._lock:
-            if channel_id in self._sending or len(self._sending) >= MOST_AT_ONCE:
+            if channel_id in self._sending or len(self._sending) >= CHANNELS_AT_ONCE:
                 return
             self._sending.add(channel_id)
         threading.Thread(target=self._work_off, args=(channel_id,), name=f"channel {channel_id}", daemon=True).start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import shutil
 import socket
 import ssl
 import time
@@ -31,7 +30,8 @@ from tests.gateway.conftest import shared
 from tests.gateway.test_held_calls import approve_for
 from tests.gateway.test_streams import events, listen, token_of
 from tests.gateway_process import Gateway, running_gateway
-from tests.processes import ROOT, free_port, running, wait_for
+from tests.nginx import replaced, running_nginx, temporary
+from tests.processes import ROOT, free_port
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
@@ -96,7 +96,6 @@ def certify(folder: Path) -> None:
 
 def configuration(folder: Path, *, upstream: str, plain: int, secure: int) -> str:
     """The example with this machine's ports and paths, in as little as nginx needs around it."""
-    text = example()
     changes = {
         "server 127.0.0.1:8000;": f"server {upstream};",
         "listen 80;": f"listen 127.0.0.1:{plain};",
@@ -105,21 +104,13 @@ def configuration(folder: Path, *, upstream: str, plain: int, secure: int) -> st
         # What is waited for here is that it ends at all.
         "client_header_timeout 15s;": "client_header_timeout 1s;",
     }
-    for old, new in changes.items():
-        assert old in text
-        text = text.replace(old, new)
-    text = text.replace(f"server_name {NAME};", "server_name localhost;")
-    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    paths = "\n".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
-    return f"pid {folder}/pid; error_log stderr; events {{}} http {{ access_log off;\n{paths}\n{text}\n}}"
+    text = replaced(example(), {**changes, f"server_name {NAME};": "server_name localhost;"})
+    return f"pid {folder}/pid; error_log stderr; events {{}} http {{ access_log off;\n{temporary(folder)}\n{text}\n}}"
 
 
 @pytest.fixture(scope="module")
 def proxy(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     """A gateway of its own behind nginx, on the servers that the tests of this package share."""
-    nginx = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
-    if nginx is None:
-        pytest.skip("no nginx here (Debian: nginx-light)")
     folder = tmp_path_factory.mktemp("proxy")
     certify(folder)
     plain, secure = free_port(), free_port()
@@ -127,19 +118,9 @@ def proxy(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Ite
     own = {"BASE_URL": url, "BEHIND_PROXY": "yes", "TRUSTED_PROXIES": "127.0.0.1", "STREAM_PING_SECONDS": "1"}
     with running_gateway(one_gateway.urls, folder, environment=own) as gateway:
         upstream = gateway.url.removeprefix("http://")
-        file = folder / "nginx.conf"
-        file.write_text(configuration(folder, upstream=upstream, plain=plain, secure=secure), encoding="utf-8")
-        command = [nginx, "-p", str(folder), "-c", str(file), "-g", "daemon off; master_process off;"]
-        with running(command, environment={}, log=folder / "nginx.log") as process:
-            wait_for(lambda: listening(secure) or process.child.poll(), seconds=10, what="nginx listens")
-            assert process.child.poll() is None, process.said()
+        with running_nginx(configuration(folder, upstream=upstream, plain=plain, secure=secure), folder, secure):
             outside = Gateway(url=url, process=gateway.process, urls=gateway.urls)
             yield Proxy(outside, f"http://localhost:{plain}", folder / "fullchain.pem")
-
-
-def listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture

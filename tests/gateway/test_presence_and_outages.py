@@ -102,7 +102,7 @@ def cut_connections(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
-            " AND application_name = 'drydock'",
+            " AND application_name LIKE 'drydock%%'",
             [name],
         )
     # The test's own was among them.

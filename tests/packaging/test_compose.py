@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from drydock_agent.settings.load import SPEC, default_state_dir
 from fleet.configuration import DEMO, SETTINGS
 from fleet.embedded import Urls
 from fleet.embedded.parent_death import bound
-from tests.processes import PYTHON, ROOT, Process, free_port, manage, running, wait_for
+from tests.nginx import OF_COMPOSE, of_compose, running_nginx
+from tests.processes import PYTHON, ROOT, Process, answers, free_port, manage, running, wait_for
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -89,30 +91,46 @@ def test_services_start_after_what_they_need_is_healthy() -> None:
             "redis": {"condition": "service_healthy"},
             "migrate": {"condition": "service_completed_successfully"},
         }
-    for name in ("postgres", "redis", "web", "worker", "simulator"):
+    for name in ("postgres", "redis", "proxy", "web", "worker", "simulator"):
         assert SERVICES[name]["healthcheck"]["test"][0] == "CMD"
     for name in (*AGENTS, "simulator"):
         assert OURS[name]["profiles"] == ["demo"]
         # Agents refuse plain HTTP to another host.
-        assert OURS[name]["network_mode"] == "service:web"
+        assert OURS[name]["network_mode"] == "service:proxy"
+        assert OURS[name]["depends_on"]["proxy"] == {"condition": "service_healthy"}
     assert len(AGENTS) == 6
 
 
+def test_there_may_be_any_number_of_web_processes_and_workers() -> None:
+    for name in ("web", "worker", "beat"):
+        # A port and a name can be given to one container only.
+        assert not {"ports", "container_name", "hostname", "volumes"} & set(SERVICES[name])
+    assert SERVICES["proxy"]["depends_on"] == {"web": {"condition": "service_healthy"}}
+    assert SERVICES["proxy"]["ports"] == ["127.0.0.1:8000:8000"]
+    (mounted,) = SERVICES["proxy"]["volumes"]
+    assert mounted == f"./{OF_COMPOSE.relative_to(ROOT)}:/etc/nginx/nginx.conf:ro"
+    # What waits for an answer of Celery's asks for the one of its own container.
+    assert "celery@$$(hostname)" in " ".join(SERVICES["worker"]["healthcheck"]["test"])
+
+
 class Containers:
-    """Commands and variables of the file, with its network played on loopback."""
+    """Commands and variables of the file, with its network played on loopback: `8000` is the port of the proxy, and
+    within a container of a web process that of this one.
+    """
 
     def __init__(self, urls: Urls, chosen: Mapping[str, str], folder: Path) -> None:
         self.chosen = dict(chosen)
         self.folder = folder
+        self.proxy = str(free_port())
+        self.webs = [str(free_port()), str(free_port())]
         self.words = {
             "0.0.0.0": "127.0.0.1",
-            "8000": str(free_port()),
             "8169": str(free_port()),
             "postgresql://drydock:pass@postgres:5432/drydock": urls.database,
             "redis://redis:6379/0": urls.redis,
         }
 
-    def placed(self, text: str) -> str:
+    def placed(self, text: str, port: str = "") -> str:
         """The text with compose's variables filled in, and names and ports where they are here."""
 
         def fill(match: re.Match[str]) -> str:
@@ -121,8 +139,9 @@ class Containers:
                 raise AssertionError(f"{match['name']} has to be set: {match['rest']}")
             return value or (match["rest"] or "")
 
-        filled = re.sub(r"\$\{(?P<name>\w+)(?:(?P<how>:[-?])(?P<rest>[^}]*))?\}", fill, text)
-        for word, here in self.words.items():
+        filled = re.sub(r"(?<!\$)\$\{(?P<name>\w+)(?:(?P<how>:[-?])(?P<rest>[^}]*))?\}", fill, text)
+        filled = filled.replace("$$", "$")
+        for word, here in {**self.words, "8000": port or self.proxy}.items():
             filled = re.sub(rf"(?<![\w.]){re.escape(word)}(?![\w.])", lambda _, here=here: here, filled)
         return filled
 
@@ -138,26 +157,27 @@ class Containers:
             here["DRYDOCK_STATE_DIR"] = str(self.folder / f"state-{name}")
         return {**emptied, **mine, **here}
 
-    def command(self, name: str) -> list[str]:
-        first, *rest = [self.placed(word) for word in OURS[name]["command"]]
+    def command(self, name: str, port: str = "") -> list[str]:
+        first, *rest = [self.placed(word, port) for word in OURS[name]["command"]]
         found = shutil.which(first, path=str(Path(PYTHON).parent))
         assert found is not None, f"{first} is not installed"
         return [found, *rest]
 
-    def start(self, name: str, stack: ExitStack) -> Process:
-        log = self.folder / f"{name}.log"
+    def start(self, name: str, stack: ExitStack, port: str = "") -> Process:
+        log = self.folder / f"{name}{port}.log"
         # The image's folder of the application is here that of the source tree.
         cwd = ROOT / Path(OURS[name].get("working_dir", "/app")).relative_to("/app")
-        return stack.enter_context(running(self.command(name), environment=self.environment(name), log=log, cwd=cwd))
+        command, environment = self.command(name, port), self.environment(name)
+        return stack.enter_context(running(command, environment=environment, log=log, cwd=cwd))
 
-    def once(self, name: str, words: list[str]) -> int:
+    def once(self, name: str, words: list[str], port: str = "") -> int:
         """Runs a command to its end with the variables of the service; its exit status."""
-        found = shutil.which(words[0], path=str(Path(PYTHON).parent))
+        found = shutil.which(words[0], path=f"{Path(PYTHON).parent}{os.pathsep}/bin")
         assert found is not None
         environment = {key: value for key, value in {**os.environ, **self.environment(name)}.items() if value}
         with (self.folder / f"{name}-once.log").open("ab") as log:
             return subprocess.run(
-                bound([found, *map(self.placed, words[1:])]),
+                bound([found, *(self.placed(word, port) for word in words[1:])]),
                 cwd=ROOT,
                 env=environment,
                 stdout=log,
@@ -165,8 +185,8 @@ class Containers:
                 check=False,
             ).returncode
 
-    def is_healthy(self, name: str) -> bool:
-        return self.once(name, OURS[name]["healthcheck"]["test"][1:]) == 0
+    def is_healthy(self, name: str, port: str = "") -> bool:
+        return self.once(name, SERVICES[name]["healthcheck"]["test"][1:], port) == 0
 
 
 @pytest.fixture
@@ -186,13 +206,20 @@ def static_files_collected(containers: Containers) -> bool:
 @pytest.mark.flow
 @pytest.mark.real_time
 @pytest.mark.long
-def test_every_service_runs_with_its_own_command_and_variables(containers: Containers) -> None:
+def test_every_service_runs_with_its_own_command_and_variables_and_two_of_web(containers: Containers) -> None:
     assert static_files_collected(containers)
     assert containers.once("migrate", OURS["migrate"]["command"]) == 0
     with ExitStack() as stack:
-        started = {name: containers.start(name, stack) for name in ("web", "worker", "beat")}
+        started = {f"web{port}": containers.start("web", stack, port) for port in containers.webs}
+        started |= {name: containers.start(name, stack) for name in ("worker", "beat")}
         # Their checks are programs that take long to start.
-        wait_for(lambda: containers.is_healthy("web") or None, seconds=60, what="a healthy web server", every=0.5)
+        for port in containers.webs:
+            healthy = partial(containers.is_healthy, "web", port)
+            wait_for(lambda healthy=healthy: healthy() or None, seconds=60, what="a healthy web server", every=0.5)
+        upstreams = [f"127.0.0.1:{port}" for port in containers.webs]
+        configuration = of_compose(containers.folder, upstreams, int(containers.proxy))
+        stack.enter_context(running_nginx(configuration, containers.folder, int(containers.proxy)))
+        wait_for(lambda: answers(f"http://127.0.0.1:{containers.proxy}/readyz"), seconds=10, what="the proxy answers")
         wait_for(lambda: containers.is_healthy("worker") or None, seconds=60, what="a healthy worker", every=0.5)
         # The head of the file says how to come by a token.
         token = manage("create_join_token", environment=containers.environment("web")).split()[-1]

@@ -8,8 +8,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
 from fleet.configuration import Reader
+from fleet.domain.addresses import address_of, without_port
 from fleet.models import Entry
-from fleet.request_context import address_of, without_port
 from tests import factories
 from tests.api.conftest import Caller, caller
 

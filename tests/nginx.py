@@ -1,0 +1,73 @@
+"""Debian's nginx for tests: the proxies that the project shows, played with this machine's addresses and ports."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.processes import ROOT, Process, free_port, running, wait_for
+
+# The proxy of docker-compose.yml, for any number of web processes.
+OF_COMPOSE = ROOT / "examples" / "nginx" / "nginx.conf"
+SEVERAL = re.compile(r"( *)server web:8000 resolve(.*)\n")
+
+
+def replaced(text: str, changes: Mapping[str, str]) -> str:
+    """The text with all of these changed; each has to be there."""
+    for old, new in changes.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def of_compose(folder: Path, upstreams: Sequence[str], port: int) -> str:
+    """The proxy of docker-compose.yml on this port; these addresses are what Docker's names would lead to."""
+    text, count = SEVERAL.subn(
+        lambda match: "".join(f"{match[1]}server {each}{match[2]}\n" for each in upstreams), OF_COMPOSE.read_text()
+    )
+    assert count == 2
+    # As many as this machine's limit of open files allows.
+    here = {"listen 8000;": f"listen 127.0.0.1:{port};", "/tmp/nginx.pid": f"{folder}/pid", "65536": "4096"}
+    text = replaced(text, {**here, "32768": "1024", "worker_processes auto;": "worker_processes 2;"})
+    return text.replace("http {\n", f"http {{\n{temporary(folder)}\n", 1)
+
+
+def temporary(folder: Path) -> str:
+    """Where nginx may write: nobody but root may where Debian has it."""
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    return "\n".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
+
+
+@contextmanager
+def running_nginx(configuration: str, folder: Path, port: int) -> Iterator[Process]:
+    """nginx with this configuration, listening on this port of loopback, for the length of a block."""
+    nginx = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+    if nginx is None:
+        pytest.skip("no nginx here (Debian: nginx-light)")
+    file = folder / "nginx.conf"
+    file.write_text(configuration, encoding="utf-8")
+    # Whoever plays as root may write where it keeps long bodies; for everybody else the second word says nothing.
+    command = [nginx, "-p", str(folder), "-c", str(file), "-e", "stderr", "-g", "daemon off; user root;"]
+    with running(command, environment={}, log=folder / "nginx.log") as process:
+        wait_for(lambda: listening(port) or process.child.poll(), seconds=10, what="nginx listens")
+        assert process.child.poll() is None, process.said()
+        yield process
+
+
+@contextmanager
+def proxy_of_compose(folder: Path, upstreams: Sequence[str]) -> Iterator[str]:
+    """The address of the proxy of docker-compose.yml in front of these, as `host:port`, for the length of a block."""
+    port = free_port()
+    with running_nginx(of_compose(folder, upstreams, port), folder, port):
+        yield f"127.0.0.1:{port}"
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
