@@ -1,6 +1,6 @@
 """Every call of the API that writes, with what it wants to be told: made one after the other, all of them do something.
 
-Whoever walks sets `fleet.api.views.messages.TEST_SECONDS` to 0: nobody answers the test of a channel here.
+Whoever walks sets `fleet.api.views.channels.TEST_SECONDS` to 0: nobody answers the test of a channel here.
 """
 
 import json

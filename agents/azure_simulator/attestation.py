@@ -101,6 +101,6 @@ class Authority:
     def _chain(self) -> Any:
         # Loaded when it is needed: for all else the simulator is standard library only.
         try:
-            return importlib.import_module("azure_simulator.attestation_chain").Chain(_KEY_BITS)
+            return importlib.import_module("azure_simulator.attestation_chain").Chain(_KEY_BITS, DOMAIN)
         except ModuleNotFoundError as error:
             raise UnavailableError("signing needs the Python package cryptography") from error

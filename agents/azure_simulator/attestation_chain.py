@@ -14,8 +14,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, NameOID
 
-from azure_simulator.attestation import DOMAIN
-
 _ROOT = "Azure simulator Root"
 _INTERMEDIATE = "Azure simulator TLS Issuing CA"
 # Long, so that moving the clock does no harm.
@@ -30,7 +28,8 @@ _RSA = bytes.fromhex("06092a864886f70d010101")
 class Chain:
     """The keys of a root, an intermediate and its leaves. The authorities' certificates begin with the first use."""
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: int, domain: str) -> None:
+        self._domain = domain
         self._root_key, self._key, self._leaf_key = (rsa.generate_private_key(65537, bits) for _ in range(3))
         self._authorities: tuple[x509.Certificate, x509.Certificate] | None = None
 
@@ -53,7 +52,7 @@ class Chain:
         """For the metadata service of one region; named as on the page, `eastus.metadata.azure.com`."""
         self.authorities(now)
         region = re.sub(r"[^a-z0-9-]", "", location.lower())
-        names = [f"{region}.{DOMAIN}", DOMAIN] if region else [DOMAIN]
+        names = [f"{region}.{self._domain}", self._domain] if region else [self._domain]
         made = self._certificate(_name(names[0]), self._leaf_key.public_key(), now, _LEAF_LIFE)
         made = made.issuer_name(_name(_INTERMEDIATE))
         made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -10,7 +10,7 @@ from fleet.dashboard import timelines
 from fleet.dashboard.fleet_map import NAMED, draw_cells
 from fleet.dashboard.lanes.shapes import Band
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, history, known, page, shown
-from fleet.dashboard.tags import service_url
+from fleet.dashboard.tags.words import service_url
 from fleet.projections.desk import service
 from fleet.projections.filters import EntryFilter
 from fleet.projections.timeline import entries, spans

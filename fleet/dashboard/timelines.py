@@ -17,7 +17,7 @@ from fleet.dashboard.lanes.shapes import Band, Row
 from fleet.dashboard.lanes.timeline import Drawn, Line, cache_row, draw_rows, rows_by
 from fleet.dashboard.lanes.window import Choice, Way, chosen_window, within
 from fleet.dashboard.pages import Asked
-from fleet.dashboard.tags import service_url
+from fleet.dashboard.tags.words import service_url
 from fleet.projections.caches.overview import CacheDetail
 from fleet.projections.machines import MachineDetail
 from fleet.projections.refs import SetRef, plain_name

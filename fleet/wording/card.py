@@ -6,7 +6,7 @@ from fleet.domain.approvals.guards import Guard, Need
 from fleet.domain.approvals.recommend import Advised
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.projections.approvals.cards import DecisionCard
-from fleet.wording.approvals import ADVISED
+from fleet.wording.advice import ADVISED
 from fleet.wording.events import named, type_words
 from fleet.wording.looks import NEED_LOOKS
 from fleet.wording.reader import Reader

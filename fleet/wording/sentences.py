@@ -81,6 +81,11 @@ def some(names: Sequence[str], limit: int = 5) -> str:
     return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
+def are(names: Sequence[str]) -> str:
+    """`vm1 is`, `vm1, vm2 are`."""
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """`1 machine`, `3 machines`."""
     return f"{count} {one if count == 1 else many or one + 's'}"

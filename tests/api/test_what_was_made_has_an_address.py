@@ -17,7 +17,7 @@ def fleet(db: None) -> Fleet:
 
 
 def test_each_201_leads_to_what_was_made(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fleet.api.views.messages.TEST_SECONDS", 0.0)
+    monkeypatch.setattr("fleet.api.views.channels.TEST_SECONDS", 0.0)
     callers = {"ada": caller(factories.admin()), "anna": caller(factories.approver())}
     found, made = set(), ""
     for how, route, (address, body) in api_steps(fleet):

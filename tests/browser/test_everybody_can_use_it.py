@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Page, expect
 
-from fleet.dashboard.tags import icon
+from fleet.dashboard.tags.markup import icon
 from fleet.dashboard.urls import urlpatterns
 from fleet.models import PresenceRow
 from fleet.operations.people.tokens import issue_token

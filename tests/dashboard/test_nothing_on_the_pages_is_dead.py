@@ -5,14 +5,15 @@ from pathlib import Path
 
 import js_lib_bootstrap5
 
-from fleet.dashboard import tags
+from fleet.dashboard.tags import markup, register, words
 from fleet.wording import looks
 from tests.architecture.sources import FLEET, ROOT, files
 
 OWN = FLEET / "static" / "drydock"
 TEMPLATES = [path for path in files(ROOT / "templates", ".html") if path.parent.name != "api"]
 BOOTSTRAP = Path(js_lib_bootstrap5.__file__).parent / "static/js-lib-bootstrap5/css/bootstrap.min.css"
-PAGES = "\n".join(path.read_text(encoding="utf-8") for path in [*TEMPLATES, *files(OWN, ".js"), Path(tags.__file__)])
+TAGS = [Path(markup.__file__), Path(words.__file__)]
+PAGES = "\n".join(path.read_text(encoding="utf-8") for path in [*TEMPLATES, *files(OWN, ".js"), *TAGS])
 
 
 def classes_of(*sheets: Path) -> set[str]:
@@ -65,8 +66,8 @@ def test_every_template_and_file_is_named_somewhere() -> None:
 
 def test_every_tag_and_filter_is_used() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in TEMPLATES)
-    unused = [name for name in tags.register.tags if not re.search(rf"\{{% {name}\b", text)]
-    assert unused + [name for name in tags.register.filters if f"|{name}" not in text] == []
+    unused = [name for name in register.tags if not re.search(rf"\{{% {name}\b", text)]
+    assert unused + [name for name in register.filters if f"|{name}" not in text] == []
 
 
 def test_pages_say_leave_it_to_azure_and_never_hold() -> None:
