@@ -91,6 +91,8 @@ class Spool(models.Model):
     spool = models.TextField()
     epoch = models.IntegerField()
     acknowledged = models.BigIntegerField(default=0)
+    # The same before its last delivery: what a statement that locks the row and moves the mark returns.
+    acknowledged_before = models.BigIntegerField(default=0, db_default=0)
     first_seen_at = models.DateTimeField()
     # The newest spool of its machine when the timeline last told that this one speaks after it.
     told_epoch = models.IntegerField(default=0, db_default=0)

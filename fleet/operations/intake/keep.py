@@ -161,7 +161,8 @@ def _read(document_hash: str, body: bytes) -> Document:
 def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[int, str], Numbered]:
     """The number (epoch) of each spool, and up to where it is acknowledged, by (machine row id, spool).
 
-    What an agent was told is acknowledged even where it is not here: it does not have it either.
+    What an agent was told is acknowledged even where it is not here: it does not have it either. The rows stay locked:
+    until the end of this transaction nobody else takes reports of these spools.
     """
     highest: dict[tuple[int, str], int] = {}
     for delivery in deliveries:
@@ -179,17 +180,17 @@ def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[i
                    given.highest, %s
             FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS given (machine_id, spool, highest)
             ON CONFLICT (machine_id, spool) DO UPDATE
-            SET acknowledged = GREATEST(spool.acknowledged, EXCLUDED.acknowledged)
-            -- What a subquery here reads is as it was before this statement.
-            RETURNING machine_id, spool, epoch, acknowledged,
-                (SELECT known.acknowledged FROM {table} AS known
-                 WHERE known.machine_id = spool.machine_id AND known.spool = spool.spool),
+            -- The row as it is now that it is locked: another process may have taken the same reports since this
+            -- statement began, and a subquery would not see that.
+            SET acknowledged_before = spool.acknowledged,
+                acknowledged = GREATEST(spool.acknowledged, EXCLUDED.acknowledged)
+            RETURNING machine_id, spool, epoch, acknowledged, acknowledged_before,
                 (SELECT MAX(known.epoch) FROM {table} AS known WHERE known.machine_id = spool.machine_id)
             """,
             [now, [key[0] for key in keys], [key[1] for key in keys], [highest[key] for key in keys]],
         )
         for machine_id, spool, epoch, acknowledged, before, newest in cursor.fetchall():
-            found[machine_id, spool] = Numbered(epoch, acknowledged, before or 0, newest or 0)
+            found[machine_id, spool] = Numbered(epoch, acknowledged, before, newest or 0)
     return found
 
 
@@ -254,8 +255,37 @@ def rows_of(deliveries: Sequence[Delivery], spools: Mapping[tuple[int, str], Num
     return [rows[key] for key in sorted(rows)]
 
 
+def news_among(rows: Sequence[KeptReport], spools: Iterable[tuple[int, Numbered]]) -> list[KeptReport]:
+    """Those that are not here yet; `spools` are their machines (row ids) and spools, locked by this transaction.
+
+    An agent sends in order, so what lies beyond the mark of its spool is new. What lies behind it was taken, or was
+    late on its way: that is asked for, and only that. No query where nothing comes again.
+    """
+    marks = {(machine_id, spool.epoch): spool.before for machine_id, spool in spools}
+    behind = [row.key for row in rows if row.report.seq <= marks[row.machine_id, row.epoch]]
+    taken = _taken_among(behind) if behind else set()
+    return [row for row in rows if row.key not in taken]
+
+
+def _taken_among(keys: Sequence[tuple[int, int, int]]) -> set[tuple[int, int, int]]:
+    machines, epochs, seqs = zip(*keys, strict=True)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            SELECT machine_id, epoch, seq
+            FROM unnest(%s::bigint[], %s::int[], %s::bigint[]) AS given (machine_id, epoch, seq)
+            JOIN {Observation._meta.db_table} USING (machine_id, epoch, seq)
+            """,
+            [list(machines), list(epochs), list(seqs)],
+        )
+        return set(cursor.fetchall())
+
+
 def keep_observations(rows: Sequence[KeptReport], now: datetime) -> set[tuple[int, int, int]]:
-    """Write the observations; the keys of those that are new."""
+    """Write the observations; the keys of those that were written, which are all, unless somebody went past the spools.
+
+    The table has its rows' keys once in each of its parts, and not once in all of them: see `news_among`.
+    """
     if not rows:
         return set()
     with connection.cursor() as cursor:
@@ -266,7 +296,7 @@ def keep_observations(rows: Sequence[KeptReport], now: datetime) -> set[tuple[in
             SELECT given.*, %s
             FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::text[], %s::timestamptz[], %s::timestamptz[],
                         %s::text[], %s::bigint[], %s::jsonb[], %s::text[]) AS given
-            ON CONFLICT (machine_id, epoch, seq) DO NOTHING RETURNING machine_id, epoch, seq
+            ON CONFLICT DO NOTHING RETURNING machine_id, epoch, seq
             """,
             [
                 now,

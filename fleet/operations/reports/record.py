@@ -50,7 +50,8 @@ def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool
         if beyond.reports:
             deliveries = oddities.without(deliveries, beyond, bodies, documents)
         new_hashes = keep.keep_bodies(bodies, documents, now)
-        rows = keep.rows_of(deliveries, numbered)
+        places = [(machine_id, spool) for (machine_id, _), spool in numbered.items()]
+        rows = keep.news_among(keep.rows_of(deliveries, numbered), places)
         new = keep.keep_observations(rows, now)
         news = [row for row in rows if row.key in new]
         written = oddities.entries(deliveries, news, documents, new_hashes, beyond, now=now)

@@ -1,0 +1,121 @@
+"""What is new of a delivery is told by the mark of its spool, and not by an index over all observations.
+
+Here nothing refuses a second copy of a row: parts of that table have such an index, the whole does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from django.db import connection, connections, transaction
+from pytest_django.plugin import DjangoDbBlocker
+
+from fleet.models import Observation, Spool
+from fleet.operations.intake import keep
+from fleet.operations.reports import record
+from tests.databases import database, django_on
+from tests.factories import Agent, Fleet, listing
+from tests.processes import wait_for
+
+UNIQUE = """
+SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint
+WHERE conname LIKE 'report_once%' AND conparentid = 0
+"""
+
+
+@pytest.fixture(scope="module")
+def unguarded(migrated_template: str, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    with database(migrated_template) as name, django_db_blocker.unblock(), django_on(name):
+        with connection.cursor() as cursor:
+            cursor.execute(UNIQUE)
+            for (statement,) in cursor.fetchall():
+                cursor.execute(statement)
+        yield
+
+
+@pytest.fixture
+def fleet(unguarded: None) -> Fleet:
+    fleet = Fleet()
+    fleet.enrol("vm1", availability_set="")
+    return fleet
+
+
+@pytest.fixture
+def agent(fleet: Fleet) -> Agent:
+    return replace(fleet.agents["vm1"], spool="a spool that nobody knows", seq=0)
+
+
+def documents(fleet: Fleet, agent: Agent, count: int) -> list[keep.ParsedReport]:
+    return [agent.document(listing(), at=fleet.now) for _ in range(count)]
+
+
+def kept(agent: Agent) -> list[int]:
+    rows = Observation.objects.filter(machine=agent.machine, kind="document")
+    return list(rows.order_by("seq", "id").values_list("seq", flat=True))
+
+
+def test_of_a_delivery_that_comes_again_with_more_only_the_rest_is_kept(fleet: Fleet, agent: Agent) -> None:
+    sent = documents(fleet, agent, 5)
+    for upto in (2, 2, 5, 5, 1):
+        fleet.record(agent.delivery(*sent[:upto]))
+    assert kept(agent) == [1, 2, 3, 4, 5]
+
+
+def test_what_is_late_on_its_way_fills_the_gap_once(fleet: Fleet, agent: Agent) -> None:
+    sent = documents(fleet, agent, 5)
+    fleet.record(agent.delivery(sent[0]))
+    fleet.record(agent.delivery(*sent[3:]))
+    for _ in range(2):
+        fleet.record(agent.delivery(*sent[1:4]))
+    assert kept(agent) == [1, 2, 3, 4, 5]
+
+
+def test_a_mark_that_was_put_back_doubles_nothing(fleet: Fleet, agent: Agent) -> None:
+    sent = documents(fleet, agent, 4)
+    fleet.record(agent.delivery(*sent[:3]))
+    # As a person would, by hand; a backup brings back the observations of its time, too.
+    Spool.objects.filter(machine=agent.machine, spool=agent.spool).update(acknowledged=2)
+    Observation.objects.filter(machine=agent.machine, seq=3).delete()
+    fleet.record(agent.delivery(*sent[1:]))
+    assert kept(agent) == [1, 2, 3, 4]
+
+
+def test_a_commit_that_fails_leaves_the_mark_where_it_was(fleet: Fleet, agent: Agent) -> None:
+    sent = documents(fleet, agent, 2)
+    with transaction.atomic():
+        fleet.record(agent.delivery(sent[0]))
+        transaction.set_rollback(True)
+    fleet.record(agent.delivery(*sent))
+    assert kept(agent) == [1, 2]
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["of a new spool", "of a known spool"])
+def test_the_same_delivery_at_two_gateways_at_once_is_kept_once(fleet: Fleet, agent: Agent, known: bool) -> None:
+    sent = documents(fleet, agent, 3)
+    if known:
+        fleet.record(agent.delivery(sent[0]))
+    both = [agent.delivery(*sent[known:])]
+
+    def at_the_other() -> None:
+        try:
+            record.record(deliveries=both, now=fleet.now)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as other:
+        with transaction.atomic():
+            record.record(deliveries=both, now=fleet.now)
+            done = other.submit(at_the_other)
+            wait_for(somebody_waits, seconds=30, what="somebody waits")
+        done.result(30)
+    assert kept(agent) == [1, 2, 3]
+    assert Spool.objects.get(machine=agent.machine, spool=agent.spool).acknowledged == 3
+
+
+def somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
