@@ -67,11 +67,13 @@ class Stage:
         self.stack.callback(stop, child)
         return child
 
-    def granian(self, application: str, *, interface: str = "asgi", path: str = "/", **variables: str) -> int:
+    def granian(
+        self, application: str, *, interface: str = "asgi", path: str = "/", more: Sequence[str] = (), **variables: str
+    ) -> int:
         """Granian with one worker on a free port; returns the port once `path` is answered."""
         port = free_port()
         command = ["-m", "granian", "--interface", interface, "--host", "127.0.0.1", "--port", str(port), "--no-ws"]
-        command += ["--backpressure", "5000", "--workers-kill-timeout", "5", "--no-log"]
+        command += ["--backpressure", "20000", "--workers-kill-timeout", "5", "--no-log", *more]
         command += ["--blocking-threads", "8"] if interface == "wsgi" else []
         command += [application]
         child = self.start(command, BASE_URL=f"http://127.0.0.1:{port}", **variables)

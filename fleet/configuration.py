@@ -112,7 +112,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("AGENT_CALLS_PER_MINUTE", "600", REPORTS, "Calls of one machine before the gateway answers 429."),
     Setting("ENROLMENTS_PER_MINUTE", "6000", REPORTS, "Enrolments from one address before the gateway answers 429."),
     Setting(
-        "CREDENTIAL_SECONDS", "30", REPORTS, "How long a process trusts a machine's credential without a new look."
+        "CREDENTIAL_SECONDS", "600", REPORTS, "How long a process trusts a machine's credential without a new look."
     ),
     Setting("SESSION_SECONDS", "43200", BROWSERS, "How long a login lasts."),
     Setting("API_TOKEN_SECONDS", "7776000", BROWSERS, "How long a new API token lasts, if nothing else is said."),

@@ -9,6 +9,8 @@ MOST_SECONDS = 60.0
 # To the backend: what was granted reaches Azure within ten seconds of its recovery, however long it was away. One that
 # is under pressure asks for more by its `Retry-After`.
 BACKEND_SECONDS = 5.0
+# Where no event is listed nobody is in a hurry: a fleet that comes back spreads over this time.
+QUIET_SECONDS = 30.0
 
 
 class Backoff:
@@ -28,8 +30,8 @@ class Backoff:
         """Begin anew."""
         self._failures = 0
 
-    def failed(self, retry_after: float | None = None) -> float:
+    def failed(self, retry_after: float | None = None, *, most: float | None = None) -> float:
         """Seconds to wait: up to 1, 2, 4 ... `most`, on top of what the peer asked for with `retry_after`."""
-        limit = min(self._most, LEAST_SECONDS * 2 ** min(self._failures, 10))
+        limit = min(self._most if most is None else most, LEAST_SECONDS * 2 ** min(self._failures, 10))
         self._failures += 1
         return (retry_after or 0.0) + self._random.uniform(0.0, limit)

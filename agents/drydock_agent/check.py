@@ -88,7 +88,7 @@ def _backend(settings: Settings, state: StateFolder, clock: Clock) -> list[Findi
     client = BackendClient(settings.fleet_url, tls=trust(settings.ca_file), clock=clock, server_clock=server_clock)
     credential = state.credential()
     try:
-        client.orders(credential.secret if credential else "", wait=0, last_poll_at=None, held=[])
+        client.orders(credential.secret if credential else "", wait=0, held=[])
     except NoAnswer as error:
         return [Finding(False, f"The backend {settings.fleet_url} cannot be reached: {error}.")]
     except RefusedByBackend as error:

@@ -133,15 +133,21 @@ class Crew:
             loss=Loss(
                 self.context.clock, tell_document=self.scheduled_events.tell_if, tell_everything=self._tell_everything
             ),
-            last_poll_at=lambda: self.scheduled_events.last_poll_at,
+            told=lambda: self.scheduled_events.told,
             renewed=self._renewed,
+            carried=lambda: self.listener.carries,
+            in_a_hurry=self._in_a_hurry,
         )
         listener = OrderListener(
             self.context,
             client=self._client(tls),
             enrolment=enrolment,
             orders=self.orders,
-            last_poll_at=lambda: uploader.settled_poll_at,
+            standing=uploader.standing,
+            carried=self.scheduled_events.carried,
+            report=uploader.report,
+            remind=self.scheduled_events.remind,
+            in_a_hurry=self._in_a_hurry,
             wait=wait,
         )
         return uploader, listener
@@ -200,6 +206,10 @@ class Crew:
         # A rehearsal went on; or the machine's name may be another one, and with it which events name this machine.
         self.hooks.wake.set()
         self.context.to_upload.set()
+
+    def _in_a_hurry(self) -> bool:
+        # An order for what is listed, or for what waits to be told, must not wait until a whole fleet has come back.
+        return self.scheduled_events.lists_any or self.rehearsal.busy
 
     def _renewed(self) -> None:
         # What the old state remembers of numbers and documents may be behind what the backend has.

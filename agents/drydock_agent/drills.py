@@ -80,6 +80,11 @@ class Rehearsal:
         self._real = False
         self._now: Pretended | None = _remembered(context.spool.get(KEY))
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is pretended now."""
+        return self._now is not None
+
     def listed(self) -> dict[str, dict[str, Any]]:
         """The event that is pretended, as a document would list it, by its id in lower case."""
         pretended = self._now

@@ -9,7 +9,9 @@ An agent makes three calls, all outbound:
 * `POST ENROL_PATH`: a join token for a credential of this machine. Everything else carries
   `Authorization: Bearer <credential>`.
 * `POST REPORTS_PATH`: numbered reports in, an acknowledgement and waiting orders out.
-* `GET ORDERS_PATH?wait=50&sent_at=…&last_poll_at=…&held=<order id>:<via>,…`: held open until an order comes.
+* `GET ORDERS_PATH?wait=50&sent_at=…&last_poll_at=…&held=<order id>:<via>,…&spool=…&acknowledged=…&document=…&keys=…`:
+  held open until an order comes, or for as long as the backend chooses, and made anew at once. So it says all that the
+  backend has to hear of a machine where nothing happens: see `OrdersAnswer`.
 
 Errors are `application/problem+json` with `type`, `title`, `status`, `detail`: 401 (credential unknown or revoked:
 enrol anew), 403 (join token refused), 413 (too large), 422 (cannot be read), 429 and 503 (later; see `Retry-After`).
@@ -407,8 +409,20 @@ class ReportsAnswer:
 
 @dataclass(slots=True, kw_only=True)
 class OrdersAnswer:
-    """What a held call ends with; `orders` is empty when the wait ran out."""
+    """What a held call ends with; `orders` is empty when the wait ran out.
+
+    The call names the agent's `spool`, up to where it was `acknowledged`, the hash of its newest `document`, and the
+    ids of the signing `keys` that it trusts (none where it checks no signatures). `last_poll_at` and `document` are
+    left out while anything waits in the spool. A backend that `takes_polls` needs no other heartbeat; 0.1.0 does not,
+    and ignores what it does not know. With `report` it wants a report, though it be empty, since it knows the spool or
+    the keys differently; with `remind` one with a reminder, since it does not have this document as the newest.
+    After `renew_in` seconds the next call is made: 0 but where everybody would come at once.
+    """
 
     server_time: datetime
     orders: list[Order] = field(default_factory=list)
     protocol: int = PROTOCOL
+    takes_polls: bool = False
+    report: bool = False
+    remind: bool = False
+    renew_in: float = 0.0

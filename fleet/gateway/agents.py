@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -18,7 +20,7 @@ from fleet.gateway import metrics
 from fleet.gateway.clean import clean
 from fleet.gateway.clocks import Clock, utc
 from fleet.gateway.committer import Committer
-from fleet.gateway.credentials import UNKNOWN, Credentials
+from fleet.gateway.credentials import Credentials
 from fleet.gateway.decoder import read_batch
 from fleet.gateway.dispatcher import Dispatcher
 from fleet.gateway.http import Problem, Request, Send, answer
@@ -27,8 +29,9 @@ from fleet.gateway.limits import Buckets, GatewayLimits
 from fleet.gateway.loops import Loop
 from fleet.gateway.presence import Contacts
 from fleet.gateway.threads import Threads
-from fleet.gateway.waiters import Waiter, Waiters
+from fleet.gateway.waiters import Holds, Waiter, Waiters
 from fleet.operations.intake.keep import Delivery
+from fleet.operations.intake.standings import AgentStanding
 from fleet.operations.machines import enrolment
 from fleet.projections import machines
 from fleet.projections.machines import MachineIdentity
@@ -43,6 +46,10 @@ CLOCKS_DIFFER_SECONDS = 60.0
 MOST_HELD = 100
 # Signing keys that one call may say the agent trusts.
 MOST_KEYS = 100
+# What a held call says of its spool, in characters, and where its numbers end.
+MOST_SPOOL = 100
+BIGGEST = 2**63
+HASH = re.compile("[0-9a-f]{64}")
 
 log = structlog.get_logger(__name__)
 
@@ -53,16 +60,19 @@ class Agents:
     def __init__(self, *, limits: GatewayLimits, threads: Threads, events: asyncio.AbstractEventLoop) -> None:
         self.limits = limits
         self.threads = threads
-        self.credentials = Credentials(limits.credential)
+        self.credentials = Credentials(limits.credential, threads)
         self.contacts = Contacts()
         self.committer = Committer(limits, events)
-        self.waiters = Waiters(limits.held_per_machine)
+        holds = Holds(most=limits.hold, close=limits.close_hold, renewals=limits.close_renewals)
+        self.waiters = Waiters(limits.held_per_machine, holds)
         self.dispatcher = Dispatcher(self.waiters, events)
         self.calls = Buckets(limits.agent_calls)
         self.enrolments = Buckets(limits.enrolments)
-        self.keys = Keys()
+        self.keys = Keys(threads)
         self.events = events
         self.revocations = Loop("revocations", self._look_for_revoked, pause=PAUSE_SECONDS)
+        # Up to here it was looked for.
+        self._revoked_before = datetime.now(UTC)
         self.stopping = False
 
     async def enrol(self, request: Request, send: Send) -> None:
@@ -115,8 +125,7 @@ class Agents:
         _count(orders)
         key_words: list[wire.KeyWord] = []
         if wanted.signing_keys is not None:
-            if self.keys.stale:
-                await self.threads.run(self.keys.refresh, now)
+            await self.keys.look(now)
             key_words = self.keys.news_for(wanted.signing_keys[:MOST_KEYS])
         check = self.keys.check(wanted.signing_keys)
         self.contacts.note(
@@ -142,26 +151,42 @@ class Agents:
         held = [part for part in query.get("held", "").split(",") if part]
         sent_at = _moment("sent_at", query.get("sent_at", "")) or now
         clock = Clock.measured(sent_at=sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
-        self._note(machine, clock, _moment("last_poll_at", query.get("last_poll_at", "")), held, now)
+        standing = _standing(machine.machine_id, query)
+        waiter = Waiter(standing, frozenset(item.partition(":")[0] for item in held), once=wait == 0)
+        check, news = "", False
+        if waiter.carries:
+            with suppress(Problem):
+                # Without the database what was known of them counts.
+                await self.keys.look(now)
+            check, news = self.keys.judged(query.get("keys"))
+        self._note(machine, clock, _moment("last_poll_at", query.get("last_poll_at", "")), held, now, check)
         # Register, then ask, then wait: an order written in between is found by asking.
-        waiter = Waiter(machine.machine_id, frozenset(item.partition(":")[0] for item in held), once=wait == 0)
         self.waiters.register(waiter)
-        ends = asyncio.get_running_loop().call_later(wait or self.limits.commit_wait, waiter.end, [])
+        longest = min(wait, self.waiters.holds.long()) if waiter.carries else wait
+        waiter.hold(longest if wait else self.limits.commit_wait)
         gone = asyncio.ensure_future(_end_when_gone(request, waiter))
         try:
             if self.stopping:
                 waiter.end([])
             else:
-                self.dispatcher.ask(machine.machine_id)
+                self.dispatcher.ask(standing)
             orders = await waiter.answer
         finally:
-            ends.cancel()
             self.waiters.release(waiter)
         if gone.done() and not gone.cancelled():
             return
         gone.cancel()
         _count(orders)
-        await answer(send, 200, msgspec.json.encode(wire.OrdersAnswer(server_time=datetime.now(UTC), orders=orders)))
+        wanted = waiter.wanted
+        said = wire.OrdersAnswer(
+            server_time=datetime.now(UTC),
+            orders=orders,
+            takes_polls=True,
+            report=news or (wanted is not None and wanted.report),
+            remind=wanted is not None and wanted.remind,
+            renew_in=waiter.renew_in,
+        )
+        await answer(send, 200, msgspec.json.encode(said))
 
     def cut_off(self, machine_ids: set[int]) -> None:
         """These machines were revoked: forget their credentials and end their held calls. For any thread."""
@@ -169,11 +194,16 @@ class Agents:
         self.events.call_soon_threadsafe(self.waiters.end_of, machine_ids)
 
     def _look_for_revoked(self) -> None:
-        """Wake-ups cut off at once; this makes it true without Redis. Clocks of two processes may differ by seconds."""
-        since = datetime.now(UTC) - timedelta(seconds=self.limits.credential + CLOCKS_DIFFER_SECONDS)
-        revoked = self.credentials.known_among(machines.revoked_since(since))
-        if revoked:
-            self.cut_off(revoked)
+        """Wake-ups cut off at once; this makes it true without Redis. Clocks of two processes may differ by seconds,
+        and a revocation may be committed a while after its time.
+        """
+        began = datetime.now(UTC)
+        revoked = machines.revoked_since(self._revoked_before - timedelta(seconds=CLOCKS_DIFFER_SECONDS))
+        # A call may be held by a machine whose credential was looked up while it was revoked.
+        trusted = self.credentials.known_among(revoked) | {one for one in revoked if self.waiters.holds_any(one)}
+        if trusted:
+            self.cut_off(trusted)
+        self._revoked_before = began
 
     def stop(self) -> None:
         """Answer what is held; later calls do not wait."""
@@ -182,16 +212,21 @@ class Agents:
 
     async def _authenticate(self, request: Request) -> MachineIdentity:
         credential = request.bearer
-        known = self.credentials.cached(credential) if credential else None
-        found = await self.threads.run(self.credentials.look_up, credential) if known is UNKNOWN else known
-        if not isinstance(found, MachineIdentity):
+        found = await self.credentials.identity(credential) if credential else None
+        if found is None:
             raise Problem(401, "not-authenticated", "This credential is unknown or has ended: enrol again.")
         request.call.machine = found.machine_id
         _throttle(self.calls, found.machine_id, "This machine calls too often: wait before the next call.")
         return found
 
     def _note(
-        self, machine: MachineIdentity, clock: Clock, last_poll_at: datetime | None, held: list[str], now: datetime
+        self,
+        machine: MachineIdentity,
+        clock: Clock,
+        last_poll_at: datetime | None,
+        held: list[str],
+        now: datetime,
+        check: str = "",
     ) -> None:
         """Keep what every contact says: that the machine is there, its clock, its last good poll, its orders."""
         self.contacts.note(
@@ -199,6 +234,7 @@ class Agents:
             heard_at=now,
             poll_at=clock.not_after(last_poll_at, now),
             clock_offset=clock.offset,
+            signatures=check,
         )
         noted = []
         for item in held[:MOST_HELD]:
@@ -215,6 +251,17 @@ async def _end_when_gone(request: Request, waiter: Waiter) -> None:
     """A client that went away holds nothing: its next call asks for itself."""
     await request.gone()
     waiter.end([])
+
+
+def _standing(machine_id: int, query: dict[str, str]) -> AgentStanding:
+    """What the agent says of itself; nothing where it does not, as 0.1.0, or where that cannot be."""
+    spool, acknowledged, document = query.get("spool", ""), query.get("acknowledged", ""), query.get("document", "")
+    if not 0 < len(spool) <= MOST_SPOOL or clean(spool) != spool:
+        return AgentStanding(machine_id)
+    number = int(acknowledged) if acknowledged.isascii() and acknowledged.isdigit() and len(acknowledged) < 20 else 0
+    return AgentStanding(
+        machine_id, spool, number if number < BIGGEST else 0, document if HASH.fullmatch(document) else None
+    )
 
 
 def _throttle(buckets: Buckets, key: int | str, sentence: str) -> None:

@@ -1,19 +1,28 @@
-"""Who is calling: credentials of machines, looked up once and trusted for a while."""
+"""Who is calling: credentials of machines, looked up many at a time and trusted for a while."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Collection, Mapping
 from enum import Enum
-from hashlib import sha256
 
-from fleet.projections.machines import MachineIdentity, identity_of
+from fleet.domain.secrets import hash_of
+from fleet.gateway.http import Problem, busy
+from fleet.gateway.threads import Threads
+from fleet.projections.machines import MachineIdentity, identities_of
 
 # More than the machines that one process holds.
 SIZE = 200_000
 # A wrong credential is asked for again and again; a new one is never asked for before it exists.
 WRONG_SIZE = 10_000
+WRONG_SECONDS = 30.0
+# What one question asks for; while it is asked, the next gathers. A fleet that comes back waits its turn, and nobody is
+# sent away before the machines of a whole process wait.
+AT_ONCE = 1_000
+MOST_WAITING = 25_000
 
 
 class Unknown(Enum):
@@ -28,52 +37,118 @@ UNKNOWN = Unknown.UNKNOWN
 class Credentials:
     """Identities by the hash of their credential, for `seconds`. Revocation rings and forgets at once."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, threads: Threads) -> None:
         self.seconds = seconds
+        self.threads = threads
         self._lock = threading.Lock()
-        self._known: OrderedDict[bytes, tuple[MachineIdentity, float]] = OrderedDict()
-        self._wrong: OrderedDict[bytes, float] = OrderedDict()
+        self._known: OrderedDict[str, tuple[MachineIdentity, float]] = OrderedDict()
+        # The hashes known here of each machine (row id).
+        self._hashes: dict[int, set[str]] = {}
+        self._wrong: OrderedDict[str, float] = OrderedDict()
         self._forgotten = 0
+        # Of the event loop: who waits for an answer, by hash.
+        self._asked: dict[str, asyncio.Future[MachineIdentity | None]] = {}
+        self._asking: asyncio.Task[None] | None = None
 
     def cached(self, credential: str) -> MachineIdentity | Unknown | None:
         """The identity; None for a credential known to be wrong; UNKNOWN when it has to be looked up."""
-        key, now = sha256(credential.encode()).digest(), time.monotonic()
+        return self._cached(hash_of(credential))
+
+    async def identity(self, credential: str) -> MachineIdentity | None:
+        """The identity, looked up where it is not known; None where there is none. Raises Problem 503 under pressure,
+        or when the database is away.
+        """
+        key = hash_of(credential)
+        known = self._cached(key)
+        if not isinstance(known, Unknown):
+            return known
+        waits = self._asked.get(key)
+        if waits is None:
+            if len(self._asked) >= MOST_WAITING:
+                raise busy("The gateway has too much to do right now: try again in a moment.")
+            waits = self._asked[key] = asyncio.get_running_loop().create_future()
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._ask())
+        # Several may wait for it: one that goes away takes nothing from the others.
+        return await asyncio.shield(waits)
+
+    def look_up(self, hashes: Collection[str]) -> Mapping[str, MachineIdentity]:
+        """Ask the database; takes its time, so call it in a thread."""
+        forgotten = self._forgotten
+        found = identities_of(hashes=hashes)
+        with self._lock:
+            now = time.monotonic()
+            for key in hashes:
+                if key not in found:
+                    self._wrong[key] = now + min(self.seconds, WRONG_SECONDS)
+                # A revocation that rang while we asked may be newer than the answer.
+                elif forgotten == self._forgotten:
+                    self._know(key, found[key], now + self.seconds)
+            while len(self._wrong) > WRONG_SIZE:
+                self._wrong.popitem(last=False)
+        return found
+
+    def known_among(self, machine_ids: Collection[int]) -> set[int]:
+        """Those of these machines whose credential is trusted here."""
+        with self._lock:
+            return {machine_id for machine_id in machine_ids if machine_id in self._hashes}
+
+    def forget(self, machine_ids: Collection[int]) -> None:
+        """Look up the credentials of these machines again before trusting them."""
+        with self._lock:
+            self._forgotten += 1
+            for machine_id in machine_ids:
+                for key in self._hashes.pop(machine_id, ()):
+                    del self._known[key]
+
+    def _cached(self, key: str) -> MachineIdentity | Unknown | None:
+        now = time.monotonic()
         with self._lock:
             known = self._known.get(key)
             if known is not None and known[1] > now:
                 return known[0]
             return None if self._wrong.get(key, 0.0) > now else UNKNOWN
 
-    def look_up(self, credential: str) -> MachineIdentity | None:
-        """Ask the database; takes its time, so call it in a thread."""
-        key = sha256(credential.encode()).digest()
-        forgotten = self._forgotten
-        identity = identity_of(credential=credential)
-        with self._lock:
-            until = time.monotonic() + self.seconds
-            if identity is None:
-                self._wrong[key] = until
-                if len(self._wrong) > WRONG_SIZE:
-                    self._wrong.popitem(last=False)
-            # A revocation that rang while we asked may be newer than the answer.
-            elif forgotten == self._forgotten:
-                self._known[key] = (identity, until)
-                self._known.move_to_end(key)
-                if len(self._known) > SIZE:
-                    self._known.popitem(last=False)
-        return identity
+    def _know(self, key: str, identity: MachineIdentity, until: float) -> None:
+        self._known[key] = (identity, until)
+        self._known.move_to_end(key)
+        self._hashes.setdefault(identity.machine_id, set()).add(key)
+        if len(self._known) > SIZE:
+            oldest, (gone, _) = self._known.popitem(last=False)
+            self._hashes[gone.machine_id].discard(oldest)
+            if not self._hashes[gone.machine_id]:
+                del self._hashes[gone.machine_id]
 
-    def known_among(self, machine_ids: set[int]) -> set[int]:
-        """Those of these machines whose credential is trusted here."""
-        if not machine_ids:
-            return set()
-        with self._lock:
-            return {one.machine_id for one, _ in self._known.values() if one.machine_id in machine_ids}
+    async def _ask(self) -> None:
+        """Question after question, until nobody waits."""
+        try:
+            while self._asked:
+                asked = {key: self._asked[key] for key in list(self._asked)[:AT_ONCE]}
+                try:
+                    found = await self.threads.run(self.look_up, list(asked))
+                except Problem as problem:
+                    _end(self._taken(asked), problem)
+                else:
+                    for key, waits in self._taken(asked).items():
+                        if not waits.done():
+                            waits.set_result(found.get(key))
+        finally:
+            self._asking = None
+            # Whatever broke it, nobody waits for ever.
+            left, self._asked = self._asked, {}
+            _end(left, busy("The gateway could not look up who is calling: try again in a moment."))
 
-    def forget(self, machine_ids: set[int]) -> None:
-        """Look up the credentials of these machines again before trusting them."""
-        with self._lock:
-            self._forgotten += 1
-            gone = [key for key, (identity, _) in self._known.items() if identity.machine_id in machine_ids]
-            for key in gone:
-                del self._known[key]
+    def _taken(
+        self, asked: dict[str, asyncio.Future[MachineIdentity | None]]
+    ) -> dict[str, asyncio.Future[MachineIdentity | None]]:
+        for key in asked:
+            self._asked.pop(key, None)
+        return asked
+
+
+def _end(waiting: Mapping[str, asyncio.Future[MachineIdentity | None]], problem: Problem) -> None:
+    for waits in waiting.values():
+        if not waits.done():
+            waits.set_exception(problem)
+            # Who asked may have gone away: then nobody takes it.
+            waits.exception()

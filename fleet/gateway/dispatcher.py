@@ -1,7 +1,8 @@
 """How waiting orders find the calls that are held for them; and reconciling and sealing when Celery is gone.
 
 One thread asks Postgres: at once for machines that just called or that were woken, and once a second for all machines
-held here, in one query. So a wake-up (`wake_machines`) makes it fast and the question makes it true.
+held here, in one query. So a wake-up (`wake_machines`) makes it fast and the question makes it true. First it asks for
+whom anything waits at all, which nearly always is nobody: so a call costs little where nothing happens.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from fleet.domain.patience import met_a_limit
 from fleet.gateway.loops import Loop
 from fleet.gateway.waiters import Waiters
 from fleet.operations import reconcile
+from fleet.operations.intake import standings
+from fleet.operations.intake.standings import AgentStanding, StandingCheck
 from fleet.operations.messages import troubles
 from fleet.operations.orders import queue, receipts
 from fleet.operations.timeline import seal
+from fleet.projections.events.under_way import sets_under_way
 
 # The wire's name for an order that the dispatcher found by itself.
 DISPATCHED = "look"
@@ -32,8 +36,8 @@ SEAL_PAUSE_SECONDS = 20.0
 SEAL_QUIET_SECONDS = 90.0
 # How long after a wake-up a call that comes in counts as brought by it.
 WAKE_UP_SECONDS = 1.0
-# From here on, asking for all open orders is cheaper than naming machines.
-NAMED = 10_000
+# What comes within this time after a look is looked for together: at most fifty looks a second.
+GATHER_SECONDS = 0.02
 
 Held = tuple[int, UUID, str]
 
@@ -46,15 +50,17 @@ class Dispatcher:
         self.events = events
         self.loop = Loop("dispatch", self.dispatch, pause=PAUSE_SECONDS, role="writer")
         self._lock = threading.Lock()
-        self._asked: set[int] = set()
+        # What each says of itself; None where only a wake-up named it.
+        self._asked: dict[int, AgentStanding | None] = {}
         self._woken: dict[int, tuple[str, float]] = {}
         self._held: set[Held] = set()
         self._next_full = 0.0
+        self._looked = float("-inf")
 
-    def ask(self, machine_id: int) -> None:
+    def ask(self, standing: AgentStanding) -> None:
         """A call of this machine is registered: ask for its orders now."""
         with self._lock:
-            self._asked.add(machine_id)
+            self._asked[standing.machine_id] = standing
         self.loop.wake()
 
     def wake(self, machine_ids: Iterable[int], via: str) -> None:
@@ -64,8 +70,8 @@ class Dispatcher:
             self._woken = {key: value for key, value in self._woken.items() if value[1] > until - WAKE_UP_SECONDS}
             for machine_id in machine_ids:
                 self._woken[machine_id] = (via, until)
-                if self.waiters.holds(machine_id):
-                    self._asked.add(machine_id)
+                if self.waiters.holds_any(machine_id):
+                    self._asked.setdefault(machine_id, None)
             wake = bool(self._asked)
         if wake:
             self.loop.wake()
@@ -83,27 +89,35 @@ class Dispatcher:
 
     def dispatch(self) -> None:
         """Write what agents hold, ask for orders, hand them over. While Postgres is away, all of it is kept."""
+        pause = self._looked + GATHER_SECONDS - time.monotonic()
+        if pause > 0:
+            self.loop.sleep(pause)
         with self._lock:
-            asked, self._asked = self._asked, set()
+            asked, self._asked = self._asked, {}
             held, self._held = self._held, set()
         try:
             if held:
                 held = self._write_held(held)
             now = time.monotonic()
-            if now >= self._next_full:
-                asked |= self.waiters.machine_ids()
+            whole = now >= self._next_full
+            if whole:
                 self._next_full = now + PAUSE_SECONDS
-            if asked:
-                self._hand_over(asked, now)
+            if asked or whole:
+                self._look(asked, whole=whole, now=now)
             if held:
                 # Somebody holds their events: nobody waits for that, and they are noted with the next ones.
                 with self._lock:
                     self._held |= held
         except (OperationalError, InterfaceError):
             with self._lock:
-                self._asked |= {machine_id for machine_id in asked if self.waiters.holds(machine_id)}
+                kept = {machine_id: one for machine_id, one in asked.items() if self.waiters.holds_any(machine_id)}
+                self._asked = kept | self._asked
                 self._held |= held
+            # What could not be asked of everybody is asked with the next look.
+            self._next_full = 0.0
             raise
+        finally:
+            self._looked = time.monotonic()
 
     def _write_held(self, held: set[Held]) -> set[Held]:
         """Write what agents hold; what has to be written again."""
@@ -114,12 +128,20 @@ class Dispatcher:
                 raise
             return held
 
-    def _hand_over(self, asked: set[int], now: float) -> None:
-        found = queue.waiting_orders(machine_ids=None if len(asked) > NAMED else sorted(asked))
+    def _look(self, asked: dict[int, AgentStanding | None], *, whole: bool, now: float) -> None:
+        """Ask for these machines, and with `whole` for all that are held here."""
+        mine = asked.keys() | self.waiters.machine_ids() if whole else asked.keys()
+        waited_for = queue.waited_for() & mine if mine else set()
+        found = queue.waiting_orders(machine_ids=sorted(waited_for)) if waited_for else {}
+        said = [one for one in asked.values() if one is not None]
+        compared = standings.compare(said) if said else {}
         with self._lock:
             vias = {key: via for key in found if (via := self._via(key, now))}
         orders = {key: [replace(order, via=vias[key]) for order in found[key]] for key in found}
-        self.events.call_soon_threadsafe(self.waiters.deliver, asked, orders)
+        if whole:
+            self.events.call_soon_threadsafe(self.waiters.look_closely, sets_under_way() if mine else set())
+        told: dict[int, StandingCheck | None] = {machine_id: compared.get(machine_id) for machine_id in asked}
+        self.events.call_soon_threadsafe(self.waiters.deliver, told, orders)
 
     def _via(self, machine_id: int, now: float) -> str:
         via, until = self._woken.get(machine_id, (DISPATCHED, now))

@@ -8,6 +8,10 @@ from typing import Any, Self
 from django.conf import settings
 from drydock_agent import wire
 
+HOLD_SECONDS = 40.0
+# Of the time after which a machine is no longer live: what is left is for the way, and for writing it down.
+HOLD_SHARE = 2 / 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLimits:
@@ -18,9 +22,14 @@ class GatewayLimits:
     reports: int = wire.MAX_REPORTS
     depth: int = wire.MAX_DEPTH
     wait: float = wire.MAX_WAIT_SECONDS
+    # How long calls are held that carry polls, as a part of the time after which a machine is no longer live; and where
+    # something is under way, of which so many are made anew a second at most.
+    hold: float = HOLD_SECONDS
+    close_hold: float = 2.0
+    close_renewals: int = 250
     agent_calls: int = 600
     enrolments: int = 6000
-    credential: float = 30.0
+    credential: float = 600.0
     clock_tolerance: float = 2.0
     # Reports and bytes that may wait for the writer: memory, and an answer within a few seconds.
     queue_reports: int = 20_000
@@ -53,6 +62,7 @@ class GatewayLimits:
                 agent_calls=settings.AGENT_CALLS_PER_MINUTE,
                 enrolments=settings.ENROLMENTS_PER_MINUTE,
                 credential=settings.CREDENTIAL_SECONDS,
+                hold=min(HOLD_SECONDS, settings.LIVE_SECONDS * HOLD_SHARE),
                 clock_tolerance=settings.CLOCK_TOLERANCE_SECONDS,
                 queue_reports=settings.INGEST_QUEUE_REPORTS,
                 ticker=settings.TICKER_SECONDS,

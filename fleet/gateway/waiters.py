@@ -1,43 +1,105 @@
-"""Calls for orders that are held open. Everything here runs in the event loop's thread."""
+"""Calls for orders that are held open. Everything here runs in the event loop's thread.
+
+A call is held for as long as the backend chooses: so long that a quiet fleet costs little, and shorter where something
+is under way, since there the polls that calls carry are needed soon.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from drydock_agent.wire import Order
+
+from fleet.operations.intake.standings import AgentStanding, StandingCheck
+
+# Of a hold so much is jitter, so that a fleet that came at once does not stay in step.
+JITTER = 0.1
+# An agent that is told to report, or to remind, is not told the same at once again.
+TOLD_SECONDS = 60.0
+MOST_TOLD = 10_000
+# When this process ends, its agents are told to come again so many a second, those that are needed soon within one.
+COMING_A_SECOND = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """How long calls are held, in seconds: `most`, and `close` where something is under way; of the latter at most
+    `renewals` a second are asked for, however many sets have an event at once.
+    """
+
+    most: float
+    close: float
+    renewals: int
+
+    def long(self) -> float:
+        return self.most * random.uniform(1 - JITTER, 1)  # noqa: S311 - no secret
+
+    def short(self, count: int) -> float:
+        """For each of so many."""
+        return min(max(self.close, count / self.renewals), self.most) * random.uniform(1 - JITTER, 1)  # noqa: S311
 
 
 class Waiter:
     """One held call: what ends it, and the orders that its agent has already."""
 
-    __slots__ = ("answer", "held", "machine_id", "once")
+    __slots__ = ("answer", "close", "held", "machine_id", "once", "renew_in", "set_id", "standing", "until", "wanted")
 
-    def __init__(self, machine_id: int, held: frozenset[str], *, once: bool) -> None:
-        self.machine_id = machine_id
+    def __init__(self, standing: AgentStanding, held: frozenset[str], *, once: bool) -> None:
+        self.machine_id = standing.machine_id
+        self.standing = standing
         self.held = held
         # The agent does not want to wait: it ends with the first answer of the dispatcher.
         self.once = once
         self.answer: asyncio.Future[list[Order]] = asyncio.get_running_loop().create_future()
+        # What ends it when nothing else does.
+        self.until: asyncio.TimerHandle | None = None
+        # As far as is known: its set, whether something is under way there, and what is wanted of its agent.
+        self.set_id: int | None = None
+        self.close = False
+        self.wanted: StandingCheck | None = None
+        self.renew_in = 0.0
+
+    @property
+    def carries(self) -> bool:
+        """Whether its agent needs no other heartbeat: then the backend chooses how long it is held."""
+        return self.standing.spool is not None
 
     def end(self, orders: list[Order]) -> None:
         if not self.answer.done():
             self.answer.set_result(orders)
 
+    def hold(self, seconds: float) -> None:
+        """End it empty after so many seconds, if that is sooner than before."""
+        loop = asyncio.get_running_loop()
+        if self.until is not None:
+            if self.until.when() <= loop.time() + seconds:
+                return
+            self.until.cancel()
+        self.until = loop.call_later(seconds, self.end, [])
+
 
 class Waiters:
     """The held calls of this process, by machine."""
 
-    def __init__(self, per_machine: int) -> None:
+    def __init__(self, per_machine: int, holds: Holds, *, steady: Callable[[], float] = time.monotonic) -> None:
         self.per_machine = per_machine
+        self.holds = holds
+        self.steady = steady
         self.count = 0
+        self._close = 0
+        self._under_way: Collection[int] = ()
+        self._told: dict[int, float] = {}
         self._by_machine: dict[int, list[Waiter]] = {}
 
     def machine_ids(self) -> set[int]:
         """The machines held here. May be called from any thread: copying the keys is one step."""
         return set(self._by_machine)
 
-    def holds(self, machine_id: int) -> bool:
+    def holds_any(self, machine_id: int) -> bool:
         return machine_id in self._by_machine
 
     def register(self, waiter: Waiter) -> None:
@@ -49,19 +111,39 @@ class Waiters:
         self.count += 1
 
     def release(self, waiter: Waiter) -> None:
+        if waiter.until is not None:
+            waiter.until.cancel()
         waiters = self._by_machine[waiter.machine_id]
         waiters.remove(waiter)
         if not waiters:
             del self._by_machine[waiter.machine_id]
         self.count -= 1
+        self._close -= waiter.close
 
-    def deliver(self, asked: Iterable[int], orders: Mapping[int, list[Order]]) -> None:
-        """End the calls of the machines that were asked for, where there is something for them or they do not wait."""
-        for machine_id in asked:
+    def deliver(self, asked: Mapping[int, StandingCheck | None], orders: Mapping[int, list[Order]]) -> None:
+        """End the calls of the machines that were asked for, where there is something for them or they do not wait;
+        for the others choose how long they are held.
+        """
+        for machine_id in asked.keys() | orders.keys():
+            compared = asked.get(machine_id)
             for waiter in self._by_machine.get(machine_id, ()):
+                if compared is not None:
+                    self._place(waiter, compared)
                 news = [order for order in orders.get(machine_id, ()) if order.id not in waiter.held]
-                if news or waiter.once:
+                if news or (waiter.once and machine_id in asked):
                     waiter.end(news)
+
+    def look_closely(self, set_ids: Collection[int]) -> None:
+        """In these sets something is under way."""
+        news = [set_id for set_id in set_ids if set_id not in self._under_way]
+        self._under_way = set_ids
+        if not news:
+            return
+        new = frozenset(news)
+        for waiters in self._by_machine.values():
+            for waiter in waiters:
+                if waiter.set_id in new:
+                    self._hold_shortly(waiter)
 
     def end_of(self, machine_ids: Iterable[int]) -> None:
         """End the calls of these machines empty."""
@@ -70,6 +152,34 @@ class Waiters:
                 waiter.end([])
 
     def end_all(self) -> None:
+        """End all, each with its own time to come again."""
+        spread = self.count / COMING_A_SECOND
         for waiters in self._by_machine.values():
             for waiter in waiters:
+                waiter.renew_in = random.uniform(0, min(spread, 1.0) if waiter.close else spread)  # noqa: S311
                 waiter.end([])
+
+    def _place(self, waiter: Waiter, compared: StandingCheck) -> None:
+        waiter.set_id, waiter.wanted = compared.set_id, compared
+        if not waiter.carries:
+            return
+        if compared.set_id in self._under_way:
+            self._hold_shortly(waiter)
+        if (compared.report or compared.remind) and self._may_tell(waiter.machine_id):
+            waiter.end([])
+
+    def _hold_shortly(self, waiter: Waiter) -> None:
+        if waiter.carries:
+            self._close += not waiter.close
+            waiter.close = True
+            waiter.hold(self.holds.short(self._close))
+
+    def _may_tell(self, machine_id: int) -> bool:
+        now = self.steady()
+        if self._told.get(machine_id, float("-inf")) > now - TOLD_SECONDS:
+            return False
+        if len(self._told) >= MOST_TOLD:
+            self._told = {key: at for key, at in self._told.items() if at > now - TOLD_SECONDS}
+        if len(self._told) < MOST_TOLD:
+            self._told[machine_id] = now
+        return True

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 # Held calls of agents and streams stay open for a minute and more; the server must take many beside the pages.
-HELD_CALLS = 8192
+# A process may have 20,000 files open on most systems: what is left is for pages and connections to the database.
+HELD_CALLS = 18_000
+# As many may wait to be taken up as the system allows: a fleet comes back all at once.
+BACKLOG = 4096
 STOP_SECONDS = 10
 LOG_CONFIG = Path(__file__).parents[1] / "granian.json"
 CONCURRENCY = 4
@@ -23,7 +26,8 @@ def web(*, host: str, port: int, stop_seconds: int = STOP_SECONDS, more: Sequenc
     """
     return [
         sys.executable, "-m", "granian", "--interface", "asgi", "--host", host, "--port", str(port),
-        "--workers", "1", "--no-ws", "--backlog", "1024", "--backpressure", str(HELD_CALLS),
+        # Agents and proxies speak HTTP/1.1; a server that could do more keeps 9 KiB more for each held call.
+        "--workers", "1", "--no-ws", "--http", "1", "--backlog", str(BACKLOG), "--backpressure", str(HELD_CALLS),
         "--workers-kill-timeout", str(stop_seconds), "--log-config", str(LOG_CONFIG), *more, "fleet.asgi:application",
     ]  # fmt: skip
 

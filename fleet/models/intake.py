@@ -72,6 +72,8 @@ class PresenceRow(ChangeColumn):
     seen = models.SmallIntegerField(null=True, blank=True)
     # What its agent does about signatures of orders (`fleet.domain.orders.signatures`); empty until it said so.
     signatures = models.TextField(blank=True, default="", db_default="")
+    # From here on leaps of its polls are written down (`PollGap`); before that only its reports tell when it polled.
+    watched_from = models.DateTimeField(null=True, blank=True)
     # Since when it reminds of a document that is not here; NULL again with its next document.
     lacking_since = models.DateTimeField(null=True, blank=True)
     # Since when its newest document cannot be read: what it says of its polls since then does not count.
@@ -82,6 +84,22 @@ class PresenceRow(ChangeColumn):
 
     def __str__(self) -> str:
         return f"presence of {self.machine_id}"
+
+
+class PollGap(models.Model):
+    """A time, longer than `fleet.domain.intake.presence.LEAP`, in which nothing was heard of good polls of a machine: a
+    trigger writes it when its last poll leaps, whoever moves that. Reports that come later may tell of polls in it.
+    """
+
+    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="poll_gaps", db_index=False)
+    begins_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["machine", "-ends_at"], name="poll_gap_newest")]
+
+    def __str__(self) -> str:
+        return f"no poll of {self.machine_id} from {self.begins_at} to {self.ends_at}"
 
 
 class Spool(models.Model):

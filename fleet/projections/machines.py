@@ -1,7 +1,7 @@
 """Machines, as people see them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,7 +11,6 @@ from fleet.domain.blind_spots.agents import SIGNATURES
 from fleet.domain.blind_spots.facts import BlindSpot, Confidence
 from fleet.domain.intake.presence import Limits
 from fleet.domain.reason import Reason, from_json
-from fleet.domain.secrets import hash_of
 from fleet.domain.sets import SetSource
 from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
@@ -158,11 +157,12 @@ def _named(machine: Machine) -> list[Reason]:
     return [Reason("name-held", called=machine.called)] if machine.called else []
 
 
-def identity_of(*, credential: str) -> MachineIdentity | None:
-    """The machine whose credential this is; None when unknown or revoked. One query, by the indexed hash."""
-    rows = seen(Machine).filter(credential_hash=hash_of(credential), revoked_at__isnull=True)
-    found = rows.values_list("pk", "vm_id").first()
-    return MachineIdentity(*found) if found else None
+def identities_of(*, hashes: Collection[str]) -> dict[str, MachineIdentity]:
+    """The machines with these hashes of credentials, by hash; without those that are unknown or revoked. One query, by
+    the index.
+    """
+    rows = seen(Machine).filter(credential_hash__any=list(hashes), revoked_at__isnull=True)
+    return {row[0]: MachineIdentity(*row[1:]) for row in rows.values_list("credential_hash", "pk", "vm_id")}
 
 
 def row_id(*, vm_id: str) -> int:

@@ -163,6 +163,7 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.JoinToken: _nothing,
     models.Spool: _of("machine__availability_set"),
     models.Observation: _of("machine__availability_set"),
+    models.PollGap: _of("machine__availability_set"),
     models.PresenceRow: _of("machine__availability_set"),
     models.Preparation: _all_of(_of("event__availability_set"), _of("machine__availability_set")),
     ScheduledEvent: _of("availability_set"),

@@ -47,6 +47,8 @@ class FleetDouble:
         self.too_large = 0
         # It answers as 0.1.0 did.
         self.release_before = False
+        # What each held call is answered beside orders.
+        self.wants: dict[str, Any] = {}
         self.clock_ahead = timedelta()
         self.delivered: set[str] = set()
         self.waiting: list[dict[str, Any]] = []
@@ -240,7 +242,8 @@ class FleetDouble:
             self.lock.notify_all()
             while not (orders := self._orders(held)) and not self.stopping and time.monotonic() < deadline:
                 self.lock.wait(deadline - time.monotonic())
-        self._answer(handler, 200, {"server_time": text_of(self.now()), "orders": orders})
+        news = {} if self.release_before else {"takes_polls": True, **self.wants, "a_field_of_tomorrow": 1}
+        self._answer(handler, 200, {"server_time": text_of(self.now()), "orders": orders, **news})
 
     def _orders(self, held: list[str]) -> list[dict[str, Any]]:
         self.delivered.update(entry.split(":")[0] for entry in held)

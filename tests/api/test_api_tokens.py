@@ -9,9 +9,9 @@ from django.test import Client
 from fleet.domain import actor
 from fleet.models import ApiToken, JoinToken, Machine
 from fleet.operations.people import tokens
-from fleet.projections.machines import identity_of
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
+from tests.machines.credentials import identity_of
 from tests.rows import MachineFactory, PersonFactory
 
 

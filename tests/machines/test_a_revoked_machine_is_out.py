@@ -14,12 +14,12 @@ from drydock_agent import wire
 from fleet.models import Admission, Entry, Machine, Order
 from fleet.operations.machines import admissions, enrolment, revocation
 from fleet.operations.orders import queue, receipts
-from fleet.projections.machines import identity_of
 from tests import factories
 from tests.api.conftest import caller
 from tests.approvals.asking import refused
 from tests.dashboard.conftest import text_of
 from tests.factories import Fleet, acting, admin, announced, approver, listing, open_order, seconds, the_event
+from tests.machines.credentials import identity_of
 
 pytestmark = pytest.mark.django_db
 

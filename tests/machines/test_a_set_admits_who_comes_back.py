@@ -11,12 +11,12 @@ from drydock_agent import wire
 from fleet.models import Admission, AvailabilitySet, Machine
 from fleet.operations.machines import admission_rule, enrolment, join_tokens, revocation
 from fleet.projections import blind_spots
-from fleet.projections.machines import identity_of
 from tests import factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import entries, refused
 from tests.dashboard.conftest import text_of
 from tests.factories import Fleet, acting, admin, approver, seconds, the_set
+from tests.machines.credentials import identity_of
 from tests.words import text
 
 pytestmark = pytest.mark.django_db

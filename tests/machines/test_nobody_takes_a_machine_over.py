@@ -14,12 +14,12 @@ from fleet.models import Admission, Machine, ScheduledEvent
 from fleet.operations.machines import admissions, enrolment, revocation
 from fleet.operations.machines.admissions import MOST_OF_A_MACHINE
 from fleet.projections import blind_spots
-from fleet.projections.machines import identity_of
 from tests import factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import entries, refused
 from tests.dashboard.conftest import text_of
 from tests.factories import Agent, Fleet, acting, admin, announced, approver, open_order
+from tests.machines.credentials import identity_of
 
 pytestmark = pytest.mark.django_db
 

@@ -25,6 +25,8 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
 ADMISSION_SECONDS = 30.0
 _LIMIT = 8 * 1024 * 1024
+# Nobody may send an agent away for longer than it takes to be missed.
+LONGEST_RENEWAL = 120.0
 SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
@@ -51,6 +53,33 @@ class Acknowledgement:
     key_words: tuple[wire.KeyWord, ...] = ()
     before: int | None = None
     wanted: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, frozen=True)
+class Standing:
+    """How this agent stands, as a held call says it: then no heartbeat is needed beside it.
+
+    `last_poll_at` and `document` are those of which everything is delivered, else None. `keys` are the ids of the
+    signing keys that it trusts, None where it checks no signatures.
+    """
+
+    spool: str
+    acknowledged: int
+    last_poll_at: datetime | None = None
+    document: str | None = None
+    keys: list[str] | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Waited:
+    """The answer to a held call; its fields as in `wire.OrdersAnswer`. `unreadable` counts orders without an id."""
+
+    orders: list[wire.Order]
+    unreadable: int
+    takes_polls: bool = False
+    report: bool = False
+    remind: bool = False
+    renew_in: float = 0.0
 
 
 class AdmissionPending(RefusedByBackend):
@@ -137,17 +166,32 @@ class BackendClient:
             wanted=tuple(str(each) for each in wanted) if isinstance(wanted, list) else (),
         )
 
-    def orders(self, secret: str, *, wait: int, last_poll_at: datetime | None, held: list[str]) -> Acknowledgement:
-        """A held call: ends when an order comes, or with none after `wait` seconds."""
+    def orders(self, secret: str, *, wait: int, held: list[str], standing: Standing | None = None) -> Waited:
+        """A held call: ends when an order comes, or with none after `wait` seconds or sooner."""
         query = {"wait": str(wait), "sent_at": to_text(self._clock.now())}
-        if last_poll_at is not None:
-            query["last_poll_at"] = to_text(last_poll_at)
         if held:
             query["held"] = ",".join(held)
+        if standing is not None:
+            query |= {"spool": standing.spool, "acknowledged": str(standing.acknowledged)}
+            if standing.last_poll_at is not None:
+                query["last_poll_at"] = to_text(standing.last_poll_at)
+            if standing.document:
+                query["document"] = standing.document
+            if standing.keys is not None:
+                query["keys"] = ",".join(standing.keys)
         path = f"{wire.ORDERS_PATH}?{urlencode(query, safe=':,')}"
         content = self._call("GET", path, secret, wait=wait)
         orders, unreadable = read_orders(content.get("orders"))
-        return Acknowledgement(0, {}, orders, unreadable)
+        seconds = content.get("renew_in")
+        sane = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= LONGEST_RENEWAL
+        return Waited(
+            orders,
+            unreadable,
+            takes_polls=content.get("takes_polls") is True,
+            report=content.get("report") is True,
+            remind=content.get("remind") is True,
+            renew_in=float(seconds) if sane and seconds else 0.0,
+        )
 
     def interrupt(self) -> None:
         """End the call in progress, from another thread."""

@@ -1,20 +1,21 @@
-"""Carries the spool to the backend (`POST /agent/v1/reports`): in order, one batch in flight, and a heartbeat when
-there is nothing to carry.
+"""Carries the spool to the backend (`POST /agent/v1/reports`): in order, one batch in flight. Where held calls do not
+tell that this machine is there, as those to 0.1.0, a heartbeat goes out when there is nothing to carry.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from datetime import datetime
 
 from drydock_agent import wire
-from drydock_agent.backend.client import Acknowledgement, BackendClient, RefusedByBackend
+from drydock_agent.backend.client import Acknowledgement, BackendClient, RefusedByBackend, Standing
 from drydock_agent.backend.enrolment import Enrolment
 from drydock_agent.backend.loss import Loss
 from drydock_agent.backend.orders import Orders
 from drydock_agent.backend.signatures import Keyring
-from drydock_agent.backoff import BACKEND_SECONDS, Backoff
+from drydock_agent.backoff import BACKEND_SECONDS, QUIET_SECONDS, Backoff
 from drydock_agent.connections import NoAnswer
 from drydock_agent.context import Context
 from drydock_agent.spool.store import SpoolError, StoredReport
@@ -44,8 +45,10 @@ class Uploader:
         keyring: Keyring,
         orders: Orders,
         loss: Loss,
-        last_poll_at: Callable[[], datetime | None],
+        told: Callable[[], tuple[datetime | None, str]],
         renewed: Callable[[], None],
+        carried: Callable[[], bool] = lambda: False,
+        in_a_hurry: Callable[[], bool] = lambda: True,
     ) -> None:
         self.wake = context.to_upload
         self._clock = context.clock
@@ -57,8 +60,11 @@ class Uploader:
         self._orders = orders
         self._loss = loss
         self._backoff = Backoff(context.random, most=BACKEND_SECONDS)
-        self._last_poll_at = last_poll_at
+        self._told = told
         self._renewed = renewed
+        self._carried = carried
+        self._in_a_hurry = in_a_hurry
+        self._wanted = threading.Event()
         self._not_before = 0.0
         self._next_heartbeat = 0.0
         self._most = wire.MAX_REPORTS
@@ -66,8 +72,6 @@ class Uploader:
         self._trouble: set[str] = set()
         # The first contact carries nothing: its answer tells whether the state folder was put back to an older state.
         self._greeted = False
-        # The last good poll of which the backend has everything.
-        self.settled_poll_at: datetime | None = None
 
     @property
     def failing(self) -> bool:
@@ -90,6 +94,27 @@ class Uploader:
         except (SpoolError, StateError) as error:
             return self._retreat("uploader spool", f"The state folder cannot be used: {error}", None)
 
+    def report(self) -> None:
+        """Have a report sent soon, though it be empty: the backend wants one. From any thread."""
+        self._wanted.set()
+        self.wake.set()
+
+    def standing(self) -> Standing | None:
+        """How this agent stands, for the held call; None before the first contact. From any thread."""
+        if not self._greeted:
+            return None
+        # Read before the spool: whatever that poll and the ones before it found is in there by now.
+        poll_at, document = self._told()
+        spool, acknowledged = self._spool.id, self._spool.acknowledged
+        try:
+            delivered = self._spool.pending() == 0
+        except SpoolError:
+            delivered = False
+        keys = self._keyring.trusted
+        if not delivered:
+            return Standing(spool, acknowledged, keys=keys)
+        return Standing(spool, acknowledged, poll_at, document, keys)
+
     def interrupt(self) -> None:
         """End the call in progress."""
         self._client.interrupt()
@@ -97,7 +122,7 @@ class Uploader:
     def _retreat(self, key: str, message: str, retry_after: float | None) -> float:
         self._trouble.add(key)
         self._limiter.warn(key, message)
-        wait = self._backoff.failed(retry_after)
+        wait = self._backoff.failed(retry_after, most=BACKEND_SECONDS if self._in_a_hurry() else QUIET_SECONDS)
         self._not_before = self._clock.monotonic() + wait
         return wait
 
@@ -116,16 +141,16 @@ class Uploader:
             log.info("This machine is enrolled.")
             return 0.0
         # Read before the batch: whatever that poll and the ones before it found is in the spool by now.
-        poll_at = self._last_poll_at()
+        poll_at, _ = self._told()
         batch = self._spool.batch(self._most, BATCH_BYTES) if self._greeted else []
         if len(batch) < self._spool.pending():
             # More waits than this call carries: the backend must not believe that it knows what the last poll found.
             poll_at = None
-        if not batch and self._clock.monotonic() < self._next_heartbeat:
-            return self._next_heartbeat - self._clock.monotonic()
+        if self._greeted and not batch and (pause := self._pause()):
+            return pause
+        self._wanted.clear()
         try:
             answer = self._send(secret, batch, poll_at)
-            self.settled_poll_at = poll_at or self.settled_poll_at
         except RefusedByBackend as error:
             if error.status == 401:
                 self._enrolment.refused(secret)
@@ -140,6 +165,17 @@ class Uploader:
         while self._trouble:
             self._limiter.recovered(self._trouble.pop(), "The backend takes reports again.")
         return 0.0 if batch or not greeted else self._next_heartbeat - self._clock.monotonic()
+
+    def _pause(self) -> float:
+        """Seconds until a report without news is due; 0 when it is."""
+        remaining = self._next_heartbeat - self._clock.monotonic()
+        if remaining > 0:
+            return remaining
+        if self._wanted.is_set() or not self._carried():
+            return 0.0
+        # One connection is enough for an agent that waits. For news another is made.
+        self._client.close()
+        return HEARTBEAT_SECONDS
 
     def _send(self, secret: str, batch: list[StoredReport], poll_at: datetime | None) -> Acknowledgement:
         known = self._spool.acknowledged

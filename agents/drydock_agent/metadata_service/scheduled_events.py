@@ -40,6 +40,9 @@ class ScheduledEvents:
         # Set by the first good answer of this run: from then on `listed` speaks of now.
         self.seen = threading.Event()
         self.last_poll_at: datetime | None = None
+        # The last good poll, and the hash of the document that was forwarded last, as far as all that was found up to
+        # then is in the spool.
+        self.told: tuple[datetime | None, str] = (None, "")
         self._context = context
         self._clock = context.clock
         self._limiter = context.limiter
@@ -54,6 +57,8 @@ class ScheduledEvents:
         self._unreadable_until = 0.0
         self._unreadable_left = 0
         self._next_reminder = 0.0
+        self._reminds = threading.Event()
+        self._asked_again = self._carried_until = float("-inf")
         self._due = 0.0
         remembered = _remembered(context.spool)
         self._sameness: str = remembered.get("sameness", "")
@@ -65,6 +70,11 @@ class ScheduledEvents:
         self._good_at = polled
         self._kept_version = context.spool.get("events_version") or ""
         imds.versions.remembered = self._kept_version
+
+    @property
+    def lists_any(self) -> bool:
+        """Whether the newest document lists any event."""
+        return bool(self._listed)
 
     def listed(self, event_id: str) -> str | None:
         """The event's id as the newest document spells it; None where the document does not list it."""
@@ -85,6 +95,19 @@ class ScheduledEvents:
             self.forget()
         return wanted
 
+    def carried(self) -> None:
+        """The backend heard of a good poll: no reminder is needed for a while. From any thread."""
+        self._carried_until = self._clock.monotonic() + self._context.settings.reminder_seconds
+
+    def remind(self) -> None:
+        """Write a reminder with the next good poll: the backend does not have this document as the newest. A backend
+        that says so again and again is reminded no more often than others. From any thread.
+        """
+        now = self._clock.monotonic()
+        if now >= self._asked_again:
+            self._asked_again = now + self._context.settings.reminder_seconds
+            self._reminds.set()
+
     def step(self) -> float:
         """One poll when it is due. Returns the seconds until the next."""
         now = self._clock.monotonic()
@@ -102,6 +125,7 @@ class ScheduledEvents:
             self._take(body, self._clock.now())
         if self._outbox.write():
             self._keep_version()
+            self.told = (self.last_poll_at, self._hash)
         # A slow answer moves the next poll; it never makes two polls follow each other at once.
         self._due = max(self._due, self._clock.monotonic() + self._poll_seconds / 2)
         return self._due - self._clock.monotonic()
@@ -137,7 +161,8 @@ class ScheduledEvents:
         self.seen.set()
         while self._trouble:
             self._limiter.recovered(self._trouble.pop(), "The metadata service answers again.")
-        if self._clock.monotonic() >= self._next_reminder:
+        now = self._clock.monotonic()
+        if self._reminds.is_set() or now >= max(self._next_reminder, self._carried_until):
             self._remind(at)
 
     def _first_call(self) -> bool:
@@ -170,9 +195,10 @@ class ScheduledEvents:
             data = to_data(document, api_version=self._imds.events_version)
             self._outbox.add(wire.DOCUMENT, at, data)
             # That is the newest word now: the next good answer is told even where it is the same as before.
-            self._next_reminder = 0.0
+            self._reminds.set()
 
     def _remind(self, at: datetime) -> None:
+        self._reminds.clear()
         self._next_reminder = self._clock.monotonic() + self._context.settings.reminder_seconds
         data = {"hash": self._hash, "incarnation": self._incarnation}
         self._outbox.add(wire.REMINDER, at, data)

@@ -1,7 +1,7 @@
 """How present a machine is, from the two times that count."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fleet.domain.states import Presence
 
@@ -14,6 +14,9 @@ class Limits:
     late: float = 600
     gone: float = 86400
 
+
+# Of polls that are farther apart it is not known that there were others between; the trigger of `PollGap` says so, too.
+LEAP = timedelta(minutes=16)
 
 # As it is kept in a narrow row.
 NUMBERS = {state: number for number, state in enumerate(Presence)}

@@ -47,9 +47,13 @@ def flush(*, contacts: Iterable[Contact]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            INSERT INTO {table} AS row (machine_id, last_heard_at, last_poll_at, clock_offset, signatures)
-            SELECT * FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::float8[], %s::text[])
+            INSERT INTO {table} AS row (machine_id, last_heard_at, last_poll_at, clock_offset, signatures,
+                                            watched_from)
+            SELECT given.*, given.heard_at
+            FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::float8[], %s::text[])
+                AS given (machine_id, heard_at, poll_at, clock_offset, signatures)
             ON CONFLICT (machine_id) DO UPDATE SET
+                watched_from = COALESCE(row.watched_from, EXCLUDED.watched_from),
                 last_heard_at = GREATEST(row.last_heard_at, EXCLUDED.last_heard_at),
                 last_poll_at = GREATEST(
                     -- No poll is later than the contact that told of it.

@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 
 from django.db import connection
 
+from fleet.domain.intake.presence import LEAP
 from fleet.projections.caches.coverage import Span
 
-# An agent reminds of its document every five minutes unless it is told otherwise: two may be missing.
-SILENCE = timedelta(minutes=16)
-# So many of each machine's newest reports are read: two days of reminders. What lies before is not judged.
+# While the backend does not hear of its polls, an agent reminds of its document every five minutes: two may be missing.
+SILENCE = LEAP
+# So many of each machine's newest reports and gaps are read. What lies before is not judged.
 NEWEST = 600
 # Of how many machines at most; more of one set are not looked at, since one that watches is enough.
 MOST_MACHINES = 30
@@ -31,20 +32,31 @@ class TimeWindow:
 def unwatched(
     machines: Collection[tuple[int, datetime | None]], window: TimeWindow, *, now: datetime
 ) -> tuple[Span, ...]:
-    """Times in which none of these machines (row id, last good poll) is known to have read what Azure announces. Before
-    its first report a machine could not watch. One query.
+    """Times in which none of these machines (row id, last good poll) is known to have read what Azure announces: by its
+    reports, and since leaps of its polls are written down wherever there is none. Before its first report a machine
+    could not watch. One query.
     """
     ids = [pk for pk, _ in machines][:MOST_MACHINES]
     polls = dict(machines)
     told: dict[int, list[datetime]] = {pk: [] for pk in ids}
-    for pk, at in _reports(ids):
-        told[pk].append(at)
+    gaps: dict[int, list[Span]] = {pk: [] for pk in ids}
+    since: dict[int, datetime] = {}
+    for pk, what, begins, ends in _known(ids):
+        if what == "report":
+            told[pk].append(begins)
+        elif what == "gap":
+            gaps[pk].append(Span(begins, ends))
+        else:
+            since[pk] = begins
     if not any(told.values()):
         return ()
     stretches = []
     for pk, times in told.items():
         times.sort()
-        known = [*times, *([poll] if times and (poll := polls[pk]) is not None and poll > times[-1] else [])]
+        known, poll = [Span(at, at) for at in times], polls[pk]
+        if known and poll is not None:
+            full = [gaps[pk][-1].begin] if len(gaps[pk]) >= NEWEST else []
+            known += _polled(max([since[pk], *full]), poll, gaps[pk]) if pk in since else [Span(poll, poll)]
         stretches += _stretches(known)
     # Where a machine has more reports than were read, nothing is claimed of the time before them.
     full = [times[0] for times in told.values() if len(times) >= NEWEST]
@@ -52,29 +64,46 @@ def unwatched(
     return _between(stretches, max(window.begin, first), min(window.end, now))
 
 
-def _reports(ids: Collection[int]) -> list[tuple[int, datetime]]:
+def _known(ids: Collection[int]) -> list[tuple[int, str, datetime, datetime]]:
+    """Of these machines: each `report` of a document and each `gap`, newest first, and `since` when gaps are known."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT machine.id, newest.at FROM unnest(%s::bigint[]) AS machine (id)
+            SELECT machine.id, newest.* FROM unnest(%(ids)s::bigint[]) AS machine (id)
             CROSS JOIN LATERAL (
-                SELECT at FROM fleet_observation
-                WHERE machine_id = machine.id AND document_id IS NOT NULL ORDER BY epoch DESC, seq DESC LIMIT %s
+                (SELECT 'report', at, at FROM fleet_observation
+                 WHERE machine_id = machine.id AND document_id IS NOT NULL ORDER BY epoch DESC, seq DESC LIMIT %(most)s)
+                UNION ALL
+                (SELECT 'gap', begins_at, ends_at FROM fleet_pollgap
+                 WHERE machine_id = machine.id ORDER BY ends_at DESC LIMIT %(most)s)
+                UNION ALL
+                (SELECT 'since', watched_from, watched_from FROM fleet_presencerow
+                 WHERE machine_id = machine.id AND watched_from IS NOT NULL)
             ) AS newest
             """,
-            [list(ids), NEWEST],
+            {"ids": list(ids), "most": NEWEST},
         )
-        return [(int(pk), at) for pk, at in cursor.fetchall()]
+        return [(int(pk), str(what), begins, ends) for pk, what, begins, ends in cursor.fetchall()]
 
 
-def _stretches(times: list[datetime]) -> list[Span]:
+def _polled(begin: datetime, end: datetime, gaps: list[Span]) -> list[Span]:
+    """From `begin` to the last poll, without the gaps."""
+    found = []
+    for gap in sorted(gaps, key=lambda gap: gap.begin):
+        if gap.begin > begin:
+            found.append(Span(begin, min(gap.begin, end)))
+        begin = max(begin, gap.end)
+    return [*found, Span(begin, end)] if begin <= end else found
+
+
+def _stretches(known: list[Span]) -> list[Span]:
     """One after the other; silence longer than `SILENCE` parts two."""
     found: list[Span] = []
-    for at in times:
-        if found and at - found[-1].end <= SILENCE:
-            found[-1] = Span(found[-1].begin, at)
+    for one in sorted(known, key=lambda one: one.begin):
+        if found and one.begin - found[-1].end <= SILENCE:
+            found[-1] = Span(found[-1].begin, max(found[-1].end, one.end))
         else:
-            found.append(Span(at, at))
+            found.append(one)
     return found
 
 

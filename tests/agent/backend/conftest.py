@@ -44,7 +44,7 @@ def uploader(
         keyring=keyring,
         orders=made.orders,
         loss=Loss(clock, tell_document=made.poller.tell_if, tell_everything=told_again.append),
-        last_poll_at=lambda: made.poller.last_poll_at,
+        told=lambda: made.poller.told,
         renewed=made.poller.forget,
     )
     client.close()

@@ -37,9 +37,15 @@ def test_it_enrols_greets_and_delivers_in_order(uploader: Uploader, fleet: Fleet
 
 def test_the_last_poll_is_told_only_with_everything_that_it_found(uploader: Uploader, fleet: FleetDouble) -> None:
     fill(uploader, 450)
+    first = uploader.standing()
     until_idle(uploader)
     assert [batch["last_poll_at"] is None for batch in fleet.batches] == [True, True, True, False]
-    assert uploader.settled_poll_at == from_text(fleet.batches[-1]["last_poll_at"])
+    standing = uploader.standing()
+    assert first is None, "before the first contact the backend knows nothing of this spool"
+    assert standing is not None and standing.last_poll_at == from_text(fleet.batches[-1]["last_poll_at"])
+    fill(uploader, 1)
+    standing = uploader.standing()
+    assert standing is not None and (standing.last_poll_at, standing.document) == (None, None)
 
 
 def test_a_quiet_machine_is_heard_every_fifteen_seconds(
@@ -232,7 +238,7 @@ def test_plain_words_for_a_backend_that_is_not_there(clock: SteppedClock) -> Non
     url = f"http://127.0.0.1:{free_port()}"
     fleet = BackendClient(url, tls=trust(""), clock=clock, server_clock=ServerClock(clock))
     with pytest.raises(NoAnswer, match=r"^Connection refused$"):
-        fleet.orders("secret", wait=0, last_poll_at=None, held=[])
+        fleet.orders("secret", wait=0, held=[])
     fleet.close()
 
 

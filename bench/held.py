@@ -1,0 +1,238 @@
+"""Agents that only wait: what one costs in memory and processor, and how they come back all at once.
+
+`HELD` of them (8,000 unless told otherwise) over as many gateway processes as that takes; the load in processes of its
+own. A process may have 20,000 files open, so 100,000 agents want six gateways and as many processes of load.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import os
+import subprocess
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from drydock_agent import wire
+
+from bench.names import credential, document, spool
+from bench.ring import kilobytes, seconds_used
+from bench.stage import Stage
+from bench.table import Line, number
+
+AGENTS = int(os.environ.get("HELD", "8000"))
+# Of one gateway, and of one process of load.
+A_GATEWAY, A_LOAD = 17_000, 10_000
+SET_SIZE = 20
+IDLE_SECONDS, SETTLE_SECONDS, SECONDS = 10.0, 42.0, 45.0
+# Calls that do not wait, to see how long one takes beside the others.
+PROBES_A_SECOND = 20
+PATIENCE = 180.0
+
+FILL = (
+    """INSERT INTO fleet_availabilityset (id, kind, name, key, subscription, resource_group, service, second_person,
+           created_at)
+       SELECT n, 'availability_set', 'set ' || n, 'set|' || n, '', '', '', false, now()
+       FROM generate_series(0, %(n)s / %(s)s) n""",
+    """CREATE TEMPORARY TABLE given (id bigint, hash text, spool text, document text)""",
+    """INSERT INTO fleet_machine (id, vm_id, resource_name, availability_set_id, stated_set, token_set, set_source,
+           set_warnings, zone, region, size, os_type, compute, agent_version, protocol, enrolled_at, credential_hash,
+           warnings)
+       SELECT id, 'vm-' || id, 'vm' || id, id / %(s)s, '', '', '', '[]', '', '', '', '', '{}', '', 1, now(), hash, '[]'
+       FROM given""",
+    """INSERT INTO fleet_presencerow (machine_id) SELECT id FROM given""",
+    """INSERT INTO fleet_spool (machine_id, spool, epoch, acknowledged, first_seen_at)
+       SELECT id, spool, 1, 1, now() FROM given""",
+    """INSERT INTO fleet_head (machine_id, epoch, seq, document_hash, at)
+       SELECT id, 1, 1, document, now() FROM given""",
+)
+
+
+@dataclass(slots=True)
+class Gateway:
+    """One process that holds calls, with the server above it."""
+
+    port: int
+    pids: list[int]
+
+    @property
+    def seconds(self) -> float:
+        return sum(seconds_used(Path(f"/proc/{pid}")) for pid in self.pids)
+
+    @property
+    def kib(self) -> int:
+        return sum(kilobytes(Path(f"/proc/{pid}"), "VmRSS") for pid in self.pids)
+
+
+def measure(stage: Stage) -> list[Line]:
+    gateways = math.ceil(AGENTS / A_GATEWAY)
+    # One for each gateway does not wait.
+    fill(stage, AGENTS + gateways)
+    running = [start(stage) for _ in range(gateways)]
+    for one, gateway in enumerate(running):
+        probe(gateway, AGENTS + one)
+    time.sleep(3)
+    idle = seconds_of(stage, running)
+    time.sleep(IDLE_SECONDS)
+    idle = [(b - a) / IDLE_SECONDS for a, b in zip(idle, seconds_of(stage, running), strict=True)]
+    empty = sum(gateway.kib for gateway in running)
+    began, before = time.monotonic(), seconds_of(stage, running)
+    loads = start_loads(stage, running)
+    while sum(said(stage, load)["held"] for load in loads) < AGENTS or held(running) < AGENTS:
+        if time.monotonic() - began > PATIENCE:
+            raise RuntimeError(f"Only {held(running)} of {AGENTS} are held: {[said(stage, load) for load in loads]}")
+        time.sleep(0.2)
+    login, login_cost = (
+        time.monotonic() - began,
+        [b - a for a, b in zip(before, seconds_of(stage, running), strict=True)],
+    )
+    at_start = sum((Counter(said(stage, load)["bad"]) for load in loads), Counter[str]())
+    # What came at once is spread by the jitter of one hold.
+    time.sleep(SETTLE_SECONDS)
+    first, answers = seconds_of(stage, running), sum(said(stage, load)["answers"] for load in loads)
+    counting = time.monotonic()
+    times = probes(running)
+    took = time.monotonic() - counting
+    whole = [b - a for a, b in zip(first, seconds_of(stage, running), strict=True)]
+    # What the processes do again and again without any agent is not an agent's.
+    used = [max(a - b * took, 0.0) for a, b in zip(whole, idle, strict=True)]
+    renewals = sum(said(stage, load)["answers"] for load in loads) - answers
+    memory = sum(gateway.kib for gateway in running)
+    wanted = sum(said(stage, load)["wanted"] for load in loads)
+    share, database = whole[0] / took, whole[1] / took
+    return [
+        Line("agents held", number(AGENTS), f"{gateways} gateway processes, one connection an agent"),
+        Line(
+            "memory of an agent",
+            f"{(memory - empty) / AGENTS:.1f} KiB",
+            f"{empty / 1024 / gateways:.0f} MiB a process before",
+        ),
+        Line(
+            "processor of a renewal",
+            f"{used[0] / renewals * 1000:.2f} ms",
+            f"and Postgres {used[1] / renewals * 1000:.2f} ms",
+        ),
+        Line(
+            "renewals",
+            f"{renewals / took:,.0f}/s",
+            f"{share:.2f} of a core, {idle[0]:.2f} of it without agents; Postgres {database:.2f} and {idle[1]:.2f}",
+        ),
+        Line("a call beside them, p99", f"{percentile(times, 0.99):.0f} ms", f"p50 {percentile(times, 0.5):.0f} ms"),
+        Line(
+            "all come at once",
+            f"{login:.0f} s",
+            f"{login_cost[0] / AGENTS * 1000:.2f} ms each, Postgres {login_cost[1] / AGENTS * 1000:.2f};"
+            f" other answers (0: cut or not reached): {dict(at_start) or 'none'}; asked for a report: {wanted}",
+        ),
+        Line(
+            "so 100,000 cost",
+            f"{(memory - empty) / AGENTS * 100_000 / 1024**2:.2f} GiB",
+            f"{used[0] / took * 100_000 / AGENTS:.2f} of a core, Postgres {used[1] / took * 100_000 / AGENTS:.2f};"
+            f" six processes beside that {idle[0] / gateways * 6:.2f}",
+        ),
+    ]
+
+
+def fill(stage: Stage, machines: int) -> None:
+    """Machines that reported once, in sets of twenty."""
+    with psycopg.connect(stage.database_url) as connection:
+        cursor = connection.cursor()
+        for statement in FILL:
+            cursor.execute(statement.encode(), {"n": machines, "s": SET_SIZE} if "%(" in statement else None)
+            if "TEMPORARY" in statement:
+                with cursor.copy("COPY given FROM STDIN") as copy:
+                    for one in range(machines):
+                        hashed = sha256(credential(one).encode()).hexdigest()
+                        copy.write_row((one, hashed, spool(one), document(one)))
+        cursor.execute("ANALYZE")
+
+
+def start(stage: Stage) -> Gateway:
+    port = stage.granian("fleet.asgi:application", path="/healthz", more=("--http", "1", "--backlog", "4096"))
+    parent = stage.children[-1].pid
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return Gateway(port, [parent, *(int(child) for child in children)])
+
+
+def start_loads(stage: Stage, running: list[Gateway]) -> list[subprocess.Popen[bytes]]:
+    loads = []
+    each = math.ceil(AGENTS / len(running))
+    for place, gateway in enumerate(running):
+        first, end = place * each, min((place + 1) * each, AGENTS)
+        for begin in range(first, end, A_LOAD):
+            arguments = [str(one) for one in (gateway.port, begin, min(A_LOAD, end - begin))]
+            loads.append(stage.start(["-m", "bench.held_agents", *arguments]))
+    return loads
+
+
+def said(stage: Stage, load: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """What this load counted last."""
+    lines = [line for line in stage.said(load).splitlines() if line.startswith("{")]
+    if load.poll() is not None:
+        raise RuntimeError(f"A load ended: {stage.said(load)[-2000:]}")
+    found: dict[str, Any] = json.loads(lines[-1]) if lines else {"held": 0, "answers": 0, "wanted": 0, "bad": {}}
+    return found
+
+
+def held(running: list[Gateway]) -> int:
+    """As the gateways themselves have it."""
+    found = 0
+    for gateway in running:
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
+        connection.request("GET", "/metrics")
+        for line in connection.getresponse().read().decode().splitlines():
+            found += int(float(line.split()[1])) if line.startswith("drydock_held_calls ") else 0
+        connection.close()
+    return found
+
+
+def probe(gateway: Gateway, machine: int) -> float:
+    """The seconds that one call takes that does not wait."""
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
+    now = datetime.now(UTC).isoformat()[:26] + "Z"
+    path = (
+        f"{wire.ORDERS_PATH}?wait=0&sent_at={now}&last_poll_at={now}&spool={spool(machine)}&acknowledged=1"
+        f"&document={document(machine)}"
+    )
+    began = time.perf_counter()
+    connection.request("GET", path, headers={"Authorization": f"Bearer {credential(machine)}"})
+    answer = connection.getresponse()
+    content = answer.read()
+    took = time.perf_counter() - began
+    connection.close()
+    if answer.status != 200:
+        raise RuntimeError(f"{answer.status}: {content!r}")
+    return took
+
+
+def probes(running: list[Gateway]) -> list[float]:
+    times = []
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < SECONDS:
+        place = len(times) % len(running)
+        times.append(probe(running[place], AGENTS + place))
+        time.sleep(max(len(times) / PROBES_A_SECOND - passed, 0.0))
+    return times
+
+
+def percentile(times: list[float], part: float) -> float:
+    """In milliseconds."""
+    return sorted(times)[min(int(len(times) * part), len(times) - 1)] * 1000
+
+
+def seconds_of(stage: Stage, running: list[Gateway]) -> list[float]:
+    """Of processor, of the gateways and of Postgres."""
+    with psycopg.connect(stage.database_url) as connection:
+        rows = connection.execute("SELECT pid FROM pg_stat_activity").fetchall()
+    database = 0.0
+    for (pid,) in rows:
+        if Path(f"/proc/{pid}/stat").exists():
+            database += seconds_used(Path(f"/proc/{pid}"))
+    return [sum(gateway.seconds for gateway in running), database]

@@ -1,0 +1,19 @@
+"""By what the pretended agents of `held` are known: whatever is asked of one is computed from its number."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+
+def credential(number: int) -> str:
+    """As long as a real one."""
+    return f"drydock_agent_{number:08d}_{sha256(str(number).encode()).hexdigest()[:43]}"
+
+
+def spool(number: int) -> str:
+    return f"00000000-0000-4000-8000-{number:012d}"
+
+
+def document(number: int) -> str:
+    """The hash of its newest document: those of a set of twenty have one."""
+    return sha256(str(number // 20).encode()).hexdigest()

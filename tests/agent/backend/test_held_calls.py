@@ -1,0 +1,226 @@
+"""The one call that an agent holds: what it says, what follows from its answer, and what on the way may cut it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from azure_simulator.child_process import RunningSimulator
+from drydock_agent import wire
+from drydock_agent.backend.client import RefusedByBackend, Standing, Waited
+from drydock_agent.backend.listener import CARRIED_SECONDS, LONG_AGAIN_SECONDS, OrderListener
+from drydock_agent.backend.uploader import Uploader
+from drydock_agent.backoff import BACKEND_SECONDS, QUIET_SECONDS
+from drydock_agent.connections import NoAnswer
+
+from tests.agent.agents import Agents, PartsFactory, SteppedClock, context_of
+from tests.agent.backend.stepping import fill, until_idle
+from tests.agent.fleet_double import FleetDouble, eventually
+
+Answer = Waited | Exception
+
+
+class Backend:
+    """Stands for the client: answers as it is told, after so many seconds."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        self.clock = clock
+        self.answer: Callable[[int], Answer] = lambda wait: Waited([], 0, takes_polls=True)
+        self.lasts: Callable[[int], float] = float
+        self.asked: list[tuple[int, Standing | None]] = []
+
+    def orders(self, secret: str, *, wait: int, held: list[str], standing: Standing | None = None) -> Waited:
+        self.asked.append((wait, standing))
+        self.clock.advance(self.lasts(wait))
+        answer = self.answer(wait)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Stage:
+    """A listener stepped by hand, and what it was told to have done."""
+
+    def __init__(self, parts: PartsFactory, clock: SteppedClock) -> None:
+        made = parts()
+        self.clock = clock
+        self.backend = Backend(clock)
+        self.done: list[str] = []
+        self.hurries = True
+        self.standing: Standing | None = Standing("spool", 3, clock.now(), "f" * 64)
+        credential: Any = type("Credential", (), {"secret": "secret", "refused": lambda *_: None})()
+        self.listener = OrderListener(
+            context_of(made.spool, clock),
+            client=self.backend,  # type: ignore[arg-type]
+            enrolment=credential,
+            orders=made.orders,
+            standing=lambda: self.standing,
+            carried=lambda: self.done.append("carried"),
+            report=lambda: self.done.append("report"),
+            remind=lambda: self.done.append("remind"),
+            in_a_hurry=lambda: self.hurries,
+        )
+
+
+@pytest.fixture
+def stage(parts: PartsFactory, clock: SteppedClock) -> Stage:
+    return Stage(parts, clock)
+
+
+def test_it_says_how_the_agent_stands_and_then_no_heartbeat_is_needed(stage: Stage) -> None:
+    assert not stage.listener.carries
+    assert stage.listener.step() == 0.0
+    assert stage.backend.asked == [(wire.MAX_WAIT_SECONDS, stage.standing)]
+    assert stage.listener.carries and stage.done == ["carried"]
+    stage.clock.advance(CARRIED_SECONDS)
+    assert not stage.listener.carries, "a call that is not answered tells nothing"
+
+
+def test_a_backend_of_the_release_before_gets_heartbeats(stage: Stage) -> None:
+    stage.backend.answer = lambda wait: Waited([], 0)
+    stage.listener.step()
+    assert not stage.listener.carries and stage.done == []
+
+
+def test_what_waits_in_the_spool_is_no_poll_that_was_heard_of(stage: Stage) -> None:
+    stage.standing = Standing("spool", 3)
+    stage.listener.step()
+    assert stage.listener.carries and stage.done == []
+
+
+def test_it_has_done_what_the_backend_wants(stage: Stage) -> None:
+    stage.backend.answer = lambda wait: Waited([], 0, takes_polls=True, report=True, remind=True)
+    stage.listener.step()
+    assert stage.done == ["report", "remind"]
+
+
+def test_a_backend_that_ends_is_asked_again_when_it_says(stage: Stage) -> None:
+    stage.backend.answer = lambda wait: Waited([], 0, takes_polls=True, renew_in=8.5)
+    assert stage.listener.step() == 8.5
+    assert stage.listener.step() == 8.5, "being woken does not hurry it"
+    assert len(stage.backend.asked) == 1
+
+
+def test_a_proxy_that_cuts_at_thirty_seconds_is_asked_for_shorter_waits(stage: Stage) -> None:
+    stage.backend.lasts = lambda wait: min(wait, 30.0)
+    stage.backend.answer = lambda wait: NoAnswer("connection reset") if wait > 30 else Waited([], 0, takes_polls=True)
+    for _ in range(3):
+        stage.clock.advance(stage.listener.step())
+    assert [wait for wait, _ in stage.backend.asked] == [50, 50, 24]
+    assert stage.listener.carries
+    # It may be gone one day.
+    stage.clock.advance(LONG_AGAIN_SECONDS)
+    stage.listener.step()
+    assert stage.backend.asked[-1][0] == 50
+
+
+def test_a_proxy_that_says_so_is_understood_as_well_and_a_backend_that_ends_is_no_proxy(stage: Stage) -> None:
+    stage.backend.lasts = lambda wait: 31.0
+    stage.backend.answer = lambda wait: RefusedByBackend(504, "gateway time-out", None)
+    for _ in range(3):
+        stage.clock.advance(stage.listener.step())
+    assert stage.backend.asked[-1][0] == 24
+    stage.backend.lasts = lambda wait: 0.1
+    for _ in range(5):
+        stage.clock.advance(stage.listener.step())
+    assert stage.backend.asked[-1][0] == 24
+
+
+def test_a_fleet_that_comes_back_spreads_where_nothing_is_listed(stage: Stage) -> None:
+    stage.backend.lasts = lambda wait: 0.0
+    stage.backend.answer = lambda wait: NoAnswer("connection refused")
+    waits: dict[bool, list[float]] = {True: [], False: []}
+    for hurries, found in waits.items():
+        stage.hurries = hurries
+        for _ in range(40):
+            found.append(stage.listener.step())
+            stage.clock.advance(found[-1])
+    assert max(waits[True]) <= BACKEND_SECONDS < max(waits[False]) <= QUIET_SECONDS
+
+
+def test_an_unchanged_poll_that_the_backend_heard_of_writes_nothing(parts: PartsFactory, clock: SteppedClock) -> None:
+    made = parts(reminder_seconds=300)
+    for second in range(2000):
+        made.poller.step()
+        if second % 40 == 0:
+            made.poller.carried()
+        clock.advance(1)
+    assert made.waiting(wire.REMINDER) == []
+    # The backend is away: then what is seen is written down as ever.
+    for _ in range(700):
+        made.poller.step()
+        clock.advance(1)
+    assert len(made.waiting(wire.REMINDER)) == 2
+
+
+def test_a_backend_without_the_document_is_reminded_within_measure(parts: PartsFactory, clock: SteppedClock) -> None:
+    made = parts(reminder_seconds=300)
+    made.poller.step()
+    for _ in range(600):
+        made.poller.carried()
+        made.poller.remind()
+        clock.advance(1)
+        made.poller.step()
+    assert len(made.waiting(wire.REMINDER)) == 2
+
+
+def test_a_poll_counts_once_what_it_found_is_written_down(
+    parts: PartsFactory, clock: SteppedClock, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = parts()
+    made.poller.step()
+    told = made.poller.told
+    assert told[0] == clock.now()
+    simulator.events.create(set="web", type="Freeze", notice_seconds=600)
+    clock.advance(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(made.poller._outbox, "write", lambda: False)
+        made.poller.step()
+        assert made.poller.told == told
+    clock.advance(1)
+    made.poller.step()
+    assert made.poller.told[0] == clock.now() and made.poller.told[1] != told[1]
+
+
+def test_held_calls_take_the_place_of_heartbeats(
+    uploader: Uploader, fleet: FleetDouble, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carried = True
+    monkeypatch.setattr(uploader, "_carried", lambda: carried)
+    until_idle(uploader)
+    before, closed = len(fleet.batches), []
+    monkeypatch.setattr(uploader._client, "close", lambda: closed.append(True))
+    for _ in range(60):
+        clock.advance(1)
+        uploader.step()
+    assert len(fleet.batches) == before and closed, "one connection is enough"
+    # What is new goes out as ever, and so does what the backend wants.
+    fill(uploader, 1)
+    until_idle(uploader)
+    uploader.report()
+    clock.advance(15)
+    until_idle(uploader)
+    assert [len(batch["reports"]) for batch in fleet.batches[before:]] == [1, 0]
+    carried = False
+    clock.advance(30)
+    until_idle(uploader)
+    assert len(fleet.batches) == before + 3
+
+
+@pytest.mark.real_time
+@pytest.mark.flow
+def test_a_whole_agent_says_it_all_with_the_call_that_it_holds(agents: Agents, fleet: FleetDouble) -> None:
+    fleet.wants = {"report": True}
+    agents.at_work()
+    batches = len(fleet.batches)
+    # Whatever ends its call has it made anew.
+    with fleet.lock:
+        fleet.waiting.append({"id": "bell", "machine_id": "x", "event_id": "y"})
+        fleet.lock.notify_all()
+    look = eventually(lambda: [look for look in fleet.looks if "document" in look])[-1]
+    (spool,) = fleet.committed
+    newest = fleet.reports(wire.DOCUMENT)[-1]["data"]["hash"]
+    assert (look["spool"], look["document"]) == (spool, newest)
+    assert int(look["acknowledged"]) <= fleet.acknowledged[spool]
+    eventually(lambda: [batch for batch in fleet.batches[batches:] if not batch["reports"]])

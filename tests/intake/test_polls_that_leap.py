@@ -1,0 +1,88 @@
+"""An unchanged poll moves a time and writes no row; where polls leap, that is written down: history stays true."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from drydock_agent import wire
+
+from fleet.models import Machine, Observation, PollGap, PresenceRow
+from fleet.operations.intake import presence
+from fleet.operations.intake.presence import Contact
+from fleet.projections.timeline.watch import TimeWindow, unwatched
+from tests.factories import NOW, Fleet
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def machine(db: None) -> Machine:
+    fleet = Fleet(now=NOW)
+    fleet.enrol("vm1")
+    fleet.say("vm1")
+    return Machine.objects.get()
+
+
+def polls(machine: Machine, begin: datetime, end: datetime) -> datetime:
+    """As held calls tell of them."""
+    at = begin
+    while at <= end:
+        presence.flush(contacts=[Contact(machine.pk, at, at)])
+        at += timedelta(seconds=240)
+    return end
+
+
+def hatched(machine: Machine, now: datetime) -> list[tuple[int, int]]:
+    """In minutes since the beginning."""
+    poll = PresenceRow.objects.get().last_poll_at
+    found = unwatched([(machine.pk, poll)], TimeWindow(NOW - HOUR, now), now=now)
+    return [tuple(round((at - NOW).total_seconds() / 60) for at in (gap.begin, gap.end)) for gap in found]  # type: ignore[misc]
+
+
+def test_a_machine_that_polls_all_the_time_is_watched_and_writes_no_row(machine: Machine) -> None:
+    before = Observation.objects.count()
+    now = polls(machine, NOW, NOW + 3 * HOUR)
+    assert hatched(machine, now) == []
+    assert (Observation.objects.count(), PollGap.objects.count()) == (before, 0)
+
+
+def test_a_time_in_which_it_was_away_is_hatched_and_stays_so(machine: Machine) -> None:
+    polls(machine, NOW, NOW + HOUR)
+    assert hatched(machine, NOW + 2 * HOUR) == [(60, 120)]
+    now = polls(machine, NOW + 2 * HOUR, NOW + 3 * HOUR)
+    assert hatched(machine, now) == [(60, 120)]
+    assert PollGap.objects.count() == 1
+
+
+def test_what_was_reminded_of_while_the_backend_was_away_was_watched(machine: Machine) -> None:
+    polls(machine, NOW, NOW + HOUR)
+    document = Observation.objects.get()
+    for number in range(1, 12):
+        at = NOW + HOUR + timedelta(minutes=5 * number)
+        Observation.objects.create(
+            machine=machine,
+            epoch=document.epoch,
+            seq=document.seq + number,
+            kind=wire.REMINDER,
+            at=at,
+            machine_at=at,
+            received_at=NOW + 2 * HOUR,
+            document_id=document.document_id,
+        )
+    now = polls(machine, NOW + 2 * HOUR, NOW + 3 * HOUR)
+    assert PollGap.objects.count() == 1
+    assert hatched(machine, now) == []
+
+
+def test_a_document_tells_of_a_leap_as_well(machine: Machine) -> None:
+    polls(machine, NOW, NOW + HOUR)
+    presence.note_polls(polls={machine.pk: NOW + 2 * HOUR})
+    assert hatched(machine, NOW + 2 * HOUR) == [(60, 120)]
+
+
+def test_before_leaps_were_written_down_reports_tell(machine: Machine) -> None:
+    PresenceRow.objects.update(watched_from=NOW + 2 * HOUR, last_poll_at=NOW + 2 * HOUR)
+    now = polls(machine, NOW + 2 * HOUR, NOW + 3 * HOUR)
+    # Nothing but its first document is known of the time before.
+    assert hatched(machine, now) == [(0, 120)]
