@@ -42,7 +42,22 @@ class RefusedError(Exception):
         self.status = status
 
 
-def announce(azure: Azure, body: Mapping[str, Any], now: datetime) -> Event:
+# Announced by one call.
+MOST_AT_ONCE = 20_000
+
+
+def announce_all(azure: Azure, body: Mapping[str, Any], now: datetime) -> list[Event]:
+    """Create the events that `body` describes, spread evenly over `within_seconds`. Raises RefusedError, and then the
+    events before the one that is refused are there."""
+    only(body, {"events", "within_seconds"})
+    wanted = body["events"]
+    if not isinstance(wanted, list) or not all(isinstance(one, dict) for one in wanted) or len(wanted) > MOST_AT_ONCE:
+        raise RefusedError(400, f"events: expected a list of up to {MOST_AT_ONCE} objects")
+    pause = number(body, "within_seconds", default=0, least=0) / max(1, len(wanted))
+    return [announce(azure, one, now, after_seconds=place * pause) for place, one in enumerate(wanted)]
+
+
+def announce(azure: Azure, body: Mapping[str, Any], now: datetime, *, after_seconds: float = 0) -> Event:
     """Create the event that `body` describes. Raises RefusedError."""
     only(body, _KNOWN)
     in_set = find_set(azure, body)
@@ -74,6 +89,7 @@ def announce(azure: Azure, body: Mapping[str, Any], now: datetime) -> Event:
         starts_as=starts_as,
         event_id=event_id,
         back_after_seconds=optional_number(body, "back_after_seconds", least=0),
+        after_seconds=after_seconds,
     )
 
 

@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta
 
 from azure_simulator.fleet import Fleet, Machine, MachineSet
 
+# Never shown to a machine either: Azure announces it later.
+PLANNED = "Planned"
 SCHEDULED = "Scheduled"
 STARTED = "Started"
 # Never shown to a machine: an event that is over is simply no longer listed.
@@ -70,7 +72,8 @@ class Event:
     not_before: datetime
     due: datetime
     created_at: datetime
-    status: str = SCHEDULED
+    begins_started: bool = False
+    status: str = PLANNED
     scheduled_at: datetime | None = None
     started_at: datetime | None = None
     started_by: str = ""
@@ -107,6 +110,9 @@ class Azure:
         self._events: dict[str, Event] = {}
         self._open: dict[str, list[Event]] = {s.key: [] for s in fleet.sets}
         self._changes: dict[str, int] = {s.key: 0 for s in fleet.sets}
+        # Changes of all sets together, and of each set that has changed the number of its last, newest last.
+        self._change = 0
+        self._newest: dict[str, tuple[int, MachineSet]] = {}
         self._machine_states: dict[str, _MachineState] = {}
         self._ended_ids: list[str] = []
         # (due, order of entry, EventId): entries whose event has moved meanwhile are passed over.
@@ -120,7 +126,9 @@ class Azure:
             event = self._events.get(event_id)
             if event is None or event.due != due:
                 continue
-            if event.status == SCHEDULED:
+            if event.status == PLANNED:
+                self._announce(event, due)
+            elif event.status == SCHEDULED:
                 self._begin(event, due, "approval" if event.approvals else "not_before")
             elif event.status == STARTED:
                 self._end(event, due, "completed")
@@ -140,11 +148,15 @@ class Azure:
         starts_as: str = SCHEDULED,
         event_id: str = "",
         back_after_seconds: float | None = None,
+        after_seconds: float = 0,
     ) -> Event:
-        """Announce an event to every machine of `set`. It lists as Started at once if `starts_as` says so."""
+        """Announce an event to every machine of `set`, so many seconds from now. It lists as Started at once if
+        `starts_as` says so."""
         self.settle(now)
+        announced_at = now + timedelta(seconds=after_seconds)
         # Never before NotBefore, which has no fractions of a second: round up.
-        not_before = datetime.fromtimestamp(math.ceil((now + timedelta(seconds=notice_seconds)).timestamp()), UTC)
+        end_of_notice = (announced_at + timedelta(seconds=notice_seconds)).timestamp()
+        not_before = datetime.fromtimestamp(math.ceil(end_of_notice), UTC)
         event = Event(
             event_id=(event_id or str(uuid.uuid4())).upper(),
             set=in_set,
@@ -155,18 +167,16 @@ class Azure:
             duration_seconds=duration_seconds,
             started_seconds=started_seconds,
             not_before=not_before,
-            due=not_before,
-            created_at=now,
+            due=announced_at,
+            created_at=announced_at,
+            begins_started=starts_as == STARTED,
             back_after_seconds=back_after_seconds,
         )
         self._events[event.event_id] = event
-        self._open[in_set.key].append(event)
-        if starts_as == STARTED:
-            self._begin(event, now, "azure")
+        if announced_at > now:
+            self._wait_until(event, announced_at)
         else:
-            event.scheduled_at = now
-            self._changes[in_set.key] += 1
-            self._wait_until(event, not_before)
+            self._announce(event, now)
         return event
 
     def approve(self, event: Event, *, vm: str, now: datetime, delay_seconds: float = 0) -> None:
@@ -187,6 +197,8 @@ class Azure:
         """Azure starts it now. Raises NotPossibleError when it is over."""
         if event.status == ENDED:
             raise NotPossibleError("the event is over")
+        if event.status == PLANNED:
+            raise NotPossibleError("the event is not announced yet")
         if event.status == SCHEDULED:
             self._begin(event, now, "control")
 
@@ -244,6 +256,11 @@ class Azure:
         """A number that moves with every change of the set's events."""
         return self._changes[in_set.key]
 
+    def changed_since(self, number: int) -> tuple[int, list[MachineSet]]:
+        """The sets that have changed since this number, oldest change first, and the number to go on from."""
+        found = itertools.takewhile(lambda change: change[0] > number, reversed(self._newest.values()))
+        return self._change, [in_set for _, in_set in found][::-1]
+
     def called(self, in_set: MachineSet, machine: Machine, now: datetime) -> float:
         """Note a good request. Seconds until it can be answered: the first call, and the first one after a day of
         silence, switch the service on, which takes a while."""
@@ -274,11 +291,27 @@ class Azure:
         event.due = due
         heapq.heappush(self._due, (due, next(self._order), event.event_id))
 
+    def _announce(self, event: Event, at: datetime) -> None:
+        self._open[event.set.key].append(event)
+        if event.begins_started:
+            self._begin(event, at, "azure")
+            return
+        event.status, event.scheduled_at = SCHEDULED, at
+        self._changed(event.set)
+        self._wait_until(event, event.not_before)
+
+    def _changed(self, in_set: MachineSet) -> None:
+        self._changes[in_set.key] += 1
+        self._change += 1
+        # Anew, so that it comes last.
+        self._newest.pop(in_set.key, None)
+        self._newest[in_set.key] = (self._change, in_set)
+
     def _begin(self, event: Event, at: datetime, started_by: str) -> None:
         event.status = STARTED
         event.started_at = at
         event.started_by = started_by
-        self._changes[event.set.key] += 1
+        self._changed(event.set)
         self._wait_until(event, at + timedelta(seconds=event.started_seconds))
 
     def _end(self, event: Event, at: datetime, ended_as: str) -> None:
@@ -286,7 +319,7 @@ class Azure:
         event.ended_at = at
         event.ended_as = ended_as
         self._open[event.set.key].remove(event)
-        self._changes[event.set.key] += 1
+        self._changed(event.set)
         if ended_as == "completed" and event.event_type in DELETING:
             back = event.back_after_seconds
             until = None if back is None else at + timedelta(seconds=back)

@@ -10,7 +10,7 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -41,6 +41,12 @@ class Events:
         """Announce an event: at least `set` and `type`, all fields as in the control call. Returns its EventId."""
         answer = self._simulator.call("POST", "/control/events", fields)
         return str(answer["EventId"])
+
+    def create_all(self, events: Sequence[Mapping[str, Any]], *, within_seconds: float = 0) -> list[str]:
+        """Announce many by one call, spread over so many seconds. Returns their EventIds."""
+        body = {"events": list(events), "within_seconds": within_seconds}
+        made: list[str] = self._simulator.call("POST", "/control/events", body)["EventIds"]
+        return made
 
     def start(self, event_id: str) -> dict[str, Any]:
         return self._move(event_id, "start")

@@ -13,7 +13,7 @@ from azure_simulator.announcement import RefusedError, number, one_of, only, opt
 from azure_simulator.attestation import INTERMEDIATE_PATH, Authority, UnavailableError
 from azure_simulator.azure import Azure, Event, NotPossibleError
 from azure_simulator.clock import Clock, rfc3339
-from azure_simulator.documents import encoded
+from azure_simulator.documents import VERSIONS, encoded, rendered_events
 from azure_simulator.faults import STAGES, Faults
 from azure_simulator.fleet import Cache, FleetError
 from azure_simulator.http import Answer, Request, Response
@@ -38,6 +38,7 @@ class Control:
         self._calls: dict[tuple[str, str], Callable[[Request], Any]] = {
             ("GET", "/control/events"): lambda request: self.events(),
             ("POST", "/control/events"): lambda request: self.create_event(_body(request)),
+            ("GET", "/control/changes"): self._changes,
             ("GET", "/control/faults"): lambda request: [fault.shown() for fault in self._faults.waiting()],
             ("POST", "/control/faults"): lambda request: self.add_fault(_body(request)),
             ("DELETE", "/control/faults"): lambda request: self._faults.clear(self._azure.machines),
@@ -68,8 +69,11 @@ class Control:
     def azure(self) -> Azure:
         return self._azure
 
-    def create_event(self, body: Body) -> dict[str, str]:
-        """Announce an event; the answer is its `EventId`. Raises RefusedError."""
+    def create_event(self, body: Body) -> dict[str, Any]:
+        """Announce an event, or many; the answer is its `EventId`, or their `EventIds`. Raises RefusedError."""
+        if "events" in body:
+            made = announcement.announce_all(self._azure, body, self._clock.now())
+            return {"EventIds": [event.event_id for event in made]}
         return {"EventId": announcement.announce(self._azure, body, self._clock.now()).event_id}
 
     def events(self) -> list[dict[str, Any]]:
@@ -167,6 +171,23 @@ class Control:
                 return self.interrupt(steps[3], _body(request) if request.body else {})
             return self.move_event(steps[3], steps[4])
         raise RefusedError(404, f"there is no control call {method} {path}")
+
+    def _changes(self, request: Request) -> dict[str, Any]:
+        """What the machines of every set that has changed since a number are told: for a crowd that asks once for all
+        of them."""
+        asked = dict(request.query)
+        only(asked, {"since"})
+        if not asked.get("since", "0").isdecimal():
+            raise RefusedError(400, "since: expected a number")
+        self._azure.settle(self._clock.now())
+        number, changed = self._azure.changed_since(int(asked.get("since", "0")))
+        newest = VERSIONS[max(VERSIONS)]
+        return {
+            "next": number,
+            "sets": [
+                {"set": one.key, "Events": rendered_events(self._azure.open_events(one), newest)} for one in changed
+            ],
+        }
 
     def _find(self, event_id: str) -> Event:
         event = self._azure.find(event_id)

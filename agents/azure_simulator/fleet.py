@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -73,20 +74,28 @@ class Cache:
     server: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fleet:
     sets: tuple[MachineSet, ...]
     caches: tuple[Cache, ...]
 
     def find_set(self, name: str) -> MachineSet:
         """The set called `name`, `<kind>:<name>`, or by its whole key; any case. Raises FleetError."""
-        wanted = name.lower()
-        found = [s for s in self.sets if wanted in (s.name.lower(), f"{s.kind}:{s.name}".lower(), s.key)]
+        found = self._by_name.get(name.lower(), [])
         if len(found) == 1:
             return found[0]
         if found:
             raise FleetError(f"{name!r} names several sets; say one of: {', '.join(s.key for s in found)}")
         raise FleetError(f"there is no set {name!r}; there are: {', '.join(s.name for s in self.sets)}")
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[MachineSet]]:
+        # By each of its names, lower case: a storm names thousands of sets.
+        found: dict[str, list[MachineSet]] = {}
+        for one in self.sets:
+            for name in {one.name.lower(), f"{one.kind}:{one.name}".lower(), one.key}:
+                found.setdefault(name, []).append(one)
+        return found
 
     def find_cache(self, host: str) -> Cache:
         """The cache with this host name, any case. Raises FleetError."""

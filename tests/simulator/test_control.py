@@ -188,3 +188,35 @@ def test_control_calls_are_not_in_the_log(azure: Simulated) -> None:
     azure.create(set="west", type="Reboot")
     azure.get("WestNO_0", headers=METADATA)
     assert len(azure.control("GET", "log").json) == 1
+
+
+def test_many_events_are_announced_by_one_call_over_so_many_seconds(azure: Simulated) -> None:
+    events = [{"set": "west", "type": "Freeze", "notice_seconds": 60} for _ in range(4)]
+    made = azure.control("POST", "events", {"events": events, "within_seconds": 60}).json["EventIds"]
+    assert [azure.event(event_id)["status"] for event_id in made] == ["Scheduled", "Planned", "Planned", "Planned"]
+    assert azure.control("POST", f"events/{made[1]}/start").status == 409
+    azure.clock.advance(30)
+    assert [one["EventId"] for one in azure.document("WestNO_0")["Events"]] == made[:3]
+    # Each has its whole notice.
+    azure.clock.advance(31)
+    assert [azure.event(event_id)["status"] for event_id in made] == ["Started", "Scheduled", "Scheduled", "Scheduled"]
+
+
+@pytest.mark.parametrize("events", ["west", [1], [{"set": "nowhere", "type": "Freeze"}]])
+def test_many_events_that_are_none_are_refused(azure: Simulated, events: Any) -> None:
+    assert azure.control("POST", "events", {"events": events}).status == 400
+
+
+def test_a_crowd_asks_once_for_what_all_its_machines_are_told(azure: Simulated) -> None:
+    assert azure.control("GET", "changes").json == {"next": 0, "sets": []}
+    first = azure.create(set="west", type="Freeze")
+    other = azure.create(set="workers", type="Reboot")
+    told = azure.control("GET", "changes").json
+    assert [[event["EventId"] for event in one["Events"]] for one in told["sets"]] == [[first], [other]]
+    assert told["sets"][0]["Events"] == azure.document("WestNO_0")["Events"]
+    # From there on only what changes.
+    assert azure.control("GET", f"changes?since={told['next']}").json["sets"] == []
+    azure.control("POST", f"events/{first}/cancel")
+    later = azure.control("GET", f"changes?since={told['next']}").json
+    assert [(one["set"].rpartition("/")[2], one["Events"]) for one in later["sets"]] == [("west", [])]
+    assert azure.control("GET", "changes?since=west").status == 400
