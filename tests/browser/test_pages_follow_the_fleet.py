@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from fleet.wording import times
 from tests import factories
@@ -188,3 +188,64 @@ def test_without_scripts_everything_can_still_be_done(fleet: Fleet, open_page: O
     page.get_by_role("button", name=START_NOW).click()
     expect(page.get_by_text("Approved. It is on its way to Azure.")).to_be_visible()
     expect(page.locator("#decision")).to_contain_text("by otto")
+
+
+# A stream that the test speaks through: `said(COUNT)`.
+SPOKEN = """
+window.EventSource = class extends EventTarget {
+  static OPEN = 1;
+  static CLOSED = 2;
+  readyState = 1;
+  constructor() {
+    super();
+    const data = JSON.stringify({ kind: "event_seen", event_id: "E", set: null, machine: null });
+    window.said = (count) => {
+      for (let number = 0; number < count; number += 1) this.dispatchEvent(new MessageEvent("changed", { data }));
+    };
+  }
+  close() {}
+};
+"""
+
+
+def test_a_storm_of_news_is_asked_for_once_a_second_and_never_again_before_the_answer(open_page: OpenPage) -> None:
+    page = open_page("/").page
+    page.add_init_script(SPOKEN)
+    page.clock.install()
+    page.reload()
+    asked: list[Route] = []
+    page.route("**/pulse/**", lambda route: asked.append(route))  # noqa: PLW0108 - Playwright wants a function of Python
+    page.evaluate("said(300)")
+    with page.expect_request("**/pulse/**"):
+        page.clock.run_for(150)
+    # While nobody answers, no news makes it ask again.
+    for _ in range(15):
+        page.evaluate("said(30)")
+        page.clock.run_for(100)
+    assert len(asked) == 1
+
+    def answered(route: Route) -> None:
+        asked.append(route)
+        route.continue_()
+
+    def asked_again(count: int) -> None:
+        for _ in range(40):
+            if len(asked) == count:
+                return
+            page.clock.run_for(50)
+        raise AssertionError(f"asked {len(asked)} times")
+
+    # What came meanwhile is asked for then, by one more question.
+    with page.expect_response("**/pulse/**"):
+        asked[0].continue_()
+    asked_again(2)
+    with page.expect_response("**/pulse/**"):
+        asked[1].continue_()
+    # With answers, too, no more than one a second.
+    page.unroute("**/pulse/**")
+    page.route("**/pulse/**", answered)
+    began = page.evaluate("Date.now()")
+    for _ in range(20):
+        page.evaluate("said(30)")
+        page.clock.run_for(100)
+    assert 1 <= len(asked) - 2 <= (page.evaluate("Date.now()") - began) / 1000 + 1

@@ -71,21 +71,40 @@ function refresh(region) {
 
 const due = new Set();
 let flushing = 0;
+let flushedAt = 0;
+
+// News is asked for at once, and in a storm of it once a second: every open page asks the same server. A slow one is
+// asked again when it has answered, or when nobody knows any more whether it will.
+const BURST_MS = 120;
+const PAUSE_MS = 1000;
+const ANSWER_MS = 30_000;
+const asked = new Map();
 
 function refreshSoon(found) {
   for (const region of found) due.add(region.id);
   if (flushing || !due.size) return;
-  // Entries come in bursts: one request for all of them.
-  flushing = setTimeout(() => {
-    flushing = 0;
-    const ids = [...due];
-    due.clear();
-    for (const id of ids) {
-      const region = document.getElementById(id);
-      if (region) refresh(region);
-    }
-  }, 120);
+  flushing = setTimeout(flush, Math.max(BURST_MS, flushedAt + PAUSE_MS - Date.now()));
 }
+
+function flush() {
+  flushing = 0;
+  flushedAt = Date.now();
+  for (const id of [...due]) {
+    if (flushedAt - (asked.get(id) ?? 0) < ANSWER_MS) continue;
+    due.delete(id);
+    const region = document.getElementById(id);
+    if (region) refresh(region);
+  }
+}
+
+document.body.addEventListener("htmx:beforeRequest", ({ detail }) => {
+  const { elt } = detail.requestConfig;
+  if (elt.hasAttribute("data-live")) asked.set(elt.id, Date.now());
+});
+document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
+  // The part itself may have been replaced by the answer.
+  if (asked.delete(detail.requestConfig.elt.id)) refreshSoon([]);
+});
 
 function concerns(region, change) {
   const scopes = new Set(["any", `event:${change.event_id}`, `set:${change.set}`, `machine:${change.machine}`]);
