@@ -7,7 +7,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -85,12 +85,14 @@ class Filler:
     now: datetime
     person: User
     seals: Callable[[], None]
+    writer: ThreadPoolExecutor
     # The same fleet each time.
     random: random.Random = field(default_factory=lambda: random.Random(14))  # noqa: S311
     ids: Counter[type[models.Model]] = field(default_factory=Counter)
     written: Counter[type[models.Model]] = field(default_factory=Counter)
     waiting: dict[int, tuple[Table, list[str]]] = field(default_factory=dict)
     lines: int = 0
+    writing: Future[None] | None = None
     places: list[Place] = field(default_factory=list)
     # How many reports each machine has sent, by its row id.
     sent: Counter[int] = field(default_factory=Counter)
@@ -109,18 +111,32 @@ class Filler:
             self.commit()
 
     def commit(self) -> None:
-        """Write what waits. Foreign keys are checked at its end, so the tables come in any order."""
-        with transaction.atomic(), connection.cursor() as cursor:
-            for table, lines in self.waiting.values():
-                names = ", ".join(f'"{column}"' for column in table.columns)
-                with cursor.copy(f"COPY {table.model._meta.db_table} ({names}) FROM STDIN") as copy:
-                    copy.write("".join(lines))
-            for model, largest in self.ids.items():
-                if not largest:
-                    continue
-                sequence = f"pg_get_serial_sequence('{model._meta.db_table}', 'id')"
-                cursor.execute(f"SELECT setval({sequence}, %s)", [largest])
+        """Write what waits, beside what is made meanwhile: once the portion before it is there."""
+        self.settle()
+        self.writing = self.writer.submit(self._write, self.waiting, Counter(self.ids))
         self.waiting, self.lines = {}, 0
+
+    def settle(self) -> None:
+        """Returns once everything that was committed is there."""
+        if self.writing is not None:
+            self.writing.result()
+
+    def _write(self, waiting: dict[int, tuple[Table, list[str]]], ids: Counter[type[models.Model]]) -> None:
+        """Foreign keys are checked at the transaction's end, so the tables come in any order."""
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                for table, lines in waiting.values():
+                    names = ", ".join(f'"{column}"' for column in table.columns)
+                    with cursor.copy(f"COPY {table.model._meta.db_table} ({names}) FROM STDIN") as copy:
+                        copy.write("".join(lines))
+                for model, largest in ids.items():
+                    if not largest:
+                        continue
+                    sequence = f"pg_get_serial_sequence('{model._meta.db_table}', 'id')"
+                    cursor.execute(f"SELECT setval({sequence}, %s)", [largest])
+        finally:
+            # It is this thread's own.
+            connection.close()
         self.seals()
 
 
@@ -171,8 +187,9 @@ def fill(size: Size, *, now: datetime, tell: Callable[[str], None]) -> Counter[t
     """
     person, _ = User.objects.get_or_create(username=PERSON, defaults={"is_active": False, "password": "!"})
     person.groups.set([Group.objects.get_or_create(name="operator")[0]])
-    with _sealing() as seals:
-        filler = Filler(now, person, seals, ids=largest_ids(stories.NUMBERED))
+    # The writer ends before the seals do: what it has written last is sealed, too.
+    with _sealing() as seals, ThreadPoolExecutor(1) as writer:
+        filler = Filler(now, person, seals, writer, ids=largest_ids(stories.NUMBERED))
         played = patterns(size, at=now, person=person)
         _machines(filler, size, played)
         tell(f"{size.machines:,} machines in {size.sets:,} sets")
@@ -267,6 +284,7 @@ def _present(filler: Filler, size: Size, played: Patterns) -> None:
             for number in everyone:
                 filler.put(played.last, filler.now, place.named([number]), place.refs([number]))
     filler.commit()
+    filler.settle()
     machines, counts = zip(*filler.sent.items(), strict=True)
     with connection.cursor() as cursor:
         cursor.execute(
