@@ -1,8 +1,7 @@
 """Whether an order is signed by a key that this machine trusts.
 
 The keys come with the first enrolment; news of others counts when a trusted key signed it. So whoever owns a proxy, the
-broker or Redis can hold an order back, but not make one. Needs the extra `signed`; the library is loaded with the first
-order.
+broker or Redis can hold an order back, but not make one. Needs the extra `signed`.
 """
 
 from __future__ import annotations
@@ -12,17 +11,11 @@ import threading
 from collections.abc import Sequence
 from hashlib import sha256
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from drydock_agent import wire
-from drydock_agent.lazy_import import LazyImport
+from drydock_agent.backend.verifier import Verifier
 from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.state_folder import StateError, StateFolder
-
-if TYPE_CHECKING:
-    from drydock_agent.backend import ed25519 as check
-else:
-    check = LazyImport("drydock_agent.backend.ed25519")
 
 AUTO, ALWAYS, NEVER = "auto", "always", "never"
 
@@ -46,7 +39,8 @@ def key_of(public_key: str) -> wire.PublicKey:
 class Keyring:
     """The trusted keys, kept in the state folder. `auto` checks signatures where it can: with keys and the library."""
 
-    def __init__(self, *, state: StateFolder, mode: str, limiter: LogLimiter) -> None:
+    def __init__(self, *, state: StateFolder, mode: str, limiter: LogLimiter, verifier: Verifier | None = None) -> None:
+        self._verifier = verifier or Verifier()
         self._state = state
         self._mode = mode
         self._limiter = limiter
@@ -90,7 +84,7 @@ class Keyring:
             before = dict(self._keys)
             for word in words:
                 signer = self._keys.get(word.by)
-                if signer is None or not check.verifies(signer, word.signature, wire.key_text(word)):
+                if signer is None or not self._verifier.any_verifies([(signer, word.signature)], wire.key_text(word)):
                     self._limiter.warn(
                         "signing", f"News of the signing key {word.id} carries no signature that counts."
                     )
@@ -116,10 +110,5 @@ class Keyring:
             return ""
         if not order.signatures:
             return "unsigned"
-        text = wire.order_text(order)
-        good = any(
-            check.verifies(keys[signature.key], signature.value, text)
-            for signature in order.signatures
-            if signature.key in keys
-        )
-        return "" if good else "bad-signature"
+        signed = [(keys[one.key], one.value) for one in order.signatures if one.key in keys]
+        return "" if self._verifier.any_verifies(signed, wire.order_text(order)) else "bad-signature"

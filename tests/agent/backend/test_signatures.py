@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -16,6 +17,7 @@ from drydock_agent import wire
 from drydock_agent.__main__ import main
 from drydock_agent.backend.client import order_to_text, read_orders
 from drydock_agent.backend.signatures import Keyring, key_of
+from drydock_agent.backend.verifier import MOST, PROGRAM, Verifier
 from drydock_agent.clock import Clock
 from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.settings.load import ConfigError, load
@@ -23,7 +25,7 @@ from drydock_agent.state_folder import StateFolder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agent.agents import VM_IDS, Agents
+from tests.agent.agents import VM_IDS, Agents, SteppedClock
 from tests.agent.fleet_double import FleetDouble, eventually
 
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=timezone.utc)
@@ -101,6 +103,30 @@ def test_the_way_that_an_order_took_is_not_signed_and_it_survives_the_wire_and_t
     order = replace(OURS.signed(ORDER), via="celery")
     [again], unreadable = read_orders([json.loads(order_to_text(order))])
     assert (again, unreadable, trust.judge(again)) == (order, 0, "")
+
+
+def test_the_library_is_loaded_elsewhere_and_whoever_sends_many_is_judged_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, pair = wire.order_text(ORDER), (OURS.public.public_key, OURS.sign(wire.order_text(ORDER)))
+    # As in an agent, which has not loaded it.
+    monkeypatch.delitem(sys.modules, PROGRAM, raising=False)
+    clock = SteppedClock()
+    verifier = Verifier(steady=clock.monotonic)
+    assert verifier.any_verifies([(THEIRS.public.public_key, pair[1]), pair], text)
+    assert not verifier.any_verifies([pair], text + b" ")
+    assert not verifier.any_verifies([], text)
+    assert not verifier.any_verifies([("no base64!", "nor this")], text)
+    assert PROGRAM not in sys.modules
+    for _ in range(MOST):
+        assert verifier.any_verifies([pair], text)
+    assert PROGRAM in sys.modules
+
+
+@pytest.mark.parametrize("interpreter", ["", "/nowhere/python", "/bin/false", "/bin/cat"])
+def test_where_there_is_no_other_process_it_is_judged_here(interpreter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, PROGRAM, raising=False)
+    signed = [(OURS.public.public_key, OURS.sign(b"text"))]
+    assert Verifier(interpreter=interpreter).any_verifies(signed, b"text")
+    assert not Verifier(interpreter=interpreter).any_verifies(signed, b"other")
 
 
 def test_trusted_keys_survive_a_restart(tmp_path: Path) -> None:
@@ -189,13 +215,13 @@ def test_an_attacker_on_the_way_makes_no_machine_start_anything(
     # Held until all are as they should be.
     with fleet.lock:
         fleet.order(machine, event_id, order_id="unsigned")
-        _sign(fleet.order(machine, event_id, order_id="forged"), THEIRS)
-        _sign(fleet.order(machine, event_id, order_id="posing"), THEIRS, name="ours")
+        signed_by(fleet.order(machine, event_id, order_id="forged"), THEIRS)
+        signed_by(fleet.order(machine, event_id, order_id="posing"), THEIRS, name="ours")
         bent = fleet.order(machine, event_id, order_id="bent")
-        _sign(bent, OURS)
+        signed_by(bent, OURS)
         bent["event_id"] = other
-        _sign(fleet.order(machine, event_id, order_id="late", seconds=-1), OURS)
-        _sign(fleet.order(VM_IDS["web-vm2"], event_id, order_id="another machine's"), OURS)
+        signed_by(fleet.order(machine, event_id, order_id="late", seconds=-1), OURS)
+        signed_by(fleet.order(VM_IDS["web-vm2"], event_id, order_id="another machine's"), OURS)
 
     def posts() -> list[dict[str, Any]]:
         return [entry for entry in simulator.log(method="POST") if event_id in entry["body"] or other in entry["body"]]
@@ -215,7 +241,7 @@ def test_an_attacker_on_the_way_makes_no_machine_start_anything(
     assert posts() == []
 
     with fleet.lock:
-        _sign(fleet.order(machine, event_id, order_id="good"), OURS)
+        signed_by(fleet.order(machine, event_id, order_id="good"), OURS)
     eventually(lambda: any(receipt["order_id"] == "good" for receipt in fleet.receipts()))
     [post] = posts()
     assert event_id in post["body"]
@@ -225,6 +251,6 @@ def _plain(word: wire.KeyWord) -> dict[str, Any]:
     return {name: getattr(word, name) for name in ("id", "public_key", "retired", "by", "signature")}
 
 
-def _sign(order: dict[str, Any], key: Key, *, name: str = "") -> None:
+def signed_by(order: dict[str, Any], key: Key, *, name: str = "") -> None:
     [read], _ = read_orders([order])
     order["signatures"] = [{"key": name or key.name, "value": key.sign(wire.order_text(read))}]

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 
-from tests.agent.agents import Agents
+from tests.agent.agents import VM_IDS, Agents
+from tests.agent.backend.test_signatures import OURS, signed_by
 from tests.agent.fleet_double import FleetDouble, eventually
 from tests.agent.redis.servers import CacheServer
 
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.real_time
 LINE = "NotificationType|NodeMaintenanceStart|IsReplica|False|IPAddress||SSLPort|15000|NonSSLPort|13000"
 # Twice what a metrics agent that everybody runs takes.
 MOST_MEGABYTES = 2 * 20.9
+MOST_MEGABYTES_SIGNED = 44
 
 
 @pytest.fixture
@@ -139,6 +142,23 @@ def test_with_caches_it_stays_small(agents: Agents, fleet: FleetDouble, servers:
         server.say(LINE)
     eventually(lambda: len(fleet.reports(wire.REDIS)) == 2)
     assert megabytes(process.pid) <= MOST_MEGABYTES
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
+def test_with_caches_and_signed_orders_it_stays_small(
+    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble, servers: list[CacheServer]
+) -> None:
+    fleet.signing_keys = [{"id": OURS.name, "public_key": OURS.public.public_key}]
+    event_id = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
+    process = agents.at_work(DRYDOCK_REDIS_CACHES=caches(servers), DRYDOCK_SIGNED_ORDERS="always")
+    eventually(lambda: len(coverage(fleet)) == 2)
+    for server in servers:
+        server.say(LINE)
+    with fleet.lock:
+        signed_by(fleet.order(VM_IDS["web-vm1"], event_id, order_id="good"), OURS)
+    (receipt,) = eventually(fleet.receipts)
+    assert receipt["azure_status"] == 200
+    assert megabytes(process.pid) <= MOST_MEGABYTES_SIGNED
 
 
 def test_without_caches_the_client_is_not_even_imported(agents: Agents) -> None:
