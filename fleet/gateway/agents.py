@@ -144,32 +144,15 @@ class Agents:
 
     async def orders(self, request: Request, send: Send) -> None:
         """`GET /agent/v1/orders`: held open, then 200 with OrdersAnswer, perhaps empty. Problems 401, 422, 429, 503."""
-        machine = await self._authenticate(request)
-        await request.body(0)
-        query, now = request.query, datetime.now(UTC)
-        wait = _seconds(query.get("wait", "0"), self.limits.wait)
-        held = [part for part in query.get("held", "").split(",") if part]
-        sent_at = _moment("sent_at", query.get("sent_at", "")) or now
-        clock = Clock.measured(sent_at=sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
-        standing = _standing(machine.machine_id, query)
-        waiter = Waiter(standing, frozenset(item.partition(":")[0] for item in held), once=wait == 0)
-        check, news = "", False
-        if waiter.carries:
-            with suppress(Problem):
-                # Without the database what was known of them counts.
-                await self.keys.look(now)
-            check, news = self.keys.judged(query.get("keys"))
-        self._note(machine, clock, _moment("last_poll_at", query.get("last_poll_at", "")), held, now, check)
-        # Register, then ask, then wait: an order written in between is found by asking.
-        self.waiters.register(waiter)
-        longest = min(wait, self.waiters.holds.long()) if waiter.carries else wait
-        waiter.hold(longest if wait else self.limits.commit_wait)
+        # What is read from the call is not kept while it is held: there are tens of thousands of them.
+        waiter = await self._waiter_of(request)
         gone = asyncio.ensure_future(_end_when_gone(request, waiter))
         try:
+            # Registered already; then ask, then wait: an order written in between is found by asking.
             if self.stopping:
                 waiter.end([])
             else:
-                self.dispatcher.ask(standing)
+                self.dispatcher.ask(waiter.standing)
             orders = await waiter.answer
         finally:
             self.waiters.release(waiter)
@@ -177,16 +160,40 @@ class Agents:
             return
         gone.cancel()
         _count(orders)
-        wanted = waiter.wanted
         said = wire.OrdersAnswer(
             server_time=datetime.now(UTC),
             orders=orders,
             takes_polls=True,
-            report=news or (wanted is not None and wanted.report),
-            remind=wanted is not None and wanted.remind,
+            report=waiter.report,
+            remind=waiter.remind,
             renew_in=waiter.renew_in,
         )
         await answer(send, 200, msgspec.json.encode(said))
+
+    async def _waiter_of(self, request: Request) -> Waiter:
+        """The call as it is held, registered; what it says is noted."""
+        machine = await self._authenticate(request)
+        await request.body(0)
+        query, now = request.query, datetime.now(UTC)
+        wait = _seconds(query.get("wait", "0"), self.limits.wait)
+        held = [part for part in query.get("held", "").split(",") if part]
+        sent_at = _moment("sent_at", query.get("sent_at", "")) or now
+        clock = Clock.measured(sent_at=sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
+        waiter = Waiter(
+            _standing(machine.machine_id, query), frozenset(item.partition(":")[0] for item in held), once=wait == 0
+        )
+        check = ""
+        if waiter.carries:
+            with suppress(Problem):
+                # Without the database what was known of them counts.
+                await self.keys.look(now)
+            check, waiter.report = self.keys.judged(query.get("keys"))
+        self._note(machine, clock, _moment("last_poll_at", query.get("last_poll_at", "")), held, now, check)
+        request.forget_headers()
+        self.waiters.register(waiter)
+        longest = min(wait, self.waiters.holds.long()) if waiter.carries else wait
+        waiter.hold(longest if wait else self.limits.commit_wait)
+        return waiter
 
     def cut_off(self, machine_ids: set[int]) -> None:
         """These machines were revoked: forget their credentials and end their held calls. For any thread."""

@@ -79,6 +79,10 @@ class Request:
             self._headers = dict(self.scope["headers"])
         return self._headers.get(name, b"")
 
+    def forget_headers(self) -> None:
+        """Of a request that is held for long; they can be read again."""
+        self._headers = None
+
     @property
     def call(self) -> Call:
         """Where it is noted who asks."""

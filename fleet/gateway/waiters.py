@@ -46,7 +46,19 @@ class Holds:
 class Waiter:
     """One held call: what ends it, and the orders that its agent has already."""
 
-    __slots__ = ("answer", "close", "held", "machine_id", "once", "renew_in", "set_id", "standing", "until", "wanted")
+    __slots__ = (
+        "answer",
+        "close",
+        "held",
+        "machine_id",
+        "once",
+        "remind",
+        "renew_in",
+        "report",
+        "set_id",
+        "standing",
+        "until",
+    )
 
     def __init__(self, standing: AgentStanding, held: frozenset[str], *, once: bool) -> None:
         self.machine_id = standing.machine_id
@@ -60,7 +72,7 @@ class Waiter:
         # As far as is known: its set, whether something is under way there, and what is wanted of its agent.
         self.set_id: int | None = None
         self.close = False
-        self.wanted: StandingCheck | None = None
+        self.report = self.remind = False
         self.renew_in = 0.0
 
     @property
@@ -160,7 +172,8 @@ class Waiters:
                 waiter.end([])
 
     def _place(self, waiter: Waiter, compared: StandingCheck) -> None:
-        waiter.set_id, waiter.wanted = compared.set_id, compared
+        waiter.set_id, waiter.remind = compared.set_id, compared.remind
+        waiter.report |= compared.report
         if not waiter.carries:
             return
         if compared.set_id in self._under_way:

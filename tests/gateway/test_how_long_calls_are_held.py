@@ -72,7 +72,7 @@ def test_what_is_wanted_of_an_agent_ends_its_call_once_in_a_while() -> None:
             waiter = held(waiters, 1)
             waiters.deliver({1: StandingCheck(7, report=True)}, {})
             ended.append(waiter.answer.done())
-            assert waiter.wanted is not None and waiter.wanted.report
+            assert waiter.report
             waiters.release(waiter)
             time[0] += TOLD_SECONDS / 2 - 1
         assert ended == [True, False, False, True, False]
