@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fleet.domain.reason import Reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import like, names_of, of_values
 from fleet.domain.states import EndedAs, EventStatus
 from fleet.models import AvailabilitySet, ScheduledEvent
 
@@ -83,3 +83,12 @@ def test_a_deferred_column_is_refused_even_where_the_field_has_a_default() -> No
     del row.__dict__["event_id"]
     with pytest.raises(TypeError, match=r"WithSet\.event_id"):
         like(WithSet, row, availability_set="web")
+
+
+def test_many_rows_are_made_of_their_values_alone() -> None:
+    values = {"status": "STARTED", "ended_as": "completed", "resources": ["vm1"], "warnings": [], "first_seen_at": NOW}
+    asked = [values.get(name, getattr(event(), name, "")) for name in names_of(Shape)]
+    shaped = of_values(Shape, asked)
+    assert (shaped.status, shaped.ended_as, shaped.resources) == (EventStatus.STARTED, EndedAs.COMPLETED, ("vm1",))
+    with pytest.raises(ValueError, match="zip"):
+        of_values(Shape, asked[1:])

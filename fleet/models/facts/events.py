@@ -16,10 +16,11 @@ from fleet.domain.orders.timeouts import Timeouts
 from fleet.domain.people import Place, lies_in
 from fleet.domain.policy.hours import in_hours
 from fleet.domain.reason import Reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import like, names_of, of_values
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, RELAYED_APPROVALS, EventStatus, Presence
 from fleet.models.approvals import Approval, Hold
 from fleet.models.events import ScheduledEvent, Sighting
+from fleet.models.facts.machines import MachineRow, machine_rows
 from fleet.models.intake import Preparation
 from fleet.models.machines import Machine
 from fleet.models.policy import NoApprovalWindow, stop_in_force
@@ -60,73 +61,78 @@ def contact_times(machine: Machine) -> tuple[datetime | None, datetime | None]:
     return (row.last_heard_at if row else None), polled
 
 
-def _machines_of(set_ids: Collection[int]) -> dict[int, list[Machine]]:
-    found: dict[int, list[Machine]] = defaultdict(list)
-    machines = Machine.objects.filter(availability_set_id__in=set_ids).select_related("presence", "latest_document")
-    for machine in machines.defer("compute").order_by("resource_name", "id"):
-        found[machine.availability_set_id].append(machine)
-    return found
-
-
-def listing_of(sighting: Sighting) -> MergedListing:
-    """A sighting's row as computing an event reads it."""
-    return like(MergedListing, sighting)
+def row_of(machine: Machine, *, now: datetime, limits: Limits) -> MachineRow:
+    """The same of a model's row; wants `presence` and `latest_document` selected with it."""
+    heard_at, polled_at = contact_times(machine)
+    return MachineRow(
+        machine_id=machine.pk,
+        name=machine.resource_name,
+        fault_domain=machine.fault_domain,
+        update_domain=machine.update_domain,
+        revoked_at=machine.revoked_at,
+        heard_at=heard_at,
+        polled_at=polled_at,
+        presence=machine_presence(machine, now=now, limits=limits),
+    )
 
 
 def load_witnesses(events: Collection[ScheduledEvent], *, now: datetime) -> dict[int, list[Witness]]:
     """The machines of each event's set with their listings, by the event's row id. Two queries."""
-    limits = presence_limits()
-    machines = _machines_of({event.availability_set_id for event in events})
-    sightings: dict[int, dict[int, Sighting]] = defaultdict(dict)
-    for sighting in Sighting.objects.filter(event_id__in=[event.pk for event in events]):
-        sightings[sighting.event_id][sighting.machine_id] = sighting
+    machines = machine_rows({event.availability_set_id for event in events}, now=now, limits=presence_limits())
+    listings: dict[int, dict[int, MergedListing]] = defaultdict(dict)
+    sightings = Sighting.objects.filter(event_id__in=[event.pk for event in events])
+    for event_id, machine_id, *values in sightings.values_list("event_id", "machine_id", *names_of(MergedListing)):
+        listings[event_id][machine_id] = of_values(MergedListing, values)
     found: dict[int, list[Witness]] = {}
     for event in events:
-        of_event = sightings[event.pk]
+        of_set, of_event = machines[event.availability_set_id], listings[event.pk]
         if event.drill:
-            found[event.pk] = _rehearsing(machines[event.availability_set_id], of_event, now=now, limits=limits)
+            found[event.pk] = _rehearsing(of_set, of_event, now=now)
             continue
         found[event.pk] = [
             Witness(
-                machine_id=machine.pk,
-                name=machine.resource_name,
-                presence=machine_presence(machine, now=now, limits=limits),
-                last_poll_at=contact_times(machine)[1],
-                listing=listing_of(of_event[machine.pk]) if machine.pk in of_event else None,
+                machine_id=machine.machine_id,
+                name=machine.name,
+                presence=machine.presence,
+                last_poll_at=machine.polled_at,
+                listing=of_event.get(machine.machine_id),
                 update_domain=machine.update_domain,
                 revoked_at=machine.revoked_at,
             )
-            for machine in machines[event.availability_set_id]
+            for machine in of_set
         ]
     return found
 
 
 def _rehearsing(
-    machines: Collection[Machine], sightings: Mapping[int, Sighting], *, now: datetime, limits: Limits
+    machines: Collection[MachineRow], listings: Mapping[int, MergedListing], *, now: datetime
 ) -> list[Witness]:
     """The witnesses of a drill: who rehearses. What a machine said stands until it says otherwise, poll or not."""
     return [
         Witness(
-            machine_id=machine.pk,
-            name=machine.resource_name,
-            presence=machine_presence(machine, now=now, limits=limits),
-            last_poll_at=now if sightings[machine.pk].gone_at is not None else sightings[machine.pk].listed_at,
-            listing=listing_of(sightings[machine.pk]),
+            machine_id=machine.machine_id,
+            name=machine.name,
+            presence=machine.presence,
+            last_poll_at=now if listing.gone_at is not None else listing.listed_at,
+            listing=listing,
             update_domain=machine.update_domain,
             revoked_at=machine.revoked_at,
         )
         for machine in machines
-        if machine.pk in sightings
+        if (listing := listings.get(machine.machine_id)) is not None
     ]
 
 
 def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventFacts]:
     """What guards, rules and the relay judge, by the event's row id. Nine queries, however many events."""
     events = list(ScheduledEvent.objects.filter(pk__in=event_ids).select_related("availability_set"))
-    machines = _machines_of({event.availability_set_id for event in events})
+    machines = machine_rows({event.availability_set_id for event in events}, now=now, limits=presence_limits())
     standing = Sighting.objects.filter(event_id__in=event_ids, gone_at__isnull=True, foreign=False)
-    preparations = Preparation.objects.filter(event_id__in=event_ids)
-    return facts_of(events, machines, standing, preparations, now=now)
+    spelled = {
+        (event_id, machine_id): text
+        for event_id, machine_id, text in standing.values_list("event_id", "machine_id", "spelled")
+    }
+    return _facts_of(events, machines, spelled, Preparation.objects.filter(event_id__in=event_ids), now=now)
 
 
 def facts_of(
@@ -140,12 +146,27 @@ def facts_of(
     """The same for rows loaded already: events with their set, machines by set, sightings, preparations. Five
     queries.
     """
-    event_ids, limits = [event.pk for event in events], presence_limits()
+    limits = presence_limits()
+    rows = {
+        set_id: [row_of(machine, now=now, limits=limits) for machine in of_set] for set_id, of_set in machines.items()
+    }
     spelled = {
         (sighting.event_id, sighting.machine_id): sighting.spelled
         for sighting in sightings
         if sighting.gone_at is None and not sighting.foreign
     }
+    return _facts_of(events, rows, spelled, preparations, now=now)
+
+
+def _facts_of(
+    events: Collection[ScheduledEvent],
+    machines: Mapping[int, Collection[MachineRow]],
+    spelled: Mapping[tuple[int, int], str],
+    preparations: Iterable[Preparation],
+    *,
+    now: datetime,
+) -> dict[int, EventFacts]:
+    event_ids = [event.pk for event in events]
     prepared = {(row.event_id, row.machine_id): row for row in preparations}
     decisions, holds, others = _decisions(event_ids), _holds(event_ids), _others(events)
     stop = stop_in_force() if events else None
@@ -153,14 +174,13 @@ def facts_of(
     found = {}
     for event in events:
         home = event.availability_set
-        keys = {(event.pk, machine.pk): machine for machine in machines[home.pk] if machine.revoked_at is None}
+        keys = {(event.pk, machine.machine_id): machine for machine in machines[home.pk] if machine.revoked_at is None}
         found[event.pk] = like(
             EventFacts,
             event,
             **set_facts(home),
             machines=tuple(
-                _machine_facts(machine, spelled.get(key), prepared.get(key), now=now, limits=limits)
-                for key, machine in keys.items()
+                _machine_facts(machine, spelled.get(key), prepared.get(key)) for key, machine in keys.items()
             ),
             decision=decisions.get(event.pk),
             other_open=tuple(other.event_id for other in others[event.pk] if other.set_id == home.pk),
@@ -172,19 +192,16 @@ def facts_of(
     return found
 
 
-def _machine_facts(
-    machine: Machine, spelled: str | None, word: Preparation | None, *, now: datetime, limits: Limits
-) -> MachineFacts:
+def _machine_facts(machine: MachineRow, spelled: str | None, word: Preparation | None) -> MachineFacts:
     """`spelled` is None for a machine that does not list the event, `word` for one that said nothing of its hooks."""
-    heard_at, polled_at = contact_times(machine)
     return MachineFacts(
-        machine_id=machine.pk,
-        name=machine.resource_name,
-        presence=machine_presence(machine, now=now, limits=limits),
+        machine_id=machine.machine_id,
+        name=machine.name,
+        presence=machine.presence,
         lists_it=spelled is not None,
         spelled=spelled or "",
-        last_heard_at=heard_at,
-        told_until=polled_at,
+        last_heard_at=machine.heard_at,
+        told_until=machine.polled_at,
         prepared=prepared_of(prepare_outcome=word.prepare_outcome, recover_outcome=word.recover_outcome)
         if word
         else Prepared.UNKNOWN,
