@@ -11,12 +11,13 @@ from datetime import datetime
 from functools import partial
 
 from django.conf import settings
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models import Q
 
 from fleet.domain.aside import What
 from fleet.domain.events.sightings import compute_state
 from fleet.domain.orders.next_step import Do
+from fleet.domain.patience import met_a_limit
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, LastRun, ScheduledEvent
 from fleet.models.facts.due import load_due
@@ -188,8 +189,17 @@ def follow(event_pks: Collection[int] | None = None, *, now: datetime) -> None:
 
 
 def take_on(*, approval_id: int, now: datetime, via: str) -> None:
-    """What follows at once from a decision: its condition may be met already, and then its machine is woken."""
+    """What follows at once from a decision: its condition may be met already, and then its machine is woken.
+
+    In a storm of reports somebody is writing of its event all the time. The machine does not wait for that, since its
+    order stands; and what else there is to do, the next tick does.
+    """
     row = Approval.objects.filter(pk=approval_id).values_list("event_id", "state").first()
     if row is not None and row[1] == ApprovalState.WAITING.value:
         conditions.advance(now=now, event_pks=[row[0]])
-    orders.advance_approval(approval_id=approval_id, now=now, via=via)
+    orders.wake_asked(approval_id=approval_id, via=via)
+    try:
+        orders.advance_approval(approval_id=approval_id, now=now, via=via)
+    except OperationalError as error:
+        if not met_a_limit(error):
+            raise

@@ -120,6 +120,12 @@ def offer(
     return order
 
 
+def wake_asked(*, approval_id: int, via: str) -> None:
+    """Wake the machine that has this approval's order already, whoever holds the event meanwhile."""
+    offered = Order.objects.filter(approval_id=approval_id, state=OrderState.OFFERED.value)
+    wake_up.wake_machines(list(offered.values_list("machine_id", flat=True)), via=via)
+
+
 @transaction.atomic
 def advance_approval(*, approval_id: int, now: datetime, via: str) -> set[int]:
     """Advance one approval now; the machines (row ids) that are woken."""
