@@ -1,0 +1,51 @@
+"""What only one process may do at a time: whoever comes second leaves it to the first, and writes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from fleet.models import LastRun
+from fleet.operations import reconcile
+from fleet.operations.locks import Lock
+from fleet.operations.messages import route, troubles, watchdog
+from fleet.operations.timeline import check, seal
+from tests.architecture.sources import FLEET
+from tests.databases import database_named
+from tests.processes import ROOT
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+# Whether it did anything.
+SINGLE: dict[Lock, Callable[[], bool]] = {
+    Lock.RECONCILE: lambda: reconcile.advance(now=NOW, via="beat").ran,
+    Lock.SEAL: lambda: seal.seal(now=NOW, via="beat").ran,
+    Lock.ROUTER: lambda: route.route(now=NOW, via="celery").ran,
+    Lock.TROUBLES: lambda: troubles.compare(now=NOW, via="beat").ran,
+    Lock.WATCHDOG: lambda: watchdog.mine(now=NOW, via="celery"),
+}
+
+
+@pytest.mark.parametrize("lock", SINGLE)
+def test_a_second_one_does_nothing_while_the_first_is_at_it(db: Any, lock: Lock) -> None:
+    with psycopg.connect(database_named(connection.settings_dict["NAME"])) as first:
+        first.execute("SELECT pg_advisory_xact_lock(%s)", [lock.value])
+        assert not SINGLE[lock]()
+        # That seals were checked is noted apart; two who do so read the same, and change nothing.
+        assert not LastRun.objects.exclude(name=check.RUN).exists()
+        first.rollback()
+        assert SINGLE[lock]()
+
+
+def test_the_page_names_all_of_them() -> None:
+    calls = [re.findall(r"take_if_free\(Lock\.(\w+)\)", path.read_text("utf-8")) for path in Path(FLEET).rglob("*.py")]
+    assert {Lock[name] for names in calls for name in names} == set(SINGLE)
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8").partition("### What is single")[2]
+    table = page.partition("\n### ")[0]
+    assert set(re.findall(r"`([A-Z_]{4,})`", table)) - {"SKIP LOCKED"} == {lock.name for lock in SINGLE}
