@@ -64,7 +64,7 @@ def test_with_redis_it_takes_a_moment_and_without_it_about_a_second(
         for _ in range(3):
             agent = one.agent()
             alone.append(cut_off([agent, replace(agent, url=other.url)]))
-    # Measured: 10 to 120 ms with Redis, 0.6 to 0.8 s without; a cached credential alone would live for 30 s.
+    # Measured: 10 to 120 ms with Redis, 0.6 to 0.8 s without; a cached credential alone would live for ten minutes.
     assert min(off for off, _ in rounds) < 0.5, rounds
     assert max(max(pair) for pair in alone) < 5, alone
 
