@@ -1,0 +1,326 @@
+"""A storm, played: a seeded fleet, every process real, a crowd for its machines, approvals in bulk and by click.
+
+`play` measures and asserts nothing; what it returns is held against aims by `bench.storm`, against truth by a test.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import requests
+from azure_simulator.child_process import RunningSimulator
+
+from bench import processor
+from bench.painted import Painter
+from bench.stage import Stage, free_port
+
+# Presence counts for longer than a play takes: of each set one machine holds a call. `bench.held` measures renewals.
+PRESENT = {"LIVE_SECONDS": "3000", "LATE_SECONDS": "6000"}
+CREDENTIALS = """UPDATE fleet_machine
+    SET credential_hash = encode(sha256(convert_to('storm-' || id, 'UTF8')), 'hex')"""
+HEARD = "UPDATE fleet_presencerow SET last_heard_at = now(), last_poll_at = now()"
+# One decision after the other in a service; each set that is decided about stands alone.
+ALONE = "UPDATE fleet_availabilityset SET service = ''"
+MACHINES = """SELECT home.kind || ':' || home.subscription || '/' || home.resource_group || '/' || home.name,
+        machine.id, machine.resource_name, spool.spool::text, spool.acknowledged
+    FROM fleet_machine machine JOIN fleet_availabilityset home ON home.id = machine.availability_set_id
+    JOIN fleet_spool spool ON spool.machine_id = machine.id ORDER BY machine.id"""
+LISTED = """SELECT count(*) FROM fleet_sighting sighting JOIN fleet_scheduledevent event ON event.id = sighting.event_id
+    WHERE event.event_id = ANY(%s) AND sighting.listed_seq IS NOT NULL"""
+OPEN = "SELECT count(*) FROM fleet_approval WHERE state NOT IN ('CONFIRMED', 'VOID', 'REFUSED', 'WITHDRAWN', 'LAPSED')"
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """One event a set, all announced within so many seconds. `approvals` are approved in bulk, and in the same calls
+    `refused` are asked for that somebody holds, which a guard refuses; `clicks` are approved one by one on their page
+    meanwhile. `probes` have the shortest notice, so that a browser paints them on top. After the
+    first bulk call of `chosen` events `worker_dies`, and is started again.
+    """
+
+    events: int = 5_000
+    machines: int = 20
+    within: float = 60.0
+    approvals: int = 1_000
+    refused: int = 100
+    clicks: int = 30
+    probes: int = 60
+    crowds: int = 2
+    chosen: int = 100
+    browser: bool = True
+    worker_dies: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it; times in seconds. `painted` and `clicks` one value each, `bulk` those of the calls.
+
+    `asked` are the events that were decided about, `starts` how often each was asked for at Azure, `states` the
+    approvals of the fleet by state, `waiting` reports that were never acknowledged.
+    """
+
+    announced: int = 0
+    known: int = 0
+    sent: int = 0
+    waiting: int = 0
+    answers: Counter[str] = field(default_factory=Counter)
+    asked: list[str] = field(default_factory=list)
+    starts: dict[str, int] = field(default_factory=dict)
+    states: dict[str, int] = field(default_factory=dict)
+    results: Counter[int] = field(default_factory=Counter)
+    bulk: list[float] = field(default_factory=list)
+    last_start: float = 0.0
+    clicks: list[float] = field(default_factory=list)
+    painted: list[float] = field(default_factory=list)
+    listed_after: float = 0.0
+    paints_a_second: float = 0.0
+    processor: dict[str, float] = field(default_factory=dict)
+
+
+class Play:
+    """The processes of one storm."""
+
+    def __init__(self, stage: Stage, storm: Storm, simulator: RunningSimulator, machines: list[list[Any]]) -> None:
+        self.stage, self.storm, self.simulator = stage, storm, simulator
+        self.outcome = Outcome()
+        self.url = ""
+        self.database = psycopg.connect(stage.database_url, autocommit=True)
+        self.processes: dict[str, int] = {"simulator": simulator.pid}
+        self.machines = machines
+        self.sets = list(dict.fromkeys(row[0] for row in machines))
+        self.names = {row[0]: row[2] for row in reversed(machines)}
+        self.plan = stage.folder / "plan.json"
+
+    def start(self) -> None:
+        """Web process, worker, beat, a person, and the crowd; returns once its calls are held."""
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.variables = {**PRESENT, "BASE_URL": self.url}
+        children = {}
+        for name, command in {
+            "web": ["manage.py", "web", "--port", str(port)],
+            "worker": ["manage.py", "worker"],
+            "beat": ["manage.py", "beat", "--", "--schedule", str(self.stage.folder / "beat")],
+        }.items():
+            children[name] = self.stage.start(command, **self.variables)
+        self.processes |= {name: child.pid for name, child in children.items()}
+        self.worker = children["worker"]
+        self.until(self._answers, 60)
+        self.password = self.stage.manage("create_person", "storm", "--group", "operator").strip()
+        scopes = ("--scope=read", "--scope=approve")
+        self.token = self.stage.manage("create_token", "storm", *scopes).strip()
+        first: set[str] = set()
+        rows = []
+        for home, machine_id, _, spool, acknowledged in self.machines:
+            rows.append([home, f"m{machine_id}", f"storm-{machine_id}", spool, acknowledged, home not in first])
+            first.add(home)
+        self.plan.write_text(json.dumps({"gateway": self.url, "simulator": self.simulator.url, "machines": rows}))
+        self.crowds = [
+            self.stage.start(["-m", "bench.crowd", str(self.plan), str(part), str(self.storm.crowds)])
+            for part in range(self.storm.crowds)
+        ]
+        self.processes |= {f"crowd {part}": child.pid for part, child in enumerate(self.crowds)}
+        self.until(lambda: all("is there" in self.stage.said(child) for child in self.crowds), 120)
+
+    def _answers(self) -> bool:
+        try:
+            return requests.get(f"{self.url}/readyz", timeout=5).status_code == 200
+        except requests.RequestException:
+            return False
+
+    def until(self, question: Any, seconds: float, every: float = 0.2) -> bool:
+        """Whether it became true in time."""
+        deadline = time.monotonic() + seconds
+        while not question():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(every)
+        return True
+
+    def one(self, query: str, *values: Any) -> int:
+        row = self.database.execute(query.encode(), values).fetchone()
+        return int(row[0]) if row else 0
+
+    def by_state(self) -> dict[str, int]:
+        """How many approvals of the fleet are in each state."""
+        return dict(self.database.execute("SELECT state, count(*) FROM fleet_approval GROUP BY 1").fetchall())
+
+    def announce(self) -> None:
+        """All of the storm by one call."""
+        storm, every = self.storm, max(1, self.storm.events // max(1, self.storm.probes))
+        events, self.probes = [], set()
+        for number, home in enumerate(self.sets):
+            probe = storm.probes and number % every == every - 1
+            body = {"set": home, "type": "Freeze", "resources": [self.names[home]], "started_seconds": 5}
+            events.append(body | {"duration_seconds": 5, "notice_seconds": 600 if probe else 900})
+            if probe:
+                self.probes.add(number)
+        self.ids = self.simulator.events.create_all(events, within_seconds=storm.within)
+        self.outcome.announced = len(self.ids)
+        self.to_click = self.ids[storm.approvals + storm.refused :][: storm.clicks]
+
+    def approve_in_bulk(self) -> None:
+        """All of them, so many a call; those that are held first are asked for among them."""
+        session = requests.Session()
+        session.headers["Authorization"] = f"Bearer {self.token}"
+        approvals = self.storm.approvals
+        wanted = self.ids[: approvals + self.storm.refused]
+        for event_id in wanted[approvals:]:
+            address = f"{self.url}/api/v1/events/{event_id}/holds/"
+            session.post(address, json={"reason": "It is to run by itself."}, timeout=60).raise_for_status()
+        self.outcome.asked += wanted[:approvals]
+        # So that each call has some of both.
+        wanted.sort()
+        self.bulk_began = time.time()
+        for place in range(0, len(wanted), self.storm.chosen):
+            if place and self.storm.worker_dies and len(self.outcome.bulk) == 1:
+                self.kill_worker()
+            chosen = wanted[place : place + self.storm.chosen]
+            began = time.monotonic()
+            body = {"events": chosen, "comment": "The storm is let through."}
+            key = {"Idempotency-Key": f"storm-{place}"}
+            said = session.post(f"{self.url}/api/v1/bulk/approvals/", json=body, headers=key, timeout=120)
+            said.raise_for_status()
+            self.outcome.bulk.append(time.monotonic() - began)
+            self.outcome.results.update(one["status"] for one in said.json()["results"])
+
+    def kill_worker(self) -> None:
+        self.worker.kill()
+        self.worker.wait()
+        self.worker = self.stage.start(["manage.py", "worker"], **self.variables)
+        self.processes["worker"] = self.worker.pid
+
+    def click(self, event_id: str) -> float:
+        """Approve one on its page; when that was, in seconds since 1970."""
+        address = f"{self.url}/events/{event_id}/"
+        page = self.person.get(address, timeout=30).text
+        version = re.search(r'name="expected_version" value="(\d+)"', page)
+        form = {"csrfmiddlewaretoken": self._csrf(), "comment": "now", "when": "now"}
+        form["expected_version"] = version[1] if version else ""
+        began = time.time()
+        said = self.person.post(
+            f"{address}approve/", data=form, headers={"Referer": address}, timeout=30, allow_redirects=False
+        )
+        said.raise_for_status()
+        return began
+
+    def log_in(self) -> None:
+        self.person = requests.Session()
+        address = f"{self.url}/accounts/login/"
+        self.person.get(address, timeout=30)
+        form = {"username": "storm", "password": self.password, "csrfmiddlewaretoken": self._csrf()}
+        self.person.post(address, data=form, headers={"Referer": address}, timeout=30).raise_for_status()
+
+    def _csrf(self) -> str:
+        return next(cookie.value or "" for cookie in self.person.cookies if "csrf" in cookie.name.lower())
+
+    def click_meanwhile(self, over: threading.Event) -> None:
+        """Whoever clicks goes through sets that nobody decides about in bulk, one a second, once they are listed."""
+        self.clicked: dict[str, float] = {}
+        for event_id in self.to_click:
+            if over.is_set():
+                break
+            self.until(lambda event_id=event_id: self.one(LISTED, [event_id]) >= self.storm.machines, 120)
+            self.clicked[event_id] = self.click(event_id)
+            time.sleep(min(1.0, self.storm.within / max(1, self.storm.clicks)))
+        self.outcome.asked += self.clicked
+
+    def gather(self) -> None:
+        """What stands at Azure, in the database and in the crowd in the end."""
+        outcome = self.outcome
+        for child in self.crowds:
+            child.terminate()
+            child.wait(60)
+        said = [json.loads(self.plan.with_name(f"plan.json.{part}").read_text()) for part in range(self.storm.crowds)]
+        self.seen: dict[str, float] = {}
+        for one in said:
+            outcome.sent += one["sent"]
+            outcome.waiting += one["waiting"]
+            outcome.answers.update(one["answers"])
+            for event_id, at in one["seen"].items():
+                self.seen[event_id] = min(at, self.seen.get(event_id, at))
+        bulk = set(self.ids[: self.storm.approvals])
+        for event in self.simulator.events.all():
+            times = [datetime.fromisoformat(one["time"]).timestamp() for one in event["approvals"]]
+            if times:
+                outcome.starts[event["EventId"]] = len(times)
+            if times and event["EventId"] in bulk:
+                outcome.last_start = max(outcome.last_start, times[0] - self.bulk_began)
+            if times and event["EventId"] in self.clicked:
+                outcome.clicks.append(times[0] - self.clicked[event["EventId"]])
+        outcome.known = self.one(
+            "SELECT count(*) FROM fleet_scheduledevent WHERE event_id = ANY(%s)", self.ids + self.second
+        )
+        outcome.states = self.by_state()
+
+
+def play(stage: Stage, storm: Storm) -> Outcome:
+    """Seed, start, announce, approve, and wait until Azure is through with what was approved."""
+    entries = max(1_000, storm.events * 4)
+    stage.manage(
+        "seed", f"--machines={storm.events * storm.machines}", f"--set-size={storm.machines}", f"--entries={entries}",
+        "--open-events=0",
+    )  # fmt: skip
+    with psycopg.connect(stage.database_url, autocommit=True) as connection:
+        for statement in (CREDENTIALS, HEARD, ALONE):
+            connection.execute(statement.encode())
+        connection.execute("ANALYZE")
+        machines = [list(row) for row in connection.execute(MACHINES.encode()).fetchall()]
+    with RunningSimulator(_fleet(machines)) as simulator:
+        it = Play(stage, storm, simulator, machines)
+        earlier = it.by_state()
+        it.start()
+        it.log_in()
+        with Painter(it.url, "storm", it.password, wanted=storm.browser) as painter:
+            _through(it, painter)
+        for state, count in earlier.items():
+            it.outcome.states[state] -= count
+        it.database.close()
+        return it.outcome
+
+
+def _through(it: Play, painter: Painter) -> None:
+    storm, outcome = it.storm, it.outcome
+    before, began = processor.used(it.processes), time.monotonic()
+    it.announce()
+    over = threading.Event()
+    clicker = threading.Thread(target=it.click_meanwhile, args=(over,))
+    clicker.start()
+    it.until(lambda: it.one(LISTED, it.ids) >= len(it.ids) * storm.machines, storm.within + 180, every=1.0)
+    outcome.listed_after = time.monotonic() - began
+    it.approve_in_bulk()
+    clicker.join(180)
+    over.set()
+    # Until all that was granted has come to an end, and what ended is known to have.
+    it.until(lambda: it.one(OPEN) == 0, 180, every=0.5)
+    used = processor.used(it.processes)
+    outcome.processor = {name: used[name] - before.get(name, 0.0) for name in used}
+    outcome.paints_a_second = painter.paints() / (time.monotonic() - began)
+    painted = painter.times()
+    it.gather()
+    for number in sorted(it.probes):
+        event_id = it.ids[number]
+        if event_id in it.seen and event_id in painted:
+            outcome.painted.append(painted[event_id] - it.seen[event_id])
+
+
+def _fleet(machines: list[list[Any]]) -> dict[str, Any]:
+    """The simulator's fleet file of these machines."""
+    sets: dict[str, dict[str, Any]] = {}
+    for home, machine_id, name, *_ in machines:
+        kind, _, place = home.partition(":")
+        subscription, group, own = place.split("/")
+        one = sets.setdefault(
+            home,
+            {"kind": kind, "name": own, "subscription": subscription, "resource_group": group, "machines": []},
+        )
+        one["machines"].append({"id": f"m{machine_id}", "name": name})
+    return {"sets": list(sets.values())}
