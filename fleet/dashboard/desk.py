@@ -11,10 +11,13 @@ from fleet.projections.caches import maintenances
 from fleet.projections.desk import fleet, queue, selection
 from fleet.projections.timeline import entries
 
+# So many sets stand below so many events that wait.
+SETS_BELOW = ((queue.CARDS, 12), (queue.SHOWN, 6), (float("inf"), 3))
+
 
 def _sets(waiting: queue.DecisionQueue) -> int:
     """Fewer sets stand below a queue that is long: the page stays small when it matters most."""
-    return 12 if waiting.counts["waiting"] <= queue.CARDS else 6
+    return next(most for up_to, most in SETS_BELOW if waiting.counts["waiting"] <= up_to)
 
 
 @shown

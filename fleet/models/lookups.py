@@ -26,6 +26,20 @@ class EqualsAny(Lookup):
         return f"{column} = ANY(%s::{kind}[])", [*parameters, list(self.rhs)]
 
 
+@Field.register_lookup
+class NamedAny(Lookup):
+    """`column__named=[...]`: is one of these texts in any case, whatever may stand in an index on `Upper(column)`."""
+
+    lookup_name = "named"
+    prepare_rhs = False
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:  # type: ignore[override]
+        column, parameters = self.process_lhs(compiler, connection)
+        # Postgres itself says what is the upper case of both.
+        names = "ARRAY(SELECT UPPER(name) FROM unnest(%s::text[]) AS name)"
+        return f"UPPER({column}) = ANY({names})", [*parameters, list(self.rhs)]
+
+
 # What stands between the words of a name, in Azure's names as in JSON.
 BETWEEN = '-_./:;,@()<>&|!*"[]{}'
 _BETWEEN = re.compile(rf"[\s'\\{re.escape(BETWEEN)}]+")

@@ -73,6 +73,9 @@ class Machine(ChangeColumn):
     class Meta:
         indexes = [
             models.Index(fields=["availability_set", "resource_name"], name="machine_by_set_and_name"),
+            models.Index(fields=["resource_name", "id"], name="machine_by_name"),
+            models.Index(Upper("resource_name"), name="machine_by_name_in_any_case"),
+            models.Index(fields=["enrolled_at", "id"], name="machine_by_enrolment"),
             GinIndex(words_of("resource_name"), name="machine_by_words"),
             models.Index(fields=["credential_hash"], name="machine_by_credential"),
             # Asked by each tick: few.

@@ -10,11 +10,12 @@ from django.db.models import Func
 from django.db.models.functions import Cast, Now
 
 from fleet.domain.history import MILESTONES
-from fleet.domain.timeline import FIRST_ERA, Place
+from fleet.domain.timeline import FIRST_ERA, EntryKind, Place
 from fleet.models.approvals import Approval
 from fleet.models.caches import Cache, Maintenance
 from fleet.models.events import ScheduledEvent
 from fleet.models.machines import Machine
+from fleet.models.nearest import NearRows
 from fleet.models.sets import AvailabilitySet
 
 # The number of the writing transaction: xid8 goes to bigint by way of text.
@@ -90,6 +91,8 @@ class Entry(models.Model):
     address = models.TextField(blank=True, default="", db_default="")
     data = models.JSONField(default=dict)
 
+    objects = NearRows.as_manager()
+
     class Meta:
         indexes = [
             models.Index(fields=["era", "xid", "id"], name="entry_place"),
@@ -106,6 +109,12 @@ class Entry(models.Model):
             models.Index(
                 fields=["cache", "-at", "-id"], name="entry_by_cache", condition=models.Q(cache__isnull=False)
             ),
+            # What overviews show: in a storm each of thousands of events is seen by twenty machines more.
+            models.Index(
+                fields=["-at", "-id"], name="entry_told", condition=~models.Q(kind=EntryKind.EVENT_SIGHTED.value)
+            ),
+            # Of whoever looks for what is rare, such as one kind, nobody walks through everything else.
+            models.Index(fields=["kind", "-at", "-id"], name="entry_by_kind"),
             # What happened to events and caches, step by step, without all that was said and sent meanwhile.
             models.Index(fields=["-at", "-id"], name="entry_of_milestones", condition=models.Q(kind__in=MILESTONES)),
             # What people and rules did: few lines among many.

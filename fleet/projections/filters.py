@@ -22,6 +22,7 @@ from fleet.models import (
     Admission,
     Approval,
     AvailabilitySet,
+    Cache,
     Drill,
     Entry,
     Machine,
@@ -31,16 +32,20 @@ from fleet.models import (
 )
 from fleet.models.facts.events import presence_limits
 from fleet.models.lookups import words_begin, words_of
+from fleet.models.nearest import Near, NearRows
 from fleet.projections.changes import ChangeFilter
 from fleet.projections.desk.attention import needs_decision
+from fleet.projections.desk.find import machines_called
 from fleet.projections.filter_kinds import IdsFilter, TextsFilter, TimeFilter, one_of
 from fleet.projections.machines import waiting_rows, with_presence
 from fleet.projections.places import (
     COLUMNS,
     MACHINE_COLUMNS,
+    EntryPlaceFilter,
     Ids,
     MachinePlaceFilter,
     PlaceFilter,
+    ids_of,
     sets_with,
     with_presences,
 )
@@ -109,7 +114,7 @@ PRESENCES = [(presence.value, presence.value) for presence in Presence]
 
 
 class MachineFilter(MachinePlaceFilter):
-    """`q` looks into resource names and vmIds. Construct with `now=` where `presence`
+    """`q` finds how a word of a resource name begins, or a vmId. Construct with `now=` where `presence`
     may be asked for."""
 
     machine_path = "pk"
@@ -131,7 +136,7 @@ class MachineFilter(MachinePlaceFilter):
         return with_presences(queryset, asked=value, now=self.now, limits=presence_limits()) if value else queryset
 
     def filter_q(self, queryset: QuerySet[Machine], name: str, value: str) -> QuerySet[Machine]:
-        return queryset.filter(Q(resource_name__icontains=value) | Q(vm_id__icontains=value))
+        return machines_called(queryset, value)
 
 
 class SetFilter(PlaceFilter):
@@ -178,7 +183,7 @@ class SetFilter(PlaceFilter):
         return queryset.filter(Q(name__icontains=value) | Q(resource_group__icontains=value))
 
 
-class EntryFilter(MachinePlaceFilter):
+class EntryFilter(EntryPlaceFilter):
     """Entries by place (sets with those merged into them), machine, cache, event (an EventId in any case), kind, time.
 
     To a service belong its sets, and the caches that their machines listen to.
@@ -186,7 +191,7 @@ class EntryFilter(MachinePlaceFilter):
 
     service = TextsFilter(method="filter_service", label="Service")
     cache = IdsFilter(field_name="cache", label="Cache")
-    event = django_filters.CharFilter(field_name="event__event_id", lookup_expr="iexact", label="Event")
+    event = django_filters.CharFilter(method="filter_event", label="Event")
     kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
     since = TimeFilter(field_name="at", lookup_expr="gte", label="Since")
     until = TimeFilter(field_name="at", lookup_expr="lt", label="Until")
@@ -204,12 +209,14 @@ class EntryFilter(MachinePlaceFilter):
     def filter_service(self, queryset: QuerySet[Entry], name: str, value: list[str]) -> QuerySet[Entry]:
         if not value:
             return queryset
+        named = one_of("service", value, lookup="iexact")
+        sets = ids_of(seen(AvailabilitySet).filter(named))
         heard = listening().filter(one_of("machine__availability_set__service", value, lookup="iexact"))
-        return queryset.filter(
-            one_of("availability_set__service", value, lookup="iexact")
-            | one_of("cache__service", value, lookup="iexact")
-            | Q(cache__in=heard.values("cache"))
-        )
+        caches = ids_of(seen(Cache).filter(named | Q(pk__in=heard.order_by().values("cache"))))
+        found = queryset.filter(Q(availability_set__in=sets) | Q(cache__in=caches))
+        if isinstance(found, NearRows) and isinstance(sets, list) and isinstance(caches, list):
+            return found.near(Near("availability_set", sets), Near("cache", caches))
+        return found
 
 
 class MessageFilter(PlaceFilter):

@@ -17,6 +17,8 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
+from fleet.models.nearest import first_rows
+
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
 U = TypeVar("U")
@@ -147,7 +149,8 @@ def read_page(segments: Sequence[Segment[M]], *, cursor: str | None, size: int |
             rows = _beyond(segment, start, descending=descending)
         sign = "-" if descending else ""
         wanted = size + 1 - len(found)
-        found += [(number, row) for row in rows.order_by(f"{sign}{segment.field}", f"{sign}pk")[:wanted]]
+        order = (f"{sign}{segment.field}", f"{sign}pk")
+        found += [(number, row) for row in first_rows(rows, order, wanted)]
         if len(found) > size:
             break
     more = len(found) > size

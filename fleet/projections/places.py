@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import django_filters
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Greatest, Least
 
 from fleet.domain.intake.presence import Limits
 from fleet.domain.states import Presence
-from fleet.models import AvailabilitySet, Machine
+from fleet.models import AvailabilitySet, Machine, ScheduledEvent
+from fleet.models.nearest import Near, NearRows
 from fleet.projections.filter_kinds import IdsFilter, TextsFilter, one_of
 from fleet.projections.sight import listening, seen
 
@@ -56,7 +57,10 @@ class PlaceFilter(django_filters.FilterSet):  # type: ignore[misc]
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         found: QuerySet[Any] = super().filter_queryset(queryset)
         asked = self.asked_of(COLUMNS)
-        return found.filter(self.in_sets(sets_where(asked))) if asked else found
+        if not asked:
+            return found
+        ids = sets_where(asked)
+        return nearest(found.filter(self.in_sets(ids)), self.set_path, ids)
 
     def in_sets(self, sets: Ids) -> Q:
         """That a row is of one of these sets (their ids)."""
@@ -79,11 +83,29 @@ class MachinePlaceFilter(PlaceFilter):
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         found: QuerySet[Any] = super().filter_queryset(queryset)
         asked = self.asked_of(MACHINE_COLUMNS)
-        return found.filter(self.of_machines(machines_where(asked))) if asked else found
+        if not asked:
+            return found
+        ids = machines_where(asked)
+        return nearest(found.filter(self.of_machines(ids)), self.machine_path, ids)
 
     def of_machines(self, machines: Ids) -> Q:
         """That a row is of one of these machines (their ids)."""
         return Q(**{f"{self.machine_path}__in": machines})
+
+
+class EntryPlaceFilter(MachinePlaceFilter):
+    """The same of entries, and by kind and event: of ten million only those are read that such a value leads to."""
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        found = super().filter_queryset(queryset)
+        for name in ("cache", "kind"):
+            values = self.form.cleaned_data.get(name)
+            if values and name in self.filters and not getattr(found, "nearest", ()):
+                found = nearest(found, name, list(values))
+        return found
+
+    def filter_event(self, queryset: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        return queryset.filter(event=Subquery(seen(ScheduledEvent).filter(event_id=value.strip().upper()).values("pk")))
 
 
 class CachePlaceFilter(MachinePlaceFilter):
@@ -116,7 +138,7 @@ def sets_where(asked: dict[str, list[Any]]) -> Ids:
         column, lookup = COLUMNS[name]
         own &= one_of(column, values, lookup=lookup)
         into &= one_of(f"merged_into__{column}", values, lookup=lookup)
-    return _ids(seen(AvailabilitySet).filter(own | into))
+    return ids_of(seen(AvailabilitySet).filter(own | into))
 
 
 def machines_where(asked: dict[str, list[Any]]) -> Ids:
@@ -125,14 +147,19 @@ def machines_where(asked: dict[str, list[Any]]) -> Ids:
     for name, values in asked.items():
         column, lookup = MACHINE_COLUMNS[name]
         holds &= one_of(column, values, lookup=lookup)
-    return _ids(seen(Machine).filter(holds))
+    return ids_of(seen(Machine).filter(holds))
 
 
-def _ids(rows: QuerySet[Any]) -> Ids:
+def ids_of(rows: QuerySet[Any]) -> Ids:
     """Where these are few, what is asked for is found by their ids in an index. One query."""
     named = rows.order_by().values_list("pk", flat=True)
     found = list(named[: FEW + 1])
     return found if len(found) <= FEW else named
+
+
+def nearest(rows: QuerySet[Any], column: str, values: Ids) -> QuerySet[Any]:
+    """The same rows, of which it is known that these few values of a column lead to all of them."""
+    return rows.near(Near(column, values)) if isinstance(rows, NearRows) and isinstance(values, list) else rows
 
 
 def with_presences(

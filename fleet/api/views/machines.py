@@ -35,7 +35,7 @@ MACHINE_FILTERS = filters_of(
         "presence": "`live`, `late`, `silent`, `gone` or `expected`; may be repeated.",
         "changed_since": CHANGED_SINCE,
         "region": "A region, in any case.",
-        "q": "Part of a resource name or of a vmId.",
+        "q": "How words of a resource name or a vmId begin; where that finds none, or over a thousand, parts of names.",
     },
 )
 

@@ -24,6 +24,8 @@ from fleet.projections.sight import seen
 SHOWN = 100
 CARDS = 10
 BESIDE = 25
+# Where not all that wait can be shown, that is what the page is for.
+BESIDE_MANY = 5
 GROUPS = 25
 # Somebody who decides nothing looks at everything.
 ANYBODY = Rights()
@@ -119,7 +121,8 @@ def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
     parts = _parts(now, rights)
     found = _chosen(parts)
     counts = {name: len(rows) for name, rows in found.items()}
-    shown = {name: rows[: _most(name)] for name, rows in found.items()}
+    many = counts["waiting"] > SHOWN
+    shown = {name: rows[: _shown(name, many=many)] for name, rows in found.items()}
     more = any(len(rows) > _most(name) for name, rows in found.items())
     if more:
         real = seen(ScheduledEvent).filter(status__in=OPEN, drill=False).filter
@@ -131,8 +134,8 @@ def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
     return DecisionQueue(
         **{name: tuple(known[pk] for pk in shown[name] if pk in known) for name in PARTS},
         counts=counts,
-        groups=_groups(parts["waiting"], shown["waiting"]) if counts["waiting"] > SHOWN else (),
-        pulse=pulse(now=now, rights=rights) if counts["waiting"] > SHOWN else _pulse(shown["waiting"], known),
+        groups=_groups(parts["waiting"], shown["waiting"]) if many else (),
+        pulse=pulse(now=now, rights=rights) if many else _pulse(shown["waiting"], known),
         server_time=now,
     )
 
@@ -144,6 +147,10 @@ def _pulse(waiting: Sequence[int], known: Mapping[int, QueueItem]) -> Pulse:
 
 def _most(part: str) -> int:
     return SHOWN if part == "waiting" else BESIDE
+
+
+def _shown(part: str, *, many: bool) -> int:
+    return BESIDE_MANY if many and part != "waiting" else _most(part)
 
 
 def _parts(now: datetime, rights: Rights) -> dict[str, Q]:

@@ -1,15 +1,19 @@
 """What an event leaves of its set."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.db.models import Q
 
 from fleet.domain.reason import Reason
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Machine, ScheduledEvent
-from fleet.models.facts.events import machine_presence, presence_limits
-from fleet.projections.refs import plain_name
+from fleet.projections.desk.fleet import counts_by, counts_of, is_live, last_poll
+from fleet.projections.refs import PresenceCounts, plain_name
 from fleet.projections.sight import seen
 
 
@@ -75,20 +79,38 @@ def taken_by_others(events: Sequence[ScheduledEvent]) -> dict[int, frozenset[str
 
 
 def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int, BlastRadius]:
-    """The blast radius of each event, loaded with its set, by primary key. Two queries."""
+    """The blast radius of each event, loaded with its set, by primary key. Two queries, and however large the sets are,
+    of their machines only those are read that are named.
+    """
     down = taken_by_others(events)
-    limits = presence_limits()
-    by_set: dict[int, list[tuple[str, Presence]]] = defaultdict(list)
-    machines = seen(Machine).filter(availability_set__in={event.availability_set_id for event in events})
-    for machine in machines.select_related("presence", "latest_document").defer("compute"):
-        presence = machine_presence(machine, now=now, limits=limits)
-        by_set[machine.availability_set_id].append((machine.resource_name, presence))
+    named = {name for event in events for name in event.resources} | {name for names in down.values() for name in names}
+    counted: Any = (
+        seen(Machine)
+        .filter(availability_set__in={event.availability_set_id for event in events})
+        .alias(polled=last_poll())
+        .values("availability_set")
+        .annotate(
+            **counts_by(now=now),
+            hit=ArrayAgg("resource_name", filter=is_live(now=now) & Q(resource_name__named=list(named)), default=[]),
+        )
+        .order_by()
+    )
+    found = {row["availability_set"]: (counts_of(row), Counter(map(plain_name, row["hit"]))) for row in counted}
     return {
-        event.pk: blast_radius(
-            event.resources,
-            by_set[event.availability_set_id],
-            down=down[event.pk],
-            needs=event.availability_set.needs_live,
+        event.pk: _of_counts(
+            event, *found.get(event.availability_set_id, (PresenceCounts(), Counter())), down[event.pk]
         )
         for event in events
     }
+
+
+def _of_counts(event: ScheduledEvent, counts: PresenceCounts, live: Counter[str], down: Collection[str]) -> BlastRadius:
+    """The same as `blast_radius`; `live` are the live machines that any event names, by plain name."""
+    named = {plain_name(name) for name in event.resources}
+    return BlastRadius(
+        stay_up=counts.live - sum(live[name] for name in named.union(down)),
+        total=counts.total,
+        hit=len(named),
+        not_live=counts.total - counts.live,
+        needs=event.availability_set.needs_live,
+    )

@@ -16,7 +16,7 @@ from fleet.models import Entry
 from fleet.models.timeline import ACTING
 from fleet.projections.filter_kinds import TimeFilter
 from fleet.projections.pages import MAX_PAGE_SIZE, Page
-from fleet.projections.places import MachinePlaceFilter
+from fleet.projections.places import EntryPlaceFilter
 from fleet.projections.sight import seen
 from fleet.projections.timeline.entries import TimelineRow, fleet
 
@@ -47,7 +47,7 @@ class Told(Func):
     output_field = TextField()
 
 
-class AuditFilter(MachinePlaceFilter):
+class AuditFilter(EntryPlaceFilter):
     """`person` is the exact name of who acted (a rule's is `rule: …`), `actor_kind` their kind; `set` includes those
     merged into it; `event` is an EventId in any case. `q` looks into names, kinds and reasons, and into the texts
     of entries that have one.
@@ -61,7 +61,7 @@ class AuditFilter(MachinePlaceFilter):
     )
     via = django_filters.MultipleChoiceFilter(choices=[(via, via) for via in ACTING], label="Through")
     kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
-    event = django_filters.CharFilter(field_name="event__event_id", lookup_expr="iexact", label="Event")
+    event = django_filters.CharFilter(method="filter_event", label="Event")
     since = TimeFilter(field_name="at", lookup_expr="gte", label="Since")
     until = TimeFilter(field_name="at", lookup_expr="lt", label="Until")
     q = django_filters.CharFilter(method="filter_q", label="Search")

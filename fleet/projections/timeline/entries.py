@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Subquery
 
 from fleet.domain.actor import ACTOR_KIND, ActorKind, kind_as_told
 from fleet.domain.caches.outages import outages_of
@@ -14,7 +14,8 @@ from fleet.domain.orders.series import Series, series_of
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.shapes import like
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, Entry
+from fleet.models import AvailabilitySet, Entry, ScheduledEvent
+from fleet.models.nearest import Near, NearRows
 from fleet.models.timeline import ACTING
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
 from fleet.projections.pages import Page, Segment, ordered, read_page
@@ -126,7 +127,8 @@ def for_event(
     size: int | None = None,
 ) -> Page[TimelineRow]:
     """Oldest first: an event is read as a story. `entries` is a filtered queryset, else all of them. One query."""
-    rows = (seen(Entry) if entries is None else entries).filter(event__event_id=event_id.upper())
+    event = seen(ScheduledEvent).filter(event_id=event_id.upper()).values("pk")
+    rows = (seen(Entry) if entries is None else entries).filter(event=Subquery(event))
     return _page(rows, cursor=cursor, size=size, order=order, newest_first=False)
 
 
@@ -137,7 +139,10 @@ def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:
 
 def for_set(*, set_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
     """Newest first, with the entries of sets that were merged into it, without further sightings. Two queries."""
-    entries = without_sightings(seen(Entry).filter(availability_set__in=with_merged(set_id)))
+    sets = with_merged(set_id)
+    entries = without_sightings(seen(Entry).filter(availability_set__in=sets))
+    if len(sets) > 1 and isinstance(entries, NearRows):
+        entries = entries.near(Near("availability_set", sets))
     return _page(entries, cursor=cursor, size=size)
 
 

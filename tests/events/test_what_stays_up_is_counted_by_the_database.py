@@ -1,0 +1,74 @@
+"""What an event leaves of its set is counted where the machines are kept, and is what the plain function says."""
+
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from fleet.models import AvailabilitySet, LatestDocument, Machine, PresenceRow, ScheduledEvent
+from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.projections.events.blast import blast_radii, blast_radius, taken_by_others
+
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
+AGES = (0, 30, 59, 61, 599, 601, 86_399, 86_401, None)
+
+
+@pytest.fixture
+def events(db: None) -> list[ScheduledEvent]:
+    """Three sets of twelve machines in every presence, with four events each, some of which have started."""
+    dice = Random(3)
+
+    def ago() -> datetime | None:
+        age = dice.choice(AGES)
+        return None if age is None else NOW - timedelta(seconds=age)
+
+    made = []
+    for home in range(3):
+        row = AvailabilitySet.objects.create(
+            kind="availability_set",
+            name=f"set-{home}",
+            key=f"set-{home}",
+            created_at=NOW,
+            needs_live=dice.choice([None, 4]),
+        )
+        for number in range(12):
+            machine = Machine.objects.create(
+                vm_id=f"{home}-{number}", resource_name=f"VM-{number % 11}", availability_set=row, enrolled_at=NOW,
+                revoked_at=dice.choice([None, None, None, NOW]),
+            )  # fmt: skip
+            if dice.random() < 0.9:
+                PresenceRow.objects.create(machine=machine, last_heard_at=ago(), last_poll_at=ago())
+            at = ago()
+            if at is not None:
+                LatestDocument.objects.create(machine=machine, epoch=1, seq=1, document_hash="", at=at)
+        made += [
+            ScheduledEvent.objects.create(
+                event_id=f"E{home}{number}", availability_set=row, created_at=NOW, first_seen_at=NOW,
+                status=dice.choice(["SCHEDULED", "STARTED"]),
+                resources=[f"vm-{n}" for n in dice.sample(range(13), 3)],
+            )
+            for number in range(4)
+        ]  # fmt: skip
+    return made
+
+
+def test_it_is_what_the_plain_function_says_of_every_machine(events: list[ScheduledEvent]) -> None:
+    limits, down = presence_limits(), taken_by_others(events)
+    found = blast_radii(events, now=NOW)
+    for event in events:
+        machines = Machine.objects.filter(availability_set=event.availability_set)
+        present = [
+            (machine.resource_name, machine_presence(machine, now=NOW, limits=limits))
+            for machine in machines.select_related("presence", "latest_document")
+        ]
+        plain = blast_radius(event.resources, present, down=down[event.pk], needs=event.availability_set.needs_live)
+        assert found[event.pk] == plain
+
+
+def test_two_queries_read_no_machine_that_nobody_names(events: list[ScheduledEvent]) -> None:
+    with CaptureQueriesContext(connection) as caught:
+        blast_radii(events, now=NOW)
+    assert len(caught) == 2
+    assert "GROUP BY" in caught[1]["sql"]
