@@ -1,0 +1,114 @@
+"""What people and programs read most, as calls; and what each asks the database."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from fleet.models import AvailabilitySet, ScheduledEvent
+from fleet.projections import blind_spots, intake, machines, sets
+from fleet.projections.desk import fleet, fleet_map, queue, service
+from fleet.projections.events import rows as event_rows
+from fleet.projections.events.detail import event_detail
+from fleet.projections.filters import EventFilter, MachineFilter
+from fleet.projections.timeline import entries, spans
+from fleet.projections.timeline.watch import TimeWindow
+from tests import factories
+
+LISTS = (
+    "events/",
+    "events/?needs_decision=true",
+    "machines/",
+    "machines/?q=s1",
+    "machines/?ordering=-enrolled_at",
+    "events/{event}/timeline/",
+    "approvals/",
+    "sets/",
+    "audit/",
+)
+
+
+def queries(call: Callable[[], Any]) -> list[str]:
+    with CaptureQueriesContext(connection) as caught:
+        answer = call()
+    assert getattr(answer, "status_code", 200) == 200, answer
+    return [query["sql"] for query in caught.captured_queries]
+
+
+def grow(walker: factories.Fleet, number: int) -> None:
+    """One more set of three machines with an open, a decided and an ended event each."""
+    names = [f"s{number}-{machine}" for machine in range(3)]
+    for name in names:
+        walker.enrol(name, availability_set=f"set-{number}")
+        walker.say(name)
+    walker.later(0.1)
+    ids = [f"0A1B2C3D-0000-4000-8000-{number:06d}{kind:06d}" for kind in range(3)]
+    times = [walker.now + timedelta(minutes=5 + kind) for kind in range(3)]
+    listings = [
+        factories.listing(event_id, resources=(names[kind],), not_before=times[kind])
+        for kind, event_id in enumerate(ids)
+    ]
+    walker.all_say(*listings, names=names)
+    walker.approve(ids[1])
+    walker.all_say(*listings[:2], names=names)
+    AvailabilitySet.objects.update(service="shop")
+
+
+def calls(client: Client) -> dict[str, Callable[[], Any]]:
+    """What is read often, by name: projections, pages and lists of the API."""
+    now = datetime.now(UTC)
+    event = ScheduledEvent.objects.order_by("pk")[0]
+    machine_id = event.availability_set.machines.order_by("pk")[0].pk
+    set_id = event.availability_set_id
+    found: dict[str, Callable[[], Any]] = {
+        "queue": lambda: queue.decision_queue(now=now),
+        "pulse": lambda: queue.pulse(now=now),
+        "overview": lambda: fleet.overview(now=now),
+        "cards": lambda: sets.cards(now=now, first=[set_id]),
+        "sets": lambda: sets.listing(now=now),
+        "set": lambda: sets.detail(set_id=set_id, now=now),
+        "machines": lambda: machines.listing(now=now, machines=MachineFilter({"q": "s"}).qs),
+        "machine": lambda: machines.detail(machine_id=machine_id, now=now),
+        "events": lambda: event_rows.listing(now=now, events=EventFilter({}, now=now).qs, size=100),
+        "event": lambda: event_detail(event_id=event.event_id, now=now),
+        "documents": lambda: intake.for_event(event_id=event.event_id),
+        "fleet map": lambda: fleet_map.fleet_map(now=now),
+        "service": lambda: service.detail(service=event.availability_set.service, now=now),
+        "spans": lambda: spans.of_set(set_id, TimeWindow(now - timedelta(hours=1), now), now=now),
+        "timeline": entries.fleet,
+        "story": lambda: entries.for_event(event_id=event.event_id),
+        "page /": lambda: client.get("/"),
+        "page /fleet/": lambda: client.get("/fleet/"),
+        "page /fleet/?as=table": lambda: client.get("/fleet/?as=table"),
+        "page /services/": lambda: client.get(f"/services/{event.availability_set.service}/"),
+        "page /sets/": lambda: client.get("/sets/"),
+        "page /sets/N/": lambda: client.get(f"/sets/{set_id}/"),
+        "page /machines/": lambda: client.get("/machines/"),
+        "page /machines/N/": lambda: client.get(f"/machines/{machine_id}/"),
+        "page /history/": lambda: client.get("/history/"),
+        "page /events/ID/": lambda: client.get(f"/events/{event.event_id}/"),
+        "page /timeline/": lambda: client.get("/timeline/"),
+        "page /timeline/?kind=": lambda: client.get("/timeline/?kind=stop_lifted&kind=approvals_stopped"),
+        "page /timeline/?service=": lambda: client.get(f"/timeline/?service={event.availability_set.service}"),
+        "page /timeline/?resource_group=": lambda: client.get("/timeline/?resource_group=nowhere"),
+        "blind spots": lambda: blind_spots.overview(now=now),
+        "page /blind-spots/": lambda: client.get("/blind-spots/"),
+        "page /find/": lambda: client.get("/find/?q=vm"),
+        "page /views/": lambda: client.get("/views/"),
+        "head": lambda: client.get("/pulse/"),
+        "page /audit/": lambda: client.get("/audit/"),
+        "page /policy/": lambda: client.get("/policy/"),
+        "page /handover/": lambda: client.get(f"/handover/?since={now:%Y-%m-%d}T00:00:00Z&until=2090-01-01T00:00:00Z"),
+        "page /reports/": lambda: client.get("/reports/"),
+        "page /reports/MONTH/": lambda: client.get(f"/reports/{now:%Y-%m}/"),
+        "page /reports/events/ID/": lambda: client.get(f"/reports/events/{event.event_id}/"),
+    }
+    found |= {f"GET {path}": partial(client.get, ("/api/v1/" + path).format(event=event.event_id)) for path in LISTS}
+    # Once without being counted: what a process keeps is no part of what a page costs.
+    for call in found.values():
+        call()
+    return found
