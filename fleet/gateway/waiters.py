@@ -185,7 +185,8 @@ class Waiters:
         if waiter.carries:
             self._close += not waiter.close
             waiter.close = True
-            waiter.hold(self.holds.short(self._close))
+            # Who has an order in hand is waited for, in a storm as well.
+            waiter.hold(self.holds.close if waiter.held else self.holds.short(self._close))
 
     def _may_tell(self, machine_id: int) -> bool:
         now = self.steady()

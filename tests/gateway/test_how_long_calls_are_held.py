@@ -53,6 +53,12 @@ def test_a_storm_asks_for_no_more_calls_than_can_be_served() -> None:
         waiters.deliver({waiter.machine_id: StandingCheck(waiter.machine_id) for waiter in made}, {})
         assert left(made[-1]) >= 5_000 / HOLDS.renewals * (1 - JITTER) - 1
         assert all(left(waiter) <= HOLDS.most for waiter in made)
+        # Who was asked to start an event is waited for all the same.
+        asked = Waiter(AgentStanding(7, "spool"), frozenset({"order"}), once=False)
+        waiters.register(asked)
+        waiters.deliver({7: StandingCheck(7)}, {})
+        assert left(asked) <= HOLDS.close
+        waiters.release(asked)
         for waiter in made:
             waiters.release(waiter)
         # Afterwards it is as before.
