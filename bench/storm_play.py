@@ -256,9 +256,7 @@ class Play:
                 outcome.last_start = max(outcome.last_start, times[0] - self.bulk_began)
             if times and event["EventId"] in self.clicked:
                 outcome.clicks.append(times[0] - self.clicked[event["EventId"]])
-        outcome.known = self.one(
-            "SELECT count(*) FROM fleet_scheduledevent WHERE event_id = ANY(%s)", self.ids + self.second
-        )
+        outcome.known = self.one("SELECT count(*) FROM fleet_scheduledevent WHERE event_id = ANY(%s)", self.ids)
         outcome.states = self.by_state()
 
 
