@@ -1,7 +1,8 @@
-"""Documents per second, answered after their commit, through the gateway and through a plain DRF view.
+"""Documents per second, answered after their commit: through the gateway, through a plain DRF view, and as bare COPY.
 
-The rounds of the three are interleaved, so that whatever else the machine does hits all of them; the median counts, and
-only what is in the database afterwards counts at all.
+The rounds of all of them take turns, so that whatever else the machine does hits each; the median counts, and only what
+is in the database afterwards counts at all. COPY → stage → ON CONFLICT is what Postgres takes when nobody asks who
+sends, reads what was sent, merges it or waits for an answer.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ import requests
 from drydock_agent import wire
 
 from bench import load
+from bench.raw import copied
 from bench.stage import Stage
-from bench.table import Line, number
+from bench.table import Line, at_least, at_most, number
 
-MACHINES = 360
 ROUNDS = 5
-SECONDS = 2.5
-# Connections: agents with one document each; a few that catch up; thrice as many as the baseline has threads.
-SINGLE, CATCHING_UP, BASELINE = 64, 8, 24
+SECONDS = 2.0
+# Connections: agents with one document each, few and many; some that catch up; thrice as many as the baseline has
+# threads.
+SINGLE, MANY, CATCHING_UP, BASELINE = 64, 256, 8, 24
 BATCH = 100
 
 
@@ -60,45 +62,66 @@ class Contestant:
 
 
 def measure(stage: Stage) -> list[Line]:
-    gateway = stage.granian("fleet.asgi:application", path="/healthz")
+    one = stage.granian("fleet.asgi:application", path="/healthz")
+    two = stage.granian("fleet.asgi:application", path="/healthz", more=("--workers", "2"))
     drf = stage.granian(
         "bench.drf:application", interface="wsgi", path="/agent/v1/reports", DJANGO_SETTINGS_MODULE="bench.drf_settings"
     )
-    machines = enrol(stage, gateway, 3 * MACHINES)
-    single = Contestant("gateway, one document a POST", gateway, machines[:MACHINES], SINGLE, 1)
-    batches = Contestant(f"gateway, batches of {BATCH}", gateway, machines[MACHINES : 2 * MACHINES], CATCHING_UP, BATCH)
-    plain = Contestant("DRF view, get_or_create", drf, machines[2 * MACHINES :], BASELINE, 1)
-    contestants = (single, plain, batches)
+    # Two for each connection, so that one's next report does not wait for its last one's commit alone.
+    machines = iter(enrol(stage, one, 2 * (2 * SINGLE + MANY + CATCHING_UP + BASELINE)))
+
+    def contestant(name: str, port: int, connections: int, documents: int = 1) -> Contestant:
+        return Contestant(name, port, list(itertools.islice(machines, 2 * connections)), connections, documents)
+
+    single = contestant("one process, one document a POST", one, SINGLE)
+    double = contestant("two processes, one document a POST", two, SINGLE)
+    many = contestant("two processes, one document a POST", two, MANY)
+    batches = contestant(f"two processes, batches of {BATCH}", two, CATCHING_UP, BATCH)
+    plain = contestant("DRF view, get_or_create", drf, BASELINE)
+    contestants = (single, double, many, batches, plain)
     before = count(stage)
-    for contestant in contestants:
+    for each in contestants:
         # Once for nothing: connections are made, credentials become known.
-        play(contestant, SECONDS / 2)
-    warm = {contestant.name: contestant.rounds.pop() for contestant in contestants}
+        play(each, SECONDS)
+    sent = sum(each.rounds.pop().good * each.documents for each in contestants)
+    copies = []
     for _ in range(ROUNDS):
-        for contestant in contestants:
-            play(contestant, SECONDS)
-    sent = sum(
-        one.good * contestant.documents
-        for contestant in contestants
-        for one in (*contestant.rounds, warm[contestant.name])
-    )
+        copies.append(copied(stage, SECONDS))
+        for each in contestants:
+            play(each, SECONDS)
+    copy = median(copies)
+    sent += sum(each.good * of.documents for of in contestants for each in of.rounds)
     found = count(stage) - before
-    bad = {status for contestant in contestants for one in contestant.rounds for status in one.bad}
-    lines = [
-        Line(
-            f"documents: {contestant.name}",
-            f"{number(contestant.rate)}/s",
-            f"p50 {contestant.percentile(0.5):.0f} ms, p99 {contestant.percentile(0.99):.0f} ms,"
-            f" {contestant.connections} connections",
-        )
-        for contestant in contestants
-    ]
-    lines.append(Line("one document a POST, beside DRF", f"{single.rate / plain.rate:.1f} times"))
-    lines.append(Line("batches, beside DRF", f"{batches.rate / plain.rate:.1f} times"))
+    bad = {status for each in contestants for one_round in each.rounds for status in one_round.bad}
     # A request that was cut off at the end of a round may have been committed without having been counted.
     honest = "all read back" if found >= sent else f"ONLY {number(found)} READ BACK"
-    lines.append(Line("acknowledged", number(sent), honest + (f"; other answers: {sorted(bad)}" if bad else "")))
-    return lines
+    best = max(double.rate, many.rate)
+    return [
+        Line("COPY → stage → ON CONFLICT", f"{number(copy)} rows/s"),
+        *(_rate(each) for each in contestants),
+        Line("one process, beside COPY", f"{single.rate / copy:.3g} times"),
+        _beside("two processes, beside COPY", "ingest.two-processes-beside-copy", best / copy, 0.045),
+        _beside("two processes, beside DRF", "ingest.two-processes-beside-drf", best / plain.rate, 20),
+        _beside("batches, beside COPY", "ingest.batches-beside-copy", batches.rate / copy, 0.15),
+        Line(
+            f"two processes, p99 at {SINGLE} connections",
+            f"{double.percentile(0.99):.0f} ms",
+            key="ingest.p99",
+            ratio=double.percentile(0.99),
+            aim=at_most(60),
+        ),
+        Line("two processes", f"{number(best)}/s", key="ingest.two-processes", ratio=best, aim=at_least(5000)),
+        Line("acknowledged", number(sent), honest + (f"; other answers: {sorted(bad)}" if bad else "")),
+    ]
+
+
+def _rate(of: Contestant) -> Line:
+    said = f"p50 {of.percentile(0.5):.0f} ms, p99 {of.percentile(0.99):.0f} ms, {of.connections} connections"
+    return Line(f"documents: {of.name}", f"{number(of.rate)}/s", said)
+
+
+def _beside(what: str, key: str, ratio: float, aim: float) -> Line:
+    return Line(what, f"{ratio:.3g} times", key=key, ratio=ratio, aim=at_least(aim))
 
 
 def play(contestant: Contestant, seconds: float) -> None:

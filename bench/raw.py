@@ -42,7 +42,7 @@ def fdatasync(stage: Stage) -> float:
         path.unlink()
 
 
-def copied(stage: Stage) -> float:
+def copied(stage: Stage, seconds: float = SECONDS) -> float:
     now, count = datetime.now(UTC), 0
     columns = "machine bigint, epoch int, seq bigint, kind text, at timestamptz, hash text"
     with psycopg.connect(stage.database_url) as connection:
@@ -54,7 +54,7 @@ def copied(stage: Stage) -> float:
         hashes = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(ROWS)]
         began = time.perf_counter()
         for seq in itertools.count():
-            if time.perf_counter() > began + SECONDS:
+            if time.perf_counter() > began + seconds:
                 break
             with connection.cursor() as cursor:
                 with cursor.copy("COPY bench_stage FROM STDIN") as copy:

@@ -70,7 +70,7 @@ class Stage:
     def granian(
         self, application: str, *, interface: str = "asgi", path: str = "/", more: Sequence[str] = (), **variables: str
     ) -> int:
-        """Granian with one worker on a free port; returns the port once `path` is answered."""
+        """Granian with one worker, or as `more` says, on a free port; returns the port once `path` is answered."""
         port = free_port()
         command = ["-m", "granian", "--interface", interface, "--host", "127.0.0.1", "--port", str(port), "--no-ws"]
         command += ["--backpressure", "20000", "--workers-kill-timeout", "5", "--no-log", *more]

@@ -7,6 +7,7 @@ those no more than some a second.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from typing import Any
@@ -47,6 +48,9 @@ class Access:
         metrics.REQUESTS.labels(route, method, "5xx")
         metrics.REQUESTS.labels(route, method, kind).inc()
         metrics.REQUEST_SECONDS.labels(route, method).observe(seconds)
+        quiet = is_quiet(route)
+        if quiet and sent.status < 400 and (seconds <= SLOW_SECONDS or is_held(route)) and not _says_all():
+            return
         said: dict[str, Any] = {
             "method": method,
             "route": route,
@@ -57,7 +61,7 @@ class Access:
         said |= {"person": call.person} if call.person else {}
         said |= {"token": call.token} if call.token else {}
         said |= {"machine": call.machine} if call.machine is not None else {}
-        if not is_quiet(route):
+        if not quiet:
             (log.warning if sent.status >= 500 else log.info)("request", **said)
         elif sent.status >= 400 or (seconds > SLOW_SECONDS and not is_held(route)):
             self._seldom(f"{route} {sent.status}", said)
@@ -94,6 +98,10 @@ class Sent:
         await self._send(message)
         # What Granian did not take did not go out.
         self.bytes += len(message.get("body", b""))
+
+
+def _says_all() -> bool:
+    return logging.getLogger(__name__).isEnabledFor(logging.DEBUG)
 
 
 def call_of(scope: Scope) -> Call:

@@ -221,8 +221,10 @@ class Committer:
         return True
 
     def _add_orders(self, done: dict[int, Written | Problem]) -> None:
-        machines = sorted(machine_id for machine_id, written in done.items() if isinstance(written, Written))
-        for machine_id, orders in queue.waiting_orders(machine_ids=machines).items():
+        answered = {machine_id for machine_id, written in done.items() if isinstance(written, Written)}
+        # Nearly always there is nothing, and to ask for whom costs a hundredth of asking what.
+        machines = answered & queue.waited_for() if answered else answered
+        for machine_id, orders in queue.waiting_orders(machine_ids=sorted(machines)).items() if machines else ():
             written = done.get(machine_id)
             if isinstance(written, Written):
                 written.orders = [replace(order, via="report") for order in orders]

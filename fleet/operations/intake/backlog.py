@@ -16,11 +16,6 @@ SHOWN_AFTER = timedelta(seconds=10)
 HELD = "LockNotAvailable"
 
 
-def somebody_waits() -> bool:
-    """Whether anything waits at all. Costs next to nothing while nothing does."""
-    return WaitingReport.objects.exists()
-
-
 def waiting(what: What, about: Collection[str], machine_ids: Collection[int] = ()) -> dict[str, list[WaitingReport]]:
     """What waits of these, and for anything that these machines (row ids) said, oldest first; by what it is about."""
     found: dict[str, list[WaitingReport]] = defaultdict(list)

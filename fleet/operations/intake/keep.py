@@ -1,7 +1,4 @@
-"""Keeping reports as received, before anything is understood: spools are numbered, bodies and observations written.
-
-Every row in the order of its key, so that two processes never wait for each other in a circle.
-"""
+"""Reports as they are kept, before anything is understood: what a delivery holds, and how it is read again."""
 
 import base64
 import binascii
@@ -17,8 +14,7 @@ from drydock_agent import wire
 from msgspec import convert
 
 from fleet.domain.intake.documents import Document, read_document
-from fleet.domain.reason import as_json
-from fleet.models import DocumentBody, Observation, Spool
+from fleet.models import DocumentBody, Observation
 
 D = TypeVar("D")
 # What reports hold whose parts may have to wait, by their kind; documents stand in a table of their own.
@@ -158,42 +154,6 @@ def _read(document_hash: str, body: bytes) -> Document:
     return read_document(body)
 
 
-def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[int, str], Numbered]:
-    """The number (epoch) of each spool, and up to where it is acknowledged, by (machine row id, spool).
-
-    What an agent was told is acknowledged even where it is not here: it does not have it either. The rows stay locked:
-    until the end of this transaction nobody else takes reports of these spools.
-    """
-    highest: dict[tuple[int, str], int] = {}
-    for delivery in deliveries:
-        highest[delivery.key] = max(highest.get(delivery.key, 0), delivery.told or 0, *delivery.numbers, 0)
-    keys = sorted(highest)
-    found: dict[tuple[int, str], Numbered] = {}
-    table = Spool._meta.db_table
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            INSERT INTO {table} AS spool (machine_id, spool, epoch, acknowledged, first_seen_at)
-            SELECT given.machine_id, given.spool,
-                   (SELECT COALESCE(MAX(known.epoch), 0) + 1 FROM {table} AS known
-                    WHERE known.machine_id = given.machine_id),
-                   given.highest, %s
-            FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS given (machine_id, spool, highest)
-            ON CONFLICT (machine_id, spool) DO UPDATE
-            -- The row as it is now that it is locked: another process may have taken the same reports since this
-            -- statement began, and a subquery would not see that.
-            SET acknowledged_before = spool.acknowledged,
-                acknowledged = GREATEST(spool.acknowledged, EXCLUDED.acknowledged)
-            RETURNING machine_id, spool, epoch, acknowledged, acknowledged_before,
-                (SELECT MAX(known.epoch) FROM {table} AS known WHERE known.machine_id = spool.machine_id)
-            """,
-            [now, [key[0] for key in keys], [key[1] for key in keys], [highest[key] for key in keys]],
-        )
-        for machine_id, spool, epoch, acknowledged, before, newest in cursor.fetchall():
-            found[machine_id, spool] = Numbered(epoch, acknowledged, before, newest or 0)
-    return found
-
-
 def read_bodies(deliveries: Sequence[Delivery]) -> tuple[dict[str, Document], dict[str, bytes]]:
     """Each document by its hash, read; and the bodies that came."""
     bodies: dict[str, bytes] = {}
@@ -209,31 +169,6 @@ def read_bodies(deliveries: Sequence[Delivery]) -> tuple[dict[str, Document], di
     if wanted := wanted - set(bodies):
         documents |= read_again(wanted)
     return documents, bodies
-
-
-def keep_bodies(bodies: Mapping[str, bytes], documents: Mapping[str, Document], now: datetime) -> set[str]:
-    """Keep each body once; the hashes that were never kept before."""
-    new: set[str] = set()
-    if bodies:
-        keys = sorted(bodies)
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"""
-                INSERT INTO {DocumentBody._meta.db_table} (hash, body, readable, flags, first_received_at)
-                SELECT given.hash, given.body, given.readable, given.flags::jsonb, %s
-                FROM unnest(%s::text[], %s::bytea[], %s::bool[], %s::text[]) AS given (hash, body, readable, flags)
-                ON CONFLICT (hash) DO NOTHING RETURNING hash
-                """,
-                [
-                    now,
-                    keys,
-                    [bodies[key] for key in keys],
-                    [documents[key].readable for key in keys],
-                    [json.dumps(as_json(documents[key].flags)) for key in keys],
-                ],
-            )
-            new = {row[0] for row in cursor.fetchall()}
-    return new
 
 
 def rows_of(deliveries: Sequence[Delivery], spools: Mapping[tuple[int, str], Numbered]) -> list[KeptReport]:
@@ -253,66 +188,6 @@ def rows_of(deliveries: Sequence[Delivery], spools: Mapping[tuple[int, str], Num
             )
             rows.setdefault(row.key, row)
     return [rows[key] for key in sorted(rows)]
-
-
-def news_among(rows: Sequence[KeptReport], spools: Iterable[tuple[int, Numbered]]) -> list[KeptReport]:
-    """Those that are not here yet; `spools` are their machines (row ids) and spools, locked by this transaction.
-
-    An agent sends in order, so what lies beyond the mark of its spool is new. What lies behind it was taken, or was
-    late on its way: that is asked for, and only that. No query where nothing comes again.
-    """
-    marks = {(machine_id, spool.epoch): spool.before for machine_id, spool in spools}
-    behind = [row.key for row in rows if row.report.seq <= marks[row.machine_id, row.epoch]]
-    taken = _taken_among(behind) if behind else set()
-    return [row for row in rows if row.key not in taken]
-
-
-def _taken_among(keys: Sequence[tuple[int, int, int]]) -> set[tuple[int, int, int]]:
-    machines, epochs, seqs = zip(*keys, strict=True)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            SELECT machine_id, epoch, seq
-            FROM unnest(%s::bigint[], %s::int[], %s::bigint[]) AS given (machine_id, epoch, seq)
-            JOIN {Observation._meta.db_table} USING (machine_id, epoch, seq)
-            """,
-            [list(machines), list(epochs), list(seqs)],
-        )
-        return set(cursor.fetchall())
-
-
-def keep_observations(rows: Sequence[KeptReport], now: datetime) -> set[tuple[int, int, int]]:
-    """Write the observations; the keys of those that were written, which are all, unless somebody went past the spools.
-
-    The table has its rows' keys once in each of its parts, and not once in all of them: see `news_among`.
-    """
-    if not rows:
-        return set()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            INSERT INTO {Observation._meta.db_table}
-                (machine_id, epoch, seq, kind, at, machine_at, document_id, incarnation, data, flag, received_at)
-            SELECT given.*, %s
-            FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::text[], %s::timestamptz[], %s::timestamptz[],
-                        %s::text[], %s::bigint[], %s::jsonb[], %s::text[]) AS given
-            ON CONFLICT DO NOTHING RETURNING machine_id, epoch, seq
-            """,
-            [
-                now,
-                [row.machine_id for row in rows],
-                [row.epoch for row in rows],
-                [row.report.seq for row in rows],
-                [row.report.kind for row in rows],
-                [row.report.at for row in rows],
-                [row.report.machine_at for row in rows],
-                [row.document_hash for row in rows],
-                [row.incarnation for row in rows],
-                [_data_of(row.report.data) for row in rows],
-                [row.report.kept_flag for row in rows],
-            ],
-        )
-        return set(cursor.fetchall())
 
 
 def load_kept(keys: Collection[tuple[int, int, int]]) -> list[KeptReport]:
@@ -352,7 +227,8 @@ def _data_again(kind: str, data: str | None) -> Data:
     return convert(plain, KINDS[kind]) if kind in KINDS else plain
 
 
-def _data_of(data: Data) -> str | None:
+def data_of(data: Data) -> str | None:
+    """What is kept of a report beside its document, as JSON; None where there is nothing else."""
     if isinstance(data, wire.DocumentData | wire.ReminderData):
         return None
     plain = data if isinstance(data, dict) else asdict(data)

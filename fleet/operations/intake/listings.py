@@ -9,16 +9,33 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db import connection
-
 from fleet.domain.events.statement import NOT_STATED
 from fleet.domain.intake.documents import Document, Listing
-from fleet.models import LatestDocument, ScheduledEvent, Sighting
+from fleet.models import LatestDocument, ScheduledEvent, Sighting, driver
 from fleet.models.machines import Machine
 from fleet.operations.intake import presence
 from fleet.operations.intake.keep import KeptReport
 
 Position = tuple[int, int]
+# The rows are locked as they are read, and written after that: what comes back is how they were.
+MOVE_LATEST = f"""
+    WITH before AS (
+        SELECT machine_id, epoch, seq FROM {LatestDocument._meta.db_table}
+        WHERE machine_id = ANY(%s::bigint[]) ORDER BY machine_id FOR UPDATE
+    ), moved AS (
+        INSERT INTO {LatestDocument._meta.db_table} AS latest
+            (machine_id, epoch, seq, document_hash, incarnation, at)
+        SELECT * FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::text[], %s::bigint[], %s::timestamptz[])
+        ON CONFLICT (machine_id) DO UPDATE SET
+            epoch = EXCLUDED.epoch, seq = EXCLUDED.seq, document_hash = EXCLUDED.document_hash,
+            incarnation = EXCLUDED.incarnation, at = EXCLUDED.at
+        WHERE (latest.epoch, latest.seq) < (EXCLUDED.epoch, EXCLUDED.seq)
+    )
+    SELECT machine_id, epoch, seq FROM before
+"""
+ANY_LISTED = f"""
+    SELECT EXISTS (SELECT FROM {Sighting._meta.db_table} WHERE machine_id = ANY(%s::bigint[]) AND gone_at IS NULL)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +67,20 @@ def ahead_of_latest(documents: Iterable[MachineDocument]) -> list[MachineDocumen
     by_machine: dict[int, list[MachineDocument]] = defaultdict(list)
     for one in documents:
         by_machine[one.machine_id].append(one)
-    latest: dict[int, Position] = {}
-    rows = LatestDocument.objects.select_for_update().filter(machine_id__any=by_machine).order_by("machine_id")
-    for machine_id, epoch, seq in rows.values_list("machine_id", "epoch", "seq"):
-        latest[machine_id] = (epoch, seq)
-    ahead: list[MachineDocument] = []
-    newest: list[MachineDocument] = []
-    for machine_id in sorted(by_machine):
-        fresh = [one for one in by_machine[machine_id] if one.position > latest.get(machine_id, (0, 0))]
+    for fresh in by_machine.values():
         fresh.sort(key=lambda one: one.position)
-        if fresh:
+    # Sorted, as everybody locks these rows.
+    latest = _move_latest([by_machine[machine_id][-1] for machine_id in sorted(by_machine)])
+    ahead: list[MachineDocument] = []
+    polls: dict[int, datetime] = {}
+    for machine_id in sorted(by_machine):
+        before = latest.get(machine_id, (0, 0))
+        if fresh := [one for one in by_machine[machine_id] if one.position > before]:
             ahead += fresh
-            newest.append(fresh[-1])
-    _move_latest(newest)
-    if newest:
+            polls[machine_id] = fresh[-1].at
+    if polls:
         # Here, so that one table says how present machines are.
-        presence.note_polls(polls={one.machine_id: one.at for one in newest})
+        presence.note_polls(polls=polls)
     return ahead
 
 
@@ -84,37 +99,28 @@ def newest_unreadable(rows: Iterable[KeptReport], documents: Mapping[str, Docume
     return {machine_id: at for machine_id, (_, at) in found.items()}
 
 
-def _move_latest(newest: list[MachineDocument]) -> None:
+def _move_latest(newest: list[MachineDocument]) -> dict[int, Position]:
+    """Move these machines' latest documents on, where these are newer; where they stood before, by machine (row id)."""
     if not newest:
-        return
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            INSERT INTO {LatestDocument._meta.db_table} AS latest
-                (machine_id, epoch, seq, document_hash, incarnation, at)
-            SELECT * FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::text[], %s::bigint[], %s::timestamptz[])
-            ON CONFLICT (machine_id) DO UPDATE SET
-                epoch = EXCLUDED.epoch, seq = EXCLUDED.seq, document_hash = EXCLUDED.document_hash,
-                incarnation = EXCLUDED.incarnation, at = EXCLUDED.at
-            WHERE (latest.epoch, latest.seq) < (EXCLUDED.epoch, EXCLUDED.seq)
-            """,
-            [
-                [one.machine_id for one in newest],
-                [one.position[0] for one in newest],
-                [one.position[1] for one in newest],
-                [one.document_hash for one in newest],
-                [one.incarnation for one in newest],
-                [one.at for one in newest],
-            ],
-        )
+        return {}
+    columns = zip(
+        *((one.machine_id, *one.position, one.document_hash, one.incarnation, one.at) for one in newest), strict=True
+    )
+    with driver.cursor() as cursor:
+        cursor.execute(MOVE_LATEST, [[one.machine_id for one in newest], *map(list, columns)])
+        return {machine_id: (epoch, seq) for machine_id, epoch, seq in cursor.fetchall()}
 
 
 def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] | None = None) -> Merged:
     """Merge documents that are newer than their machines' latest into sightings, those of all events or only of these
-    (EventIds). Two reads and a write at most: the caller locks the events, and then calls `store`.
+    (EventIds). One read where nothing is listed and nothing was; else a few and a write, for which the caller locks the
+    events and then calls `store`.
     """
     merged = Merged(touched=set(), new_sightings=defaultdict(list), new_events=[], reporters=defaultdict(set))
     machine_ids = sorted({one.machine_id for one in ahead})
+    if not any(one.document.listings for one in ahead) and not _any_listed(machine_ids):
+        # Nothing is listed, and nothing was: as nearly always.
+        return merged
     spelled_ids = sorted({listing.event_id for one in ahead for listing in one.document.listings})
     if only is not None:
         spelled_ids = [event_id for event_id in spelled_ids if event_id in only]
@@ -157,6 +163,12 @@ def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] 
     merged.rows = [changed[key] for key in sorted(changed, key=lambda key: (key[1], key[0]))]
     merged.touched = {event_pk for _, event_pk in changed}
     return merged
+
+
+def _any_listed(machine_ids: list[int]) -> bool:
+    """Whether anything stands as listed by these machines (row ids)."""
+    with driver.cursor() as cursor:
+        return cursor.execute(ANY_LISTED, [machine_ids]).fetchone() == (True,)
 
 
 def _listed(row: Sighting, one: MachineDocument, listing: Listing) -> None:

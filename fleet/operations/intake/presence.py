@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 
 from fleet.domain.intake.presence import NUMBERS, Limits
-from fleet.models import PresenceRow
+from fleet.models import PresenceRow, driver
 
 PRESENCE = """
     CASE WHEN last_heard_at IS NULL THEN %(expected_is)s
@@ -44,7 +44,7 @@ def flush(*, contacts: Iterable[Contact]) -> int:
     if not rows:
         return 0
     table = PresenceRow._meta.db_table
-    with connection.cursor() as cursor:
+    with driver.cursor() as cursor:
         cursor.execute(
             f"""
             INSERT INTO {table} AS row (machine_id, last_heard_at, last_poll_at, clock_offset, signatures,
@@ -111,7 +111,7 @@ def _note(column: str, times: Mapping[int, datetime], known: str) -> None:
     Sorted, as everybody locks these rows.
     """
     machine_ids = sorted(times)
-    with connection.cursor() as cursor:
+    with driver.cursor() as cursor:
         cursor.execute(
             f"""
             INSERT INTO {PresenceRow._meta.db_table} AS row (machine_id, {column})

@@ -1,7 +1,7 @@
 """Taking reports: one transaction for a whole batch of deliveries.
 
-Phases: number the spools, keep the bodies, keep the observations, then take what they say, all at once (`take`) or one
-by one (`care`): of events first, of caches last.
+Phases: number the spools, keep what is new of the reports and their bodies, then take what they say, all at once
+(`take`) or one by one (`care`): of events first, of caches last. One statement a table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,8 @@ from datetime import datetime
 
 from django.db import transaction
 
-from fleet.models import Machine
 from fleet.operations.aside import is_away
-from fleet.operations.intake import backlog, keep, listings, oddities, presence, spools
+from fleet.operations.intake import keep, listings, marks, oddities, presence, spools, stage
 from fleet.operations.locks import impatient
 from fleet.operations.reports import care
 from fleet.operations.reports.take import readable, take
@@ -31,7 +30,7 @@ def record(
     """
     if not careful:
         try:
-            return _record(deliveries, now, careful=backlog.somebody_waits())
+            return _record(deliveries, now, careful=False)
         except Exception as error:
             if is_away(error):
                 raise
@@ -40,20 +39,18 @@ def record(
 
 @transaction.atomic
 def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool) -> dict[spools.Key, spools.Taken]:
+    somebody_waits, revoked = marks.ask([delivery.machine_id for delivery in deliveries])
+    careful = careful or somebody_waits
     with impatient() if careful else nullcontext():
-        named = [delivery.machine_id for delivery in deliveries]
-        revoked = set(Machine.objects.filter(pk__any=named, revoked_at__isnull=False).values_list("pk", flat=True))
         deliveries = [delivery for delivery in deliveries if delivery.machine_id not in revoked]
-        numbered = keep.number_spools(deliveries, now)
+        numbered = marks.number_spools(deliveries, now)
         documents, bodies = keep.read_bodies(deliveries)
         beyond = oddities.beyond_measure(deliveries, bodies, documents, now=now)
         if beyond.reports:
             deliveries = oddities.without(deliveries, beyond, bodies, documents)
-        new_hashes = keep.keep_bodies(bodies, documents, now)
         places = [(machine_id, spool) for (machine_id, _), spool in numbered.items()]
-        rows = keep.news_among(keep.rows_of(deliveries, numbered), places)
-        new = keep.keep_observations(rows, now)
-        news = [row for row in rows if row.key in new]
+        rows = marks.news_among(keep.rows_of(deliveries, numbered), places)
+        news, new_hashes = stage.keep(rows, bodies, documents, now)
         written = oddities.entries(deliveries, news, documents, new_hashes, beyond, now=now)
         found = readable(news, documents)
         ahead = listings.ahead_of_latest(found) if found else []

@@ -161,10 +161,14 @@ def take_of_events(said: OfEvents, *, now: datetime, only: Collection[str] | Non
     if merged is not None:
         listings.store(merged)
         found.reporters, found.new_sightings = dict(merged.reporters), dict(merged.new_sightings)
-    found.entries = receipts.take(said.receipts, now=now) + preparations.take(said.hooks)
-    pretended, odd = sightings.take(said.rehearsals, now=now)
-    found.new_sightings |= pretended
-    found.entries += odd
+    if said.receipts:
+        found.entries += receipts.take(said.receipts, now=now)
+    if said.hooks:
+        found.entries += preparations.take(said.hooks)
+    if said.rehearsals:
+        pretended, odd = sightings.take(said.rehearsals, now=now)
+        found.new_sightings |= pretended
+        found.entries += odd
     return found
 
 

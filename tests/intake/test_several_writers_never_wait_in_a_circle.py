@@ -1,0 +1,61 @@
+"""Several processes write side by side about the same machines, bodies, sets and events: none waits in a circle."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from django.db import connections
+
+from fleet.models import DocumentBody, LatestDocument, Observation, Sighting
+from fleet.operations.intake.keep import Delivery
+from fleet.operations.reports import record
+from tests.factories import Fleet, listing
+
+pytestmark = pytest.mark.django_db(transaction=True)
+WRITERS, ROUNDS, MACHINES = 3, 8, 6
+
+
+def event_id(number: int) -> str:
+    return f"C1AC1E00-0000-4000-8000-{number:012X}"
+
+
+def round_of(fleet: Fleet, number: int) -> list[Delivery]:
+    """Each machine lists one more event, which all of them name, and one less; itself it names first."""
+    found = []
+    for name, agent in fleet.agents.items():
+        names = [name, *(other for other in fleet.agents if other != name)]
+        events = [listing(event_id(known), resources=names) for known in (number, number + 1)]
+        found.append(agent.delivery(agent.document(*events, at=fleet.now)))
+    return found
+
+
+def test_writers_that_bring_the_same_reports_in_any_order_end_without_a_deadlock() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(MACHINES)
+    rounds = []
+    for number in range(ROUNDS):
+        fleet.later(1)
+        rounds.append((fleet.now, round_of(fleet, number)))
+    reports, bodies = Observation.objects.count(), DocumentBody.objects.count()
+    begin = Barrier(WRITERS)
+
+    def write(place: int) -> None:
+        """One process. Not through `record` itself, which would try once more what Postgres ended as a deadlock."""
+        try:
+            for now, deliveries in rounds:
+                begin.wait(60)
+                turned = deliveries[place:] + deliveries[:place]
+                record._record(turned if place % 2 else turned[::-1], now, careful=False)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(WRITERS) as writers:
+        for done in [writers.submit(write, place) for place in range(WRITERS)]:
+            done.result(120)
+    assert Observation.objects.count() - reports == ROUNDS * MACHINES
+    assert DocumentBody.objects.count() - bodies == ROUNDS * MACHINES
+    assert set(LatestDocument.objects.values_list("seq", flat=True)) == {rounds[-1][1][0].reports[0].seq}
+    listed = Sighting.objects.filter(gone_at__isnull=True).values_list("event__event_id", flat=True)
+    assert sorted(listed) == sorted([event_id(ROUNDS - 1), event_id(ROUNDS)] * MACHINES)
