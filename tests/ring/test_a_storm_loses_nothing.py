@@ -1,0 +1,36 @@
+"""A storm of announcements and approvals over the whole ring: some hundredths of what `make bench ARGS=storm` plays."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from bench.stage import Stage
+from bench.storm_play import Storm, play
+from fleet.embedded import Urls, valkey
+from tests.databases import database, database_named
+
+pytestmark = [pytest.mark.long, pytest.mark.real_time]
+
+STORM = Storm(
+    events=16, machines=3, within=3, approvals=9, refused=3, clicks=1, probes=0, crowds=1, chosen=5, browser=False,
+    worker_dies=True,
+)  # fmt: skip
+
+
+def test_every_approval_of_a_storm_reaches_azure_once_though_the_worker_dies(
+    migrated_template: str, tmp_path: Path
+) -> None:
+    with database(migrated_template) as name, valkey(tmp_path) as redis_url, ExitStack() as stack:
+        urls = Urls(database=database_named(name), redis=redis_url)
+        outcome = play(Stage.upon(tmp_path, {**os.environ, **urls.environment}, stack), STORM)
+    # Nothing that a machine has told is lost.
+    assert (outcome.announced, outcome.known, outcome.waiting) == (16, 16, 0)
+    # Whom a guard refuses delays nobody else of the same call.
+    assert dict(outcome.results) == {201: 9, 409: 3}
+    # Each approval reached Azure once and came to its end; what nobody approved was not started.
+    assert outcome.starts == dict.fromkeys(outcome.asked, 1)
+    assert {state: count for state, count in outcome.states.items() if count} == {"CONFIRMED": 10}
