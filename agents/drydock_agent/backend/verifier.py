@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 import sys
 import time
 from collections import deque
@@ -16,8 +15,11 @@ from typing import TYPE_CHECKING
 from drydock_agent.lazy_import import LazyImport
 
 if TYPE_CHECKING:
+    import subprocess
+
     from drydock_agent.backend import ed25519
 else:
+    subprocess = LazyImport("subprocess")
     ed25519 = LazyImport("drydock_agent.backend.ed25519")
 
 PROGRAM = "drydock_agent.backend.ed25519"
