@@ -25,7 +25,7 @@ SHOWN = 100
 CARDS = 10
 BESIDE = 25
 # Where not all that wait can be shown, that is what the page is for.
-BESIDE_MANY = 5
+BESIDE_MANY = 3
 GROUPS = 25
 # Somebody who decides nothing looks at everything.
 ANYBODY = Rights()
