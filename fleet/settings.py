@@ -307,6 +307,7 @@ CELERY_BEAT_SCHEDULE = {
     "watch": {"task": "fleet.notify.tasks.watch", "schedule": 60.0, "options": {"expires": 60}},
     "tell": {"task": "fleet.notify.tasks.tell", "schedule": 2.0, "options": {"expires": 8}},
     "seal": {"task": "fleet.relay.tasks.seal", "schedule": 60.0, "options": {"expires": 60}},
+    "renew": {"task": "fleet.relay.tasks.renew", "schedule": 30.0, "options": {"expires": 30}},
     "compare": {"task": "fleet.relay.tasks.compare", "schedule": 30.0, "options": {"expires": 30}},
 }
 

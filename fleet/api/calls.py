@@ -141,9 +141,10 @@ class Call(APIView):
         `validation` for the cursor; `initial` has seen to the others.
         """
         query = self.request.query_params
-        size = query.get(PAGE_SIZE)
-        found = {"cursor": read_cursor(self.request), "size": int(size) if size else None}
-        return found | ({"order": query.get(ORDERING, "")} if ORDERING in (self.taken or ()) else {})
+        taken = self.taken or {}
+        usual = taken[PAGE_SIZE].type["default"] if PAGE_SIZE in taken else None
+        found = {"cursor": read_cursor(self.request), "size": int(query.get(PAGE_SIZE) or usual or 0) or None}
+        return found | ({"order": query.get(ORDERING, "")} if ORDERING in taken else {})
 
     @property
     def taken(self) -> Mapping[str, OpenApiParameter] | None:

@@ -24,17 +24,13 @@ from fleet.api.shapes.derive import Shape, page_of
 from fleet.api.shapes.problems import answer_of, by_status, told
 from fleet.operations.people.idempotency import Answer
 from fleet.projections.filter_kinds import MOST_VALUES, IdsFilter, TextsFilter, TimeFilter
-from fleet.projections.pages import MAX_PAGE_SIZE
+from fleet.projections.pages import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from fleet.wording.problems import PROBLEMS
 
 if TYPE_CHECKING:
     from fleet.api.calls import Call
 
-PAGE_SIZE: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": 50}
-PAGE_PARAMETERS = [
-    OpenApiParameter("cursor", str, description="Where the page begins; taken from `next` or `previous`."),
-    OpenApiParameter("page_size", PAGE_SIZE, description=f"At most {MAX_PAGE_SIZE}; 50 if nothing is said."),
-]
+CURSOR = OpenApiParameter("cursor", str, description="Where the page begins; taken from `next` or `previous`.")
 ROW_ID: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 # What a filter takes; the others take a text.
 FILTER_TYPES: dict[Any, Any] = {
@@ -44,6 +40,15 @@ FILTER_TYPES: dict[Any, Any] = {
     django_filters.BooleanFilter: bool,
     TimeFilter: datetime,
 }
+
+
+def page_parameters(usual: int) -> list[OpenApiParameter]:
+    """Those of a list that holds so many rows a page if nothing is said."""
+    size = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": usual}
+    told = f"At most {MAX_PAGE_SIZE}; {usual} if nothing is said."
+    return [CURSOR, OpenApiParameter("page_size", size, description=told)]
+
+
 # What stands in the addresses of calls.
 PLACES = {
     name: OpenApiParameter(name, shape, OpenApiParameter.PATH, required=True, description=text)
@@ -95,12 +100,13 @@ def describe(
     kind: str = "",
     problems: Iterable[str] = (),
     parameters: Iterable[OpenApiParameter] = (),
+    page_size: int = DEFAULT_PAGE_SIZE,
 ) -> Callable[[Callable[..., Any]], Callable[..., HttpResponseBase]]:
     """A method of a `Call`, which takes the places of its address, and finds what was sent on the call.
 
     `summary` and `description` are for those who call, `needs` is the scope; what `Way` says is done on the way in and
     out. `kind` is the media type of an answer that is no JSON. Query parameters that are not described are refused.
-    `problems` are the types beside those that follow.
+    `problems` are the types beside those that follow. A page holds `page_size` rows if nothing is said.
     """
     shown = page_of(page or all_of) if page or all_of else answer
     status = 204 if shown is None else status
@@ -108,7 +114,7 @@ def describe(
 
     def described(method: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
         writes = method.__name__ != "get"
-        taken = [*parameters, *(way.conditions() if writes else ()), *(PAGE_PARAMETERS if page else ())]
+        taken = [*parameters, *(way.conditions() if writes else ()), *(page_parameters(page_size) if page else ())]
         places = [name for name in signature(method).parameters if name != "self"]
         kinds = {*OF_EVERY_CALL, *problems, *way.problems(writes=writes), *_of_places(places, acts=writes)}
 

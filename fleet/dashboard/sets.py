@@ -63,7 +63,7 @@ class AdmissionRuleForm(CommentForm):
 @shown
 def set_list(request: Asked) -> HttpResponse:
     filters = SetFilter(request.GET, now=request.now)
-    read = partial(sets.listing, now=request.now, sets=filters.qs)
+    read = partial(sets.lines, now=request.now, sets=filters.qs)
     return listed(request, "sets/list.html", "sets/set_rows.html", read, filters=filters)
 
 

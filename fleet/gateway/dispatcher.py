@@ -173,10 +173,12 @@ class Sealer:
 
 
 class Comparer:
-    """Looks whether anything hides news when Celery has not for a while."""
+    """Looks whether anything hides news, and at the sets that have changed, when Celery has not for a while."""
 
     def __init__(self) -> None:
         self.loop = Loop("compare", self.step, pause=SEAL_PAUSE_SECONDS)
 
     def step(self) -> None:
-        troubles.compare_if_quiet(now=datetime.now(UTC), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")
+        now = datetime.now(UTC)
+        if troubles.compare_if_quiet(now=now, quiet_seconds=SEAL_QUIET_SECONDS, via="ticker").ran:
+            blind_spots.renew_all(now=now)

@@ -1,7 +1,7 @@
 """Columns, constraints and one-table QuerySets."""
 
 from fleet.models.approvals import Approval, Claim, Hold
-from fleet.models.blind_spots import OpenTrouble
+from fleet.models.blind_spots import OpenTrouble, SetBlindSpot, SetCount, StaleSet
 from fleet.models.caches import Cache, Coverage, Maintenance, Notification, Reporter
 from fleet.models.desk import SavedView
 from fleet.models.drills import Drill, Instruction, Rehearsal
@@ -98,9 +98,12 @@ __all__ = [
     "Scope",
     "Seal",
     "SetAside",
+    "SetBlindSpot",
+    "SetCount",
     "Sighting",
     "SigningKey",
     "Spool",
+    "StaleSet",
     "Stop",
     "StoredAnswer",
     "WaitingReport",

@@ -1,5 +1,6 @@
 """What hides news now, as far as it is told by itself."""
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from fleet.models.caches import Cache
@@ -26,3 +27,81 @@ class OpenTrouble(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+
+class StaleSet(models.Model):
+    """What is kept of this set may hold no longer: one row for each change, written by triggers, whoever changes it.
+
+    Rows are only added and removed, never found again first: no two changes wait for each other, and none that is
+    committed while the set is looked at is lost. No constraint: it would lock the set's row.
+    """
+
+    availability_set = models.ForeignKey(
+        AvailabilitySet, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+"
+    )
+
+    def __str__(self) -> str:
+        return f"change of {self.availability_set_id}"
+
+
+class SetCount(models.Model):
+    """What is kept of a set in numbers: its machines by presence, and those of an inventory without an agent.
+
+    `judged_at` is when its blind spots were looked for last, by the backend of `judged_by` (version, protocol,
+    tolerance), and `due_at` when time alone may change them.
+    """
+
+    availability_set = models.OneToOneField(
+        AvailabilitySet, primary_key=True, on_delete=models.CASCADE, related_name="count"
+    )
+    live = models.IntegerField(default=0)
+    late = models.IntegerField(default=0)
+    silent = models.IntegerField(default=0)
+    gone = models.IntegerField(default=0)
+    expected = models.IntegerField(default=0)
+    # Those that are not revoked, however present.
+    agents = models.IntegerField(default=0)
+    without_agent = models.IntegerField(default=0)
+    regions = ArrayField(models.TextField(), default=list)
+    judged_at = models.DateTimeField()
+    judged_by = models.TextField()
+    due_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["judged_at"], name="set_judged_longest_ago")]
+
+    def __str__(self) -> str:
+        return f"count of {self.availability_set_id}"
+
+
+class SetBlindSpot(models.Model):
+    """One blind spot of a set (`fleet.domain.blind_spots`) as it was found when somebody looked last.
+
+    Lists go by (`rank`, `set_name`, set, `part`), in the order of their code points.
+    """
+
+    availability_set = models.ForeignKey(AvailabilitySet, on_delete=models.CASCADE, related_name="+")
+    rank = models.SmallIntegerField()
+    code = models.TextField()
+    set_name = models.TextField(db_collation="C")
+    part = models.TextField(blank=True, default="", db_collation="C")
+    certainty = models.TextField()
+    machine_ids = ArrayField(models.BigIntegerField(), default=list)
+    names = ArrayField(models.TextField(), default=list)
+    count = models.IntegerField(default=0)
+    values = models.JSONField(default=dict)
+    # Another set that it names: who does not see that one does not see this.
+    other_set = models.ForeignKey(
+        AvailabilitySet, null=True, blank=True, on_delete=models.CASCADE, related_name="+", db_index=False
+    )
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["availability_set", "code", "part"], name="set_blind_spot_once"),
+        ]
+        indexes = [
+            models.Index(fields=["rank", "set_name", "availability_set", "part"], name="set_blind_spot_listed"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.code} of {self.availability_set_id}"

@@ -39,7 +39,10 @@ class AvailabilitySet(ChangeColumn):
         constraints = [
             models.CheckConstraint(condition=models.Q(kind__in=list(KINDS)), name="set_kind_known"),
         ]
-        indexes = [GinIndex(words_of("name", "service", "resource_group"), name="set_by_words")]
+        indexes = [
+            models.Index(fields=["name", "id"], name="set_listed"),
+            GinIndex(words_of("name", "service", "resource_group"), name="set_by_words"),
+        ]
 
     def __str__(self) -> str:
         return self.name

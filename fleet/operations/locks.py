@@ -32,6 +32,7 @@ class Lock(IntEnum):
     # Of each set.
     DRILLS = 7_001_180
     TROUBLES = 7_001_190
+    BLIND_SPOTS = 7_001_191
 
 
 def take(lock: Lock, of: str = "") -> None:

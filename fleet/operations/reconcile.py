@@ -22,6 +22,7 @@ from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, LastRun, ScheduledEvent
 from fleet.models.facts.due import load_due
 from fleet.models.facts.events import load_witnesses, presence_limits
+from fleet.operations import blind_spots
 from fleet.operations.approvals import conditions
 from fleet.operations.aside import Apart, forget, in_turn
 from fleet.operations.caches import coverage, maintenances
@@ -88,6 +89,7 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
             partial(names.settle_all, now=now),
             partial(maintenances.advance, now=now),
             partial(_follow_due, looked, apart, now=now),
+            partial(blind_spots.renew, now=now),
         )
 
 

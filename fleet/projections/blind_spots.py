@@ -1,38 +1,55 @@
-"""Blind spots, as people see them."""
+"""Blind spots, as people see them: those of sets as they are kept, and judged anew where a set has just changed."""
 
-from collections import defaultdict
-from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from hashlib import sha256
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
 
-from django.conf import settings
-from django.db.models import Case, Count, F, OuterRef, QuerySet, Subquery, TextField, Value, When
+from django.db.models import Count, QuerySet
+from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
+from django.db.models.functions import Upper
 
 from fleet.domain.aside import What
-from fleet.domain.blind_spots.facts import AgentFacts, BlindSpot, CacheFacts, Confidence, SetAsideFacts, SetFacts
-from fleet.domain.blind_spots.find import ORDER, blind_spots
-from fleet.domain.intake.spools import MANY_A_DAY
+from fleet.domain.blind_spots.facts import BlindSpot, CacheFacts, Confidence, SetAsideFacts
+from fleet.domain.blind_spots.find import RANKS, Named, elsewhere
 from fleet.domain.reason import Reason, from_json
-from fleet.domain.sets import OUTSIDE, PROVISIONAL
 from fleet.domain.shapes import like
-from fleet.domain.states import OPEN_EVENTS
-from fleet.models import Admission, AvailabilitySet, Cache, Machine, ScheduledEvent, SetAside, Sighting, Spool
-from fleet.models.facts.events import contact_times, machine_presence, presence_limits
+from fleet.models import (
+    Admission,
+    AvailabilitySet,
+    Cache,
+    InventoryMachine,
+    Machine,
+    ScheduledEvent,
+    SetAside,
+    SetBlindSpot,
+)
+from fleet.models.facts.blind_spots import load_findings
 from fleet.projections.caches.coverage import ListenerRow, listener, with_machine
 from fleet.projections.caches.maintenances import CacheRef
-from fleet.projections.machines import agentless, with_presence
-from fleet.projections.pages import Key, Page, cut_page
+from fleet.projections.machines import agentless
+from fleet.projections.pages import Key, Page, cut_page, cut_window
 from fleet.projections.refs import MachineRef, SetRef, plain_name, set_ref
-from fleet.projections.sight import seen
+from fleet.projections.sight import seen, sees_set
+from fleet.projections.stale import stale_sets
 from fleet.projections.timeline import eras
 
 OF_EVENTS = (What.EVENT.value, What.RULES.value)
+# So many machines of one are named; the others are counted.
+MOST_NAMED = 500
+# So many sets that have just changed are judged by whoever reads; more are shown as they were, and told.
+MOST_JUDGED = 20
+# So many of one kind are shown at once.
+FIRST = 6
 
 
 @dataclass(frozen=True, slots=True)
 class BlindSpotRow:
-    """`names` are all machines concerned, `machines` those among them that have an agent."""
+    """`names` are the machines concerned, at most `MOST_NAMED` of `count`; `machines` those among them that have an
+    agent.
+    """
 
     code: str
     title: Reason
@@ -42,39 +59,174 @@ class BlindSpotRow:
     set: SetRef | None
     machines: tuple[MachineRef, ...]
     names: tuple[str, ...]
+    count: int
     cache: CacheRef | None = None
     # Of what is set aside.
     event_id: str = ""
+    # What tells it from others of its code in its set.
+    part: str = ""
 
     @property
     def where(self) -> Reason | str:
         """The set's name; of a set that nobody named it is the machines, because a vmId tells people nothing."""
         if self.set is None or self.set.provisional:
-            return Reason("some-machines", names=self.names)
+            return Reason("some-machines", names=(*self.names, *("",) * (self.count - len(self.names))))
         return self.set.name
 
 
 @dataclass(frozen=True, slots=True)
-class BlindSpots:
-    """The most dangerous first. `groups` holds the same by kind of blind spot. `watched`: there are agents at all."""
+class SpotGroup:
+    """All blind spots of one kind, of which the first are shown."""
 
-    spots: tuple[BlindSpotRow, ...]
+    code: str
+    title: Reason
+    count: int
+    rows: tuple[BlindSpotRow, ...]
+
+    @property
+    def more(self) -> int:
+        return self.count - len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class BlindSpots:
+    """By kind, the most dangerous first. `watched`: there are agents at all; `waiting`: how many sets have changed and
+    are shown as they were before.
+    """
+
+    groups: tuple[SpotGroup, ...]
     watched: bool
+    waiting: int
     server_time: datetime
 
     @property
-    def groups(self) -> tuple[tuple[Reason, tuple[BlindSpotRow, ...]], ...]:
-        found: dict[Reason, list[BlindSpotRow]] = defaultdict(list)
-        for spot in self.spots:
-            found[spot.title].append(spot)
-        return tuple((title, tuple(rows)) for title, rows in found.items())
+    def spots(self) -> tuple[BlindSpotRow, ...]:
+        """Those that are shown."""
+        return tuple(row for group in self.groups for row in group.rows)
+
+    @property
+    def count(self) -> int:
+        return sum(group.count for group in self.groups)
 
 
-def _row(spot: BlindSpot, sets: dict[int, SetRef]) -> BlindSpotRow:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Blind spots in memory, those of sets in the database, and how many sets should have been judged and were not."""
+
+    rows: tuple[BlindSpotRow, ...]
+    kept: QuerySet[SetBlindSpot]
+    waiting: int
+
+
+def overview(*, now: datetime) -> BlindSpots:
+    """Every kind of blind spot of the fleet with the first of it, in seventeen queries."""
+    look = _look(now)
+    counts = Counter(row.code for row in look.rows)
+    counts.update(dict(look.kept.order_by().values_list("code").annotate(Count("pk"))))
+    codes = sorted(counts, key=RANKS.__getitem__)
+    firsts = [_listed(look.kept.filter(rank=RANKS[code]))[:FIRST] for code in codes]
+    found: dict[str, list[BlindSpotRow]] = defaultdict(list)
+    for row in look.rows:
+        found[row.code].append(row)
+    for row in _shaped(firsts[0].union(*firsts[1:], all=True) if firsts else ()):
+        found[row.code].append(row)
+    groups = [
+        SpotGroup(code, found[code][0].title, counts[code], _shortened(sorted(found[code], key=_place)[:FIRST]))
+        for code in codes
+        # What has just passed was counted a moment ago.
+        if found[code]
+    ]
+    return BlindSpots(tuple(groups), seen(Machine).filter(revoked_at=None).exists(), look.waiting, now)
+
+
+def count(*, now: datetime) -> int:
+    """How many there are. Sixteen queries."""
+    look = _look(now)
+    return len(look.rows) + look.kept.count()
+
+
+def page(
+    *,
+    now: datetime,
+    code: str = "",
+    sets: Collection[int] | None = None,
+    machines: Collection[int] | None = None,
+    names: Collection[str] | None = None,
+    cursor: str | None = None,
+    size: int | None = None,
+) -> Page[BlindSpotRow]:
+    """Blind spots, the most dangerous first: those of this kind, of these sets and machines (ids), and of machines of
+    these names.
+    """
+    plain = {plain_name(name) for name in names} if names is not None else None
+
+    def wanted(row: BlindSpotRow) -> bool:
+        return (
+            (not code or row.code == code)
+            and (sets is None or (row.set is not None and row.set.id in sets))
+            and (machines is None or any(machine.id in machines for machine in row.machines))
+            and (plain is None or any(plain_name(name) in plain for name in row.names))
+        )
+
+    look = _look(now)
+    beside = [row for row in look.rows if wanted(row)]
+    kept = look.kept.filter(rank=RANKS[code]) if code else look.kept
+    kept = kept.filter(availability_set__any=list(sets)) if sets is not None else kept
+    if machines is None and plain is None:
+        window = partial(_window, kept)
+        found = cut_window(beside, window, _place, like=(0, "", 0, ""), cursor=cursor, size=size)
+    else:
+        # Of few sets, so all of them are read.
+        of_them = _listed(kept.filter(availability_set__any=_homes(machines, names)))
+        found = cut_page(beside + [row for row in _shaped(of_them) if wanted(row)], _place, cursor=cursor, size=size)
+    return found.map(_shortened)
+
+
+def _place(row: BlindSpotRow) -> Key:
+    return (RANKS[row.code], row.set.name if row.set else "", row.set.id if row.set else 0, row.part)
+
+
+KEY = ("rank", "set_name", "availability_set", "part")
+
+
+def _listed(rows: QuerySet[SetBlindSpot]) -> QuerySet[SetBlindSpot]:
+    return rows.select_related("availability_set").order_by(*KEY)
+
+
+def _window(kept: QuerySet[SetBlindSpot], beyond: Key | None, onwards: bool, most: int) -> Sequence[BlindSpotRow]:
+    if beyond is not None:
+        side = TupleGreaterThan if onwards else TupleLessThanOrEqual
+        # The plain bound lets the index begin at the key.
+        bound = {"rank__gte" if onwards else "rank__lte": beyond[0]}
+        kept = kept.filter(side(Tuple(*KEY), beyond), **bound)
+    rows = _listed(kept)
+    return _shaped((rows if onwards else rows.reverse())[:most])
+
+
+def _shaped(rows: Iterable[SetBlindSpot]) -> list[BlindSpotRow]:
+    return [_row(_spot(one), set_ref(one.availability_set)) for one in rows]
+
+
+def _spot(row: SetBlindSpot) -> BlindSpot:
+    return like(
+        BlindSpot,
+        row,
+        certainty=Confidence(row.certainty),
+        set_id=row.availability_set_id,
+        machine_ids=tuple(row.machine_ids),
+        names=tuple(row.names),
+        values=from_json(row.values),
+        cache_id=None,
+        event_id="",
+        other_set=row.other_set_id,
+    )
+
+
+def _row(spot: BlindSpot, home: SetRef | None) -> BlindSpotRow:
     return like(
         BlindSpotRow,
         spot,
-        set=sets[spot.set_id] if spot.set_id is not None else None,
+        set=home,
         machines=tuple(
             MachineRef(id=pk, resource_name=name) for pk, name in zip(spot.machine_ids, spot.names, strict=False)
         ),
@@ -82,10 +234,57 @@ def _row(spot: BlindSpot, sets: dict[int, SetRef]) -> BlindSpotRow:
     )
 
 
-def _spools_begun(now: datetime) -> dict[int, int]:
-    """How many spools a machine (row id) began within a day, where it is many. One query."""
-    young = seen(Spool).filter(first_seen_at__gt=now - timedelta(days=1)).values_list("machine_id")
-    return dict(young.annotate(Count("pk")).filter(pk__count__gte=MANY_A_DAY).order_by())
+def _shortened(rows: Sequence[BlindSpotRow]) -> tuple[BlindSpotRow, ...]:
+    return tuple(
+        replace(row, names=row.names[:MOST_NAMED], machines=row.machines[:MOST_NAMED])
+        if len(row.names) > MOST_NAMED
+        else row
+        for row in rows
+    )
+
+
+def _homes(machines: Collection[int] | None, names: Collection[str] | None) -> list[int]:
+    """The sets (row ids) of these machines (row ids), and of machines of these names, with an agent or without."""
+    found: set[int | None] = set()
+    if machines is not None:
+        found |= set(seen(Machine).filter(pk__any=list(machines)).values_list("availability_set", flat=True))
+    if names is not None:
+        upper = [name.upper() for name in names]
+        with_agent = seen(Machine).alias(upper=Upper("resource_name")).filter(upper__in=upper)
+        without = seen(InventoryMachine).alias(upper=Upper("name")).filter(upper__in=upper)
+        found |= set(with_agent.values_list("availability_set", flat=True))
+        found |= set(without.values_list("availability_set", flat=True))
+    return sorted(pk for pk in found if pk is not None)
+
+
+def _look(now: datetime) -> _Look:
+    stale = stale_sets(now=now)
+    judged = stale[:MOST_JUDGED]
+    homes = {row.pk: set_ref(row) for row in seen(AvailabilitySet).filter(pk__any=judged)}
+    rows = [
+        _row(spot, homes[each.facts.set_id])
+        for each in load_findings(list(homes), now=now)
+        for spot in each.spots
+        if spot.other_set is None or sees_set(spot.other_set)
+    ]
+    alone = agentless().filter(availability_set=None)
+    waiting = seen(Admission).filter(admitted_at__isnull=True)
+    beside = elsewhere(
+        waiting=_named(waiting.order_by("machine__resource_name", "pk"), "machine__resource_name"),
+        alone=_named(alone.order_by("name", "pk"), "name"),
+        caches=_caches(now),
+        aside=_aside(),
+        era_missing=eras.current().missing,
+    )
+    rows += [_row(spot, None) for spot in beside]
+    kept = seen(SetBlindSpot).exclude(availability_set__any=judged)
+    return _Look(tuple(rows), kept, len(stale) - len(judged))
+
+
+def _named(rows: QuerySet[Any], column: str) -> Named:
+    """Two queries, the second where there are many."""
+    names = tuple(rows.values_list(column, flat=True)[: MOST_NAMED + 1])
+    return Named(names[:MOST_NAMED], len(names) if len(names) <= MOST_NAMED else rows.count())
 
 
 def _caches(now: datetime) -> list[CacheFacts]:
@@ -133,110 +332,3 @@ def _aside() -> list[SetAsideFacts]:
         )
         for row in rows
     ]
-
-
-def _machines() -> QuerySet[Machine]:
-    """Those that are not revoked, with the set of an open event that each lists without being of that set."""
-    listing = seen(Sighting).filter(
-        machine=OuterRef("pk"),
-        foreign=True,
-        gone_at__isnull=True,
-        event__status__in=[state.value for state in OPEN_EVENTS],
-    )
-    unnamed = When(event__availability_set__kind=PROVISIONAL, then=Value(""))
-    named = Case(unnamed, default=F("event__availability_set__name"), output_field=TextField())
-    of_others = Subquery(listing.order_by("event").annotate(of=named).values("of")[:1])
-    return with_presence().filter(revoked_at=None).annotate(lists_of=of_others)
-
-
-def overview(*, now: datetime) -> BlindSpots:
-    """Every blind spot of the fleet. Nine queries."""
-    limits = presence_limits()
-    begun = _spools_begun(now)
-    agents: dict[int, list[AgentFacts]] = defaultdict(list)
-    for machine in _machines().order_by("resource_name", "pk"):
-        heard_at, polled_at = contact_times(machine)
-        row = getattr(machine, "presence", None)
-        warned = from_json(machine.set_warnings)
-        agents[machine.availability_set_id].append(
-            like(
-                AgentFacts,
-                machine,
-                machine_id=machine.pk,
-                name=machine.resource_name,
-                presence=machine_presence(machine, now=now, limits=limits),
-                last_heard_at=heard_at,
-                last_poll_at=polled_at,
-                clock_offset=row.clock_offset if row else None,
-                signatures=row.signatures if row else "",
-                outside=next((found for found in warned if isinstance(found, Reason) and found.code == OUTSIDE), None),
-                lacking_since=row.lacking_since if row else None,
-                spools=begun.get(machine.pk, 0),
-            )
-        )
-    missing: dict[int | None, list[tuple[str, str, str]]] = defaultdict(list)
-    for name, zone, size, set_id in (
-        agentless().order_by("name", "pk").values_list("name", "zone", "size", "availability_set_id")
-    ):
-        missing[set_id].append((name, zone, size))
-    # A set in which nobody is left hides nothing.
-    sets = [
-        row
-        for row in seen(AvailabilitySet).filter(merged_into=None).order_by("name", "pk")
-        if row.pk in agents or row.pk in missing
-    ]
-    found = blind_spots(
-        [
-            like(SetFacts, row, set_id=row.pk, agents=tuple(agents[row.pk]), missing=tuple(missing[row.pk]))
-            for row in sets
-        ],
-        waiting=list(
-            dict.fromkeys(
-                seen(Admission)
-                .filter(admitted_at__isnull=True)
-                .order_by("machine__resource_name", "pk")
-                .values_list("machine__resource_name", flat=True)
-            )
-        ),
-        alone=[name for name, _, _ in missing.get(None, [])],
-        caches=_caches(now),
-        aside=_aside(),
-        era_missing=eras.current().missing,
-        now=now,
-        version=settings.VERSION,
-        protocol=settings.PROTOCOL,
-        clock_tolerance=settings.CLOCK_TOLERANCE_SECONDS,
-    )
-    refs = {row.pk: set_ref(row) for row in sets}
-    return BlindSpots(spots=tuple(_row(spot, refs) for spot in found), watched=bool(agents), server_time=now)
-
-
-def _place(spot: BlindSpotRow) -> Key:
-    of = (spot.set.name, spot.set.id) if spot.set else ("", 0)
-    # There may be hundreds of names.
-    told = sha256("\0".join(spot.names).encode()).hexdigest()[:16]
-    return (ORDER.index(spot.code), *of, spot.cache.id if spot.cache else 0, spot.event_id, *spot.names[:1], told)
-
-
-def page(
-    *,
-    now: datetime,
-    sets: Collection[int] | None = None,
-    machines: Collection[int] | None = None,
-    names: Collection[str] | None = None,
-    cursor: str | None = None,
-    size: int | None = None,
-) -> Page[BlindSpotRow]:
-    """Blind spots, the most dangerous first: those of these sets and machines (ids), and of machines of these names.
-    Nine queries.
-    """
-    plain = {plain_name(name) for name in names} if names is not None else None
-
-    def wanted(spot: BlindSpotRow) -> bool:
-        return (
-            (sets is None or (spot.set is not None and spot.set.id in sets))
-            and (machines is None or any(machine.id in machines for machine in spot.machines))
-            and (plain is None or any(plain_name(name) in plain for name in spot.names))
-        )
-
-    return cut_page([spot for spot in overview(now=now).spots if wanted(spot)], _place, cursor=cursor, size=size)

@@ -204,3 +204,26 @@ def cut_page(rows: Sequence[T], key: Callable[[T], Key], *, cursor: str | None, 
         next=at(begin + len(shown) - 1, back=False) if shown and end < len(found) else None,
         previous=at(begin, back=True) if shown and begin > 0 else None,
     )
+
+
+# Rows by key: those beyond one or, without it, the first ones; those up to it with `onwards=False`; at most so many.
+Window = Callable[[Key | None, bool, int], Sequence[T]]
+
+
+def cut_window(
+    beside: Sequence[T], window: Window[T], key: Callable[[T], Key], *, like: Key, cursor: str | None, size: int | None
+) -> Page[T]:
+    """The same of a list of which most lies in the database, by the same key: `window(key, onwards, count)` reads from
+    there. A key has the types of `like`.
+
+    Raises `BadCursorError`.
+    """
+    start, most = (_decode(cursor, 1) if cursor else None), clamp(size) + 1
+    if start is None:
+        return cut_page([*beside, *window(None, True, most)], key, cursor=None, size=size)
+    there = start.value if isinstance(start.value, list) else []
+    if list(map(type, there)) != list(map(type, like)):
+        raise BadCursorError("The cursor is of another list.")
+    ways = ((True, 1 if start.backwards else most), (False, most if start.backwards else 1))
+    found = [row for onwards, count in ways for row in window(tuple(there), onwards, count)]
+    return cut_page([*beside, *found], key, cursor=cursor, size=size)

@@ -203,6 +203,12 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.Coverage: _of_cache("cache"),
     models.Reporter: _of_cache("notification__cache"),
     models.OpenTrouble: lambda sight: Q(availability_set__in=sight.sets) | Q(cache__in=sight.caches),
+    models.StaleSet: _of("availability_set"),
+    models.SetCount: _of("availability_set"),
+    # Of one that names another set, that one has to be in sight, too.
+    models.SetBlindSpot: lambda sight: (
+        Q(availability_set__in=sight.sets) & (Q(other_set=None) | Q(other_set__in=sight.sets))
+    ),
     models.Rule: lambda sight: Q(pk__in=sight.concerning(models.Rule)),
     models.NoApprovalWindow: lambda sight: Q(pk__in=sight.concerning(models.NoApprovalWindow)),
     models.Entry: _entries,

@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
-from fleet.operations import reconcile
+from fleet.operations import blind_spots, reconcile
 from fleet.operations.messages import troubles
 from fleet.operations.timeline.seal import seal as seal_timeline
 
@@ -36,3 +36,9 @@ def seal() -> None:
 def compare() -> None:
     """Look whether anything begins to hide news, or no longer does: sent by beat."""
     troubles.compare(now=timezone.now(), via="beat")
+
+
+@shared_task(name="fleet.relay.tasks.renew", ignore_result=True)
+def renew() -> None:
+    """Look at all sets that have changed, and again at some that have not: sent by beat."""
+    blind_spots.renew_all(now=timezone.now())

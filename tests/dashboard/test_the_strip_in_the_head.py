@@ -58,6 +58,7 @@ def test_one_agent_that_is_away_takes_the_green_from_everything(watched: Fleet, 
     presence = watched.agents["vm1"].machine.presence
     presence.last_heard_at = watched.now - timedelta(minutes=2)
     presence.save()
+    watched.advance()
     assert strip(operator) == ("5 of 6 agents live nothing undecided 1 blind spot works relay nobody is told", 0)
 
 

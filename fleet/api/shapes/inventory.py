@@ -14,11 +14,13 @@ BlindSpotShape = shape(
         "reason": "One or two sentences.",
         "advice": "What to do.",
         "set": "Null for caches, and for machines that are in none yet.",
-        "machines": "Those concerned that have an agent.",
-        "names": "All machines concerned; the host of a cache.",
+        "machines": "Those concerned that have an agent, as far as `names` holds them.",
+        "names": "The machines concerned, at most 500 of `count`; the host of a cache.",
+        "count": "How many machines are concerned.",
         "cache": "The cache that it is about.",
         "event_id": "The event that is set aside; else empty.",
     },
+    without=("part",),
     code=serializers.ChoiceField(ORDER),
 )
 ImportedShape = shape(

@@ -3,7 +3,7 @@
 from rest_framework.response import Response
 
 from fleet.api.calls import Call
-from fleet.api.describe import PAGE_PARAMETERS, describe, filters_of, ordering
+from fleet.api.describe import describe, filters_of, ordering, page_parameters
 from fleet.api.places import CHANGED_SINCE, MACHINES, PLACES
 from fleet.api.problems import Problem
 from fleet.api.shapes.events import Documents, DocumentShape, EntryShape, EventDetailShape, EventShape
@@ -11,7 +11,7 @@ from fleet.projections import intake
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import EventDetail, event_detail
 from fleet.projections.filters import EventEntryFilter, EventFilter
-from fleet.projections.pages import Page
+from fleet.projections.pages import DEFAULT_PAGE_SIZE, Page
 from fleet.projections.timeline import entries
 
 UNKNOWN = ("unknown-event",)
@@ -93,7 +93,7 @@ class EventDocuments(Call):
         ),
         answer=Documents,
         problems=("unknown-event",),
-        parameters=PAGE_PARAMETERS,
+        parameters=page_parameters(DEFAULT_PAGE_SIZE),
     )
     def get(self, event_id: str) -> Response:
         found = intake.for_event(event_id=event_id)

@@ -74,7 +74,14 @@ def _clocks(each: SetFacts, tolerance: float) -> list[BlindSpot]:
 
 def _stated_elsewhere(each: SetFacts) -> list[BlindSpot]:
     return [
-        of_agents(each, [agent], "states-another-set", Confidence.POSSIBLE, warning=agent.outside)
+        of_agents(
+            each,
+            [agent],
+            "states-another-set",
+            Confidence.POSSIBLE,
+            part=str(agent.machine_id),
+            warning=agent.outside,
+        )
         for agent in each.agents
         if agent.outside is not None
     ]
@@ -82,9 +89,20 @@ def _stated_elsewhere(each: SetFacts) -> list[BlindSpot]:
 
 def _lists_elsewhere(each: SetFacts) -> list[BlindSpot]:
     found = []
-    for name in sorted({agent.lists_of for agent in each.agents if agent.lists_of is not None}):
-        agents = [agent for agent in each.agents if agent.lists_of == name]
-        found.append(of_agents(each, agents, "lists-of-another-set", Confidence.POSSIBLE, set=name))
+    others = {(agent.lists_of, agent.lists_of_set) for agent in each.agents if agent.lists_of is not None}
+    for name, other in sorted(others, key=lambda one: (one[0] or "", one[1] or 0)):
+        agents = [agent for agent in each.agents if (agent.lists_of, agent.lists_of_set) == (name, other)]
+        found.append(
+            of_agents(
+                each,
+                agents,
+                "lists-of-another-set",
+                Confidence.POSSIBLE,
+                part=str(other or ""),
+                other_set=other,
+                set=name,
+            )
+        )
     return found
 
 

@@ -38,13 +38,17 @@ class AgentFacts:
     outside: Reason | None = None
     # What it calls itself while another machine of its set has that name; else empty.
     called: str = ""
-    # The set of an open event that it lists without being of that set; empty where that has no name, None without one.
+    # The set of an open event that it lists without being of that set: its name, empty where it has none, and its row
+    # id; None without one.
     lists_of: str | None = None
+    lists_of_set: int | None = None
     # What it does about signatures of orders; empty until it said so.
     signatures: str = ""
     # Since when it reminds of a document that is not here; and how many spools it began within a day.
     lacking_since: datetime | None = None
     spools: int = 0
+    # Reconciling has not noted yet that it is as present as it is.
+    turning: bool = False
 
     @property
     def live(self) -> bool:
@@ -89,8 +93,9 @@ class SetAsideFacts:
 
 @dataclass(frozen=True, slots=True)
 class BlindSpot:
-    """`machine_ids` are those concerned, `names` theirs and those of machines without an agent; `values` are what its
-    sentences name beside them.
+    """`machine_ids` are those concerned, `names` theirs and those of machines without an agent, the first of `count`;
+    `values` are what its sentences name beside them. `part` tells it from others of its code in one set; `other_set` is
+    another set that it names (row id).
     """
 
     code: str
@@ -101,6 +106,9 @@ class BlindSpot:
     values: Mapping[str, Any] = field(default_factory=dict)
     cache_id: int | None = None
     event_id: str = ""
+    count: int = 0
+    part: str = ""
+    other_set: int | None = None
 
     @property
     def title(self) -> Reason:
@@ -108,16 +116,28 @@ class BlindSpot:
 
     @property
     def reason(self) -> Reason:
-        return Reason(f"{self.code}.reason", names=self.names, **self.values)
+        return Reason(f"{self.code}.reason", names=self._all_names, **self.values)
 
     @property
     def advice(self) -> Reason:
         """What to do."""
-        return Reason(f"{self.code}.advice", names=self.names, **self.values)
+        return Reason(f"{self.code}.advice", names=self._all_names, **self.values)
+
+    @property
+    def _all_names(self) -> tuple[str, ...]:
+        # Those that are not here are counted only.
+        return (*self.names, *("",) * (self.count - len(self.names)))
 
 
 def of_agents(
-    each: SetFacts, agents: Sequence[AgentFacts], code: str, certainty: Confidence = Confidence.CERTAIN, **values: Any
+    each: SetFacts,
+    agents: Sequence[AgentFacts],
+    code: str,
+    certainty: Confidence = Confidence.CERTAIN,
+    *,
+    part: str = "",
+    other_set: int | None = None,
+    **values: Any,
 ) -> BlindSpot:
     return BlindSpot(
         code=code,
@@ -126,4 +146,7 @@ def of_agents(
         machine_ids=tuple(agent.machine_id for agent in agents),
         names=tuple(agent.name for agent in agents),
         values=values,
+        count=len(agents),
+        part=part,
+        other_set=other_set,
     )

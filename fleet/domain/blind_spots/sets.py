@@ -46,7 +46,8 @@ def _admits(each: SetFacts, now: datetime) -> list[BlindSpot]:
 
 
 def without_agent(set_id: int | None, names: Iterable[str]) -> BlindSpot:
-    return BlindSpot(code="no-agent", certainty=Confidence.CERTAIN, set_id=set_id, names=tuple(names))
+    found = tuple(names)
+    return BlindSpot(code="no-agent", certainty=Confidence.CERTAIN, set_id=set_id, names=found, count=len(found))
 
 
 def _missing(each: SetFacts) -> list[BlindSpot]:
@@ -62,7 +63,7 @@ def _zones(each: SetFacts) -> list[BlindSpot]:
     found = []
     for zone in sorted(zones - polled - {""}):
         agents = [agent for agent in each.agents if agent.zone == zone]
-        found.append(of_agents(each, agents, "zone-without-poller", Confidence.POSSIBLE, zone=zone))
+        found.append(of_agents(each, agents, "zone-without-poller", Confidence.POSSIBLE, part=zone, zone=zone))
     return found
 
 

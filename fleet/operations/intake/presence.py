@@ -2,22 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db import connection, transaction
 
-from fleet.domain.intake.presence import NUMBERS, Limits
+from fleet.domain.intake.presence import Limits
 from fleet.models import PresenceRow, driver
-
-PRESENCE = """
-    CASE WHEN last_heard_at IS NULL THEN %(expected_is)s
-         WHEN last_poll_at IS NULL AND last_heard_at >= %(gone)s THEN %(silent_is)s
-         WHEN last_poll_at IS NULL THEN %(gone_is)s
-         WHEN LEAST(last_heard_at, last_poll_at) > %(live)s THEN %(live_is)s
-         WHEN LEAST(last_heard_at, last_poll_at) > %(late)s THEN %(late_is)s
-         WHEN LEAST(last_heard_at, last_poll_at) >= %(gone)s THEN %(silent_is)s
-         ELSE %(gone_is)s END
-"""
+from fleet.models.facts.presence import PRESENCE, presence_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +134,6 @@ def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
     fleet. Rows that somebody holds are left to the next time.
     """
     table = PresenceRow._meta.db_table
-    at = {name: now - timedelta(seconds=getattr(limits, name)) for name in ("live", "late", "gone")}
-    numbers = {f"{state.value}_is": number for state, number in NUMBERS.items()}
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
@@ -153,6 +142,6 @@ def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
                   WHERE seen IS DISTINCT FROM {PRESENCE} FOR NO KEY UPDATE SKIP LOCKED) AS chosen
             WHERE row.machine_id = chosen.machine_id RETURNING row.machine_id, row.seen
             """,
-            {**at, **numbers},
+            presence_values(now=now, limits=limits),
         )
         return dict(cursor.fetchall())

@@ -15,10 +15,9 @@ from fleet.domain.reason import Reason
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import EventStatus
 from fleet.models import AvailabilitySet, Cache, Coverage, Machine, Maintenance, ScheduledEvent
+from fleet.projections.counts import SetCounts, counts_of_sets, is_live, last_poll
 from fleet.projections.desk.attention import needs_decision
-from fleet.projections.desk.fleet import counts_by, counts_of, is_live, last_poll
 from fleet.projections.events.rows import OPEN
-from fleet.projections.machines import agentless
 from fleet.projections.refs import PresenceCounts, label_of
 from fleet.projections.sight import seen
 
@@ -90,27 +89,26 @@ class CacheCell:
 
 
 def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -> tuple[SetCell, ...]:
-    """Sets by name, without those that were merged into another. Five queries."""
+    """Sets by name, without those that were merged into another. Eight queries, one more where nobody reconciles."""
     rows = (seen(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
     scope: dict[str, Any] = {} if sets is None else {"availability_set__in": rows}
-    machines = _machines(scope, now=now)
+    machines = counts_of_sets(scope, now=now)
     names: dict[int, list[str]] = defaultdict(list)
     unnamed = seen(Machine).filter(**scope, availability_set__kind=PROVISIONAL).order_by("resource_name", "pk")
     for set_id, name in unnamed.values_list("availability_set", "resource_name"):
         names[set_id].append(name)
-    missing = dict(agentless().filter(**scope).values_list("availability_set").annotate(Count("pk")).order_by())
     events = _events(scope, now=now)
     columns = ("kind", "name", "apart", "service", "subscription", "resource_group")
     found = []
     for row in rows.order_by("name", "pk").values("pk", *columns):
-        counted, open_now = machines.get(row["pk"], {}), events.get(row["pk"], {})
-        presence = counts_of(counted) if counted else PresenceCounts()
+        counted, open_now = machines.get(row["pk"], SetCounts()), events.get(row["pk"], {})
+        presence = counted.presence
         facts = GlanceFacts(
             live=presence.live,
             late=presence.late,
             silent=presence.silent,
             expected=presence.expected,
-            without_agent=missing.get(row["pk"], 0),
+            without_agent=counted.without_agent,
             undecided=open_now.get("undecided", 0),
             started=open_now.get("started", 0),
             scheduled=open_now.get("scheduled", 0),
@@ -120,7 +118,7 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
                 id=row["pk"],
                 **{name: row[name] for name in columns},
                 machine_names=tuple(names.get(row["pk"], ())),
-                regions=tuple(filter(None, counted.get("regions", ()))),
+                regions=counted.regions,
                 presence=presence,
                 without_agent=facts.without_agent,
                 undecided=facts.undecided,
@@ -132,19 +130,6 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
             )
         )
     return tuple(found)
-
-
-def _machines(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, Any]]:
-    """By set: what `counts_of` wants, and the regions. One query."""
-    counted = (
-        seen(Machine)
-        .filter(**scope)
-        .alias(polled=last_poll())
-        .values("availability_set")
-        .annotate(**counts_by(now=now), regions=ArrayAgg("region", distinct=True))
-        .order_by()
-    )
-    return {row["availability_set"]: dict(row) for row in counted}
 
 
 def _events(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The fleet in numbers for Prometheus, in a fixed number of queries."""
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -13,14 +14,29 @@ from fleet.domain import gauges
 from fleet.domain.gauges import Gauge, Sample
 from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, RELAYED_APPROVALS, EventStatus, Presence
 from fleet.domain.waves import WaveState
-from fleet.models import Approval, Cache, Coverage, Entry, LastRun, Machine, Order, ScheduledEvent, Seal, SetAside, Wave
+from fleet.models import (
+    Approval,
+    Cache,
+    Coverage,
+    Entry,
+    LastRun,
+    Machine,
+    Order,
+    PresenceRow,
+    ScheduledEvent,
+    Seal,
+    SetAside,
+    SetCount,
+    Wave,
+)
 from fleet.models.facts.events import presence_limits
 from fleet.projections.approvals.steps import steps_of
-from fleet.projections.desk.fleet import is_live, last_poll, presence_counts
+from fleet.projections.counts import counts, is_live, last_poll
 from fleet.projections.events.rows import OPEN
 from fleet.projections.machines import agentless
 from fleet.projections.messages import gauges as messages
 from fleet.projections.sight import seen
+from fleet.projections.stale import changed_sets
 
 # The last steps of `steps_of`, in its order; those before tell who decided.
 STEPS = ("sent", "answered", "started", "gone")
@@ -38,7 +54,7 @@ class Quantiles(Aggregate):
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
-    """Every gauge of the fleet but `drydock_up`. Twenty-five queries."""
+    """Every gauge of the fleet but `drydock_up`, in a fixed number of queries."""
     fleet = (*_events(now), *_approvals(now), *_machines(now), *_orders(now), *_own(now), *_waves(now))
     return (*fleet, *_clocks(now), _sets(now), _caches(now), *messages.measure(now=now))
 
@@ -106,20 +122,23 @@ def _approvals(now: datetime) -> tuple[Sample, ...]:
 
 
 def _machines(now: datetime) -> tuple[Sample, ...]:
-    counts = presence_counts(now=now)
+    presence, without_agent = counts(now=now)
     return (
-        Sample(gauges.MACHINES, {(presence.value,): getattr(counts, presence.value) for presence in Presence}),
-        _one(gauges.WITHOUT_AGENT, agentless().count()),
+        Sample(gauges.MACHINES, {(state.value,): getattr(presence, state.value) for state in Presence}),
+        _one(gauges.WITHOUT_AGENT, without_agent),
     )
 
 
 def _clocks(now: datetime) -> tuple[Sample, ...]:
     """Of machines that were heard lately: what was measured long ago tells nothing about now. One query."""
     lately = now - timedelta(seconds=presence_limits().late)
+    # Of the narrow rows alone; that somebody was revoked is rare.
+    revoked = seen(Machine).filter(revoked_at__gt=lately).values("pk")
     found = (
-        seen(Machine)
-        .filter(revoked_at=None, presence__last_heard_at__gt=lately, presence__clock_offset__isnull=False)
-        .annotate(off=Abs("presence__clock_offset"))
+        seen(PresenceRow)
+        .filter(last_heard_at__gt=lately, clock_offset__isnull=False)
+        .exclude(machine__in=revoked)
+        .annotate(off=Abs("clock_offset"))
         .aggregate(
             quantiles=Quantiles("off", output_field=ArrayField(FloatField())),
             too_far=Count("pk", filter=Q(off__gt=settings.CLOCK_TOLERANCE_SECONDS)),
@@ -133,23 +152,35 @@ def _clocks(now: datetime) -> tuple[Sample, ...]:
 
 
 def _sets(now: datetime) -> Sample:
-    """Two queries, which count however many sets there are. Machines without an agent are of the set, too."""
-    lacking = agentless().exclude(availability_set=None).values("availability_set")
-    of_each = seen(Machine).filter(revoked_at=None).alias(polled=last_poll()).values("availability_set")
-    whole = Q(live=F("machines"), lacking=0)
-    found = of_each.annotate(
-        live=Count("pk", filter=is_live(now=now)),
-        machines=Count("pk"),
-        lacking=Count("pk", filter=Q(availability_set__in=lacking)),
-    ).aggregate(
-        whole=Count("availability_set", filter=whole),
-        partly=Count("availability_set", filter=Q(live__gt=0) & ~whole),
-        none=Count("availability_set", filter=Q(live=0)),
+    """As it is kept of each set, and counted where one has just changed. Machines without an agent are of the set, too.
+    Five queries.
+    """
+    changed = list(changed_sets(now=now))
+    live, whole = Q(live__gt=0), Q(live=F("agents"), without_agent=0)
+    kept = seen(SetCount).exclude(availability_set__any=changed).exclude(agents=0, without_agent=0)
+    found = kept.aggregate(
+        whole=Count("pk", filter=live & whole),
+        partly=Count("pk", filter=live & ~whole),
+        none=Count("pk", filter=~live),
     )
-    with_agents = seen(Machine).filter(revoked_at=None, availability_set=OuterRef("availability_set"))
-    bare = agentless().exclude(availability_set=None).filter(~Exists(with_agents))
-    none = found["none"] + bare.aggregate(sets=Count("availability_set", distinct=True))["sets"]
-    return Sample(gauges.SETS, {("whole",): found["whole"], ("partly",): found["partly"], ("not",): none})
+    for of_set in _counted(changed, now=now):
+        agents, present, lacking = of_set["agents"], of_set["live"], of_set["lacking"]
+        found["none" if not present else "whole" if present == agents and not lacking else "partly"] += 1
+    named = {"whole": "whole", "partly": "partly", "not": "none"}
+    return Sample(gauges.SETS, {(watched,): found[count] for watched, count in named.items()})
+
+
+def _counted(set_ids: Sequence[int], *, now: datetime) -> list[dict[str, int]]:
+    """Of each of these sets (row ids) that has machines: agents, those that are live, and machines without an agent."""
+    agents = seen(Machine).filter(revoked_at=None, availability_set__any=set_ids).alias(polled=last_poll())
+    rows = agents.order_by().values_list("availability_set")
+    lacking = agentless().filter(availability_set__any=set_ids).order_by().values_list("availability_set")
+    without = dict(lacking.annotate(Count("pk")))
+    found = {
+        set_id: {"agents": count, "live": live, "lacking": without.pop(set_id, 0)}
+        for set_id, count, live in rows.annotate(Count("pk"), live=Count("pk", filter=is_live(now=now)))
+    }
+    return [*found.values(), *({"agents": 0, "live": 0, "lacking": count} for count in without.values())]
 
 
 def _caches(now: datetime) -> Sample:

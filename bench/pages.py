@@ -1,0 +1,221 @@
+"""Every page and list whose cost must not grow with the fleet, over the small base and the large one, in turns.
+
+Each base is read by a process of its own, in which the time stands still just after its machines were heard. Every page
+is asked of the one, then of the other, `PAGES_ROUNDS` times; a process that has just started is slower, so the first
+round does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.bases import LARGE, SMALL, base
+from bench.stage import ROOT, Stage
+from bench.table import Line, at_most
+from fleet.embedded.parent_death import bound
+
+ROUNDS = int(os.environ.get("PAGES_ROUNDS", "9"))
+# How many times as long a page may take in the large fleet.
+AIM = 1.3
+
+# By what each is called in the table; `{}` are filled in by `_names`. What begins with `=` is a call of `CALLS`.
+PAGES = {
+    "blind spots": "/blind-spots/",
+    "blind spots, one kind": "/blind-spots/?kind=upgrades-unknown",
+    "GET blind-spots": "/api/v1/blind-spots/",
+    "the head, counted anew": "=head",
+    "/metrics, counted anew": "=metrics",
+    "/readyz": "=ready",
+    "sets": "/sets/",
+    "GET sets": "/api/v1/sets/",
+    "a set": "/sets/{set}/",
+    "GET sets/N": "/api/v1/sets/{set}/",
+    "a service": "/services/{service}/",
+    "first steps": "/first-steps/",
+    "reports": "/reports/",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one page: seconds by the clock and of processors (ours and Postgres'), bytes, and queries."""
+
+    wall: float
+    processor: float
+    size: int
+    queries: int
+
+
+def measure(stage: Stage) -> list[Line]:
+    """A line a page: the small base, the large one, and how many times as long it takes there."""
+    lines = []
+    with base(SMALL) as few, base(LARGE) as many, _answering(few) as small, _answering(many) as large:
+        for name, address in PAGES.items():
+            taken = [(_ask(small, address), _ask(large, address)) for _ in range(ROUNDS + 1)][1:]
+            one, other = (_middle([pair[side] for pair in taken]) for side in (0, 1))
+            lines.append(
+                Line(
+                    name,
+                    f"{one.wall * 1000:.1f} -> {other.wall * 1000:.1f} ms",
+                    f"{one.processor * 1000:.0f} -> {other.processor * 1000:.0f} ms of processors,"
+                    f" {other.size / 1000:.0f} kB, {one.queries} -> {other.queries} queries",
+                    key=f"pages: {name}",
+                    ratio=other.wall / one.wall,
+                    aim=at_most(AIM),
+                )
+            )
+    return lines
+
+
+def _middle(costs: list[Cost]) -> Cost:
+    # The kernel counts a process's time in hundredths of a second, so that of one page says little.
+    return Cost(
+        statistics.median(one.wall for one in costs),
+        statistics.mean(one.processor for one in costs),
+        costs[-1].size,
+        costs[-1].queries,
+    )
+
+
+@contextmanager
+def _answering(stage: Stage) -> Iterator[subprocess.Popen[str]]:
+    child = subprocess.Popen(
+        bound([sys.executable, "-m", "bench.pages"]),
+        env=stage.environment, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield child
+    finally:
+        if child.stdin is not None:
+            child.stdin.close()
+        child.wait()
+
+
+def _ask(child: subprocess.Popen[str], address: str) -> Cost:
+    if child.stdin is None or child.stdout is None:
+        raise RuntimeError("The child has no pipes.")
+    child.stdin.write(f"{address}\n")
+    child.stdin.flush()
+    said = child.stdout.readline()
+    if not said:
+        raise RuntimeError(f"{address} was not answered.")
+    return Cost(**json.loads(said))
+
+
+def answer() -> None:
+    """Addresses in, costs out, a line each; in the process that reads one base."""
+    import django
+
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
+    django.setup()
+    from django.contrib.auth.models import Group, User
+    from django.db import connection
+    from django.test import Client
+    from django.utils import timezone
+
+    now = _bring_up_to_date()
+    timezone.now = lambda: now
+    person, _ = User.objects.get_or_create(username="bench")
+    person.groups.add(*Group.objects.all())
+    client = Client(SERVER_NAME="localhost")
+    client.force_login(person)
+    names = _names()
+    calls = _calls(now)
+    for line in sys.stdin:
+        address = line.strip().format(**names)
+        ask: Callable[[], int] = calls.get(address, lambda address=address: _page(client, address))
+        asked: list[str] = []
+        with connection.execute_wrapper(partial(_note, asked)):
+            ask()
+        backend = connection.connection.info.backend_pid
+        began, spent = time.perf_counter(), time.process_time() + _spent(backend)
+        size = ask()
+        seconds, processor = time.perf_counter() - began, time.process_time() + _spent(backend) - spent
+        print(json.dumps({"wall": seconds, "processor": processor, "size": size, "queries": len(asked)}), flush=True)
+
+
+def _note(asked: list[str], execute: Any, sql: str, *rest: Any) -> Any:
+    asked.append(sql)
+    return execute(sql, *rest)
+
+
+def _page(client: Any, address: str) -> int:
+    found = client.get(address)
+    if found.status_code != 200:
+        raise RuntimeError(f"{address}: {found.status_code}")
+    return len(found.content)
+
+
+def _calls(now: datetime) -> dict[str, Callable[[], int]]:
+    """What no page of Django's answers."""
+    from django.template.loader import render_to_string
+
+    from fleet.gateway.probes import Probes
+    from fleet.projections.desk import gauges
+    from fleet.projections.desk.strip import strip
+
+    probes: Any = Probes.__new__(Probes)
+    probes.migrated = True
+    return {
+        "=head": lambda: len(render_to_string("desk/strip.html", {"strip": strip(now=now)})),
+        "=metrics": lambda: len(repr(gauges.measure(now=now))),
+        "=ready": lambda: len(repr(probes._ask())),
+    }
+
+
+def _bring_up_to_date() -> datetime:
+    """Who turned is noted, as reconciling does it, at the time at which somebody was heard last; which is returned."""
+    from django.db import connection
+    from django.db.models import Max
+
+    from fleet.models import LastRun, PresenceRow
+    from fleet.models.facts.events import presence_limits
+    from fleet.operations import blind_spots
+    from fleet.operations.intake import presence
+
+    now: datetime = PresenceRow.objects.aggregate(at=Max("last_heard_at"))["at"] + timedelta(seconds=1)
+    presence.turned(now=now, limits=presence_limits())
+    blind_spots.renew_all(now=now)
+    LastRun.objects.update_or_create(name=LastRun.RECONCILE, defaults={"ran_at": now, "via": "beat"})
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE")
+    return now
+
+
+def _names() -> dict[str, Any]:
+    """What addresses name: a set in the middle of the fleet, and what is in it."""
+    from fleet.models import AvailabilitySet, Machine, ScheduledEvent
+
+    count = AvailabilitySet.objects.count()
+    home = AvailabilitySet.objects.order_by("name")[count // 2]
+    machine = Machine.objects.filter(availability_set=home).order_by("pk")[0]
+    event = ScheduledEvent.objects.filter(status__in=("SCHEDULED", "STARTED")).order_by("pk").first()
+    return {
+        "set": home.pk,
+        "service": home.service,
+        "machine": machine.pk,
+        "machine_name": machine.resource_name,
+        "event": event.event_id if event else "",
+    }
+
+
+def _spent(backend: int) -> float:
+    """Seconds of processor that a process of this machine has used."""
+    fields = Path(f"/proc/{backend}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    answer()

@@ -1,0 +1,176 @@
+"""What is kept of each set, so that no page looks at the whole fleet: its machines in numbers, and its blind spots.
+
+Triggers note which sets have changed (`StaleSet`). Whoever reads judges those himself while they are few, so what is
+read is never older than the change; here they are judged and written down.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Q
+
+from fleet.domain.blind_spots.facts import BlindSpot
+from fleet.domain.blind_spots.find import RANKS
+from fleet.domain.reason import as_json
+from fleet.domain.states import Presence
+from fleet.models import SetBlindSpot, SetCount, StaleSet
+from fleet.models.facts.blind_spots import SetFindings, judged_by, load_findings
+from fleet.operations.locks import Lock, take_if_free
+
+log = structlog.get_logger(__name__)
+
+# So many sets are judged in one transaction, and by one tick; and so many are looked at again though nothing changed.
+PORTION = 100
+LOOKED_AT_AGAIN = 50
+# A clock goes wrong without a word, so it is looked for; nothing is noted where it stands as it is.
+CLOCKS = """
+    INSERT INTO fleet_staleset (availability_set_id)
+    SELECT machine.availability_set_id FROM fleet_presencerow AS presence
+    JOIN fleet_machine AS machine ON machine.id = presence.machine_id
+    WHERE abs(presence.clock_offset) > %(tolerance)s AND machine.revoked_at IS NULL
+          AND NOT EXISTS (SELECT FROM fleet_setblindspot AS spot
+                          WHERE spot.availability_set_id = machine.availability_set_id AND spot.code = 'wrong-clock'
+                                AND machine.id = ANY(spot.machine_ids))
+    UNION
+    SELECT spot.availability_set_id FROM fleet_setblindspot AS spot
+    JOIN fleet_presencerow AS presence ON presence.machine_id = ANY(spot.machine_ids)
+    WHERE spot.code = 'wrong-clock' AND NOT abs(presence.clock_offset) > %(tolerance)s
+"""
+SPOT = ("set_name", "rank", "certainty", "machine_ids", "names", "count", "values", "other_set_id")
+COUNT = (*(presence.value for presence in Presence), "agents", "without_agent", "regions")
+# These follow the time, too, and may differ before anybody has noted it.
+BY_TIME = frozenset(
+    {"agent-silent", "agent-gone", "agent-late", "agent-never-heard", "near-switch-off", "switched-off", "wrong-clock"}
+    | {"document-lacking", "many-spools", "admits-by-itself", "zone-without-poller", "name-held"}
+)
+
+
+def renew(*, now: datetime, most: int = PORTION) -> int:
+    """Judge sets that have changed, that are due, or that another version judged, at most so many; how many."""
+    with transaction.atomic():
+        if not take_if_free(Lock.BLIND_SPOTS):
+            return 0
+        set_ids = _waiting(now, most)
+        if set_ids:
+            # What is committed from here on adds a row of its own.
+            StaleSet.objects.filter(availability_set__any=set_ids).delete()
+            _write(set_ids, load_findings(set_ids, now=now), now=now)
+    return len(set_ids)
+
+
+def renew_all(*, now: datetime) -> int:
+    """All that wait, portion by portion, and some that do not: what differs there is put right, and told in the log."""
+    note_clocks()
+    count = 0
+    while found := renew(now=now):
+        count += found
+    look_again(now=now)
+    return count
+
+
+def note_clocks() -> None:
+    """Note the sets in which a clock is off, or no longer is, and nothing kept says so."""
+    with connection.cursor() as cursor:
+        cursor.execute(CLOCKS, {"tolerance": settings.CLOCK_TOLERANCE_SECONDS})
+
+
+def look_again(*, now: datetime, most: int = LOOKED_AT_AGAIN) -> list[int]:
+    """Judge the sets that were judged longest ago. The row ids of those of which something else was kept."""
+    with transaction.atomic():
+        if not take_if_free(Lock.BLIND_SPOTS):
+            return []
+        set_ids = list(SetCount.objects.order_by("judged_at").values_list("pk", flat=True)[:most])
+        findings = load_findings(set_ids, now=now)
+        # Read after them: whatever changed meanwhile, or before, stands here.
+        changed = set(StaleSet.objects.filter(availability_set__any=set_ids).values_list("availability_set", flat=True))
+        wrong = [pk for pk in _write(set_ids, findings, now=now) if pk not in changed]
+    for pk in wrong:
+        log.warning("blind_spots.repaired", set_id=pk)
+    return wrong
+
+
+def _waiting(now: datetime, most: int) -> list[int]:
+    changed = StaleSet.objects.order_by().values_list("availability_set").distinct()[:most]
+    due = SetCount.objects.filter(Q(due_at__lte=now) | ~Q(judged_by=judged_by())).order_by().values_list("pk")[:most]
+    return sorted({pk for (pk,) in [*changed, *due]})[:most]
+
+
+def _write(set_ids: Collection[int], findings: Collection[SetFindings], *, now: datetime) -> list[int]:
+    """Write down what was found of these sets (row ids). Those of which something else was kept that time alone does
+    not change.
+    """
+    known: dict[int, dict[tuple[str, str], SetBlindSpot]] = {pk: {} for pk in set_ids}
+    for row in SetBlindSpot.objects.filter(availability_set__any=set_ids):
+        known[row.availability_set_id][row.code, row.part] = row
+    counted = SetCount.objects.in_bulk(list(set_ids))
+    # Those that were merged into another.
+    left = set(set_ids) - {each.facts.set_id for each in findings}
+    over, changed, fresh = [row.pk for pk in left for row in known[pk].values()], list[SetBlindSpot](), []
+    different = {pk for pk in left if pk in counted}
+    for each in findings:
+        pk = each.facts.set_id
+        kept, found = known[pk], {(spot.code, spot.part): _spot_values(each, spot) for spot in each.spots}
+        ended, begun = kept.keys() - found.keys(), found.keys() - kept.keys()
+        over += [kept[key].pk for key in ended]
+        fresh += [SetBlindSpot(availability_set_id=pk, code=key[0], part=key[1], **found[key]) for key in begun]
+        changed += [
+            _with(kept[key], found[key]) for key in kept.keys() & found.keys() if _differs(kept[key], found[key])
+        ]
+        codes = {code for code, _ in ended | begun}
+        if pk in counted and (codes - BY_TIME or _machines(counted[pk]) != sum(each.counts.values())):
+            different.add(pk)
+    SetBlindSpot.objects.filter(pk__any=over).delete()
+    SetBlindSpot.objects.bulk_create(fresh)
+    SetBlindSpot.objects.bulk_update(changed, SPOT)
+    SetCount.objects.filter(pk__any=left).delete()
+    SetCount.objects.bulk_create(
+        [_count(each, now=now) for each in findings],
+        update_conflicts=True,
+        unique_fields=["availability_set"],
+        update_fields=[*COUNT, "judged_at", "judged_by", "due_at"],
+    )
+    return sorted(different)
+
+
+def _spot_values(each: SetFindings, spot: BlindSpot) -> dict[str, Any]:
+    return {
+        "set_name": each.name,
+        "rank": RANKS[spot.code],
+        "certainty": spot.certainty.value,
+        "machine_ids": list(spot.machine_ids),
+        "names": list(spot.names),
+        "count": spot.count,
+        "values": as_json(dict(spot.values)),
+        "other_set_id": spot.other_set,
+    }
+
+
+def _count(each: SetFindings, *, now: datetime) -> SetCount:
+    return SetCount(
+        availability_set_id=each.facts.set_id,
+        **{presence.value: each.counts.get(presence, 0) for presence in Presence},
+        agents=len(each.facts.agents),
+        without_agent=len(each.facts.missing),
+        regions=list(each.regions),
+        judged_at=now,
+        judged_by=judged_by(),
+        due_at=each.due_at,
+    )
+
+
+def _machines(row: SetCount) -> int:
+    return sum(getattr(row, presence.value) for presence in Presence)
+
+
+def _differs(row: Any, values: Mapping[str, Any]) -> bool:
+    return any(getattr(row, name) != value for name, value in values.items())
+
+
+def _with(row: SetBlindSpot, values: Mapping[str, Any]) -> SetBlindSpot:
+    for name, value in values.items():
+        setattr(row, name, value)
+    return row

@@ -1,0 +1,118 @@
+"""Machines in numbers, of the fleet and of each set: as it is kept, and counted where a set has just changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.db.models import Count, Q, Sum
+from django.db.models.functions import Greatest
+
+from fleet.domain.states import Presence
+from fleet.models import Machine, SetCount
+from fleet.models.facts.events import presence_limits
+from fleet.projections.machines import agentless
+from fleet.projections.refs import PresenceCounts
+from fleet.projections.sight import seen
+from fleet.projections.stale import changed_sets
+
+PRESENCES = [presence.value for presence in Presence]
+
+
+@dataclass(frozen=True, slots=True)
+class SetCounts:
+    """The machines of one set by presence, those of an inventory without an agent, and the regions of its machines."""
+
+    presence: PresenceCounts = field(default_factory=PresenceCounts)
+    without_agent: int = 0
+    regions: tuple[str, ...] = ()
+
+
+def counts(*, now: datetime) -> tuple[PresenceCounts, int]:
+    """The machines by presence, and how many of an inventory have no agent: as it is kept of each set, and counted
+    where a set has just changed. Five queries, one more where nobody reconciles.
+    """
+    changed = list(changed_sets(now=now))
+    kept = seen(SetCount).exclude(availability_set__any=changed)
+    sums = kept.aggregate(**{name: Sum(name, default=0) for name in (*PRESENCES, "without_agent")})
+    fresh = seen(Machine).filter(availability_set__any=changed).alias(polled=last_poll())
+    counted = counts_of(fresh.aggregate(**counts_by(now=now)))
+    presence = PresenceCounts(**{name: sums[name] + getattr(counted, name) for name in PRESENCES})
+    # Those that stand alone are of no set.
+    bare = agentless().filter(Q(availability_set=None) | Q(availability_set__any=changed)).count()
+    return presence, sums["without_agent"] + bare
+
+
+def counts_of_sets(scope: Mapping[str, Any], *, now: datetime) -> dict[int, SetCounts]:
+    """By set (row id), of those that have machines; `scope` filters rows by their `availability_set`. Five queries, one
+    more where nobody reconciles.
+    """
+    changed = list(changed_sets(now=now))
+    kept = seen(SetCount).filter(**scope).exclude(availability_set__any=changed)
+    found = {
+        set_id: SetCounts(PresenceCounts(**dict(zip(PRESENCES, counted, strict=True))), without_agent, tuple(regions))
+        for set_id, without_agent, regions, *counted in kept.values_list("pk", "without_agent", "regions", *PRESENCES)
+    }
+    bare = agentless().filter(**scope).filter(availability_set__any=changed).order_by()
+    missing = dict(bare.values_list("availability_set").annotate(Count("pk")))
+    machines = seen(Machine).filter(**scope).filter(availability_set__any=changed).alias(polled=last_poll())
+    grouped = machines.values("availability_set").annotate(
+        **counts_by(now=now), regions=ArrayAgg("region", distinct=True)
+    )
+    for row in grouped.order_by():
+        set_id = row["availability_set"]
+        regions = tuple(filter(None, row["regions"]))
+        found[set_id] = SetCounts(counts_of(row), missing.pop(set_id, 0), regions)
+    return found | {set_id: SetCounts(without_agent=count) for set_id, count in missing.items()}
+
+
+def last_poll(machine: str = "") -> Greatest:
+    """When a machine last had a good answer, as `polled` in `is_live` and `counts_by`: a document is one, too.
+    `machine` leads to the machine, such as `machine__`.
+    """
+    # Postgres leaves NULL out of GREATEST.
+    return Greatest(f"{machine}presence__last_poll_at", f"{machine}latest_document__at")
+
+
+def is_live(*, now: datetime, machine: str = "") -> Q:
+    """Whether a machine is live."""
+    after = now - timedelta(seconds=presence_limits().live)
+    there = now - timedelta(seconds=presence_limits().gone)
+    heard = f"{machine}presence__last_heard_at"
+    return Q(**{f"{machine}revoked_at": None, f"{heard}__gte": there, f"{heard}__gt": after, "polled__gt": after})
+
+
+def counts_by(*, now: datetime) -> dict[str, Count]:
+    """What to count of machines, for `counts_of`. The conditions say the same as
+    `fleet.models.facts.events.machine_presence`; a test compares them.
+    """
+    limits = presence_limits()
+
+    def after(seconds: float) -> datetime:
+        return now - timedelta(seconds=seconds)
+
+    heard, poll = "presence__last_heard_at", "polled"
+    valid = Q(revoked_at=None)
+    there = valid & Q(**{f"{heard}__gte": after(limits.gone)})
+    fresh = there & Q(**{f"{heard}__gt": after(limits.late), f"{poll}__gt": after(limits.late)})
+    # Heard, but never with a good poll, is silent; a poll that is too old makes it gone.
+    not_gone = there & (Q(**{f"{poll}__gte": after(limits.gone)}) | Q(**{f"{poll}__isnull": True}))
+    return {
+        "live": Count("pk", filter=is_live(now=now)),
+        "fresh": Count("pk", filter=fresh),
+        "not_gone": Count("pk", filter=not_gone),
+        "expected": Count("pk", filter=valid & Q(**{f"{heard}__isnull": True})),
+        "everything": Count("pk"),
+    }
+
+
+def counts_of(counted: Mapping[str, int]) -> PresenceCounts:
+    """What `counts_by` counted."""
+    return PresenceCounts(
+        live=counted["live"],
+        late=counted["fresh"] - counted["live"],
+        silent=counted["not_gone"] - counted["fresh"],
+        gone=counted["everything"] - counted["not_gone"] - counted["expected"],
+        expected=counted["expected"],
+    )

@@ -1,0 +1,42 @@
+"""Of which sets what is kept holds no longer: whoever reads looks at those himself."""
+
+from datetime import datetime, timedelta
+
+from django.db import connection
+from django.db.models import Q
+
+from fleet.domain.desk import RECONCILED_WITHIN
+from fleet.models import LastRun, SetCount, StaleSet
+from fleet.models.facts.blind_spots import judged_by
+from fleet.models.facts.events import presence_limits
+from fleet.models.facts.presence import PRESENCE, presence_values
+from fleet.projections.sight import seen, sees_set
+
+# Where nobody has looked lately who is heard, that has to be found out from everybody's times.
+TURNED = f"""
+    SELECT DISTINCT machine.availability_set_id FROM fleet_presencerow AS presence
+    JOIN fleet_machine AS machine ON machine.id = presence.machine_id
+    WHERE presence.seen IS DISTINCT FROM {PRESENCE} AND machine.revoked_at IS NULL
+"""
+AHEAD = timedelta(seconds=1)
+
+
+def changed_sets(*, now: datetime) -> set[int]:
+    """The sets (row ids) of which something has changed since they were looked at. Two queries; three where nobody
+    reconciles.
+    """
+    run = seen(LastRun).filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
+    changed = set(seen(StaleSet).order_by().values_list("availability_set", flat=True).distinct())
+    if run is None or not -AHEAD <= now - run <= RECONCILED_WITHIN:
+        with connection.cursor() as cursor:
+            cursor.execute(TURNED, presence_values(now=now, limits=presence_limits()))
+            changed |= {set_id for (set_id,) in cursor.fetchall() if sees_set(set_id)}
+    return changed
+
+
+def stale_sets(*, now: datetime) -> list[int]:
+    """Those, and of which time alone may have changed the blind spots, or a newer version judges otherwise. One more
+    query.
+    """
+    due = seen(SetCount).filter(Q(due_at__lte=now) | ~Q(judged_by=judged_by()))
+    return sorted(changed_sets(now=now) | set(due.order_by().values_list("pk", flat=True)))
