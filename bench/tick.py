@@ -97,7 +97,8 @@ FILL = (
 DUE = """SELECT (SELECT count(*) FROM fleet_scheduledevent WHERE look_at <= now() OR look_at IS NULL)
     + (SELECT count(*) FROM fleet_wave WHERE state = 'RUNNING' AND (look_at <= now() OR look_at IS NULL))
     + (SELECT count(*) FROM fleet_drill WHERE closed_at IS NULL AND (look_at <= now() OR look_at IS NULL))
-    + (SELECT count(*) FROM fleet_maintenance WHERE look_at <= now() OR look_at IS NULL)"""
+    + (SELECT count(*) FROM fleet_maintenance WHERE look_at <= now() OR look_at IS NULL)
+    + (SELECT count(*) FROM fleet_staleset)"""
 
 
 def populate(

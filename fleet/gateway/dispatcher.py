@@ -25,6 +25,7 @@ from fleet.operations.intake import standings
 from fleet.operations.intake.standings import AgentStanding, StandingCheck
 from fleet.operations.messages import troubles
 from fleet.operations.orders import queue, receipts
+from fleet.operations.sets import coverage
 from fleet.operations.timeline import seal
 from fleet.projections.events.under_way import sets_under_way
 
@@ -181,4 +182,4 @@ class Comparer:
     def step(self) -> None:
         now = datetime.now(UTC)
         if troubles.compare_if_quiet(now=now, quiet_seconds=SEAL_QUIET_SECONDS, via="ticker").ran:
-            blind_spots.renew_all(now=now)
+            coverage.renew_all(now=now)

@@ -51,8 +51,9 @@ class SetCount(models.Model):
     tolerance), and `due_at` when time alone may change them.
     """
 
+    # No constraint here either, nor below: whoever holds a set is not waited for.
     availability_set = models.OneToOneField(
-        AvailabilitySet, primary_key=True, on_delete=models.CASCADE, related_name="count"
+        AvailabilitySet, primary_key=True, on_delete=models.CASCADE, db_constraint=False, related_name="count"
     )
     live = models.IntegerField(default=0)
     late = models.IntegerField(default=0)
@@ -80,7 +81,9 @@ class SetBlindSpot(models.Model):
     Lists go by (`rank`, `set_name`, set, `part`), in the order of their code points.
     """
 
-    availability_set = models.ForeignKey(AvailabilitySet, on_delete=models.CASCADE, related_name="+")
+    availability_set = models.ForeignKey(
+        AvailabilitySet, on_delete=models.CASCADE, db_constraint=False, related_name="+"
+    )
     rank = models.SmallIntegerField()
     code = models.TextField()
     set_name = models.TextField(db_collation="C")
@@ -92,7 +95,13 @@ class SetBlindSpot(models.Model):
     values = models.JSONField(default=dict)
     # Another set that it names: who does not see that one does not see this.
     other_set = models.ForeignKey(
-        AvailabilitySet, null=True, blank=True, on_delete=models.CASCADE, related_name="+", db_index=False
+        AvailabilitySet,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        db_constraint=False,
+        db_index=False,
+        related_name="+",
     )
 
     class Meta:

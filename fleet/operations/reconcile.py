@@ -22,7 +22,6 @@ from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, LastRun, ScheduledEvent
 from fleet.models.facts.due import load_due
 from fleet.models.facts.events import load_witnesses, presence_limits
-from fleet.operations import blind_spots
 from fleet.operations.approvals import conditions
 from fleet.operations.aside import Apart, forget, in_turn
 from fleet.operations.caches import coverage, maintenances
@@ -34,6 +33,7 @@ from fleet.operations.machines import names
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
 from fleet.operations.reports import care
+from fleet.operations.sets import coverage as kept
 from fleet.operations.timeline.news import read_news
 from fleet.operations.waves import end as waves
 
@@ -89,7 +89,7 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
             partial(names.settle_all, now=now),
             partial(maintenances.advance, now=now),
             partial(_follow_due, looked, apart, now=now),
-            partial(blind_spots.renew, now=now),
+            partial(kept.renew, now=now),
         )
 
 

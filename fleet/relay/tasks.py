@@ -3,8 +3,9 @@
 from celery import shared_task
 from django.utils import timezone
 
-from fleet.operations import blind_spots, reconcile
+from fleet.operations import reconcile
 from fleet.operations.messages import troubles
+from fleet.operations.sets import coverage
 from fleet.operations.timeline.seal import seal as seal_timeline
 
 
@@ -41,4 +42,4 @@ def compare() -> None:
 @shared_task(name="fleet.relay.tasks.renew", ignore_result=True)
 def renew() -> None:
     """Look at all sets that have changed, and again at some that have not: sent by beat."""
-    blind_spots.renew_all(now=timezone.now())
+    coverage.renew_all(now=timezone.now())

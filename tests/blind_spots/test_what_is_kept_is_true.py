@@ -13,9 +13,9 @@ from fleet.domain.orders.signatures import SignatureCheck
 from fleet.models import AvailabilitySet, InventoryMachine, LastRun, Machine, SetBlindSpot, SetCount, StaleSet
 from fleet.models.facts.blind_spots import load_findings
 from fleet.models.facts.events import presence_limits
-from fleet.operations import blind_spots as keeping
 from fleet.operations.intake import presence
 from fleet.operations.machines import revocation
+from fleet.operations.sets import coverage as keeping
 from fleet.operations.sets import names
 from fleet.projections import blind_spots
 from fleet.projections.counts import counts_of_sets

@@ -3,7 +3,7 @@
 from django.test import Client
 
 from fleet.models import AvailabilitySet, Machine, SetBlindSpot
-from fleet.operations import blind_spots as keeping
+from fleet.operations.sets import coverage as keeping
 from fleet.projections import blind_spots
 from fleet.projections.counts import counts
 from tests.dashboard.conftest import text_of

@@ -104,15 +104,15 @@ def test_it_is_counted_once_for_all_readers_and_nobody_waits_for_the_blind_spots
     settings.HEAD_SECONDS = 5
     later: list[Callable[[], None]] = []
     kept = Kept(beside=later.append)
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(11):
         first = kept.at(watched.now)
     assert (first.blind_spots, len(later)) == (None, 1)
     assert "looking for blind spots" in render(first)
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(16):
         later.pop()()
     with django_assert_num_queries(0):
         assert kept.at(watched.now + timedelta(seconds=4)) is first
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(11):
         assert kept.at(watched.now + timedelta(seconds=6)).blind_spots == 0
     # One looks at a time.
     kept.at(watched.now + timedelta(hours=1))

@@ -38,7 +38,7 @@ def blind_spot_count(now: datetime) -> int:
 
 
 def strip(*, now: datetime, spots: Callable[[datetime], int | None] = blind_spot_count) -> Strip:
-    """Eight queries, and those of `spots`."""
+    """Eleven queries, and those of `spots`."""
     seen = overview(now=now)
     return Strip(
         presence=seen.presence,

@@ -106,14 +106,14 @@ BACKWARD = "".join(f"DROP FUNCTION fleet_{name}_stale() CASCADE;" for name in FU
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0047_by_change'),
+        ('fleet', '0049_poll_gaps'),
     ]
 
     operations = [
         migrations.CreateModel(
             name='SetCount',
             fields=[
-                ('availability_set', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='count', serialize=False, to='fleet.availabilityset')),
+                ('availability_set', models.OneToOneField(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='count', serialize=False, to='fleet.availabilityset')),
                 ('live', models.IntegerField(default=0)),
                 ('late', models.IntegerField(default=0)),
                 ('silent', models.IntegerField(default=0)),
@@ -150,8 +150,8 @@ class Migration(migrations.Migration):
                 ('names', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), default=list, size=None)),
                 ('count', models.IntegerField(default=0)),
                 ('values', models.JSONField(default=dict)),
-                ('availability_set', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='fleet.availabilityset')),
-                ('other_set', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='fleet.availabilityset')),
+                ('availability_set', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='fleet.availabilityset')),
+                ('other_set', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='fleet.availabilityset')),
             ],
             options={
                 'indexes': [models.Index(fields=['rank', 'set_name', 'availability_set', 'part'], name='set_blind_spot_listed')],
