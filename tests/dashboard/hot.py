@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from fleet.models import AvailabilitySet, ScheduledEvent
 from fleet.projections import blind_spots, intake, machines, sets
-from fleet.projections.desk import fleet, fleet_map, queue, service
+from fleet.projections.desk import fleet, fleet_map, gauges, queue, service
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import event_detail
 from fleet.projections.filters import EventFilter, MachineFilter
@@ -29,6 +29,7 @@ LISTS = (
     "approvals/",
     "sets/",
     "audit/",
+    "blind-spots/",
 )
 
 
@@ -70,6 +71,8 @@ def calls(client: Client) -> dict[str, Callable[[], Any]]:
         "overview": lambda: fleet.overview(now=now),
         "cards": lambda: sets.cards(now=now, first=[set_id]),
         "sets": lambda: sets.listing(now=now),
+        "set lines": lambda: sets.lines(now=now),
+        "gauges": lambda: gauges.measure(now=now),
         "set": lambda: sets.detail(set_id=set_id, now=now),
         "machines": lambda: machines.listing(now=now, machines=MachineFilter({"q": "s"}).qs),
         "machine": lambda: machines.detail(machine_id=machine_id, now=now),
@@ -97,6 +100,7 @@ def calls(client: Client) -> dict[str, Callable[[], Any]]:
         "page /timeline/?resource_group=": lambda: client.get("/timeline/?resource_group=nowhere"),
         "blind spots": lambda: blind_spots.overview(now=now),
         "page /blind-spots/": lambda: client.get("/blind-spots/"),
+        "page /blind-spots/?kind=": lambda: client.get("/blind-spots/?kind=agent-too-old"),
         "page /find/": lambda: client.get("/find/?q=vm"),
         "page /views/": lambda: client.get("/views/"),
         "head": lambda: client.get("/pulse/"),

@@ -12,7 +12,7 @@ from django.db.models import Q
 from fleet.domain.reason import Reason
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Machine, ScheduledEvent
-from fleet.projections.desk.fleet import counts_by, counts_of, is_live, last_poll
+from fleet.projections.counts import counts_by, counts_of, is_live, last_poll
 from fleet.projections.refs import PresenceCounts, plain_name
 from fleet.projections.sight import seen
 

@@ -106,7 +106,7 @@ BACKWARD = "".join(f"DROP FUNCTION fleet_{name}_stale() CASCADE;" for name in FU
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0049_poll_gaps'),
+        ('fleet', '0050_pages_by_index'),
     ]
 
     operations = [
