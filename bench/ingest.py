@@ -167,5 +167,5 @@ def enrol(stage: Stage, port: int, machines: int) -> list[Machine]:
 
 def count(stage: Stage) -> int:
     with psycopg.connect(stage.database_url) as connection:
-        row = connection.execute("SELECT count(*) FROM fleet_observation").fetchone()
+        row = connection.execute("SELECT count(*) FROM fleet_observation_all").fetchone()
         return int(row[0]) if row else 0

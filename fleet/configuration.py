@@ -128,6 +128,12 @@ SETTINGS: tuple[Setting, ...] = (
         SERVERS,
         "How much room the database has. Where nine tenths of that are full, somebody is told. Empty: nobody says.",
     ),
+    Setting(
+        "PARTITION_ROWS",
+        "5000000",
+        SERVERS,
+        "How many rows one partition of a large table is to hold, 1000 at least. One leaves as a whole.",
+    ),
     Setting("STREAM_SECONDS", "200", BROWSERS, "A stream to a browser ends after this time; the browser resumes it."),
     Setting("STREAM_PING_SECONDS", "15", BROWSERS, "Pause between signs of life on a stream."),
     Setting(

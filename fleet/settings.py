@@ -82,6 +82,7 @@ TICKER_SECONDS = read.seconds("TICKER_SECONDS")
 INGEST_QUEUE_REPORTS = read.whole("INGEST_QUEUE_REPORTS")
 AGENT_CALLS_PER_MINUTE = read.whole("AGENT_CALLS_PER_MINUTE")
 ENROLMENTS_PER_MINUTE = read.whole("ENROLMENTS_PER_MINUTE")
+PARTITION_ROWS = max(read.whole("PARTITION_ROWS"), 1000)
 DATABASE_GIGABYTES = read.whole("DATABASE_GIGABYTES") if read.text("DATABASE_GIGABYTES") else 0
 CREDENTIAL_SECONDS = read.seconds("CREDENTIAL_SECONDS")
 API_TOKEN_SECONDS = read.whole("API_TOKEN_SECONDS")
@@ -308,6 +309,7 @@ CELERY_BEAT_SCHEDULE = {
     "tell": {"task": "fleet.notify.tasks.tell", "schedule": 2.0, "options": {"expires": 8}},
     "seal": {"task": "fleet.relay.tasks.seal", "schedule": 60.0, "options": {"expires": 60}},
     "renew": {"task": "fleet.relay.tasks.renew", "schedule": 30.0, "options": {"expires": 30}},
+    "partition": {"task": "fleet.relay.tasks.partition", "schedule": 60.0, "options": {"expires": 60}},
     "compare": {"task": "fleet.relay.tasks.compare", "schedule": 30.0, "options": {"expires": 30}},
 }
 

@@ -68,6 +68,11 @@ SET_ASIDE = Gauge(
     ("what",),
 )
 UNSEALED = Gauge("drydock_unsealed_seconds", "Age of the oldest timeline entry that is not sealed yet; 0 without one.")
+PARTITION_ROOM = Gauge(
+    "drydock_partition_room_rows",
+    "Rows that a large table can take before it wants its next partition; negative where that is missing.",
+    ("table",),
+)
 WAVES = Gauge("drydock_waves_running", "Waves under way.")
 WAVES_STOPPED = Gauge("drydock_waves_stopped", "Waves that stopped within the last hour.")
 MESSAGES_WAITING = Gauge(
@@ -121,6 +126,7 @@ GAUGES = (
     RECONCILE_AGE,
     SET_ASIDE,
     UNSEALED,
+    PARTITION_ROOM,
     WAVES,
     WAVES_STOPPED,
     MESSAGES_WAITING,

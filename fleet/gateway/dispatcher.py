@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import InterfaceError, OperationalError
@@ -21,12 +22,13 @@ from fleet.domain.patience import met_a_limit
 from fleet.gateway.loops import Loop
 from fleet.gateway.waiters import Waiters
 from fleet.operations import reconcile
+from fleet.operations.aside import in_turn
 from fleet.operations.intake import standings
 from fleet.operations.intake.standings import AgentStanding, StandingCheck
 from fleet.operations.messages import troubles
 from fleet.operations.orders import queue, receipts
 from fleet.operations.sets import coverage
-from fleet.operations.timeline import seal
+from fleet.operations.timeline import partitions, seal
 from fleet.projections.events.under_way import sets_under_way
 
 # The wire's name for an order that the dispatcher found by itself.
@@ -174,12 +176,21 @@ class Sealer:
 
 
 class Comparer:
-    """Looks whether anything hides news, and at the sets that have changed, when Celery has not for a while."""
+    """Sees that large tables have room for what comes, whether anything hides news, and at the sets that have changed,
+    when Celery has not for a while.
+    """
 
     def __init__(self) -> None:
         self.loop = Loop("compare", self.step, pause=SEAL_PAUSE_SECONDS)
 
     def step(self) -> None:
+        quiet: dict[str, Any] = {"quiet_seconds": SEAL_QUIET_SECONDS, "via": "ticker"}
+        in_turn(
+            lambda: partitions.make_ahead_if_quiet(now=datetime.now(UTC), **quiet),
+            lambda: self.compare(quiet),
+        )
+
+    def compare(self, quiet: dict[str, Any]) -> None:
         now = datetime.now(UTC)
-        if troubles.compare_if_quiet(now=now, quiet_seconds=SEAL_QUIET_SECONDS, via="ticker").ran:
+        if troubles.compare_if_quiet(now=now, **quiet).ran:
             coverage.renew_all(now=now)

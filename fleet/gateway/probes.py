@@ -25,14 +25,14 @@ from fleet.gateway.wake_ups import WakeUps
 from fleet.operations.messages import credentials
 from fleet.operations.orders.sign import unreadable
 from fleet.projections.desk.connections import connections
-from fleet.projections.desk.gauges import set_aside
+from fleet.projections.desk.gauges import late_partitions, set_aside
 from fleet.projections.timeline import eras
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """How it stands with the database, the keys that sign, the era, what is set aside, how many channels have secrets
-    that cannot be read, and the connections of all processes.
+    that cannot be read, the connections of all processes, and tables whose next partition is missing.
     """
 
     database: str
@@ -41,6 +41,7 @@ class Asked:
     aside: Mapping[str, int] = field(default_factory=dict)
     secrets: int = 0
     connections: Connections | None = None
+    late: tuple[str, ...] = ()
 
 
 class Probes:
@@ -71,14 +72,14 @@ class Probes:
         await answer(send, 500 if ended else 200, msgspec.json.encode(said))
 
     async def readyz(self, request: Request, send: Send) -> None:
-        """200 when reports can be taken ("degraded" without Redis, a key, a secret, the era that is due, or room for
-        all connections); 503 without its database.
+        """200 when reports can be taken ("degraded" without Redis, a key, a secret, the era that is due, the next
+        partition of a table, or room for all connections); 503 without its database.
         """
         found = await self.threads.run(self._asked)
         redis = "ok" if self.wake_ups.heard else "away"
         ready = found.database == "ok" and not self.agents.stopping
         room = found.connections is None or found.connections.fit
-        whole = (redis, found.signing, found.era, found.secrets, room) == ("ok", "ok", "ok", 0, True)
+        whole = (redis, found.signing, found.era, found.secrets, room, found.late) == ("ok", "ok", "ok", 0, True, ())
         status = "unavailable" if not ready else "ok" if whole else "degraded"
         said: dict[str, Any] = {"status": status, "database": found.database, "redis": redis}
         said |= {"signing": found.signing, "era": found.era}
@@ -88,6 +89,8 @@ class Probes:
         # How many channels cannot be told anything: their names are for who may log in.
         if found.secrets:
             said["channels_unreadable"] = found.secrets
+        if found.late:
+            said["partitions_late"] = list(found.late)
         if found.connections is not None and not room:
             said["connections"] = {"most": found.connections.most + found.connections.others}
             said["connections"]["room"] = found.connections.room
@@ -120,4 +123,4 @@ class Probes:
             return Asked("migrations are missing")
         signing = "unreadable" if unreadable(now=datetime.now(UTC)) else "ok"
         era = "not begun" if eras.current().missing else "ok"
-        return Asked("ok", signing, era, set_aside(), len(credentials.unreadable()), connections())
+        return Asked("ok", signing, era, set_aside(), len(credentials.unreadable()), connections(), late_partitions())

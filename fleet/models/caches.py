@@ -91,7 +91,9 @@ class Notification(models.Model):
     backend had it. The other columns are what the line states; None, and of texts empty, is "not stated".
     """
 
-    cache = models.ForeignKey(Cache, on_delete=models.PROTECT, related_name="notifications", db_index=False)
+    cache = models.ForeignKey(
+        Cache, on_delete=models.PROTECT, related_name="notifications", db_index=False, db_constraint=False
+    )
     source = models.TextField(default=AZURE_REDIS)
     raw = models.TextField(blank=True)
     raw_base64 = models.TextField(blank=True, default="")
@@ -110,7 +112,7 @@ class Notification(models.Model):
     # Announced a start that had passed when it arrived.
     late = models.BooleanField(default=False)
     maintenance = models.ForeignKey(
-        Maintenance, null=True, blank=True, on_delete=models.SET_NULL, related_name="notifications"
+        Maintenance, null=True, blank=True, on_delete=models.SET_NULL, related_name="notifications", db_constraint=False
     )
 
     class Meta:
@@ -128,8 +130,10 @@ class Notification(models.Model):
 class Reporter(models.Model):
     """One machine's copies of one notification."""
 
-    notification = models.ForeignKey(Notification, on_delete=models.CASCADE, related_name="reporters")
-    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="+")
+    notification = models.ForeignKey(
+        Notification, on_delete=models.CASCADE, related_name="reporters", db_constraint=False
+    )
+    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="+", db_constraint=False)
     first_at = models.DateTimeField()
     copies = models.IntegerField(default=1)
 

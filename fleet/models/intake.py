@@ -8,14 +8,27 @@ from fleet.models.machines import Machine
 
 
 class DocumentBody(models.Model):
-    """One body of the metadata service, kept once, by the SHA-256 of its bytes (lower case hex)."""
+    """One body of the metadata service, kept once, by the SHA-256 of its bytes (lower case hex).
+
+    `number` says in which partition it is; the database numbers it (0 of those that were there before). Each partition
+    has a hash once. Two processes that meet between two of them may keep a body twice, and one is as good as the other.
+    """
 
     hash = models.TextField(primary_key=True)
+    number = models.BigIntegerField(db_default=0, editable=False)
     body = models.BinaryField()
     readable = models.BooleanField()
     # What was odd about it, in words.
     flags = models.JSONField(default=list)
     first_received_at = models.DateTimeField()
+
+    class Meta:
+        # The first partition has the name that the table had: 0.1.0 writes there as long as it runs.
+        db_table = "fleet_documentbody_all"
+        indexes = [
+            models.Index(fields=["number"], name="body_by_number_all"),
+            models.Index(fields=["first_received_at"], name="body_by_age_all"),
+        ]
 
     def __str__(self) -> str:
         return self.hash
@@ -24,10 +37,13 @@ class DocumentBody(models.Model):
 class Observation(models.Model):
     """One numbered report of a machine. Documents and reminders point to their body; other kinds keep their `data`.
 
-    `at` is the machine's time corrected by its measured offset, `machine_at` as it was sent.
+    `at` is the machine's time corrected by its measured offset, `machine_at` as it was sent. Each partition has
+    (machine, epoch, seq) once; all of them together do because new is what lies behind the mark of its spool.
     """
 
-    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="observations", db_index=False)
+    machine = models.ForeignKey(
+        Machine, on_delete=models.PROTECT, related_name="observations", db_index=False, db_constraint=False
+    )
     epoch = models.IntegerField()
     seq = models.BigIntegerField()
     kind = models.TextField()
@@ -40,6 +56,7 @@ class Observation(models.Model):
         null=True,
         blank=True,
         on_delete=models.DO_NOTHING,
+        db_index=False,
         db_constraint=False,
         related_name="observations",
     )
@@ -49,9 +66,8 @@ class Observation(models.Model):
     flag = models.TextField(blank=True, default="")
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["machine", "epoch", "seq"], name="report_once"),
-        ]
+        # As with bodies.
+        db_table = "fleet_observation_all"
 
     def __str__(self) -> str:
         return f"{self.kind} {self.epoch}.{self.seq} of {self.machine_id}"

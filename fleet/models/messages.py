@@ -146,13 +146,16 @@ class Message(models.Model):
 
     `subject` is what belongs together: `event:7`, `maintenance:3`, `set:2`, `channel:1`, … (row ids). `due_at`: not
     told before then; `only_if` what must still hold then. `data` is what cannot be read again later. A message without
-    a channel is UNROUTED: no route wanted it.
+    a channel is UNROUTED: no route wanted it. However often an entry is routed, a channel hears of it once, and
+    once more for each step of escalation: each partition has (entry_id, channel, moment, only_if, route) once.
     """
 
     moment = models.TextField()
     subject = models.TextField()
     entry_id = models.BigIntegerField(null=True, blank=True)
-    event = models.ForeignKey(ScheduledEvent, null=True, blank=True, on_delete=models.PROTECT, related_name="messages")
+    event = models.ForeignKey(
+        ScheduledEvent, null=True, blank=True, on_delete=models.PROTECT, related_name="messages", db_constraint=False
+    )
     at = models.DateTimeField()
     created_at = models.DateTimeField()
     due_at = models.DateTimeField()
@@ -163,12 +166,16 @@ class Message(models.Model):
     # By when something has to be decided about it; what is nearer is told sooner.
     deadline = models.DateTimeField(null=True, blank=True)
     data = models.JSONField(default=dict)
-    channel = models.ForeignKey(Channel, null=True, blank=True, on_delete=models.PROTECT, related_name="messages")
-    route = models.ForeignKey(Route, null=True, blank=True, on_delete=models.PROTECT, related_name="messages")
+    channel = models.ForeignKey(
+        Channel, null=True, blank=True, on_delete=models.PROTECT, related_name="messages", db_constraint=False
+    )
+    route = models.ForeignKey(
+        Route, null=True, blank=True, on_delete=models.PROTECT, related_name="messages", db_constraint=False
+    )
     route_version = models.IntegerField(null=True, blank=True)
     state = models.TextField(default=MessageState.WAITING.value)
     delivery = models.ForeignKey(
-        MessageDelivery, null=True, blank=True, on_delete=models.PROTECT, related_name="messages"
+        MessageDelivery, null=True, blank=True, on_delete=models.PROTECT, related_name="messages", db_constraint=False
     )
     why = models.TextField(blank=True, default="")
 
@@ -176,12 +183,6 @@ class Message(models.Model):
         constraints = [
             models.CheckConstraint(
                 condition=Q(state__in=[state.value for state in MessageState]), name="message_state_known"
-            ),
-            # However often an entry is routed: a channel hears of it once, and once more for each step of escalation.
-            models.UniqueConstraint(
-                fields=["entry_id", "channel", "moment", "only_if", "route"],
-                name="message_once",
-                condition=Q(entry_id__isnull=False),
             ),
         ]
         indexes = [

@@ -1,7 +1,8 @@
 """What is kept in Postgres' own partitions, by ranges of ids, and which partitions there are.
 
 The last partition of each table is open-ended: there is never a row without a place. It is closed in time, while it is
-empty or nearly so, and another begins behind it (`fleet.operations.partitions`). One leaves as a whole.
+empty, and another begins behind it (`fleet.operations.timeline.partitions`). One leaves as a whole
+(`fleet.operations.timeline.departure`).
 """
 
 import re
@@ -9,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.conf import settings
 from django.db import connection
 from psycopg import sql
 
-from fleet.models.caches import Notification
-from fleet.models.intake import Observation
+from fleet.models.caches import Notification, Reporter
+from fleet.models.intake import DocumentBody, Observation
 from fleet.models.messages import Message
 from fleet.models.timeline import Entry
 
@@ -24,19 +26,52 @@ BOUNDS = re.compile(r"FOR VALUES FROM \((.+)\) TO \((.+)\)")
 
 @dataclass(frozen=True, slots=True)
 class PartitionedTable:
-    """One table that is kept by ranges of `key`, a column of numbers that grow. `time` says when a row was written."""
+    """One table that is kept by ranges of `key`, a column of numbers that grow. `time` says when a row was written.
+
+    `numbers` is the table and column whose sequence gives the numbers. Of bodies, which move (`by_time`), the newest is
+    not near the end. `first` is what the first partition is called; the others are called after what they begin with.
+    """
 
     table: str
     key: str
     time: str
+    first: str
+    numbers: tuple[str, str]
+    by_time: bool = False
+
+    def named(self, begin: int) -> str:
+        """The name of a partition that begins there."""
+        return f"{self.first.removesuffix('_from_0')}_from_{begin}"
 
 
-TABLES: tuple[PartitionedTable, ...] = (
-    PartitionedTable(Observation._meta.db_table, "id", "received_at"),
-    PartitionedTable(Entry._meta.db_table, "id", "recorded_at"),
-    PartitionedTable(Notification._meta.db_table, "id", "received_at"),
-    PartitionedTable(Message._meta.db_table, "id", "created_at"),
+BODIES = PartitionedTable(
+    DocumentBody._meta.db_table,
+    "number",
+    "first_received_at",
+    "fleet_documentbody",
+    (DocumentBody._meta.db_table, "number"),
+    by_time=True,
 )
+OBSERVATIONS = PartitionedTable(
+    Observation._meta.db_table, "id", "received_at", "fleet_observation", (Observation._meta.db_table, "id")
+)
+ENTRIES, NOTIFICATIONS, MESSAGES = (
+    PartitionedTable(table, "id", time, f"{table}_from_0", (table, "id"))
+    for table, time in (
+        (Entry._meta.db_table, "recorded_at"),
+        (Notification._meta.db_table, "received_at"),
+        (Message._meta.db_table, "created_at"),
+    )
+)
+# Who heard a notification comes and goes with it.
+REPORTERS = PartitionedTable(
+    Reporter._meta.db_table,
+    "notification_id",
+    "first_at",
+    f"{Reporter._meta.db_table}_from_0",
+    (Notification._meta.db_table, "id"),
+)
+TABLES: tuple[PartitionedTable, ...] = (OBSERVATIONS, BODIES, ENTRIES, NOTIFICATIONS, REPORTERS, MESSAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +118,57 @@ def partitions(of: PartitionedTable) -> list[Partition]:
         for name, bounds, rows, size, leaving in cursor.fetchall():
             begin, end = _bounds(bounds)
             first, last, oldest, newest = _ends(of, name)
+            # Not counted yet.
             estimate = rows if rows >= 0 else 0 if first is None or last is None else last - first + 1
             found.append(
                 Partition(of.table, name, begin, end, first, last, estimate, size, oldest, newest, bool(leaving))
             )
     return sorted(found, key=lambda each: -1 if each.begin is None else each.begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """How far a table has come: the number given last, and where its last partition begins (None: it has only one)."""
+
+    of: PartitionedTable
+    last: int
+    begin: int | None
+
+    @property
+    def room(self) -> int:
+        """So many numbers can be given before the last partition is as large as it is to be, or takes the first of what
+        should stand in one of its own; negative where that is so already.
+        """
+        return (settings.PARTITION_ROWS if self.begin is None else self.begin) - self.last
+
+    @property
+    def is_late(self) -> bool:
+        """Somebody should have closed the last partition long ago."""
+        return self.room < settings.PARTITION_ROWS // 5
+
+
+def ahead(*tables: PartitionedTable) -> list[Ahead]:
+    """Of each of these, in their order. One statement, which reads no row of them."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence(numbered, numbers)::regclass), 0),
+                   (SELECT pg_get_expr(leaf.relpartbound, leaf.oid) FROM pg_inherits AS link
+                    JOIN pg_class AS leaf ON leaf.oid = link.inhrelid
+                    WHERE link.inhparent = to_regclass(name)
+                          AND pg_get_expr(leaf.relpartbound, leaf.oid) LIKE '%%(MAXVALUE)')
+            FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS given (name, numbered, numbers, place)
+            ORDER BY place
+            """,
+            [[of.table for of in tables], [of.numbers[0] for of in tables], [of.numbers[1] for of in tables]],
+        )
+        found = cursor.fetchall()
+    return [Ahead(of, int(last), _bounds(bounds)[0]) for of, (last, bounds) in zip(tables, found, strict=True)]
+
+
+def late_tables() -> list[Ahead]:
+    """Tables whose next partition is not there in time. One statement."""
+    return [found for found in ahead(*TABLES) if found.is_late]
 
 
 def all_partitions(tables: Sequence[PartitionedTable] = TABLES) -> list[Partition]:
@@ -105,11 +186,15 @@ def _ends(of: PartitionedTable, name: str) -> tuple[int | None, int | None, date
     statement = sql.SQL(
         """
         SELECT (SELECT min({key}) FROM {leaf}), (SELECT max({key}) FROM {leaf}),
-               (SELECT min({time}) FROM (SELECT {time} FROM {leaf} ORDER BY {key} LIMIT {near}) AS first),
-               (SELECT max({time}) FROM (SELECT {time} FROM {leaf} ORDER BY {key} DESC LIMIT {near}) AS last)
+               (SELECT min({time}) FROM (SELECT {time} FROM {leaf} ORDER BY {by} LIMIT {near}) AS first),
+               (SELECT max({time}) FROM (SELECT {time} FROM {leaf} ORDER BY {by} DESC LIMIT {near}) AS last)
         """
     ).format(
-        key=sql.Identifier(of.key), time=sql.Identifier(of.time), leaf=sql.Identifier(name), near=sql.Literal(NEAR)
+        key=sql.Identifier(of.key),
+        time=sql.Identifier(of.time),
+        by=sql.Identifier(of.time if of.by_time else of.key),
+        leaf=sql.Identifier(name),
+        near=sql.Literal(NEAR),
     )
     with connection.cursor() as cursor:
         cursor.execute(statement)

@@ -35,7 +35,7 @@ ACTING = ("page", "api", "rule", "command", "slack", "pagerduty")
 
 
 class Entry(models.Model):
-    """One line of a timeline. Append-only: the database refuses UPDATE and DELETE.
+    """One line of a timeline. Append-only: the database refuses UPDATE and DELETE, of every partition.
 
     `xid` is the writing transaction, numbered within its era; streams go by (era, xid, id) below the snapshot's
     horizon, so that nothing is skipped. The database fills in both. `begin_era` raises the column's default, so that
@@ -51,19 +51,49 @@ class Entry(models.Model):
     recorded_at = models.DateTimeField(db_default=Now())
     kind = models.TextField()
     event = models.ForeignKey(
-        ScheduledEvent, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="entries", db_index=False
+        ScheduledEvent,
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        related_name="entries",
+        db_index=False,
+        db_constraint=False,
     )
     availability_set = models.ForeignKey(
-        AvailabilitySet, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="entries", db_index=False
+        AvailabilitySet,
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        related_name="entries",
+        db_index=False,
+        db_constraint=False,
     )
     machine = models.ForeignKey(
-        Machine, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="entries", db_index=False
+        Machine,
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        related_name="entries",
+        db_index=False,
+        db_constraint=False,
     )
     approval = models.ForeignKey(
-        Approval, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="entries", db_index=False
+        Approval,
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        related_name="entries",
+        db_index=False,
+        db_constraint=False,
     )
     cache = models.ForeignKey(
-        Cache, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="entries", db_index=False
+        Cache,
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        related_name="entries",
+        db_index=False,
+        db_constraint=False,
     )
     # No constraint: operations are computed, and one that turns out to be part of another goes; its entries stay.
     maintenance = models.ForeignKey(

@@ -33,6 +33,8 @@ class Lock(IntEnum):
     DRILLS = 7_001_180
     TROUBLES = 7_001_190
     BLIND_SPOTS = 7_001_191
+    # Of each partitioned table.
+    PARTITIONS = 7_001_196
 
 
 def take(lock: Lock, of: str = "") -> None:
@@ -45,10 +47,13 @@ def take(lock: Lock, of: str = "") -> None:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [lock.value])
 
 
-def take_if_free(lock: Lock) -> bool:
-    """Whether it was free and is held now."""
+def take_if_free(lock: Lock, of: str = "") -> bool:
+    """Whether it, or the one of it that belongs to this name, was free and is held now."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock.value])
+        if of:
+            cursor.execute("SELECT pg_try_advisory_xact_lock(%s, hashtext(%s))", [lock.value, of])
+        else:
+            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock.value])
         return bool(cursor.fetchone() == (True,))
 
 

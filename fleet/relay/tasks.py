@@ -6,6 +6,7 @@ from django.utils import timezone
 from fleet.operations import reconcile
 from fleet.operations.messages import troubles
 from fleet.operations.sets import coverage
+from fleet.operations.timeline.partitions import make_ahead
 from fleet.operations.timeline.seal import seal as seal_timeline
 
 
@@ -31,6 +32,12 @@ def advance() -> None:
 def seal() -> None:
     """Seal the timeline: sent by beat."""
     seal_timeline(now=timezone.now(), via="beat")
+
+
+@shared_task(name="fleet.relay.tasks.partition", ignore_result=True)
+def partition() -> None:
+    """See that large tables have room for what comes: sent by beat."""
+    make_ahead(now=timezone.now(), via="beat")
 
 
 @shared_task(name="fleet.relay.tasks.compare", ignore_result=True)

@@ -300,6 +300,11 @@ def _of_storage(row: TimelineRow, reader: Reader) -> str:
     if code == "database-large":
         size, most = values["size"] / 1024**3, values["most"] / 1024**3
         return f"The database holds {size:.1f} of {most:.0f} GB: give it more room, or remove what is old."
+    if code == "partition-late":
+        return (
+            f"No partition begins soon enough of {', '.join(values['tables'])}: nothing is lost, the last one grows."
+            " See what Celery's log says, or run `drydock-fleet make_partitions` as the owner of the tables."
+        )
     return (
         f"The database has used {values['transactions']} transactions since its oldest row was frozen, and stops"
         " writing at about two thousand million: see why its autovacuum does not come through."
@@ -320,6 +325,7 @@ TROUBLES: dict[str, str] = {
     "audit-failed": "The timeline is not as it was sealed",
     "not-sealed": "The timeline is not sealed",
     "database-large": "The database is nearly as large as it may be",
+    "partition-late": "The next partition of a large table is missing",
     "transactions-run-out": "The database runs out of transactions",
 }
 

@@ -97,9 +97,9 @@ def test_text_that_postgres_cannot_keep_is_kept_as_far_as_it_goes(gateway: Gatew
 def unlucky_number() -> Iterator[int]:
     """A number that the database refuses for reports that are not flagged."""
     execute = connection.cursor().execute
-    execute("ALTER TABLE fleet_observation ADD CONSTRAINT unlucky CHECK (seq <> 1313 OR flag <> '')")
+    execute("ALTER TABLE fleet_observation_all ADD CONSTRAINT unlucky CHECK (seq <> 1313 OR flag <> '')")
     yield 1313
-    execute("ALTER TABLE fleet_observation DROP CONSTRAINT unlucky")
+    execute("ALTER TABLE fleet_observation_all DROP CONSTRAINT unlucky")
 
 
 def test_a_report_that_cannot_be_stored_is_set_aside_and_no_other_suffers(

@@ -32,10 +32,11 @@ OPENING: Mapping[str, EntryKind] = {
     "audit-failed": EntryKind.AUDIT_FAILED,
     "not-sealed": EntryKind.STORAGE_TROUBLE,
     "database-large": EntryKind.STORAGE_TROUBLE,
+    "partition-late": EntryKind.STORAGE_TROUBLE,
     "transactions-run-out": EntryKind.STORAGE_TROUBLE,
 }
 # These are so at one look, or not at all.
-AT_ONCE = frozenset({"audit-failed", "not-sealed", "database-large", "transactions-run-out"})
+AT_ONCE = frozenset({"audit-failed", "not-sealed", "database-large", "partition-late", "transactions-run-out"})
 
 
 @dataclass(frozen=True, slots=True)

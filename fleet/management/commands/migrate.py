@@ -1,4 +1,6 @@
-"""`drydock-fleet migrate`: Django's, and a new era of the timeline where a dump was restored and nobody began one."""
+"""`drydock-fleet migrate`: Django's; room in the large tables, as only their owner can make it; and a new era of the
+timeline where a dump was restored and nobody began one.
+"""
 
 from typing import Any
 
@@ -7,12 +9,16 @@ from django.utils import timezone
 
 from fleet.domain.actor import COMMAND_LINE
 from fleet.operations.timeline import era
+from fleet.operations.timeline.partitions import make_ahead
 from fleet.projections.timeline import eras
 
 
 class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         super().handle(*args, **options)
+        if not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label")):
+            for name in make_ahead(now=timezone.now(), via="migrate").made:
+                self.stdout.write(f"From now on there is a partition {name}.")
         # Compose migrates at each start, before anybody writes: what is written in the wrong era stays so.
         if (
             not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label"))

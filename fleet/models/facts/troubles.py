@@ -15,6 +15,7 @@ from fleet.domain.sets import PROVISIONAL
 from fleet.models.facts.events import presence_limits
 from fleet.models.intake import PresenceRow
 from fleet.models.machines import Admission, Machine
+from fleet.models.partitions import late_tables
 from fleet.models.reconcile import LastRun, SetAside
 from fleet.models.sets import AvailabilitySet
 from fleet.models.timeline import numbering
@@ -150,6 +151,9 @@ def _of_storage(now: datetime) -> Iterator[Trouble]:
     sealed_at = LastRun.objects.filter(name="seal").values_list("ran_at", flat=True).first()
     if sealed_at is not None and now - sealed_at > NOT_SEALED:
         yield Trouble("not-sealed", values={"at": sealed_at})
+    late = [found.of.table for found in late_tables()]
+    if late:
+        yield Trouble("partition-late", values={"tables": late})
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_database_size(current_database()), age(datfrozenxid)"

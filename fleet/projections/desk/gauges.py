@@ -30,6 +30,7 @@ from fleet.models import (
     Wave,
 )
 from fleet.models.facts.events import presence_limits
+from fleet.models.partitions import TABLES, ahead, late_tables
 from fleet.projections.approvals.steps import steps_of
 from fleet.projections.counts import counts, is_live, last_poll
 from fleet.projections.events.rows import OPEN
@@ -223,7 +224,13 @@ def _own(now: datetime) -> tuple[Sample, ...]:
         _one(gauges.RECONCILE_AGE, _seconds(now, ran_at)),
         Sample(gauges.SET_ASIDE, {(what,): count for what, count in set_aside().items()}),
         _one(gauges.UNSEALED, _seconds(now, entry) or 0.0),
+        Sample(gauges.PARTITION_ROOM, {(found.of.table,): found.room for found in ahead(*TABLES)}),
     )
+
+
+def late_partitions() -> tuple[str, ...]:
+    """Tables whose next partition is not there in time. One query."""
+    return tuple(found.of.table for found in late_tables())
 
 
 def set_aside() -> dict[str, int]:

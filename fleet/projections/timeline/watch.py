@@ -71,7 +71,7 @@ def _known(ids: Collection[int]) -> list[tuple[int, str, datetime, datetime]]:
             """
             SELECT machine.id, newest.* FROM unnest(%(ids)s::bigint[]) AS machine (id)
             CROSS JOIN LATERAL (
-                (SELECT 'report', at, at FROM fleet_observation
+                (SELECT 'report', at, at FROM fleet_observation_all
                  WHERE machine_id = machine.id AND document_id IS NOT NULL ORDER BY epoch DESC, seq DESC LIMIT %(most)s)
                 UNION ALL
                 (SELECT 'gap', begins_at, ends_at FROM fleet_pollgap

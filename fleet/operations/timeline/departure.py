@@ -1,0 +1,224 @@
+"""A partition leaves as a whole: it is taken out of its table while everybody works, and dropped.
+
+Never while anything in it is needed: then it stays, with the reason. Whoever is killed in the middle, or meets somebody
+who reads for long, has left a mark by which the next run goes on. Not within a transaction: others would have to wait.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import structlog
+from django.db import DatabaseError, connection, transaction
+
+from fleet.domain.caches.maintenances import ACTIVE
+from fleet.domain.patience import met_a_limit
+from fleet.models import DocumentBody, LatestDocument, Observation, Seal, WaitingReport
+from fleet.models.partitions import (
+    BODIES,
+    ENTRIES,
+    MESSAGES,
+    NOTIFICATIONS,
+    OBSERVATIONS,
+    REPORTERS,
+    TABLES,
+    Partition,
+    PartitionedTable,
+    partitions,
+)
+from fleet.operations.locks import take_your_time
+from fleet.operations.timeline.partitions import run
+
+# What is written to a table that is on its way out, before anything else.
+LEAVING = "drydock: this partition is archived and leaves"
+# So long for each of those who read it or write to its neighbours; then again at the next run.
+WAIT_SECONDS = 5
+# Bodies carried forward in one transaction.
+PORTION = 2000
+OPEN_EVENT = "event.status IN ('SCHEDULED', 'STARTED')"
+# By table: whether something in the partition (`{leaf}`) is still needed.
+NEEDED = {
+    OBSERVATIONS: (
+        f"SELECT EXISTS (SELECT FROM {{leaf}} AS row JOIN {WaitingReport._meta.db_table} AS waiting"
+        " USING (machine_id, epoch, seq))"
+        " OR EXISTS (SELECT FROM fleet_scheduledevent AS event"
+        f" WHERE {OPEN_EVENT} AND event.first_seen_at <= %(newest)s)"
+    ),
+    ENTRIES: (
+        "SELECT EXISTS (SELECT FROM {leaf} AS row JOIN fleet_scheduledevent AS event ON event.id = row.event_id"
+        f" WHERE {OPEN_EVENT})"
+    ),
+    NOTIFICATIONS: (
+        "SELECT EXISTS (SELECT FROM {leaf} AS row JOIN fleet_maintenance AS maintenance"
+        f" ON maintenance.id = row.maintenance_id WHERE maintenance.status IN {tuple(each.value for each in ACTIVE)})"
+    ),
+    MESSAGES: "SELECT EXISTS (SELECT FROM {leaf} AS row WHERE row.state IN ('WAITING', 'PACKED'))",
+}
+
+log = structlog.get_logger(__name__)
+
+
+class Stays(StrEnum):
+    """Why a partition stays."""
+
+    OPEN = "open"
+    TOO_NEW = "too-new"
+    NOT_ARCHIVED = "not-archived"
+    NOT_SEALED = "not-sealed"
+    NEEDED = "needed"
+    # By whoever reads it for long: it goes at a later run.
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Whether the partition of that name is gone, else why it stays; and how many of its rows were carried forward."""
+
+    name: str
+    why: Stays | None = None
+    carried: int = 0
+
+    @property
+    def is_gone(self) -> bool:
+        return self.why is None
+
+
+def depart(
+    of: PartitionedTable, partition: Partition, *, before: datetime, archived_to: int | None, now: datetime, via: str
+) -> Departure:
+    """Take it out and drop it, when its newest row was written before that time and all its rows are archived: up to
+    and with the key `archived_to`. With notifications go those who heard them. Raises RuntimeError in a transaction.
+    """
+    if connection.in_atomic_block:
+        raise RuntimeError("A partition leaves outside any transaction.")
+    why = stays(of, partition, before=before, archived_to=archived_to)
+    if why is not None:
+        return Departure(partition.name, why)
+    carried = _carry_forward(partition.name) if of is BODIES else 0
+    companions = [each for each in partitions(REPORTERS) if of is NOTIFICATIONS and _is_beside(each, partition)]
+    for owner, each in [*((REPORTERS, companion) for companion in companions), (of, partition)]:
+        if not _take_out(owner, each.name):
+            return Departure(partition.name, Stays.HELD, carried)
+    log.info("partition.gone", name=partition.name, rows=partition.rows, carried=carried, via=via)
+    return Departure(partition.name, carried=carried)
+
+
+def stays(
+    of: PartitionedTable, partition: Partition, *, before: datetime, archived_to: int | None = None
+) -> Stays | None:
+    """Why it may not leave; None where it may."""
+    if partition.is_open:
+        return Stays.OPEN
+    if partition.newest is None:
+        return None
+    if partition.newest >= before:
+        return Stays.TOO_NEW
+    if archived_to is None or partition.last_id is None or archived_to < partition.last_id:
+        return Stays.NOT_ARCHIVED
+    if of is ENTRIES and not _is_sealed(partition):
+        return Stays.NOT_SEALED
+    if of in NEEDED and _ask(NEEDED[of], partition.name, newest=partition.newest):
+        return Stays.NEEDED
+    return None
+
+
+def finish() -> list[str]:
+    """Go on with what an earlier run has begun: the names of partitions that are gone now."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT leaf.relname, parent.relname FROM pg_class AS leaf"
+            " JOIN pg_description AS mark ON mark.objoid = leaf.oid AND mark.objsubid = 0"
+            " AND mark.classoid = 'pg_class'::regclass AND mark.description = %s"
+            " LEFT JOIN pg_inherits AS link ON link.inhrelid = leaf.oid"
+            " LEFT JOIN pg_class AS parent ON parent.oid = link.inhparent WHERE leaf.relkind = 'r' ORDER BY leaf.oid",
+            [LEAVING],
+        )
+        found = cursor.fetchall()
+    tables = {of.table: of for of in TABLES}
+    gone = [name for name, parent in found if _take_out(tables.get(parent), name)]
+    for name in gone:
+        log.info("partition.gone", name=name, via="a later run")
+    return gone
+
+
+def _take_out(of: PartitionedTable | None, name: str) -> bool:
+    """Detach and drop. False where somebody holds it for longer than a moment. `of` None: it is detached already."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, false)", [f"{WAIT_SECONDS}s"])
+            cursor.execute("SELECT set_config('statement_timeout', '0', false)")
+        if of is not None:
+            run(f"COMMENT ON TABLE {{}} IS '{LEAVING}'", name)
+            leaving = {each.name: each.is_leaving for each in partitions(of)}.get(name)
+            if leaving is not None:
+                run(
+                    f"ALTER TABLE {{}} DETACH PARTITION {{}} {'FINALIZE' if leaving else 'CONCURRENTLY'}",
+                    of.table,
+                    name,
+                )
+        if name.startswith(BODIES.first):
+            # Somebody may have come to point to one while it was taken out.
+            _carry_forward(name)
+        run("DROP TABLE {}", name)
+    except DatabaseError as error:
+        if not met_a_limit(error):
+            raise
+        log.info("partition.held", name=name)
+        return False
+    finally:
+        # As its role has it: with the next connection.
+        connection.close()
+    return True
+
+
+def _is_beside(one: Partition, other: Partition) -> bool:
+    return (one.begin, one.end) == (other.begin, other.end) and not one.is_open
+
+
+def _is_sealed(partition: Partition) -> bool:
+    newest = Seal.objects.order_by("-number").first()
+    if newest is None:
+        return False
+    era, xid, pk = newest.place
+    return not _ask(
+        "SELECT EXISTS (SELECT FROM {leaf} WHERE (era, xid, id) > (%(era)s, %(xid)s, %(id)s))",
+        partition.name,
+        era=era,
+        xid=xid,
+        id=pk,
+    )
+
+
+def _ask(statement: str, leaf: str, **values: datetime | int) -> bool:
+    with transaction.atomic(), connection.cursor() as cursor:
+        take_your_time()
+        cursor.execute(statement.replace("{leaf}", connection.ops.quote_name(leaf)), values)
+        return bool(cursor.fetchone() == (True,))
+
+
+def _carry_forward(name: str) -> int:
+    """Bodies that somebody still points to move on to the newest partition, few as they are: latest documents, and
+    those of reports that are here.
+    """
+    statement = f"""
+        WITH needed AS (
+            SELECT body.hash FROM {connection.ops.quote_name(name)} AS body
+            WHERE EXISTS (SELECT FROM {LatestDocument._meta.db_table} AS latest WHERE latest.document_hash = body.hash)
+                  OR body.hash IN (SELECT document_id FROM {Observation._meta.db_table} WHERE document_id IS NOT NULL)
+            LIMIT %s
+        ), moved AS (
+            DELETE FROM {connection.ops.quote_name(name)} AS body USING needed
+            WHERE body.hash = needed.hash RETURNING body.*
+        )
+        INSERT INTO {DocumentBody._meta.db_table} (hash, body, readable, flags, first_received_at)
+        SELECT hash, body, readable, flags, first_received_at FROM moved ON CONFLICT DO NOTHING
+    """
+    carried = 0
+    while True:
+        with transaction.atomic(), connection.cursor() as cursor:
+            take_your_time()
+            cursor.execute(statement, [PORTION])
+            moved = int(cursor.rowcount)
+        carried += moved
+        if moved < PORTION:
+            return carried

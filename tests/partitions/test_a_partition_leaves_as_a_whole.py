@@ -1,0 +1,144 @@
+"""A partition goes when nothing in it is needed, while others read and write; else it stays, and says why."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from fleet.models import Entry, LatestDocument
+from fleet.models.partitions import BODIES, ENTRIES, MESSAGES, OBSERVATIONS, Partition, PartitionedTable, partitions
+from fleet.operations.timeline import departure, seal
+from fleet.operations.timeline.departure import Stays, depart, finish
+from fleet.operations.timeline.partitions import make_ahead
+from tests.factories import Fleet, announced
+
+NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
+LATER = timezone.now() + timedelta(days=400)
+pytestmark = pytest.mark.usefixtures("own")
+
+
+def closed(of: PartitionedTable) -> Partition:
+    """The first partition of the table, with another behind it in which new rows stand."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT setval(pg_get_serial_sequence(%s, %s), 900)", [*of.numbers])
+        make_ahead(now=NOW, via="test")
+        cursor.execute("SELECT setval(pg_get_serial_sequence(%s, %s), 2500)", [*of.numbers])
+    return partitions(of)[0]
+
+
+def leave(of: PartitionedTable, partition: Partition, **besides: Any) -> departure.Departure:
+    wanted = {"before": LATER, "archived_to": 10**9, "now": NOW, "via": "test", **besides}
+    return depart(of, partition, **wanted)
+
+
+def notes(count: int = 2) -> None:
+    Entry.objects.bulk_create(Entry(at=NOW, kind="note", text="x") for _ in range(count))
+
+
+def names(of: PartitionedTable) -> list[str]:
+    return [each.name for each in partitions(of)]
+
+
+def test_it_goes_with_its_rows_and_the_others_stay() -> None:
+    notes()
+    first = closed(ENTRIES)
+    notes(1)
+    seal.seal(now=NOW, via="test")
+    assert leave(ENTRIES, first).is_gone
+    assert names(ENTRIES) == ["fleet_entry_from_2000"]
+    assert Entry.objects.count() == 1
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('fleet_entry_from_0')")
+        assert cursor.fetchone() == (None,)
+
+
+def test_it_stays_while_it_is_open_or_too_new_or_not_archived_or_not_sealed() -> None:
+    notes()
+    assert leave(ENTRIES, partitions(ENTRIES)[0]).why is Stays.OPEN
+    first = closed(ENTRIES)
+    assert leave(ENTRIES, first, before=NOW).why is Stays.TOO_NEW
+    assert leave(ENTRIES, first, archived_to=None).why is Stays.NOT_ARCHIVED
+    assert first.last_id is not None
+    assert leave(ENTRIES, first, archived_to=first.last_id - 1).why is Stays.NOT_ARCHIVED
+    assert leave(ENTRIES, first, archived_to=first.last_id).why is Stays.NOT_SEALED
+    seal.seal(now=NOW, via="test")
+    assert leave(ENTRIES, first, archived_to=first.last_id).is_gone
+
+
+def test_what_an_open_event_stands_on_stays() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    seal.seal(now=NOW, via="test")
+    assert leave(ENTRIES, closed(ENTRIES)).why is Stays.NEEDED
+    assert leave(OBSERVATIONS, closed(OBSERVATIONS)).why is Stays.NEEDED
+
+
+def test_a_message_that_waits_stays() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO fleet_message (moment, subject, at, created_at, due_at, only_if, severity, service,"
+            " drill, data, state, why)"
+            " VALUES ('x', 'event:1', now(), now(), now(), '', 'info', '', false, '{}', 'WAITING', '')"
+        )
+    first = closed(MESSAGES)
+    assert leave(MESSAGES, first).why is Stays.NEEDED
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE fleet_message SET state = 'TOLD'")
+    assert leave(MESSAGES, first).is_gone
+
+
+def test_bodies_to_which_somebody_points_move_on_and_are_found() -> None:
+    announced(Fleet())
+    needed = set(LatestDocument.objects.values_list("document_hash", flat=True))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO fleet_documentbody_all (hash, body, readable, flags, first_received_at)"
+            " VALUES ('gone', 'x', true, '[]', now())"
+        )
+    first = closed(BODIES)
+    left = leave(BODIES, first)
+    assert left.is_gone and left.carried >= len(needed) > 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT hash FROM fleet_documentbody_all")
+        kept = {each for (each,) in cursor.fetchall()}
+    assert needed <= kept
+    assert "gone" not in kept
+
+
+def test_who_reads_for_long_holds_it_and_the_next_run_goes_on(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(departure, "WAIT_SECONDS", 0.1)
+    notes()
+    first = closed(ENTRIES)
+    seal.seal(now=NOW, via="test")
+    with closing(psycopg.connect(own)) as reader, closing(psycopg.connect(own, autocommit=True)) as writer:
+        reader.execute("SELECT count(*) FROM fleet_entry")
+        assert leave(ENTRIES, first).why is Stays.HELD
+        # Meanwhile others write and read; the reader still sees all that it saw.
+        writer.execute(
+            "INSERT INTO fleet_entry (at, kind, actor, via, text, data) SELECT now(), 'x', '', '', 'x', '{}'"
+        )
+        assert writer.execute("SELECT count(*) FROM fleet_entry").fetchone() == (1,)
+        assert finish() == []
+    assert finish() == ["fleet_entry_from_0"]
+    assert finish() == []
+
+
+def test_whoever_was_killed_between_taking_out_and_dropping_is_followed_by_one_that_drops() -> None:
+    notes()
+    closed(ENTRIES)
+    with connection.cursor() as cursor:
+        cursor.execute(f"COMMENT ON TABLE fleet_entry_from_0 IS '{departure.LEAVING}'")
+        cursor.execute("ALTER TABLE fleet_entry DETACH PARTITION fleet_entry_from_0 CONCURRENTLY")
+    assert finish() == ["fleet_entry_from_0"]
+
+
+def test_it_never_leaves_within_a_transaction() -> None:
+    first = closed(ENTRIES)
+    with transaction.atomic(), pytest.raises(RuntimeError):
+        leave(ENTRIES, first)

@@ -1,0 +1,178 @@
+"""There is always a partition for what comes: the last is open-ended, and it is closed in time."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import DatabaseError, connection, transaction
+from django.utils import timezone
+
+from fleet.models import DocumentBody, Entry, Message, Notification, Observation
+from fleet.models.facts.troubles import troubles
+from fleet.models.partitions import (
+    BODIES,
+    ENTRIES,
+    MESSAGES,
+    NOTIFICATIONS,
+    OBSERVATIONS,
+    REPORTERS,
+    TABLES,
+    ahead,
+    partitions,
+)
+from fleet.operations.timeline.partitions import make_ahead
+
+NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("own")
+
+
+def write(count: int = 1) -> list[Entry]:
+    return Entry.objects.bulk_create(Entry(at=NOW, kind="note", text="x") for _ in range(count))
+
+
+def number(of: Any, last: int) -> None:
+    """The next row's number is the one behind this."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT setval(pg_get_serial_sequence(%s, %s), %s)", [*of.numbers, last])
+
+
+def bounds(of: Any = ENTRIES) -> list[tuple[int | None, int | None]]:
+    return [(each.begin, each.end) for each in partitions(of)]
+
+
+def make(rows: int = 0) -> list[str]:
+    return list(make_ahead(now=timezone.now(), via="test", rows=rows).made)
+
+
+def test_a_small_installation_has_one_and_none_is_made() -> None:
+    write()
+    assert make() == []
+    assert {len(partitions(of)) for of in TABLES} == {1}
+
+
+def test_before_the_first_is_full_it_is_closed_and_another_begins() -> None:
+    write(3)
+    number(ENTRIES, 501)
+    assert make() == ["fleet_entry_from_2000"]
+    assert bounds() == [(None, 2000), (2000, None)]
+    assert make() == []
+    number(ENTRIES, 1999)
+    (last,) = write()
+    assert last.pk == 2000
+    assert [each.rows for each in partitions(ENTRIES)] == [3, 1]
+    assert Entry.objects.count() == 4
+
+
+def test_every_table_grows_by_its_own_numbers() -> None:
+    for of in (OBSERVATIONS, BODIES, NOTIFICATIONS, MESSAGES):
+        number(of, 900)
+    assert sorted(make()) == [
+        "fleet_documentbody_from_2000",
+        "fleet_message_from_2000",
+        "fleet_notification_from_2000",
+        "fleet_observation_from_2000",
+        "fleet_reporter_from_2000",
+    ]
+    assert bounds(REPORTERS) == bounds(NOTIFICATIONS) == [(None, 2000), (2000, None)]
+    assert bounds(ENTRIES) == [(None, None)]
+
+
+def test_room_for_as_many_rows_as_are_to_come_can_be_asked_for() -> None:
+    assert "fleet_entry_from_8000" in make(rows=7500)
+    assert ahead(ENTRIES)[0].room == 8000
+
+
+def test_nobody_made_one_for_a_month_and_nothing_is_lost() -> None:
+    number(ENTRIES, 900)
+    make()
+    number(ENTRIES, 1_000_000)
+    write(2)
+    assert "partition-late" in {each.code for each in troubles(now=NOW)}
+    # What has grown stays one; behind it all is as it was meant to be.
+    assert make() == ["fleet_entry_from_1001000"]
+    assert bounds() == [(None, 2000), (2000, 1_001_000), (1_001_000, None)]
+    assert "partition-late" not in {each.code for each in troubles(now=NOW)}
+    assert Entry.objects.count() == 2
+
+
+def test_two_that_make_them_at_once_make_one(own: str) -> None:
+    number(ENTRIES, 900)
+    with closing(psycopg.connect(own)) as other:
+        other.execute("SELECT pg_advisory_xact_lock(7001196, hashtext('fleet_entry'))")
+        assert make() == []
+    assert make() == ["fleet_entry_from_2000"]
+
+
+def test_who_reads_for_long_is_not_waited_for_and_nobody_waits_behind(own: str) -> None:
+    number(ENTRIES, 900)
+    with closing(psycopg.connect(own)) as reader:
+        reader.execute("SELECT count(*) FROM fleet_entry")
+        assert make_ahead(now=NOW, via="test").held
+        write()
+    assert make() == ["fleet_entry_from_2000"]
+
+
+def test_whoever_was_killed_in_the_middle_is_followed_by_one_that_mends_it(own: str) -> None:
+    write(2)
+    number(ENTRIES, 900)
+    with connection.cursor() as cursor:
+        # As between its two transactions.
+        cursor.execute(
+            "ALTER TABLE fleet_entry_from_0 ADD CONSTRAINT fleet_entry_from_0_ends CHECK (id < 950) NOT VALID"
+        )
+    assert make() == ["fleet_entry_from_2000"]
+    number(ENTRIES, 1200)
+    write()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_constraint WHERE conname LIKE '%\\_ends'")
+        assert cursor.fetchone() == (0,)
+
+
+def test_no_room_on_the_disk_leaves_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    number(ENTRIES, 900)
+    with connection.cursor() as cursor:
+        # Something fails once the new one is there: Postgres takes all of it back.
+        cursor.execute("CREATE TABLE fleet_entry_from_2000 (id int)")
+    with pytest.raises(DatabaseError):
+        make()
+    write()
+    assert bounds() == [(None, None)]
+
+
+def test_numbers_that_are_behind_after_a_restore_by_hand_go_on_behind_the_last_row() -> None:
+    write(3)
+    number(ENTRIES, 1)
+    make()
+    (row,) = write()
+    assert row.pk == 4
+
+
+@pytest.mark.parametrize("statement", ["UPDATE {} SET text = 'y'", "DELETE FROM {}", "TRUNCATE {}"])
+def test_the_timeline_refuses_changes_of_every_partition(statement: str) -> None:
+    write(1)
+    number(ENTRIES, 900)
+    make()
+    number(ENTRIES, 2500)
+    write(1)
+    for table in ("fleet_entry", *(each.name for each in partitions(ENTRIES))):
+        with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement.format(table))
+    assert Entry.objects.count() == 2
+
+
+@pytest.mark.parametrize("model", [DocumentBody, Entry, Message, Notification, Observation])
+def test_a_new_partition_has_every_index_of_the_one_before(model: Any) -> None:
+    of = next(each for each in TABLES if each.table == model._meta.db_table)
+    number(of, 900)
+    make()
+    found = []
+    with connection.cursor() as cursor:
+        for each in partitions(of):
+            cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [each.name])
+            found.append(sorted(line.split(" USING ")[1] + str("UNIQUE" in line) for (line,) in cursor.fetchall()))
+    assert len(found) == 2
+    assert found[0] == found[1]
