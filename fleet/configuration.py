@@ -34,6 +34,7 @@ REPORTS = "Reports of agents"
 BROWSERS = "Browsers and people"
 MESSAGES = "Messages out"
 RUNNING = "Running"
+KEEPING = "What is kept, and the archive"
 DEMO = "The demo"
 
 SETTINGS: tuple[Setting, ...] = (
@@ -187,6 +188,36 @@ SETTINGS: tuple[Setting, ...] = (
         "Where much happens, a channel is told once in so long; sooner where a deadline is nearer.",
     ),
     Setting(
+        "ARCHIVE_URL",
+        "",
+        KEEPING,
+        "Where what leaves goes first: a folder, as `file:///var/lib/drydock/archive`, or a container of Azure Blob"
+        " Storage, as `https://ACCOUNT.blob.core.windows.net/CONTAINER/FOLDER?SIGNATURE` with a shared access signature"
+        " that may read and create. Empty: nothing leaves, whatever its age.",
+    ),
+    Setting(
+        "KEEP_DOCUMENTS_DAYS",
+        "30",
+        KEEPING,
+        "How long reports of agents, such as raw documents, stay if no event is in them; or `for ever`.",
+    ),
+    Setting(
+        "KEEP_EVENT_DOCUMENTS_DAYS", "400", KEEPING, "How long raw documents stay that list an event; or `for ever`."
+    ),
+    Setting(
+        "KEEP_ENTRIES_DAYS",
+        "for ever",
+        KEEPING,
+        "How long entries of the timeline stay, decisions among them: `for ever`, or a number of days.",
+    ),
+    Setting(
+        "KEEP_NOTIFICATIONS_DAYS",
+        "400",
+        KEEPING,
+        "How long notifications of caches stay, as they were heard; or `for ever`.",
+    ),
+    Setting("KEEP_MESSAGES_DAYS", "400", KEEPING, "How long it stays who was told what; or `for ever`."),
+    Setting(
         "STATIC_ROOT", "", RUNNING, "Where `collectstatic` puts files. Empty: they are served right from the packages."
     ),
     Setting("LOG_LEVEL", "INFO", RUNNING, "`DEBUG`, `INFO`, `WARNING` or `ERROR`."),
@@ -203,6 +234,8 @@ SETTINGS: tuple[Setting, ...] = (
 DEFAULTS: dict[str, str] = {setting.name: setting.default for setting in SETTINGS}
 
 HOST = re.compile(r"[\w.-]+", re.ASCII)
+FOR_EVER = "for ever"
+MOST_DAYS = 36_500
 TRUE = ("1", "yes", "true", "on")
 FALSE = ("0", "no", "false", "off")
 
@@ -251,6 +284,35 @@ class Reader:
         if not 0 < number < float("inf"):
             raise ImproperlyConfigured(f"{name} has to be a number of seconds above zero, not {value!r}.")
         return number
+
+    def days(self, name: str) -> int | None:
+        """A whole number of days, or None for `for ever`."""
+        value = self.text(name).lower()
+        if value == FOR_EVER:
+            return None
+        if not value.isascii() or not value.isdecimal() or not 0 < int(value) <= MOST_DAYS:
+            raise ImproperlyConfigured(f"{name} has to be a number of days up to {MOST_DAYS}, or `{FOR_EVER}`.")
+        return int(value)
+
+    def archive(self, name: str) -> str:
+        """The address of a folder or of a container, or nothing. It may hold a key, so none of it is repeated."""
+        value = self.text(name)
+        if not value:
+            return value
+        try:
+            parts = urlsplit(value)
+            port = parts.port
+        except ValueError:
+            parts, port = urlsplit(""), 0
+        is_folder = parts.scheme == "file" and not parts.netloc and len(parts.path) > 1 and not parts.query
+        own = parts.hostname in ("localhost", "127.0.0.1", "::1")
+        is_container = parts.scheme == "https" or (parts.scheme == "http" and own)
+        plain = parts.hostname and not parts.username and port != 0 and len(parts.path) > 1
+        if not (is_folder or (is_container and plain)) or parts.fragment or ".." in parts.path:
+            raise ImproperlyConfigured(
+                f"{name} has to be file:///FOLDER, or the https address of a container with its signature."
+            )
+        return value
 
     def flag(self, name: str) -> bool:
         value = self.text(name).lower()

@@ -131,6 +131,8 @@ def logging_config(*, level: str, style: str) -> dict[str, Any]:
             "django.server": {"handlers": [], "level": level, "propagate": True},
             # Refusals are said by the line of their request; this one adds what was raised.
             "django.request": {"level": "ERROR"},
+            # It writes whole addresses, and in some there are keys.
+            "urllib3": {"level": "INFO"},
             # One line for each task that beat sends every two seconds says nothing.
             "celery.beat": {"level": "WARNING"},
             "celery.worker.strategy": {"level": "WARNING"},

@@ -84,6 +84,12 @@ AGENT_CALLS_PER_MINUTE = read.whole("AGENT_CALLS_PER_MINUTE")
 ENROLMENTS_PER_MINUTE = read.whole("ENROLMENTS_PER_MINUTE")
 PARTITION_ROWS = max(read.whole("PARTITION_ROWS"), 1000)
 DATABASE_GIGABYTES = read.whole("DATABASE_GIGABYTES") if read.text("DATABASE_GIGABYTES") else 0
+ARCHIVE_URL = read.archive("ARCHIVE_URL")
+# Days; None where it is for ever.
+KEEP_DAYS = {
+    name: read.days(f"KEEP_{name.upper()}_DAYS")
+    for name in ("documents", "event_documents", "entries", "notifications", "messages")
+}
 CREDENTIAL_SECONDS = read.seconds("CREDENTIAL_SECONDS")
 API_TOKEN_SECONDS = read.whole("API_TOKEN_SECONDS")
 STREAM_SECONDS = read.seconds("STREAM_SECONDS")
@@ -310,6 +316,7 @@ CELERY_BEAT_SCHEDULE = {
     "seal": {"task": "fleet.relay.tasks.seal", "schedule": 60.0, "options": {"expires": 60}},
     "renew": {"task": "fleet.relay.tasks.renew", "schedule": 30.0, "options": {"expires": 30}},
     "partition": {"task": "fleet.relay.tasks.partition", "schedule": 60.0, "options": {"expires": 60}},
+    "retain": {"task": "fleet.relay.tasks.retain", "schedule": 60.0, "options": {"expires": 60}},
     "compare": {"task": "fleet.relay.tasks.compare", "schedule": 30.0, "options": {"expires": 30}},
 }
 

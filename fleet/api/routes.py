@@ -19,6 +19,7 @@ from fleet.api.views import (
     rules,
     sets,
     stop,
+    storage,
     waves,
 )
 
@@ -76,6 +77,7 @@ CALLS = [
     path("v1/messages/", messages.Messages.as_view(), name="api-messages"),
     path("v1/messages/<int:message_id>/", messages.Message.as_view(), name="api-message"),
     path("v1/messages/<int:message_id>/redeliver/", messages.RedeliverMessage.as_view(), name="api-message-redeliver"),
+    path("v1/storage/", storage.Storage.as_view(), name="api-storage"),
     path("v1/audit/", audit.Audit.as_view(), name="api-audit"),
     path("v1/audit/export.csv", audit.AuditCsv.as_view(), name="api-audit-csv"),
     path("v1/audit/export.jsonl", audit.AuditJsonLines.as_view(), name="api-audit-jsonl"),

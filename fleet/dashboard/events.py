@@ -17,7 +17,7 @@ from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import event_detail
 from fleet.projections.filters import EventFilter
 from fleet.projections.messages.told import told_of
-from fleet.projections.timeline import entries
+from fleet.projections.timeline import archive, entries
 from fleet.wording.events import type_words
 
 UNKNOWN = "No such event is known: check its EventId."
@@ -53,11 +53,16 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
     def body() -> dict[str, Any]:
         story = history(entries.for_event(event_id=event_id, size=200), event=event_id)
         beside = event_rows.named_events(found.other_open)
-        return {"lanes": draw_event(found, now=request.now), "beside": beside, **story}
+        left = archive.left_of(found.event.id)
+        return {"lanes": draw_event(found, now=request.now), "beside": beside, "archived_at": left, **story}
 
     def raw() -> dict[str, Any]:
         # Made only when it is asked for: it is the largest part, far down the page.
         return {"raw": intake.for_event(event_id=event_id)} if request.GET.get("part") == "documents" else {}
+
+    def left() -> dict[str, Any]:
+        # Made only when it is asked for: the archive may have it wait.
+        return _from_archive(event_id) if request.GET.get("part") == "archive" else {}
 
     return page(
         request,
@@ -67,6 +72,7 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
             "approvals/decision.html": decision,
             "events/event_body.html": body,
             "events/documents.html": raw,
+            "events/archive.html": left,
         },
         lies_behind="queue" if found.event.open else "events",
         only=only,
@@ -76,6 +82,18 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
 
 
 event_page = shown(event_answer)
+
+
+def _from_archive(event_id: str) -> dict[str, Any]:
+    left = archive.of_event(event_id)
+    return {"left": left, "left_entries": entries.rows_of(left.entries)}
+
+
+@shown
+def event_archive(request: Asked, event_id: str) -> HttpResponse:
+    """What of its timeline lies in the archive, on a page of its own."""
+    known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
+    return page(request, "events/archive_page.html", event_id=event_id.upper(), **_from_archive(event_id))
 
 
 @shown
@@ -90,9 +108,12 @@ def event_export(request: Asked, event_id: str) -> HttpResponse:
     """Everything about one event as a JSON file, for a post-mortem."""
     found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
     raw = known(intake.for_event(event_id=event_id), UNKNOWN)
-    timeline = entries.for_event(event_id=event_id, size=500).results
+    left = archive.of_event(event_id)
+    timeline = [*entries.rows_of(left.entries), *entries.for_event(event_id=event_id, size=500).results]
     known_type = type_words(found.event.event_type)
     told = {"event": found, "type": known_type, "timeline": timeline, "documents": raw.documents}
+    if left.fault or raw.fault:
+        told["missing"] = left.fault or raw.fault
     answer = JsonResponse(exported(told), json_dumps_params={"indent": 2})
     answer["Content-Disposition"] = f'attachment; filename="{found.event.event_id}.json"'
     return answer

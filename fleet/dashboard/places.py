@@ -83,6 +83,7 @@ ADMIN = Area(
         Tab("Join tokens", "join-tokens", ("join-token",), Right.ADMINISTER),
         Tab("Machines to admit", "admissions", ("admissions",)),
         Tab("Inventory", "inventory", ("inventory",), Right.ADMINISTER),
+        Tab("Storage", "storage", (), Right.ADMINISTER),
         Tab("First steps", "first-steps", ("first-steps",), Right.ADMINISTER),
     ),
 )

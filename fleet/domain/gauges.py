@@ -73,6 +73,9 @@ PARTITION_ROOM = Gauge(
     "Rows that a large table can take before it wants its next partition; negative where that is missing.",
     ("table",),
 )
+ARCHIVE_FAILS = Gauge(
+    "drydock_archive_failing_seconds", "Since when nothing can leave for the archive; 0 where all is well."
+)
 WAVES = Gauge("drydock_waves_running", "Waves under way.")
 WAVES_STOPPED = Gauge("drydock_waves_stopped", "Waves that stopped within the last hour.")
 MESSAGES_WAITING = Gauge(
@@ -127,6 +130,7 @@ GAUGES = (
     SET_ASIDE,
     UNSEALED,
     PARTITION_ROOM,
+    ARCHIVE_FAILS,
     WAVES,
     WAVES_STOPPED,
     MESSAGES_WAITING,

@@ -115,6 +115,7 @@ class EntryKind(StrEnum):
     JOIN_TOKEN_ENDED = "join_token_ended"  # noqa: S105
     LOGINS_REFUSED = "logins_refused"
     ERA_BEGUN = "era_begun"
+    ROWS_ARCHIVED = "rows_archived"
     HANDOVER_READ = "handover_read"
     VIEW_SAVED = "view_saved"
     VIEW_DELETED = "view_deleted"

@@ -27,12 +27,14 @@ from fleet.operations.orders.sign import unreadable
 from fleet.projections.desk.connections import connections
 from fleet.projections.desk.gauges import late_partitions, set_aside
 from fleet.projections.timeline import eras
+from fleet.projections.timeline.storage import archive_fault
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """How it stands with the database, the keys that sign, the era, what is set aside, how many channels have secrets
-    that cannot be read, the connections of all processes, and tables whose next partition is missing.
+    that cannot be read, the connections of all processes, tables whose next partition is missing, and what is wrong
+    with the archive.
     """
 
     database: str
@@ -42,6 +44,7 @@ class Asked:
     secrets: int = 0
     connections: Connections | None = None
     late: tuple[str, ...] = ()
+    archive: str = ""
 
 
 class Probes:
@@ -91,6 +94,9 @@ class Probes:
             said["channels_unreadable"] = found.secrets
         if found.late:
             said["partitions_late"] = list(found.late)
+        # What cannot leave stays: nothing is lost by it.
+        if found.archive:
+            said["archive"] = found.archive
         if found.connections is not None and not room:
             said["connections"] = {"most": found.connections.most + found.connections.others}
             said["connections"]["room"] = found.connections.room
@@ -123,4 +129,5 @@ class Probes:
             return Asked("migrations are missing")
         signing = "unreadable" if unreadable(now=datetime.now(UTC)) else "ok"
         era = "not begun" if eras.current().missing else "ok"
-        return Asked("ok", signing, era, set_aside(), len(credentials.unreadable()), connections(), late_partitions())
+        troubles = late_partitions(), archive_fault()
+        return Asked("ok", signing, era, set_aside(), len(credentials.unreadable()), connections(), *troubles)

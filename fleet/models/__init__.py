@@ -1,6 +1,7 @@
 """Columns, constraints and one-table QuerySets."""
 
 from fleet.models.approvals import Approval, Claim, Hold
+from fleet.models.archive.files import ArchiveFile, ArchiveState
 from fleet.models.blind_spots import OpenTrouble, SetBlindSpot, SetCount, StaleSet
 from fleet.models.caches import Cache, Coverage, Maintenance, Notification, Reporter
 from fleet.models.desk import SavedView
@@ -51,6 +52,8 @@ __all__ = [
     "Admission",
     "ApiToken",
     "Approval",
+    "ArchiveFile",
+    "ArchiveState",
     "AvailabilitySet",
     "Cache",
     "CalendarFeed",

@@ -35,6 +35,7 @@ class Lock(IntEnum):
     BLIND_SPOTS = 7_001_191
     # Of each partitioned table.
     PARTITIONS = 7_001_196
+    ARCHIVE = 7_001_192
 
 
 def take(lock: Lock, of: str = "") -> None:
@@ -55,6 +56,22 @@ def take_if_free(lock: Lock, of: str = "") -> bool:
         else:
             cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock.value])
         return bool(cursor.fetchone() == (True,))
+
+
+@contextmanager
+def alone(lock: Lock) -> Iterator[bool]:
+    """Whether it was free and is held for the length of a block, across transactions. It is free again when the
+    connection ends, however this process does.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [lock.value])
+        held = cursor.fetchone() == (True,)
+    try:
+        yield held
+    finally:
+        if held:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [lock.value])
 
 
 @contextmanager

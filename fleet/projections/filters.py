@@ -328,6 +328,13 @@ class EventEntryFilter(django_filters.FilterSet):  # type: ignore[misc]
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
         super().__init__(data, seen(Entry) if queryset is None else queryset, **kwargs)
 
+    def keeps(self, entry: Entry) -> bool:
+        """The same of one that is no longer in the table."""
+        asked = self.form.cleaned_data
+        names = {name.casefold() for name in asked.get("machine_name") or ()}
+        name = entry.machine.resource_name.casefold() if entry.machine else None
+        return (not asked.get("machine") or entry.machine_id in asked["machine"]) and (not names or name in names)
+
 
 class BlindSpotFilter(MachinePlaceFilter):
     """What blind spots are narrowed down by; the queryset is that of the sets."""

@@ -2,22 +2,27 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import unified_diff
 
+from fleet.domain.archive import ArchiveKind, row_of
 from fleet.domain.intake.documents import read_document
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.domain.times import iso
 from fleet.models import DocumentBody, Observation, ScheduledEvent, Sighting
+from fleet.models.archive.lines import instance_of
 from fleet.projections.pages import Key, Page, cut_page
 from fleet.projections.refs import MachineRef, machine_ref, plain_name
 from fleet.projections.sight import seen
+from fleet.projections.timeline import archive
 
 # A set of a hundred machines says the same thing a hundred times; the machines that are hit come first.
 MACHINES = 20
+# How a line of the archive begins that holds one.
+BODY = b'{"v" : 1, "body" :'
 # Reports of one machine looked at, newest first; reminders are among them.
 REPORTS = 400
 
@@ -55,10 +60,16 @@ class RawDocument:
 
 @dataclass(frozen=True, slots=True)
 class EventDocuments:
-    """Documents in the order in which they were first read; `left_out` counts machines that are not looked at."""
+    """Documents in the order in which they were first read; `left_out` counts machines that are not looked at.
+
+    `archived_at` is when what of them has left was archived, `fault` why some of that cannot be had; None and empty
+    where all are in the database.
+    """
 
     documents: tuple[RawDocument, ...]
     left_out: int
+    archived_at: datetime | None = None
+    fault: str = ""
 
     def page(self, *, cursor: str | None = None, size: int | None = None) -> Page[RawDocument]:
         """A page of them. Raises `BadCursorError`."""
@@ -85,9 +96,7 @@ def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
     """The reports up to each machine's last listing of the event. One query, by the key of the reports."""
     parts = []
     for sighting in sightings:
-        epoch, last = sighting.listed_epoch, sighting.listed_seq
-        if sighting.gone_epoch is not None and sighting.gone_seq is not None:
-            epoch, last = sighting.gone_epoch, sighting.gone_seq
+        epoch, last = _last_of(sighting)
         rows = seen(Observation).filter(machine=sighting.machine_id, epoch=epoch, seq__lte=last)
         parts.append(rows.defer("data").order_by("-seq")[:REPORTS])
     if not parts:
@@ -96,7 +105,7 @@ def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
 
 
 def for_event(*, event_id: str) -> EventDocuments | None:
-    """The documents that list the event, and for each machine the first that no longer does. Four queries."""
+    """The documents that list the event, and for each machine the first that no longer does. Five queries."""
     event = seen(ScheduledEvent).filter(event_id=event_id.upper()).first()
     if event is None:
         return None
@@ -114,6 +123,10 @@ def for_event(*, event_id: str) -> EventDocuments | None:
         report for report in _observations(chosen) if report.kind == "document" and report.document_id is not None
     ]
     bodies = {body.hash: body for body in seen(DocumentBody).filter(hash__in={r.document_id for r in reports})}
+    archived = _archived(event, chosen)
+    known = {(report.machine_id, report.epoch, report.seq) for report in reports}
+    reports += [one for one in archived.reports if (one.machine_id, one.epoch, one.seq) not in known]
+    bodies = {body.hash: body for body in archived.bodies} | bodies
     lists_it = {
         key: any(found.event_id == event.event_id for found in read_document(bytes(body.body)).listings)
         for key, body in bodies.items()
@@ -135,7 +148,52 @@ def for_event(*, event_id: str) -> EventDocuments | None:
             )
         )
     shaped.sort(key=lambda document: (document.first_at, document.hash))
-    return EventDocuments(documents=tuple(shaped), left_out=len(sightings) - len(chosen))
+    return EventDocuments(tuple(shaped), len(sightings) - len(chosen), archived.archived_at, archived.fault)
+
+
+@dataclass(frozen=True, slots=True)
+class _Archived:
+    reports: tuple[Observation, ...] = ()
+    bodies: tuple[DocumentBody, ...] = ()
+    archived_at: datetime | None = None
+    fault: str = ""
+
+
+def _archived(event: ScheduledEvent, sightings: Sequence[Sighting]) -> _Archived:
+    """What has left of the reports up to each machine's last listing, with the bodies that they name. One query."""
+    files = archive.files_of(ArchiveKind.OBSERVATIONS, event.pk)
+    if not files:
+        return _Archived()
+    wanted = {f'"machine_id" : "{sighting.machine_id}",'.encode() for sighting in sightings}
+
+    def choose(lines: Iterator[bytes]) -> list[bytes]:
+        bodies: dict[str, bytes] = {}
+        chosen: list[bytes] = []
+        for line in lines:
+            if line.startswith(BODY):
+                bodies[json.loads(line)["body"]["hash"]] = line
+            elif b'"kind" : "document",' in line and any(name in line for name in wanted):
+                chosen.append(line)
+        named = {json.loads(line)["document_id"] for line in chosen}
+        return [*(bodies[each] for each in sorted(named & bodies.keys())), *chosen]
+
+    found, fault = archive.gathered(files, event.pk, choose)
+    last = {s.machine_id: _last_of(s) for s in sightings}
+    reports = [instance_of(Observation, row_of(line)) for line in found if not line.startswith(BODY)]
+    bodies = [instance_of(DocumentBody, json.loads(line)["body"]) for line in found if line.startswith(BODY)]
+    return _Archived(
+        tuple(r for r in reports if r.machine_id in last and (r.epoch, r.seq) <= last[r.machine_id]),
+        tuple(bodies),
+        max(file.archived_at for file in files),
+        fault,
+    )
+
+
+def _last_of(sighting: Sighting) -> tuple[int, int]:
+    """The place of a machine's last listing of the event, or of the first document that no longer has it."""
+    if sighting.gone_epoch is not None and sighting.gone_seq is not None:
+        return sighting.gone_epoch, sighting.gone_seq
+    return sighting.listed_epoch, sighting.listed_seq
 
 
 def _readings(

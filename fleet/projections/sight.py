@@ -233,6 +233,9 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.LastRun: _everything,
     models.Seal: _everything,
     models.Cursor: _everything,
+    # They are read by what in them is in sight.
+    models.ArchiveFile: _everything,
+    models.ArchiveState: _everything,
     # Admins look at people, and everybody at themselves.
     User: _everything,
     models.Profile: _everything,

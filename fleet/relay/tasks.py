@@ -6,6 +6,7 @@ from django.utils import timezone
 from fleet.operations import reconcile
 from fleet.operations.messages import troubles
 from fleet.operations.sets import coverage
+from fleet.operations.timeline import retain as retention
 from fleet.operations.timeline.partitions import make_ahead
 from fleet.operations.timeline.seal import seal as seal_timeline
 
@@ -50,3 +51,9 @@ def compare() -> None:
 def renew() -> None:
     """Look at all sets that have changed, and again at some that have not: sent by beat."""
     coverage.renew_all(now=timezone.now())
+
+
+@shared_task(name="fleet.relay.tasks.retain", ignore_result=True)
+def retain() -> None:
+    """Archive what is old enough, and let it leave: sent by beat."""
+    retention.retain(now=timezone.now())

@@ -11,6 +11,7 @@ from fleet.wording import times
 from fleet.wording.plain import one_line
 from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, counted, some, spoken
+from fleet.wording.timeline import FAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +306,11 @@ def _of_storage(row: TimelineRow, reader: Reader) -> str:
             f"No partition begins soon enough of {', '.join(values['tables'])}: nothing is lost, the last one grows."
             " See what Celery's log says, or run `drydock-fleet make_partitions` as the owner of the tables."
         )
+    if code == "archive-fails":
+        return (
+            f"Nothing leaves for the archive since {times.at(values['at'], reader)}: {FAULTS[values['fault']]}."
+            " All of it stays in the database until that is put right."
+        )
     return (
         f"The database has used {values['transactions']} transactions since its oldest row was frozen, and stops"
         " writing at about two thousand million: see why its autovacuum does not come through."
@@ -327,6 +333,7 @@ TROUBLES: dict[str, str] = {
     "database-large": "The database is nearly as large as it may be",
     "partition-late": "The next partition of a large table is missing",
     "transactions-run-out": "The database runs out of transactions",
+    "archive-fails": "Nothing leaves for the archive",
 }
 
 ENTRIES: dict[EntryKind, EntryText] = {

@@ -214,6 +214,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.DOCUMENT_UNREADABLE: Look("Unreadable document", "bad", "file-question-mark"),
     EntryKind.REPORT_UNKNOWN: Look("Unknown report", "due", "file-question-mark"),
     EntryKind.REPORT_REFUSED: Look("Refused report", "bad", "file-x"),
+    EntryKind.ROWS_ARCHIVED: Look("Left for the archive", "quiet", "archive"),
     EntryKind.ERA_BEGUN: Look("Era begun", "due", "rotate-ccw"),
     EntryKind.REPORTS_LOST: Look("Lost reports", "bad", "file-question-mark"),
     EntryKind.SPOOL_REUSED: Look("Older state folder", "due", "history"),

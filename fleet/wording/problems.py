@@ -100,6 +100,11 @@ PROBLEMS: dict[str, ProblemType] = {
     "admissions-full": ProblemType(
         503, "Too many machines wait for admission", "Have an admin admit or refuse those that wait."
     ),
+    "archive-away": ProblemType(
+        503,
+        "A part of it lies in the archive, which cannot be read",
+        "Try again later; the page of storage says what is wrong with the archive.",
+    ),
     "busy": ProblemType(503, "Drydock is too busy", "Wait for as many seconds as `Retry-After` says."),
 }
 

@@ -102,6 +102,18 @@ SENTENCES: dict[str, Sentence] = {
     "era-missing": "The newest row names transaction {newest}, and this server is only at {next}: a dump was restored."
     " Run “drydock-fleet begin_era”.",
     "rows-ahead": "{rows} rows say that they were written in the future.",
+    "archive-missing": "File {file} of the archive is missing: {name}.",
+    "archive-altered": "File {file} of the archive is not as it was written: {name}.",
+    "archive-unreadable": "File {file} of the archive cannot be read by this release: {name}.",
+    "archive-reordered": "File {file} of the archive does not follow the one before it: one was removed, or its"
+    " manifest was edited.",
+    "archive-manifest": "The manifest of file {file} of the archive is missing, or is not as it was written: {name}.",
+    "store-away": "File {file} of the archive cannot be had, since the store does not answer: {name}.",
+    "store-slow": "File {file} of the archive cannot be had in time: {name}.",
+    "store-full": "File {file} of the archive cannot be had, since the store is full: {name}.",
+    "store-refused": "File {file} of the archive cannot be had, since the store refuses it: {name}.",
+    "store-elsewhere": "File {file} of the archive cannot be had, since the store leads elsewhere: {name}.",
+    "store-missing": "File {file} of the archive is missing: {name}.",
 }
 
 
@@ -112,4 +124,46 @@ def _era(row: TimelineRow, reader: Reader) -> str:
     return f"Era {era} of the timeline began: the database was restored from a backup."
 
 
-ENTRIES: dict[EntryKind, EntryText] = {EntryKind.ERA_BEGUN: _era}
+def _archived(row: TimelineRow, reader: Reader) -> str:
+    told = row.data
+    first, last = told["files"]
+    files = f"file {first}" if first == last else f"files {first} to {last}"
+    span = f"{times.at(told['first_at'], reader)} to {times.at(told['last_at'], reader)}"
+    what = ARCHIVED.get(told["archived"], told["archived"])
+    return f"{told['rows']} {what} of {span} left the database; they are in the archive, in {files}."
+
+
+# What leaves, as it is called.
+ARCHIVED: dict[str, str] = {
+    "entries": "entries of the timeline",
+    "observations": "reports of agents",
+    "notifications": "notifications of caches",
+    "messages": "messages out",
+}
+# What is wrong with the archive, and why something stays.
+FAULTS: dict[str, str] = {
+    "store-away": "the archive's store does not answer",
+    "store-slow": "the archive's store answers too slowly",
+    "store-full": "the archive's store is full",
+    "store-refused": "the archive's store refuses what it is asked for",
+    "store-elsewhere": "the archive's store leads elsewhere, and Drydock does not follow",
+    "store-missing": "a file is not in the archive's store, or its folder or container is not there",
+    "store-differs": "what the archive's store gives back is not what was written",
+    "archive-missing": "a file of the archive is missing",
+    "archive-altered": "a file of the archive is not as it was written",
+    "archive-unreadable": "a file of the archive cannot be read by this release",
+    "archive-manifest": "a manifest of the archive is not as it was written",
+    "held-open-event": "an event is still open",
+    "held-open-maintenance": "an operation on a cache is still under way",
+    "held-unsent": "somebody has still to be told",
+    "held-unsealed": "some rows have no seal yet",
+    "held-busy": "the table was in use",
+}
+
+
+def archive_word(code: str) -> str:
+    """What leaves, what is wrong with the archive, or why something stays."""
+    return ARCHIVED.get(code, "").capitalize() or FAULTS.get(code, code)
+
+
+ENTRIES: dict[EntryKind, EntryText] = {EntryKind.ERA_BEGUN: _era, EntryKind.ROWS_ARCHIVED: _archived}

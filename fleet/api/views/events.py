@@ -12,7 +12,7 @@ from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import EventDetail, event_detail
 from fleet.projections.filters import EventEntryFilter, EventFilter
 from fleet.projections.pages import DEFAULT_PAGE_SIZE, Page
-from fleet.projections.timeline import entries
+from fleet.projections.timeline import archive, entries
 
 UNKNOWN = ("unknown-event",)
 EVENT_FILTERS = filters_of(
@@ -73,10 +73,18 @@ class EventTimeline(Call):
         ("Everything that was seen, decided and reported about this event, in the order in which it happened."),
         page=EntryShape,
         parameters=[*ENTRY_FILTERS, ordering("at")],
-        problems=("unknown-event",),
+        problems=("unknown-event", "archive-away"),
     )
     def get(self, event_id: str) -> Page[entries.TimelineRow]:
-        found = entries.for_event(event_id=event_id, entries=self.filtered(EventEntryFilter), **self.place)
+        kept = self.filtered(EventEntryFilter)
+        left = archive.of_event(event_id)
+        if left.fault:
+            raise Problem("archive-away")
+        if left:
+            filters = EventEntryFilter(self.request.query_params)
+            chosen = [entry for entry in left.entries if filters.form.is_valid() and filters.keeps(entry)]
+            return entries.told_whole(event_id=event_id, left=chosen, entries=kept, **self.place)
+        found = entries.for_event(event_id=event_id, entries=kept, **self.place)
         # Every event has entries; only a page without any may mean that there is no such event.
         if not found.results and event_detail(event_id=event_id, now=self.now) is None:
             raise Problem(*UNKNOWN)

@@ -164,6 +164,11 @@ def stated_set(said: str) -> str:
 
 
 @register.filter
+def archive_word(code: str) -> str:
+    return timeline.archive_word(code)
+
+
+@register.filter
 def signatures(check: str) -> str:
     """What an agent does about signatures of orders."""
     return machines.SIGNATURES.get(check, DASH)

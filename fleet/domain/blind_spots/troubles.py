@@ -34,9 +34,12 @@ OPENING: Mapping[str, EntryKind] = {
     "database-large": EntryKind.STORAGE_TROUBLE,
     "partition-late": EntryKind.STORAGE_TROUBLE,
     "transactions-run-out": EntryKind.STORAGE_TROUBLE,
+    "archive-fails": EntryKind.STORAGE_TROUBLE,
 }
 # These are so at one look, or not at all.
-AT_ONCE = frozenset({"audit-failed", "not-sealed", "database-large", "partition-late", "transactions-run-out"})
+AT_ONCE = frozenset(
+    {"audit-failed", "not-sealed", "database-large", "partition-late", "transactions-run-out", "archive-fails"}
+)
 
 
 @dataclass(frozen=True, slots=True)

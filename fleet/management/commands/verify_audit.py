@@ -55,6 +55,8 @@ class Command(BaseCommand):
         self.stdout.write(
             f"{found.seals} seals over {found.rows} rows were computed again; head: {found.head or 'none yet'}."
         )
+        if found.files:
+            self.stdout.write(f"{found.files} files of the archive were read to their ends.")
         if found.findings:
             raise CommandError(f"The timeline is not as it was sealed: {found.findings} findings.")
         self.stdout.write("Nothing is wrong.")

@@ -12,6 +12,7 @@ from fleet.domain.blind_spots.agents import LACKING
 from fleet.domain.blind_spots.sets import NEAR_SWITCH_OFF
 from fleet.domain.blind_spots.troubles import MOST_NAMES, Trouble
 from fleet.domain.sets import PROVISIONAL
+from fleet.models.archive.files import ArchiveState
 from fleet.models.facts.events import presence_limits
 from fleet.models.intake import PresenceRow
 from fleet.models.machines import Admission, Machine
@@ -25,6 +26,8 @@ TRIES = 3
 # Once a minute, unless something is wrong.
 NOT_SEALED = timedelta(minutes=10)
 NEARLY_FULL = 0.9
+# Nothing is lost meanwhile; a store that was restarted is no news.
+ARCHIVE_FAILS = timedelta(minutes=10)
 # Postgres stops writing at about 2.1 thousand million.
 MOST_TRANSACTIONS = 1_600_000_000
 
@@ -91,7 +94,7 @@ def anybody_is_heard(*, now: datetime) -> bool:
 
 
 def troubles(*, now: datetime) -> Iterator[Trouble]:
-    """All that there are now. Eight statements; of the machines only those with which something is wrong are read."""
+    """All that there are now. Nine statements; of the machines only those with which something is wrong are read."""
     yield from _of_agents(now)
     late = now - timedelta(seconds=presence_limits().late)
     with connection.cursor() as cursor:
@@ -165,3 +168,6 @@ def _of_storage(now: datetime) -> Iterator[Trouble]:
         yield Trouble("database-large", values={"size": size, "most": most})
     if transactions > MOST_TRANSACTIONS:
         yield Trouble("transactions-run-out", values={"transactions": transactions})
+    state = ArchiveState.objects.filter(fault_since__lte=now - ARCHIVE_FAILS).exclude(fault="").first()
+    if state is not None:
+        yield Trouble("archive-fails", values={"fault": state.fault, "at": state.fault_since})

@@ -16,6 +16,7 @@ from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, RELAYED_APPROVALS, 
 from fleet.domain.waves import WaveState
 from fleet.models import (
     Approval,
+    ArchiveState,
     Cache,
     Coverage,
     Entry,
@@ -220,11 +221,13 @@ def _own(now: datetime) -> tuple[Sample, ...]:
     # By the index of the stream: the first entry behind the last seal.
     behind = [TupleGreaterThan(Tuple("era", "xid", "id"), seal.place)] if seal else []
     entry = seen(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
+    fails = seen(ArchiveState).exclude(fault="").values_list("fault_since", flat=True).first()
     return (
         _one(gauges.RECONCILE_AGE, _seconds(now, ran_at)),
         Sample(gauges.SET_ASIDE, {(what,): count for what, count in set_aside().items()}),
         _one(gauges.UNSEALED, _seconds(now, entry) or 0.0),
         Sample(gauges.PARTITION_ROOM, {(found.of.table,): found.room for found in ahead(*TABLES)}),
+        _one(gauges.ARCHIVE_FAILS, _seconds(now, fails) or 0.0),
     )
 
 

@@ -18,9 +18,12 @@ from fleet.models import AvailabilitySet, Entry, ScheduledEvent
 from fleet.models.nearest import Near, NearRows
 from fleet.models.timeline import ACTING
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
-from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.pages import Key, Page, Segment, cut_page, ordered, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.sight import seen, without_names
+
+# Of one event, where some of it has left.
+MOST_WHOLE = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +129,34 @@ def for_event(
     cursor: str | None = None,
     size: int | None = None,
 ) -> Page[TimelineRow]:
-    """Oldest first: an event is read as a story. `entries` is a filtered queryset, else all of them. One query."""
+    """Oldest first: an event is read as a story. `entries` is a filtered queryset, else all of them. One query.
+
+    What has left the database is not in it (`archive.of_event`, `told_whole`).
+    """
     event = seen(ScheduledEvent).filter(event_id=event_id.upper()).values("pk")
     rows = (seen(Entry) if entries is None else entries).filter(event=Subquery(event))
     return _page(rows, cursor=cursor, size=size, order=order, newest_first=False)
+
+
+def told_whole(
+    *,
+    event_id: str,
+    left: Iterable[Entry],
+    entries: QuerySet[Entry],
+    order: str = "",
+    cursor: str | None = None,
+    size: int | None = None,
+) -> Page[TimelineRow]:
+    """The timeline of an event of which some has left, as one: `left` comes out of the archive. One query."""
+    live = with_subjects(entries.filter(event__event_id=event_id.upper())).order_by("at", "pk")[:MOST_WHOLE]
+    rows = {row.id: row for row in rows_of([*left, *live])}
+    back = -1 if order.startswith("-") else 1
+
+    def key(row: TimelineRow) -> Key:
+        return (back * int(row.at.timestamp() * 1_000_000), back * row.id)
+
+    page = cut_page(list(rows.values()), key, cursor=cursor, size=size)
+    return page.map(_in_series)
 
 
 def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:

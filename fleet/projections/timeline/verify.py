@@ -7,15 +7,20 @@ from typing import Any
 
 from django.db import connection
 
+from fleet.domain.archive import ArchiveKind, BadArchiveError, Manifest, StoreError, StoreFault, out_of_order
 from fleet.domain.reason import Reason
 from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
-from fleet.models import Entry, Seal
+from fleet.models import ArchiveFile, Entry, Seal
+from fleet.models.archive import read
+from fleet.models.archive.stores import Store, store
 from fleet.models.timeline import NEWEST_ERA, SETTLED, lines_between
 from fleet.projections.timeline import eras
 
 # A row that is older than this has a seal, or sealing stands still.
 SEALED_WITHIN = timedelta(minutes=5)
 SEALS_AT_ONCE = 1_000
+# How long one file of the archive may take to come.
+FILE_SECONDS = 300.0
 TABLE = Entry._meta.db_table
 
 
@@ -35,6 +40,7 @@ class Verified:
     rows: int
     findings: int
     head: ChainHead | None
+    files: int = 0
 
 
 Tell = Callable[[Finding], None]
@@ -44,13 +50,16 @@ def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int 
     """Compute every seal from number `first` on again; each finding goes to `tell` as soon as it is made.
 
     `heads` are numbers and hashes out of the log: they alone show that a whole tail was cut or made anew. Memory is
-    bounded: rows are streamed, seals come in pages.
+    bounded: rows are streamed, seals come in pages. What has left is read out of the archive, with whatever else lies
+    there; from a later seal on only what that takes.
     """
-    walk = _Walk(tell)
+    archive = store()
+    walk = _Walk(tell, archive)
     walk.start(first)
     for row in _seals(first):
         walk.look_at(row)
     walk.finish()
+    _check_files(archive, walk, whole=first == 1)
     for number, wanted in sorted((heads or {}).items()):
         _check_head(number, wanted, walk)
     _check_tail(now, walk)
@@ -58,14 +67,18 @@ def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int 
     if found.missing:
         walk.tell(None, "era-missing", newest=found.newest, next=found.next)
     head = ChainHead(walk.previous.number, walk.previous.hash) if walk.previous else None
-    return Verified(seals=walk.seals, rows=walk.rows, findings=walk.findings, head=head)
+    return Verified(seals=walk.seals, rows=walk.rows, findings=walk.findings, head=head, files=walk.files)
 
 
 class _Walk:
     """The chain, link by link. A verdict waits for the next link: that tells an edited seal from edited rows."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Tell, archive: Store | None) -> None:
         self._tell = tell
+        self._archive = read.SealedRows(archive, fault=self.tell_of_file, seconds=FILE_SECONDS)
+        # Of seals whose rows cannot be had, nothing can be said.
+        self._without: list[tuple[int, int]] = []
+        self.other_files = 0
         self.previous: Seal | None = None
         self.seals = self.rows = self.findings = 0
         self._expected = 1
@@ -74,6 +87,15 @@ class _Walk:
     def tell(self, seal: int | None, code: str, /, **values: Any) -> None:
         self.findings += 1
         self._tell(Finding(seal, Reason(code, **values)))
+
+    def tell_of_file(self, file: Manifest, code: str) -> None:
+        self.tell(None, code, file=file.number, name=file.name)
+        if file.seals is not None:
+            self._without.append(file.seals)
+
+    @property
+    def files(self) -> int:
+        return self._archive.looked_at + self.other_files
 
     def start(self, first: int) -> None:
         self._expected = first
@@ -106,10 +128,16 @@ class _Walk:
 
     def _compute(self, seal: Seal, begin: Place | None, until: Place) -> None:
         chain = Chain(number=seal.number, previous_hash=seal.previous_hash, sealed_at=seal.sealed_at, era=seal.last_era)
-        with lines_between(begin, until) as lines:
-            for block in lines:
-                chain.feed(block)
+        if self._archive.reaches(until, begin):
+            for line in self._archive.between(begin, until):
+                chain.feed(line)
+        else:
+            with lines_between(begin, until) as lines:
+                for block in lines:
+                    chain.feed(block)
         self.rows += chain.rows
+        if any(first <= seal.number <= last for first, last in self._without):
+            return
         digest = chain.digest(until)
         if chain.rows != seal.rows:
             known = {"seal": seal.number, "at": seal.sealed_at, "rows": seal.rows}
@@ -118,6 +146,7 @@ class _Walk:
             self._doubt = (seal, digest, chain.rows)
 
     def finish(self) -> None:
+        self._archive.finish()
         if self._doubt is not None:
             self._settle(None)
 
@@ -128,6 +157,24 @@ class _Walk:
         self._doubt = None
         code = "seal-hash-edited" if next_names == digest else "seal-broken"
         self.tell(seal.number, code, seal=seal.number, at=seal.sealed_at, rows=rows)
+
+
+def _check_files(archive: Store | None, walk: _Walk, *, whole: bool) -> None:
+    """That no file is missing in between, and, of all kinds that have no seals, that each is as it was written."""
+    told = [row.told for row in ArchiveFile.objects.defer("events").order_by("number")]
+    for number, fault in out_of_order(told):
+        walk.tell(None, fault.value, file=number)
+    for one in told:
+        if whole and one.kind != ArchiveKind.ENTRIES:
+            walk.other_files += 1
+            try:
+                if archive is None:
+                    raise StoreError(StoreFault.AWAY)
+                read.check_manifest(archive, one, seconds=FILE_SECONDS)
+                for _ in read.lines(archive, one, seconds=FILE_SECONDS):
+                    pass
+            except (BadArchiveError, StoreError) as error:
+                walk.tell_of_file(one, error.fault.value)
 
 
 def _check_head(number: int, wanted: str, walk: _Walk) -> None:

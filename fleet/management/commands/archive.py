@@ -1,0 +1,54 @@
+"""`drydock-fleet archive`: let what is old enough leave for the archive now, or say what would."""
+
+from argparse import ArgumentParser
+from datetime import datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from fleet.domain.patience import acting_as
+from fleet.operations.timeline.retain import retain
+from fleet.projections.timeline.storage import Storage, storage
+from fleet.wording.reader import API
+from fleet.wording.timeline import ARCHIVED, FAULTS
+from fleet.wording.times import at
+
+
+class Command(BaseCommand):
+    help = (
+        "Write what is old enough into the archive, read it back, and let it leave the database. Celery does so by"
+        " itself. Ends with status 1 if the archive's store does not do its part."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--dry-run", action="store_true", help="say what would leave, and when; change nothing")
+        parser.add_argument(
+            "--seconds", type=float, default=600.0, help="begin no further file after this time (default: 600)"
+        )
+
+    def handle(self, *args: Any, dry_run: bool, seconds: float, **options: Any) -> None:
+        now = timezone.now()
+        found = storage(now=now)
+        if not found.archive.where:
+            raise CommandError("Nothing leaves: ARCHIVE_URL names no archive.")
+        if dry_run:
+            self.say_what_leaves(found, now)
+            return
+        with acting_as("relay"):
+            done = retain(now=now, seconds=seconds)
+        if not done.ran:
+            raise CommandError("Another process archives at this moment.")
+        self.stdout.write(f"{done.files} files were written to {found.archive.where}.")
+        self.stdout.write(f"{len(done.dropped)} parts of tables left{''.join(f', {name}' for name in done.dropped)}.")
+        for kind, why in sorted(done.held.items()):
+            self.stdout.write(f"Some {ARCHIVED[kind]} stay: {FAULTS[why]}.")
+        if done.fault:
+            raise CommandError(f"It was broken off, and what had not left stays: {FAULTS[done.fault]}.")
+
+    def say_what_leaves(self, found: Storage, now: datetime) -> None:
+        for row in found.leaving:
+            when = "now" if row.at <= now else at(row.at, API)
+            self.stdout.write(f"{when}: {row.rows} {ARCHIVED[row.kind]}, {row.size / 1024**2:.0f} MiB")
+        if not found.leaving:
+            self.stdout.write("Nothing leaves yet.")

@@ -1,0 +1,155 @@
+"""Entries that have left the database, out of the archive: what an event's page and its timeline still tell.
+
+Reading has bounds: so many files, so much time. What a store does not give is said, and the rest is shown. What was
+read once is kept in memory for a while: files never change.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Late
+from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic
+
+from fleet.domain.archive import ArchiveKind, BadArchiveError, Manifest, StoreError, StoreFault, row_of
+from fleet.models import ArchiveFile, AvailabilitySet, Cache, Entry, Machine, ScheduledEvent
+from fleet.models.archive import read
+from fleet.models.archive.lines import instance_of
+from fleet.models.archive.stores import Store, store
+from fleet.projections.sight import OF_TWO, limited, seen
+
+# Of one event. It lies in one file or two: files hold what was written within hours.
+MOST_FILES = 6
+MOST_ROWS = 5_000
+# What a page waits for all of them.
+SECONDS = 4.0
+KEPT = 128
+
+Lines = tuple[bytes, ...]
+Choose = Callable[[Iterator[bytes]], Iterable[bytes]]
+Key = tuple[str, int]
+_kept: OrderedDict[Key, Lines] = OrderedDict()
+_lock = threading.Lock()
+# A store that hangs holds these, and nobody else.
+_readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="archive")
+_waits = threading.BoundedSemaphore(4)
+
+
+@dataclass(frozen=True, slots=True)
+class FromArchive:
+    """What the archive says of an event: entries as they were, when their files were written, and, as a code, why some
+    are missing (`fleet.domain.archive`); empty where none are.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    archived_at: datetime | None = None
+    fault: str = ""
+    files: int = 0
+
+    def __bool__(self) -> bool:
+        return self.files > 0
+
+
+NOTHING = FromArchive()
+
+
+def of_event(event_id: str) -> FromArchive:
+    """The entries of an event (EventId in any case) that have left, oldest first, as far as the reader may see them."""
+    event = seen(ScheduledEvent).filter(event_id=event_id.upper()).first()
+    if event is None:
+        return NOTHING
+    files = files_of(ArchiveKind.ENTRIES, event.pk)
+    if not files:
+        return NOTHING
+    needle = f'"event_id" : "{event.pk}",'.encode()
+    found, fault = gathered(files, event.pk, lambda lines: (line for line in lines if needle in line))
+    rows = [instance_of(Entry, row_of(line)) for line in found]
+    rows.sort(key=lambda row: (row.at, row.pk))
+    told = in_sight_of_all([row for row in rows if row.event_id == event.pk][:MOST_ROWS], event)
+    return FromArchive(tuple(told), max(file.archived_at for file in files), fault, len(files))
+
+
+def left_of(event_pk: int) -> datetime | None:
+    """When what has left of an event's timeline (row id) was archived; None where nothing has. One query."""
+    files = seen(ArchiveFile).filter(
+        kind=ArchiveKind.ENTRIES.value, events__contains=[event_pk], dropped_at__isnull=False
+    )
+    return files.order_by("-number").values_list("archived_at", flat=True).first()
+
+
+def files_of(kind: ArchiveKind, event_pk: int) -> list[ArchiveFile]:
+    """Those that say something of this event, and whose rows are nowhere else. One query."""
+    files = seen(ArchiveFile).filter(kind=kind.value, events__contains=[event_pk], dropped_at__isnull=False)
+    return list(files.defer("events").order_by("-number")[:MOST_FILES])
+
+
+def gathered(files: Sequence[ArchiveFile], about: int, choose: Choose) -> tuple[list[bytes], str]:
+    """Of the lines of these files those that are chosen for this event (row id), and why some cannot be had."""
+    where = store()
+    if where is None:
+        return [], StoreFault.AWAY.value
+    found: list[bytes] = []
+    fault = ""
+    until = monotonic() + SECONDS
+    for lines in [_begin(where, file.told, about, choose) for file in files]:
+        try:
+            found += lines if isinstance(lines, tuple) else lines.result(timeout=max(0.0, until - monotonic()))
+        except (StoreError, BadArchiveError) as error:
+            fault = error.fault.value
+        except Late:
+            fault = StoreFault.SLOW.value
+            break
+    return found, fault
+
+
+def _begin(where: Store, file: Manifest, about: int, choose: Choose) -> Lines | Future[Lines]:
+    with _lock:
+        if (kept := _kept.get((file.hash, about))) is not None:
+            _kept.move_to_end((file.hash, about))
+            return kept
+    if not _waits.acquire(blocking=False):
+        # Those who came before wait already.
+        failed: Future[Lines] = Future()
+        failed.set_exception(StoreError(StoreFault.SLOW))
+        return failed
+    begun = _readers.submit(_read, where, file, about, choose)
+    begun.add_done_callback(lambda _: _waits.release())
+    return begun
+
+
+def _read(where: Store, file: Manifest, about: int, choose: Choose) -> Lines:
+    # To the end: what is not as it was written is not shown.
+    lines = tuple(choose(read.lines(where, file, seconds=SECONDS)))
+    with _lock:
+        _kept[file.hash, about] = lines
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    return lines
+
+
+def in_sight_of_all(rows: Iterable[Entry], event: ScheduledEvent) -> list[Entry]:
+    """The rows with what they are about, without those that the reader does not see: of whom they speak is looked up as
+    for any other entry. Three queries at most.
+    """
+    given = list(rows)
+    sets = seen(AvailabilitySet).in_bulk({row.availability_set_id for row in given} - {None})
+    machines = seen(Machine).defer("compute").in_bulk({row.machine_id for row in given} - {None})
+    caches = seen(Cache).in_bulk({row.cache_id for row in given} - {None})
+    told = []
+    for row in given:
+        row.event = event
+        if limited() and row.kind in OF_TWO:
+            continue
+        for name, known in (("availability_set", sets), ("machine", machines), ("cache", caches)):
+            about = getattr(row, f"{name}_id")
+            if about is not None:
+                if about not in known:
+                    break
+                setattr(row, name, known[about])
+        else:
+            told.append(row)
+    return told

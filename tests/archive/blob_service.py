@@ -1,0 +1,129 @@
+"""A stand-in for Azure Blob Storage, strict about what its documentation asks for, as wicked as a test wants it.
+
+Put Blob, Get Blob: https://learn.microsoft.com/rest/api/storageservices/put-blob and get-blob.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+SIGNATURE = "Zm9vYmFy%2Bc2VjcmV0%3D"
+KEY = f"sv=2021-12-02&sr=c&sp=rc&sig={SIGNATURE}"
+
+
+class BlobService:
+    """`blobs` by path. `wicked` says what to do instead: `deny`, `full`, `redirect`, `lose`, `spoil`, `hang`,
+    `trickle` or `break`.
+    """
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self.wicked = ""
+        self.asked: list[tuple[str, str]] = []
+        self.strange: list[str] = []
+        self.released = threading.Event()
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}/devstoreaccount1/drydock/eu?{KEY}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    service: BlobService
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's own name
+        pass
+
+    def checked(self) -> bool:
+        """Whether it may go on as any blob."""
+        parts = urlsplit(self.path)
+        self.service.asked.append((self.command, parts.path))
+        query = parse_qs(parts.query)
+        signed = query.get("sig") == ["Zm9vYmFy+c2VjcmV0="] and query.get("sv") == ["2021-12-02"]
+        if not self.headers.get("x-ms-version") or self.headers.get("Transfer-Encoding"):
+            self.service.strange.append(f"{self.command}: {dict(self.headers)}")
+        match self.service.wicked:
+            case "hang":
+                self.service.released.wait(30)
+                self.close_connection = True
+                return False
+            case "break":
+                self.close_connection = True
+                return False
+            case "redirect":
+                return self.answer(307, Location="http://169.254.169.254/metadata/instance")
+            case "full":
+                return self.answer(507)
+            case "deny":
+                return self.answer(403)
+        return signed or self.answer(403)
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if not self.checked():
+            return
+        path = urlsplit(self.path).path
+        if self.headers.get("x-ms-blob-type") != "BlockBlob":
+            self.answer(400)
+        elif self.headers.get("If-None-Match") == "*" and path in self.service.blobs:
+            # With a signature that may create and not write.
+            self.answer(403)
+        else:
+            if self.service.wicked != "lose":
+                spoilt = bytes([*content[:-5], content[-5] ^ 1, *content[-4:]])
+                self.service.blobs[path] = spoilt if self.service.wicked == "spoil" else content
+            self.answer(201)
+
+    def do_GET(self) -> None:
+        if not self.checked():
+            return
+        content = self.service.blobs.get(urlsplit(self.path).path)
+        if content is None:
+            self.answer(404)
+        elif self.service.wicked == "trickle":
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            for byte in content:
+                if self.service.released.wait(0.02):
+                    break
+                self.wfile.write(bytes([byte]))
+                self.wfile.flush()
+        else:
+            self.answer(200, content)
+
+    def do_HEAD(self) -> None:
+        if self.checked():
+            self.answer(200 if urlsplit(self.path).path in self.service.blobs else 404)
+
+    def answer(self, status: int, content: bytes = b"", **headers: str) -> bool:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        return False
+
+
+@contextmanager
+def blob_service() -> Iterator[BlobService]:
+    service = BlobService()
+    handler = type("Bound", (Handler,), {"service": service})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    service.port = server.server_port
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        yield service
+    finally:
+        service.released.set()
+        server.shutdown()
+        server.server_close()

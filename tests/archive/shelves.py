@@ -1,0 +1,80 @@
+"""What the tests of the archive begin with: entries under seals, reports of agents, and a folder for their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from django.db import connection, transaction
+from django.db.models import Max, Min
+
+from fleet.domain.actor import Actor, ActorKind
+from fleet.domain.archive import ArchiveKind
+from fleet.domain.timeline import EntryKind
+from fleet.models import ArchiveFile, Entry, Seal
+from fleet.models.archive.stores import Folder, Store
+from fleet.operations.timeline import archive, seal
+from fleet.operations.timeline.entries import entry, write
+from tests.processes import wait_for
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+LATER = NOW + timedelta(days=500)
+ADA = Actor(ActorKind.PERSON, "ada", "page", why="because")
+# What a hostile machine calls itself.
+HOSTILE = 'a\nb\tc\\n \x01\x02\x1f\x7f \u2028 ü“” \U0001f600 <b>{}</b> ","v":2'
+
+
+def written(count: int, *, at: datetime = NOW, event_id: int | None = None) -> None:
+    """So many entries, committed, with what a hostile machine may have said."""
+    rows = []
+    for number in range(count):
+        before = {"service": HOSTILE, "n": number}
+        row = entry(EntryKind.SET_CHANGED, ADA, at=at, event_id=event_id, before=before, after={"n": [1, 2.5, None]})
+        row.text = f"{number} {HOSTILE}"
+        rows.append(row)
+    with transaction.atomic():
+        write(rows)
+
+
+def _sealed(number: int) -> bool:
+    seal.seal(now=NOW + timedelta(minutes=number), via="beat")
+    return Seal.objects.count() == number
+
+
+def under_seals(seals: int, rows: int, *, event_id: int | None = None) -> None:
+    """So many seals over so many rows each."""
+    for _ in range(seals):
+        number = Seal.objects.count() + 1
+        written(rows, event_id=event_id)
+        # While anybody on this server writes, in whatever database, the newest rows cannot be sealed yet.
+        wait_for(partial(_sealed, number), seconds=20, what="what was written is sealed")
+
+
+def all_ids(model: Callable[..., object] = Entry) -> tuple[int, int]:
+    found = model.objects.aggregate(Min("pk"), Max("pk"))  # type: ignore[attr-defined]
+    return found["pk__min"], found["pk__max"]
+
+
+def archived(store: Store, kind: ArchiveKind, ids: tuple[int, int], *, most_rows: int = 10) -> list[ArchiveFile]:
+    """All of these rows, in files of so many."""
+    files = []
+    while (made := archive.archive_next(store, kind, *ids, now=LATER, most_rows=most_rows)) is not None:
+        files.append(made)
+    return files
+
+
+def folder(path: Path) -> Folder:
+    return Folder(path / "archive")
+
+
+def gone(*files: ArchiveFile) -> None:
+    """As when their partition was dropped: the rows are nowhere but in the files."""
+    table = Entry._meta.db_table
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+        for file in files:
+            cursor.execute(f"DELETE FROM {table} WHERE id BETWEEN %s AND %s", [file.first_id, file.last_id])
+        cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+    ArchiveFile.objects.filter(pk__in=[file.pk for file in files]).update(dropped_at=LATER)

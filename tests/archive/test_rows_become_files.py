@@ -1,0 +1,74 @@
+"""What leaves goes into files first: whole, readable by others, in a chain, and read back before it counts."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from fleet.domain.archive import ArchiveKind, out_of_order, row_of
+from fleet.domain.timeline import NO_HASH
+from fleet.models import ArchiveFile, DocumentBody, Entry, Observation
+from fleet.models.archive import read
+from fleet.models.archive.lines import instance_of
+from tests.archive.shelves import HOSTILE, all_ids, archived, folder, under_seals, written
+from tests.factories import Fleet, listing, the_event
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_file_holds_whole_seals_and_its_manifest_says_all_that_one_needs(tmp_path: Path) -> None:
+    under_seals(3, 5)
+    written(2)
+    store = folder(tmp_path)
+    files = archived(store, ArchiveKind.ENTRIES, all_ids())
+    assert [(one.rows, one.first_seal, one.last_seal) for one in files] == [(10, 1, 2), (5, 3, 3)]
+    told = [one.told for one in files]
+    assert (told[0].previous, told[1].previous) == (NO_HASH, files[0].hash)
+    assert list(out_of_order(told)) == []
+    for one in told:
+        manifest = json.loads((store.path / one.manifest_name).read_bytes())
+        plain = gzip.decompress((store.path / one.name).read_bytes())
+        assert hashlib.sha256(plain).hexdigest() == manifest["content_sha256"]
+        assert plain.count(b"\n") == manifest["rows"] + 1
+        read.check_manifest(store, one, seconds=5)
+    # Those that have no seal yet stay.
+    assert sum(one.rows for one in files) == Entry.objects.count() - 2
+
+
+def test_a_row_comes_back_as_it_was_whatever_somebody_wrote_into_it(tmp_path: Path) -> None:
+    under_seals(1, 3)
+    (file,) = archived(folder(tmp_path), ArchiveKind.ENTRIES, all_ids())
+    rows = [instance_of(Entry, row_of(line)) for line in read.lines(folder(tmp_path), file.told, seconds=5)]
+    for row, kept in zip(rows, Entry.objects.order_by("xid", "id"), strict=True):
+        assert {name: value for name, value in vars(row).items() if name != "_state"} == {
+            name: value for name, value in vars(kept).items() if name != "_state"
+        }
+        assert row.text.endswith(HOSTILE)
+
+
+def test_reports_leave_with_the_documents_that_they_name_also_where_these_are_no_text(tmp_path: Path) -> None:
+    fleet = Fleet()
+    fleet.enrol("vm1")
+    fleet.say("vm1", listing())
+    (kept,) = DocumentBody.objects.all()
+    DocumentBody.objects.filter(pk=kept.pk).update(body=b"\xff\xfe\x00" + bytes(kept.body))
+    store = folder(tmp_path)
+    (file,) = archived(store, ArchiveKind.OBSERVATIONS, all_ids(Observation))
+    found = [row_of(line) for line in read.lines(store, file.told, seconds=5)]
+    bodies = [row for row in found if "body" in row]
+    (body,) = [json.loads(line)["body"] for line in read.lines(store, file.told, seconds=5) if b'"body"' in line]
+    assert bytes(instance_of(DocumentBody, body).body).startswith(b"\xff\xfe\x00")
+    assert file.rows == Observation.objects.count() == len(found) - len(bodies)
+    assert file.events == [the_event().pk]
+
+
+def test_what_was_archived_once_is_not_archived_again(tmp_path: Path) -> None:
+    under_seals(2, 5)
+    store = folder(tmp_path)
+    assert len(archived(store, ArchiveKind.ENTRIES, all_ids(), most_rows=5)) == 2
+    assert archived(store, ArchiveKind.ENTRIES, all_ids(), most_rows=5) == []
+    assert ArchiveFile.objects.count() == 2

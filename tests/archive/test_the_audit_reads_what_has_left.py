@@ -1,0 +1,198 @@
+"""`verify_audit` walks files and live rows as one chain, and names each file that is not what it was."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+from datetime import UTC, datetime
+from io import StringIO
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from fleet.domain.archive import PIECE, ArchiveKind, BadArchiveError, Manifest, StoreError, unpacked
+from fleet.models import ArchiveFile, Entry, Seal
+from fleet.models.archive.stores import checked
+from fleet.operations.timeline import check
+from fleet.projections.timeline.verify import Finding, verify
+from tests.archive.shelves import all_ids, archived, folder, gone, under_seals
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Shelf = list[ArchiveFile]
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, settings: Any) -> Shelf:
+    """Three files over four seals of five rows; the first two have left, the third is still in the database, too."""
+    store = folder(tmp_path)
+    settings.ARCHIVE_URL = store.shown()
+    under_seals(4, 5)
+    first, last = all_ids()
+    files = archived(store, ArchiveKind.ENTRIES, (first, last - 5), most_rows=5)
+    gone(*files[:2])
+    return files
+
+
+def found(**asked: Any) -> list[Finding]:
+    findings: list[Finding] = []
+    verify(now=datetime.now(UTC), tell=findings.append, **asked)
+    return findings
+
+
+def codes() -> set[str]:
+    return {finding.reason.code for finding in found()}
+
+
+def path_of(tmp_path: Path, file: ArchiveFile) -> Path:
+    return tmp_path / "archive" / file.told.name
+
+
+def test_rows_in_files_and_in_the_database_are_one_chain(shelf: Shelf) -> None:
+    out = StringIO()
+    call_command("verify_audit", stdout=out)
+    assert Entry.objects.count() == 10
+    assert "4 seals over 20 rows were computed again" in out.getvalue()
+    assert "3 files of the archive were read to their ends" in out.getvalue()
+    assert found(first=3) == []
+    # The look by the way takes what is there.
+    assert check.check(now=datetime.now(UTC), via="beat") is None
+
+
+def test_a_seal_across_two_files_and_the_database_holds(tmp_path: Path, settings: Any) -> None:
+    store = folder(tmp_path)
+    settings.ARCHIVE_URL = store.shown()
+    under_seals(2, 5)
+    first, last = all_ids()
+    # Partitions end where they end: in the middle of the second seal.
+    halves = ((first, first + 6), (first + 7, last - 1))
+    files = [file for ids in halves for file in archived(store, ArchiveKind.ENTRIES, ids)]
+    assert [(file.rows, file.first_seal, file.last_seal) for file in files] == [(7, 1, 2), (2, 2, 2)]
+    gone(*files)
+    assert found() == []
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_one_byte_of_a_file_is_found(shelf: Shelf, tmp_path: Path) -> None:
+    flipped(path_of(tmp_path, shelf[1]))
+    assert [(one.reason.code, one.reason.values["file"]) for one in found()] == [("archive-altered", 2)]
+    with pytest.raises(CommandError, match="1 findings"):
+        call_command("verify_audit", stdout=StringIO())
+
+
+def test_a_file_that_ends_early_or_goes_on_is_found(shelf: Shelf, tmp_path: Path) -> None:
+    path = path_of(tmp_path, shelf[0])
+    whole = path.read_bytes()
+    for content in (whole[:-1], whole[: len(whole) // 2], b"", whole + b"\0", whole + whole):
+        path.write_bytes(content)
+        assert codes() == {"archive-altered"}
+
+
+def test_a_missing_file_and_a_missing_manifest_are_found(shelf: Shelf, tmp_path: Path) -> None:
+    path_of(tmp_path, shelf[1]).unlink()
+    assert codes() == {"archive-missing"}
+    (tmp_path / "archive" / shelf[0].told.manifest_name).unlink()
+    assert codes() == {"archive-missing", "archive-manifest"}
+
+
+def test_files_in_each_others_place_are_found(shelf: Shelf, tmp_path: Path) -> None:
+    one, other = (path_of(tmp_path, file) for file in shelf[:2])
+    kept = one.read_bytes()
+    shutil.copy(other, one)
+    other.write_bytes(kept)
+    assert codes() == {"archive-altered"}
+
+
+def test_a_file_taken_out_of_the_catalogue_is_found(shelf: Shelf) -> None:
+    shelf[1].delete()
+    assert {"archive-reordered", "seal-over-other-rows"} <= codes()
+
+
+def packed(manifest: Manifest, plain: bytes) -> tuple[bytes, dict[str, Any]]:
+    """A file of this content with all that a manifest says of it put right: as whoever owns both would make it."""
+    content = gzip.compress(plain, mtime=0)
+    told = {
+        "plain_bytes": len(plain), "packed_bytes": len(content),
+        "content_sha256": hashlib.sha256(plain).hexdigest(), "file_sha256": hashlib.sha256(content).hexdigest(),
+    }  # fmt: skip
+    return content, told
+
+
+def forged(tmp_path: Path, file: ArchiveFile, plain: bytes) -> None:
+    """The file, its manifest and the catalogue say the same; only the seals know better."""
+    content, told = packed(file.told, plain)
+    file.manifest = {**file.manifest, **told}
+    made = file.told
+    file.manifest |= {"name": made.name, "hash": made.hash}
+    file.hash = made.hash
+    file.save()
+    (tmp_path / "archive" / made.name).write_bytes(content)
+    (tmp_path / "archive" / made.manifest_name).write_bytes(made.as_file())
+
+
+def test_whoever_owns_the_archive_and_the_catalogue_cannot_change_a_row(shelf: Shelf, tmp_path: Path) -> None:
+    plain = gzip.decompress(path_of(tmp_path, shelf[0]).read_bytes())
+    forged(tmp_path, shelf[0], plain.replace(b'"actor" : "ada"', b'"actor" : "eve"', 1))
+    assert {"seal-broken", "archive-reordered"} <= codes()
+
+
+def test_a_line_of_no_form_that_is_known_ends_nothing_but_its_file(shelf: Shelf, tmp_path: Path) -> None:
+    first = gzip.decompress(path_of(tmp_path, shelf[0]).read_bytes()).split(b"\n")[0]
+    for line in (b"[]", b"{", b'{"v" : 2}', b"\xff", b'{"v" : 1}', b"[" * 100_000, b'{"v" : 1, "id" : {}}'):
+        forged(tmp_path, shelf[0], first + b"\n" + line + b"\n")
+        assert "archive-unreadable" in codes()
+
+
+def test_a_file_that_unpacks_to_far_more_is_not_unpacked(shelf: Shelf, tmp_path: Path) -> None:
+    for bomb in (gzip.compress(b"\0" * 50_000_000), gzip.compress(gzip.compress(b"\n" * 10_000_000))):
+        path_of(tmp_path, shelf[0]).write_bytes(bomb)
+        assert codes() == {"archive-altered"}
+    with pytest.raises(BadArchiveError):
+        next(unpacked([gzip.compress(b"")], most=10**12))
+    pieces = unpacked([gzip.compress(b"\0" * 50_000_000)], most=2 * PIECE)
+    assert len(list(islice(pieces, 2))) == 2
+    with pytest.raises(BadArchiveError):
+        next(pieces)
+
+
+def test_a_manifest_that_points_elsewhere_is_a_finding_and_leads_nowhere(shelf: Shelf, tmp_path: Path) -> None:
+    path = tmp_path / "archive" / shelf[0].told.manifest_name
+    whole = json.loads(path.read_bytes())
+    for changed in (
+        {"kind": "../../etc"}, {"number": 7}, {"first_id": "../1"}, {"rows": None}, {"name": "../x", "seals": 3},
+        {"content_sha256": "http://10.0.0.1/"},
+    ):  # fmt: skip
+        path.write_text(json.dumps({**whole, **changed}))
+        assert codes() == {"archive-manifest"}
+    path.write_bytes(b"[" * 1_000_000)
+    assert codes() == {"archive-manifest"}
+    for name in ("../../etc/passwd", "00000001-entries-1-2-0123456789ab.jsonl.gz/../x", "/etc/passwd", "a\n", ""):
+        with pytest.raises(StoreError, match="store-bad-name"):
+            checked(name)
+
+
+def test_a_file_that_is_a_link_or_a_pipe_is_not_followed(shelf: Shelf, tmp_path: Path) -> None:
+    path = path_of(tmp_path, shelf[0])
+    elsewhere = tmp_path / "elsewhere"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+    assert codes() != set()
+    path.unlink()
+    os.mkfifo(path)
+    assert codes() == {"archive-missing"}
+
+
+def test_without_its_store_the_audit_says_so_for_each_file(shelf: Shelf, settings: Any) -> None:
+    settings.ARCHIVE_URL = ""
+    assert codes() == {"store-away"}
+    assert Seal.objects.count() == 4

@@ -1,0 +1,145 @@
+"""An event's page and its API read what has left, from the archive: bounded, and only what the reader may see."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from fleet.domain.archive import ArchiveKind, StoreError, StoreFault
+from fleet.domain.people import Rights
+from fleet.models import Entry, Observation, ScheduledEvent
+from fleet.models.archive import stores
+from fleet.projections import intake, sight
+from fleet.projections.timeline import archive
+from tests import factories
+from tests.archive.shelves import LATER, all_ids, archived, folder, gone, under_seals
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def event(tmp_path: Path, settings: Any) -> Iterator[ScheduledEvent]:
+    """An event of which all but the last seal's entries have left."""
+    archive._kept.clear()
+    settings.ARCHIVE_URL = folder(tmp_path).shown()
+    fleet = factories.Fleet()
+    found = factories.freeze_completed(fleet)
+    under_seals(1, 2, event_id=found.pk)
+    ids = all_ids()
+    under_seals(1, 2, event_id=found.pk)
+    gone(*archived(folder(tmp_path), ArchiveKind.ENTRIES, ids, most_rows=1000))
+    yield found
+    archive._kept.clear()
+
+
+def ask(client: Client, address: str, **headers: str) -> Any:
+    client.force_login(factories.person("vic", "viewer"))
+    return client.get(address, headers=headers)
+
+
+def test_the_page_says_that_there_is_more_and_brings_it_from_the_archive(client: Client, event: ScheduledEvent) -> None:
+    page = ask(client, f"/events/{event.event_id}/").content.decode()
+    assert f"What is older lies in the archive of {LATER:%-d %B %Y}" in page
+    part = client.get(f"/events/{event.event_id}/?part=archive", headers={"HX-Request": "true"}).content.decode()
+    assert f"From the archive of {LATER:%-d %B %Y}" in part
+    assert "Announced" in part or "seen" in part.lower()
+    assert "&lt;b&gt;" in part
+    assert "<b>{}" not in part
+    alone = client.get(f"/events/{event.event_id}/archive/")
+    assert alone.status_code == 200
+    assert "From the archive" in alone.content.decode()
+
+
+def test_the_api_tells_the_whole_story_page_by_page(client: Client, event: ScheduledEvent) -> None:
+    client.force_login(factories.person("vic", "viewer"))
+    address = f"/api/v1/events/{event.event_id}/timeline/"
+    whole = client.get(address, {"page_size": 200}).json()["results"]
+    assert len(whole) > Entry.objects.filter(event=event).count()
+    assert [row["at"] for row in whole] == sorted(row["at"] for row in whole)
+    found, following = [], f"{address}?page_size=3"
+    while following:
+        answer = client.get(following)
+        assert answer.status_code == 200, answer.content
+        found += answer.json()["results"]
+        following = answer.json()["next"]
+    assert [row["id"] for row in found] == [row["id"] for row in whole]
+    machine = next(row["machine"]["id"] for row in whole if row["machine"])
+    of_one = client.get(address, {"machine": machine, "page_size": 200}).json()["results"]
+    assert of_one
+    assert {row["machine"]["id"] for row in of_one} == {machine}
+
+
+def test_a_store_that_does_not_answer_costs_the_part_and_not_the_page(
+    client: Client, event: ScheduledEvent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: Any, **__: Any) -> Any:
+        raise StoreError(StoreFault.SLOW)
+
+    monkeypatch.setattr(stores.Folder, "get", silent)
+    assert ask(client, f"/events/{event.event_id}/").status_code == 200
+    part = client.get(f"/events/{event.event_id}/?part=archive", headers={"HX-Request": "true"}).content.decode()
+    assert "cannot be" in part
+    assert "answers too slowly" in part
+    answer = client.get(f"/api/v1/events/{event.event_id}/timeline/")
+    assert answer.status_code == 503
+    assert answer.json()["type"].endswith("archive-away")
+
+
+def test_a_store_that_hangs_is_left_after_its_time(event: ScheduledEvent, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, end = os.pipe()
+
+    def hanging(*_: Any, **__: Any) -> Any:
+        os.read(begun, 1)
+        yield b""
+
+    monkeypatch.setattr(stores.Folder, "get", hanging)
+    monkeypatch.setattr(archive, "SECONDS", 0.05)
+    try:
+        # However many come meanwhile.
+        assert [archive.of_event(event.event_id).fault for _ in range(6)] == ["store-slow"] * 6
+    finally:
+        os.write(end, b"123456")
+        os.close(end)
+
+
+def test_what_was_read_once_is_kept(event: ScheduledEvent, tmp_path: Path) -> None:
+    first = archive.of_event(event.event_id)
+    assert first.entries
+    for path in (tmp_path / "archive").iterdir():
+        path.unlink()
+    assert [row.pk for row in archive.of_event(event.event_id).entries] == [row.pk for row in first.entries]
+
+
+def test_an_altered_file_is_not_shown(event: ScheduledEvent, tmp_path: Path) -> None:
+    (path,) = (tmp_path / "archive").glob("*.gz")
+    content = bytearray(path.read_bytes())
+    content[-6] ^= 1
+    path.write_bytes(content)
+    told = archive.of_event(event.event_id)
+    assert (told.entries, told.fault) == ((), "archive-altered")
+
+
+def test_who_may_not_see_the_set_reads_nothing_of_it_from_the_archive(event: ScheduledEvent, settings: Any) -> None:
+    settings.SCOPED_READING = True
+    for scopes, sees in (((("name", "db*"),), False), ((("name", "web*"),), True)):
+        with sight.seeing(None):
+            sight.read_as(Rights(frozenset({"viewer"}), scopes), name="vic")
+            assert bool(archive.of_event(event.event_id).entries) is sees
+
+
+def test_documents_that_have_left_are_shown_with_who_read_them(event: ScheduledEvent, tmp_path: Path) -> None:
+    before = intake.for_event(event_id=event.event_id)
+    (file,) = archived(folder(tmp_path), ArchiveKind.OBSERVATIONS, all_ids(Observation), most_rows=1000)
+    Observation.objects.all().delete()
+    type(file).objects.filter(pk=file.pk).update(dropped_at=LATER)
+    after = intake.for_event(event_id=event.event_id)
+    assert before is not None
+    assert after is not None
+    assert before.documents
+    assert after.documents == before.documents
+    assert (after.archived_at, after.fault) == (LATER, "")

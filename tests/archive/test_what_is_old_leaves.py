@@ -1,0 +1,189 @@
+"""Retention: archived, read back, counted, dropped, marked; whoever is killed at any step, nothing is lost or twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from fleet.domain.archive import ArchiveKind
+from fleet.domain.timeline import EntryKind
+from fleet.models import ArchiveFile, ArchiveState, Entry
+from fleet.models.archive import stores
+from fleet.models.archive.due import Leaving
+from fleet.models.facts.troubles import troubles
+from fleet.models.partitions import Partition
+from fleet.operations.locks import Lock
+from fleet.operations.timeline import archive, retain
+from fleet.projections.timeline.verify import Finding, verify
+from tests.archive.blob_service import BlobService, blob_service
+from tests.archive.shelves import LATER, all_ids, folder, under_seals
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Killed(BaseException):
+    """As `kill -9` would: nobody tidies up."""
+
+
+@pytest.fixture
+def old(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Leaving:
+    """A partition of ten entries that is old enough, as two files; five entries behind it are not."""
+    settings.ARCHIVE_URL = folder(tmp_path).shown()
+    monkeypatch.setattr(archive, "MOST_ROWS", 5)
+    monkeypatch.setattr(retain, "archive_next", lambda *a, **o: archive.archive_next(*a, **o, most_rows=5))
+    under_seals(2, 5)
+    first, last = all_ids()
+    under_seals(1, 5)
+    partition = Partition("fleet_entry", "old", first, last + 1, first, last, 10, 1, LATER, LATER)
+    leaving = Leaving(ArchiveKind.ENTRIES, partition, LATER)
+    monkeypatch.setattr(retain, "due", lambda *, now: [leaving] if Entry.objects.filter(pk=first).exists() else [])
+    return leaving
+
+
+def drop(partition: Partition) -> bool:
+    """As a partition goes: without a DELETE that triggers would hear of."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE fleet_entry DISABLE TRIGGER USER")
+        cursor.execute("DELETE FROM fleet_entry WHERE id BETWEEN %s AND %s", [partition.first_id, partition.last_id])
+        cursor.execute("ALTER TABLE fleet_entry ENABLE TRIGGER USER")
+    return True
+
+
+def run() -> retain.Retained:
+    return retain.retain(now=LATER, drop=drop)
+
+
+def whole() -> None:
+    """All fifteen rows are there once, here or there, and their files are marked, with one entry."""
+    findings: list[Finding] = []
+    verified = verify(now=datetime.now(UTC), tell=findings.append)
+    assert [finding.reason for finding in findings] == []
+    assert (verified.seals, verified.rows, verified.files) == (3, 15, 2)
+    assert Entry.objects.filter(kind=EntryKind.SET_CHANGED.value).count() == 5
+    assert [file.number for file in ArchiveFile.objects.order_by("number") if file.dropped_at] == [1, 2]
+    (told,) = Entry.objects.filter(kind=EntryKind.ROWS_ARCHIVED.value)
+    assert (told.data["rows"], told.data["files"]) == (10, [1, 2])
+
+
+def test_what_is_old_leaves_and_is_told_once(old: Leaving) -> None:
+    done = run()
+    assert (done.files, done.dropped, done.held, done.fault) == (2, ["old"], {}, "")
+    whole()
+    assert run().files == 0
+    whole()
+
+
+STEPS = (
+    "archive.next_portion", "archive._write", "archive._keep", "retain.covered", "retain._settle", "retain.tell",
+    "retain._note",
+)  # fmt: skip
+
+
+def test_whoever_is_killed_at_any_step_goes_on_where_it_was(old: Leaving, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in STEPS:
+        room, _, name = step.partition(".")
+        module = {"archive": archive, "retain": retain}[room]
+        plain = getattr(module, name)
+        for after in (False, True):
+
+            def killed(*args: Any, plain: Any = plain, after: bool = after, **options: Any) -> Any:
+                if after:
+                    plain(*args, **options)
+                raise Killed
+
+            monkeypatch.setattr(module, name, killed)
+            # Steps that nobody takes any more kill nobody.
+            with suppress(Killed):
+                run()
+            monkeypatch.setattr(module, name, plain)
+            # Its connection went with it.
+            connection.close()
+    for _ in range(2):
+        run()
+    whole()
+
+
+def test_killed_between_dropping_and_marking(old: Leaving) -> None:
+    def killed(partition: Partition) -> bool:
+        drop(partition)
+        raise Killed
+
+    with pytest.raises(Killed):
+        retain.retain(now=LATER, drop=killed)
+    connection.close()
+    run()
+    whole()
+
+
+def test_of_two_at_once_one_works(old: Leaving) -> None:
+    with psycopg.connect(_address(), autocommit=True) as other:
+        other.execute("SELECT pg_advisory_lock(%s)", [Lock.ARCHIVE.value])
+        assert run().ran is False
+    assert not ArchiveFile.objects.exists()
+
+
+def _address() -> str:
+    given = connection.get_connection_params()
+    return " ".join(
+        f"{name}={given[name]}" for name in ("host", "port", "dbname", "user", "password") if given.get(name)
+    )
+
+
+@pytest.fixture
+def blobs(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlobService]:
+    monkeypatch.setattr(stores, "SILENCE_SECONDS", 0.2)
+    with blob_service() as service:
+        settings.ARCHIVE_URL = service.address
+        yield service
+
+
+def test_a_store_in_trouble_stops_the_archive_and_nothing_else(old: Leaving, blobs: BlobService) -> None:
+    expected = {
+        "deny": "store-refused", "full": "store-full", "redirect": "store-elsewhere", "break": "store-away",
+        "hang": "store-away", "lose": "store-differs",
+    }  # fmt: skip
+    for wicked, fault in expected.items():
+        blobs.wicked = wicked
+        assert run().fault == fault
+        assert Entry.objects.count() == 15
+        assert not ArchiveFile.objects.exists()
+    state = ArchiveState.objects.get()
+    assert (state.fault, state.fault_since, state.worked_at) == ("store-differs", LATER, None)
+    # It is told once it has lasted.
+    codes = [{one.code for one in troubles(now=LATER + timedelta(minutes=minutes))} for minutes in (1, 11)]
+    assert ["archive-fails" in found for found in codes] == [False, True]
+    blobs.wicked = ""
+    assert run().dropped == ["old"]
+    assert ArchiveState.objects.get().fault == ""
+    assert "archive-fails" not in {one.code for one in troubles(now=LATER + timedelta(minutes=11))}
+    whole()
+
+
+def test_a_spoilt_file_is_never_counted(old: Leaving, blobs: BlobService) -> None:
+    blobs.wicked = "spoil"
+    assert run().fault == "store-differs"
+    # What lies there now is never overwritten: whoever spoilt it has to take it away.
+    blobs.wicked = ""
+    assert run().fault == "store-differs"
+    blobs.blobs.clear()
+    assert run().dropped == ["old"]
+    whole()
+
+
+def test_a_clock_set_back_drops_nothing_twice(old: Leaving) -> None:
+    run()
+    retain.retain(now=LATER - timedelta(days=900), drop=drop)
+    whole()
+
+
+def test_without_an_archive_nothing_leaves(old: Leaving, settings: Any) -> None:
+    settings.ARCHIVE_URL = ""
+    assert run().dropped == []
+    assert Entry.objects.count() == 15
