@@ -143,10 +143,8 @@ def finish() -> list[str]:
 
 def _take_out(of: PartitionedTable | None, name: str) -> bool:
     """Detach and drop. False where somebody holds it for longer than a moment. `of` None: it is detached already."""
+    before = _patience(f"{WAIT_SECONDS}s", "0")
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('lock_timeout', %s, false)", [f"{WAIT_SECONDS}s"])
-            cursor.execute("SELECT set_config('statement_timeout', '0', false)")
         if of is not None:
             run(f"COMMENT ON TABLE {{}} IS '{LEAVING}'", name)
             leaving = {each.name: each.is_leaving for each in partitions(of)}.get(name)
@@ -166,9 +164,20 @@ def _take_out(of: PartitionedTable | None, name: str) -> bool:
         log.info("partition.held", name=name)
         return False
     finally:
-        # As its role has it: with the next connection.
-        connection.close()
+        _patience(*before)
     return True
+
+
+def _patience(lock: str, statement: str) -> tuple[str, str]:
+    """How long this connection waits for a lock and works at a statement, from now on; what it was before."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('lock_timeout'), current_setting('statement_timeout')")
+        before = cursor.fetchone() or ("0", "0")
+        cursor.execute(
+            "SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', %s, false)",
+            [lock, statement],
+        )
+    return before
 
 
 def _is_beside(one: Partition, other: Partition) -> bool:

@@ -8,7 +8,8 @@ do its part stops the archive and nothing else.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -24,9 +25,11 @@ from fleet.models import ArchiveFile, ArchiveState, DocumentBody, LatestDocument
 from fleet.models.archive.due import Leaving, covered, due, held
 from fleet.models.archive.lines import TABLES, fields_of
 from fleet.models.archive.stores import Store, store
-from fleet.models.partitions import Partition
+from fleet.models.partitions import BODIES, Partition, partitions
+from fleet.models.partitions import TABLES as PARTITIONED
 from fleet.operations.locks import Lock, alone, take_your_time
 from fleet.operations.timeline.archive import archive_next, next_portion
+from fleet.operations.timeline.departure import depart, finish
 from fleet.operations.timeline.entries import tell
 
 STATE = "archive"
@@ -63,7 +66,7 @@ def retain(*, now: datetime, drop: Drop | None = None, seconds: float = SECONDS)
         if not free:
             return Retained(ran=False)
         done = Retained()
-        drop = drop or nothing_leaves
+        drop = drop or partial(take_out, now=now)
         if where is not None:
             try:
                 _work(where, done, now=now, drop=drop, until=monotonic() + seconds)
@@ -75,12 +78,27 @@ def retain(*, now: datetime, drop: Drop | None = None, seconds: float = SECONDS)
     return done
 
 
-def nothing_leaves(_: Partition) -> bool:
-    """Where nobody takes partitions out."""
-    return False
+def take_out(partition: Partition, *, now: datetime) -> bool:
+    """All of it is archived, and it is old enough: it leaves, unless something in it is needed or somebody holds it."""
+    table = next(one for one in PARTITIONED if one.table == partition.table)
+    return depart(table, partition, before=now, archived_to=partition.last_id, now=now, via="retention").is_gone
+
+
+def let_bodies_leave(*, now: datetime) -> list[str]:
+    """The partitions of bodies that are gone now: they lie in the archive with the reports that named them, and what is
+    still named is carried forward.
+    """
+    days = settings.KEEP_DAYS["documents"]
+    if days is None:
+        return []
+    before = now - timedelta(days=days)
+    old = [each for each in partitions(BODIES) if not each.is_open and each.newest is not None and each.newest < before]
+    return [each.name for each in old if take_out(each, now=before)]
 
 
 def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: float) -> None:
+    # What an earlier run had begun to take out.
+    done.dropped += finish()
     _settle(now=now)
     for one in due(now=now):
         if one.kind.value in done.held:
@@ -96,6 +114,7 @@ def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: flo
             why = _leave(one, done, now=now, drop=drop)
         if why is not None:
             done.held[one.kind.value] = why.value
+    done.dropped += let_bodies_leave(now=now)
 
 
 def _leave(one: Leaving, done: Retained, *, now: datetime, drop: Drop) -> Held | None:
