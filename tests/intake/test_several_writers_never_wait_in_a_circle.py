@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Barrier
 
+import psycopg
 import pytest
 from django.db import connections
 
-from fleet.models import DocumentBody, LatestDocument, Observation, Sighting
+from fleet.models import DocumentBody, LatestDocument, Observation, PresenceRow, Sighting, Spool
 from fleet.operations.intake.keep import Delivery
 from fleet.operations.reports import record
 from tests.factories import Fleet, listing
+from tests.holding import session
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WRITERS, ROUNDS, MACHINES = 3, 8, 6
@@ -59,3 +64,62 @@ def test_writers_that_bring_the_same_reports_in_any_order_end_without_a_deadlock
     assert set(LatestDocument.objects.values_list("seq", flat=True)) == {rounds[-1][1][0].reports[0].seq}
     listed = Sighting.objects.filter(gone_at__isnull=True).values_list("event__event_id", flat=True)
     assert sorted(listed) == sorted([event_id(ROUNDS - 1), event_id(ROUNDS)] * MACHINES)
+
+
+KEYS = {
+    "spools": (Spool, "machine_id"),
+    "latest documents": (LatestDocument, "machine_id"),
+    "presence": (PresenceRow, "machine_id"),
+    "bodies": (DocumentBody, "hash"),
+}
+
+
+@pytest.mark.parametrize("what", KEYS)
+def test_whoever_waits_for_the_first_row_holds_none_behind_it(what: str) -> None:
+    fleet = Fleet()
+    fleet.enrol_set(MACHINES)
+    fleet.later(1)
+    (deliveries,) = [round_of(fleet, 0)]
+    model, key = KEYS[what]
+    hashes = sorted(one.reports[0].data.hash for one in deliveries)  # type: ignore[union-attr]
+    values = hashes if model is DocumentBody else sorted(one.machine_id for one in deliveries)
+    with waiting_for(model._meta.db_table, key, values[0], deliveries[::-1], fleet), session() as other:
+        for value in values[1:]:
+            # Raises where the writer, who waits, holds it already.
+            take(other, model._meta.db_table, key, value)
+        other.rollback()
+
+
+@contextmanager
+def waiting_for(table: str, key: str, value: object, deliveries: list[Delivery], fleet: Fleet) -> Iterator[None]:
+    """A writer waits for this row, which somebody else has."""
+
+    def write() -> None:
+        try:
+            record.record(deliveries=deliveries, now=fleet.now)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as writer, session() as holder, session() as onlooker:
+        take(holder, table, key, value)
+        done = writer.submit(write)
+
+        def waits() -> bool:
+            return bool(onlooker.execute("SELECT FROM pg_locks WHERE NOT granted").fetchone() is not None)
+
+        wait_for(waits, seconds=30, what="the writer waits")
+        yield
+        holder.rollback()
+        done.result(60)
+
+
+def take(by: psycopg.Connection[tuple[object, ...]], table: str, key: str, value: object) -> None:
+    """Lock this row; a body is written, as nobody has it yet."""
+    by.execute("SET LOCAL lock_timeout = '100ms'")
+    if key == "hash":
+        by.execute(
+            f"INSERT INTO {table} (hash, body, readable, flags, first_received_at) VALUES (%s, '', true, '[]', now())",
+            [value],
+        )
+    else:
+        by.execute(f"SELECT FROM {table} WHERE {key} = %s FOR UPDATE", [value])
