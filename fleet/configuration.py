@@ -133,7 +133,8 @@ SETTINGS: tuple[Setting, ...] = (
         "PARTITION_ROWS",
         "5000000",
         SERVERS,
-        "How many rows one partition of a large table is to hold, 1000 at least. One leaves as a whole.",
+        "How many rows one partition of a large table is to hold, 1000 at least. One leaves as a whole. Few are read"
+        " faster.",
     ),
     Setting("STREAM_SECONDS", "200", BROWSERS, "A stream to a browser ends after this time; the browser resumes it."),
     Setting("STREAM_PING_SECONDS", "15", BROWSERS, "Pause between signs of life on a stream."),

@@ -78,6 +78,7 @@ class Held(StrEnum):
     OPEN_MAINTENANCE = "held-open-maintenance"
     UNSENT = "held-unsent"
     UNSEALED = "held-unsealed"
+    NEEDED = "held-needed"
     # Somebody holds the table, or it is being taken out.
     BUSY = "held-busy"
 

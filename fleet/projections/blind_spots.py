@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
 from django.db.models.functions import Upper
 
@@ -20,6 +20,7 @@ from fleet.models import (
     Admission,
     AvailabilitySet,
     Cache,
+    Coverage,
     InventoryMachine,
     Machine,
     ScheduledEvent,
@@ -29,6 +30,7 @@ from fleet.models import (
 from fleet.models.facts.blind_spots import load_findings
 from fleet.projections.caches.coverage import ListenerRow, listener, with_machine
 from fleet.projections.caches.maintenances import CacheRef
+from fleet.projections.counts import is_live, last_poll
 from fleet.projections.machines import agentless
 from fleet.projections.pages import Key, Page, cut_page, cut_window
 from fleet.projections.refs import MachineRef, SetRef, plain_name, set_ref
@@ -111,17 +113,21 @@ class BlindSpots:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Blind spots in memory, those of sets in the database, and how many sets should have been judged and were not."""
+    """Blind spots in memory, those of sets in the database, how many sets should have been judged and were not, and how
+    many caches nobody listens to that are not among the rows.
+    """
 
     rows: tuple[BlindSpotRow, ...]
     kept: QuerySet[SetBlindSpot]
     waiting: int
+    more_caches: int
 
 
 def overview(*, now: datetime) -> BlindSpots:
     """Every kind of blind spot of the fleet with the first of it, in nineteen queries."""
-    look = _look(now)
+    look = _look(now, caches=FIRST)
     counts = Counter(row.code for row in look.rows)
+    counts.update({"cache-unheard": look.more_caches} if look.more_caches else {})
     counts.update(dict(look.kept.order_by().values_list("code").annotate(Count("pk"))))
     codes = sorted(counts, key=RANKS.__getitem__)
     # Of none, too: the same number of queries whatever there is.
@@ -142,8 +148,8 @@ def overview(*, now: datetime) -> BlindSpots:
 
 def count(*, now: datetime) -> int:
     """How many there are. Sixteen queries."""
-    look = _look(now)
-    return len(look.rows) + look.kept.count()
+    look = _look(now, caches=FIRST)
+    return len(look.rows) + look.more_caches + look.kept.count()
 
 
 def page(
@@ -169,7 +175,7 @@ def page(
             and (plain is None or any(plain_name(name) in plain for name in row.names))
         )
 
-    look = _look(now)
+    look = _look(now, caches=None if code in ("", "cache-unheard") else 0)
     beside = [row for row in look.rows if wanted(row)]
     kept = look.kept.filter(rank=RANKS[code]) if code else look.kept
     kept = kept.filter(availability_set__any=list(sets)) if sets is not None else kept
@@ -258,7 +264,9 @@ def _homes(machines: Collection[int] | None, names: Collection[str] | None) -> l
     return sorted(pk for pk in found if pk is not None)
 
 
-def _look(now: datetime) -> _Look:
+def _look(now: datetime, *, caches: int | None = None) -> _Look:
+    """`caches`: so many of those to which nobody listens, the others are counted; all of them if nothing is said."""
+    unheard = _unheard(now)
     stale = stale_sets(now=now)
     judged = stale[:MOST_JUDGED]
     homes = {row.pk: set_ref(row) for row in seen(AvailabilitySet).filter(pk__any=judged)}
@@ -273,13 +281,14 @@ def _look(now: datetime) -> _Look:
     beside = elsewhere(
         waiting=_named(waiting.order_by("machine__resource_name", "pk"), "machine__resource_name"),
         alone=_named(alone.order_by("name", "pk"), "name"),
-        caches=_caches(now),
+        caches=(first := _caches(unheard[:caches], now)),
         aside=_aside(),
         era_missing=eras.current().missing,
     )
     rows += [_row(spot, None) for spot in beside]
     kept = seen(SetBlindSpot).exclude(availability_set__any=judged)
-    return _Look(tuple(rows), kept, len(stale) - len(judged))
+    more = unheard.count() - len(first) if caches is not None and len(first) == caches else 0
+    return _Look(tuple(rows), kept, len(stale) - len(judged), more)
 
 
 def _named(rows: QuerySet[Any], column: str) -> Named:
@@ -288,10 +297,18 @@ def _named(rows: QuerySet[Any], column: str) -> Named:
     return Named(names[:MOST_NAMED], len(names) if len(names) <= MOST_NAMED else rows.count())
 
 
-def _caches(now: datetime) -> list[CacheFacts]:
+def _unheard(now: datetime) -> QuerySet[Cache]:
+    """The caches to which no live machine listens."""
+    heard = seen(Coverage).filter(cache=OuterRef("pk"), until=None, state="subscribed")
+    heard = heard.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
+    return seen(Cache).filter(~Exists(heard)).order_by("host")
+
+
+def _caches(rows: Iterable[Cache], now: datetime) -> list[CacheFacts]:
     """Two queries."""
+    caches = list(rows)
     listeners: dict[int, list[ListenerRow]] = defaultdict(list)
-    for row in with_machine().filter(until=None):
+    for row in with_machine().filter(until=None, cache__any=[cache.pk for cache in caches]):
         listeners[row.cache_id].append(listener(row, now=now))
     return [
         CacheFacts(
@@ -301,7 +318,7 @@ def _caches(now: datetime) -> list[CacheFacts]:
             supported=not any(row.state == "unsupported" for row in listeners[cache.pk]),
             reasons=tuple(dict.fromkeys(row.reason or row.state for row in listeners[cache.pk])),
         )
-        for cache in seen(Cache).order_by("host")
+        for cache in caches
     ]
 
 

@@ -157,6 +157,7 @@ FAULTS: dict[str, str] = {
     "held-open-maintenance": "an operation on a cache is still under way",
     "held-unsent": "somebody has still to be told",
     "held-unsealed": "some rows have no seal yet",
+    "held-needed": "something in them is still needed",
     "held-busy": "the table was in use",
 }
 

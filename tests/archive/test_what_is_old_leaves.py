@@ -47,13 +47,12 @@ def old(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Leavi
     return leaving
 
 
-def drop(partition: Partition) -> bool:
+def drop(one: Leaving) -> None:
     """As a partition goes: without a DELETE that triggers would hear of."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE fleet_entry DISABLE TRIGGER USER")
-        cursor.execute("DELETE FROM fleet_entry WHERE id BETWEEN %s AND %s", [partition.first_id, partition.last_id])
+        cursor.execute("DELETE FROM fleet_entry WHERE id BETWEEN %s AND %s", list(one.ids))
         cursor.execute("ALTER TABLE fleet_entry ENABLE TRIGGER USER")
-    return True
 
 
 def run() -> retain.Retained:
@@ -111,8 +110,8 @@ def test_whoever_is_killed_at_any_step_goes_on_where_it_was(old: Leaving, monkey
 
 
 def test_killed_between_dropping_and_marking(old: Leaving) -> None:
-    def killed(partition: Partition) -> bool:
-        drop(partition)
+    def killed(one: Leaving) -> None:
+        drop(one)
         raise Killed
 
     with pytest.raises(Killed):

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from fleet.models import Entry, LatestDocument
 from fleet.models.partitions import BODIES, ENTRIES, MESSAGES, OBSERVATIONS, Partition, PartitionedTable, partitions
+from fleet.operations.locks import Lock, alone
 from fleet.operations.timeline import departure, seal
 from fleet.operations.timeline.departure import Stays, depart, finish
 from fleet.operations.timeline.partitions import make_ahead
@@ -142,3 +143,16 @@ def test_it_never_leaves_within_a_transaction() -> None:
     first = closed(ENTRIES)
     with transaction.atomic(), pytest.raises(RuntimeError):
         leave(ENTRIES, first)
+
+
+def test_whoever_takes_it_out_keeps_its_locks_and_its_patience() -> None:
+    notes()
+    first = closed(ENTRIES)
+    seal.seal(now=NOW, via="test")
+    with alone(Lock.ARCHIVE), connection.cursor() as cursor:
+        cursor.execute("SET lock_timeout = '1234ms'")
+        assert leave(ENTRIES, first).is_gone
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+        assert cursor.fetchone() == (1,)
+        cursor.execute("SHOW lock_timeout")
+        assert cursor.fetchone() == ("1234ms",)

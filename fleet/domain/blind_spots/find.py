@@ -111,7 +111,7 @@ def _unheard(cache: CacheFacts) -> BlindSpot:
         set_id=None,
         names=(cache.host,),
         count=1,
-        part=str(cache.cache_id),
+        part=cache.host,
         values={"supported": cache.supported, "reasons": cache.reasons},
         cache_id=cache.cache_id,
     )

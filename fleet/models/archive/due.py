@@ -15,7 +15,7 @@ from fleet.models.archive.files import ArchiveFile
 from fleet.models.archive.lines import TABLES
 from fleet.models.messages import Cursor
 from fleet.models.partitions import TABLES as PARTITIONED
-from fleet.models.partitions import Partition, partitions
+from fleet.models.partitions import Partition, PartitionedTable, partitions
 
 KEPT_BY: dict[ArchiveKind, str] = {
     ArchiveKind.ENTRIES: "entries",
@@ -46,15 +46,27 @@ def keep_days(kind: ArchiveKind) -> int | None:
     return days
 
 
+def table_of(kind: ArchiveKind) -> PartitionedTable:
+    """As it is kept in partitions."""
+    return next(one for one in PARTITIONED if one.table == TABLES[kind].name)
+
+
+def full(of: PartitionedTable) -> list[Partition]:
+    """The partitions with rows that take no more: rows stand in a later one. One with an end need not be full: it was
+    given that ahead, and what is copied forward may go there.
+    """
+    found = [one for one in partitions(of) if one.first_id is not None]
+    return found[:-1]
+
+
 def leaving() -> Iterator[Leaving]:
-    """The closed partitions with rows, of the kinds that leave at all: of each kind those that leave first, first."""
+    """The full partitions, of the kinds that leave at all: of each kind those that leave first, first."""
     for kind in ArchiveKind:
         days = keep_days(kind)
         if days is None:
             continue
-        (table,) = (one for one in PARTITIONED if one.table == TABLES[kind].name)
-        for partition in partitions(table):
-            if partition.is_open or partition.newest is None:
+        for partition in full(table_of(kind)):
+            if partition.newest is None:
                 continue
             yield Leaving(kind, partition, partition.newest + timedelta(days=days))
 

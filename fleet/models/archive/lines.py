@@ -13,11 +13,16 @@ from typing import Any
 from django.db import connection, models
 
 from fleet.domain.archive import FORM, ArchiveKind
-from fleet.models.caches import Notification
+from fleet.models.caches import Notification, Reporter
 from fleet.models.intake import DocumentBody, Observation
 from fleet.models.messages import Message
 from fleet.models.timeline import Entry
 
+# Who heard a notification leaves with it.
+HEARD = f"""(SELECT coalesce(json_agg(json_build_object(
+    'machine_id', heard.machine_id::text, 'first_at', extract(epoch from heard.first_at)::text,
+    'copies', heard.copies::text) ORDER BY heard.machine_id), '[]')::text
+    FROM {Reporter._meta.db_table} AS heard WHERE heard.notification_id = row.id)"""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # In what comes out of Postgres as JSON there is neither of these, so that nothing is quoted a second time.
 RAW = "(FORMAT csv, DELIMITER e'\\x02', QUOTE e'\\x01', ESCAPE e'\\x01')"
@@ -60,6 +65,8 @@ def _as_text(field: models.Field[Any, Any]) -> str:
 def _line(model: type[models.Model], *, as_body: bool) -> str:
     """The SQL of a row's line."""
     values = ", ".join(f"'{field.column}', {_as_text(field)}" for field in fields_of(model))
+    if model is Notification:
+        values += f", 'reporters', {HEARD}"
     if as_body:
         return f"json_build_object('v', {FORM}, 'body', json_build_object({values}))::text"
     return f"json_build_object('v', {FORM}, {values})::text"

@@ -20,7 +20,7 @@ from fleet.domain.shapes import like, names_of, of_values
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, RELAYED_APPROVALS, EventStatus, Presence
 from fleet.models.approvals import Approval, Hold
 from fleet.models.events import ScheduledEvent, Sighting
-from fleet.models.facts.machines import MachineRow, machine_rows
+from fleet.models.facts.machines import MachineBasics, machine_rows
 from fleet.models.intake import Preparation
 from fleet.models.machines import Machine
 from fleet.models.policy import NoApprovalWindow, stop_in_force
@@ -61,10 +61,10 @@ def contact_times(machine: Machine) -> tuple[datetime | None, datetime | None]:
     return (row.last_heard_at if row else None), polled
 
 
-def row_of(machine: Machine, *, now: datetime, limits: Limits) -> MachineRow:
+def row_of(machine: Machine, *, now: datetime, limits: Limits) -> MachineBasics:
     """The same of a model's row; wants `presence` and `latest_document` selected with it."""
     heard_at, polled_at = contact_times(machine)
-    return MachineRow(
+    return MachineBasics(
         machine_id=machine.pk,
         name=machine.resource_name,
         fault_domain=machine.fault_domain,
@@ -105,7 +105,7 @@ def load_witnesses(events: Collection[ScheduledEvent], *, now: datetime) -> dict
 
 
 def _rehearsing(
-    machines: Collection[MachineRow], listings: Mapping[int, MergedListing], *, now: datetime
+    machines: Collection[MachineBasics], listings: Mapping[int, MergedListing], *, now: datetime
 ) -> list[Witness]:
     """The witnesses of a drill: who rehearses. What a machine said stands until it says otherwise, poll or not."""
     return [
@@ -160,7 +160,7 @@ def facts_of(
 
 def _facts_of(
     events: Collection[ScheduledEvent],
-    machines: Mapping[int, Collection[MachineRow]],
+    machines: Mapping[int, Collection[MachineBasics]],
     spelled: Mapping[tuple[int, int], str],
     preparations: Iterable[Preparation],
     *,
@@ -192,7 +192,7 @@ def _facts_of(
     return found
 
 
-def _machine_facts(machine: MachineRow, spelled: str | None, word: Preparation | None) -> MachineFacts:
+def _machine_facts(machine: MachineBasics, spelled: str | None, word: Preparation | None) -> MachineFacts:
     """`spelled` is None for a machine that does not list the event, `word` for one that said nothing of its hooks."""
     return MachineFacts(
         machine_id=machine.machine_id,

@@ -11,7 +11,7 @@ from fleet.models.machines import Machine
 
 
 @dataclass(frozen=True, slots=True)
-class MachineRow:
+class MachineBasics:
     """What facts say of a machine, whatever it is to an event. A document is a good poll, too."""
 
     machine_id: int
@@ -30,9 +30,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> dict[int, list[MachineRow]]:
+def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> dict[int, list[MachineBasics]]:
     """The machines of these sets (row ids), by set and in the order of their names. One query."""
-    found: dict[int, list[MachineRow]] = defaultdict(list)
+    found: dict[int, list[MachineBasics]] = defaultdict(list)
     rows = Machine.objects.filter(availability_set_id__in=set_ids).order_by("resource_name", "id")
     for set_id, pk, name, fault_domain, update_domain, revoked_at, *times in rows.values_list(*COLUMNS):
         heard_at, told_at, document_at = times
@@ -41,6 +41,6 @@ def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> 
             last_heard_at=heard_at, last_poll_at=polled_at, revoked=revoked_at is not None, now=now, limits=limits
         )
         found[set_id].append(
-            MachineRow(pk, name, fault_domain, update_domain, revoked_at, heard_at, polled_at, presence)
+            MachineBasics(pk, name, fault_domain, update_domain, revoked_at, heard_at, polled_at, presence)
         )
     return found

@@ -22,14 +22,13 @@ from fleet.domain.archive import ArchiveKind, Held, StoreError
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import ArchiveFile, ArchiveState, DocumentBody, LatestDocument, Observation
-from fleet.models.archive.due import Leaving, covered, due, held
+from fleet.models.archive.due import Leaving, covered, due, full, held, keep_days, table_of
 from fleet.models.archive.lines import TABLES, fields_of
 from fleet.models.archive.stores import Store, store
-from fleet.models.partitions import BODIES, Partition, partitions
-from fleet.models.partitions import TABLES as PARTITIONED
+from fleet.models.partitions import BODIES
 from fleet.operations.locks import Lock, alone, take_your_time
 from fleet.operations.timeline.archive import archive_next, next_portion
-from fleet.operations.timeline.departure import depart, finish
+from fleet.operations.timeline.departure import Stays, depart, finish
 from fleet.operations.timeline.entries import tell
 
 STATE = "archive"
@@ -40,8 +39,8 @@ MOST_COPIED = 5_000
 EVENT_ID = b'"EventId"'
 OPEN = [EventStatus.SCHEDULED.value, EventStatus.STARTED.value]
 
-# Takes a partition out; False where it could not just now.
-Drop = Callable[[Partition], bool]
+# Takes a partition out; why not, where it could not just now.
+Drop = Callable[[Leaving], Held | None]
 
 log = structlog.get_logger(__name__)
 
@@ -78,27 +77,18 @@ def retain(*, now: datetime, drop: Drop | None = None, seconds: float = SECONDS)
     return done
 
 
-def take_out(partition: Partition, *, now: datetime) -> bool:
-    """All of it is archived, and it is old enough: it leaves, unless something in it is needed or somebody holds it."""
-    table = next(one for one in PARTITIONED if one.table == partition.table)
-    return depart(table, partition, before=now, archived_to=partition.last_id, now=now, via="retention").is_gone
-
-
-def let_bodies_leave(*, now: datetime) -> list[str]:
-    """The partitions of bodies that are gone now: they lie in the archive with the reports that named them, and what is
-    still named is carried forward.
-    """
-    days = settings.KEEP_DAYS["documents"]
-    if days is None:
-        return []
-    before = now - timedelta(days=days)
-    old = [each for each in partitions(BODIES) if not each.is_open and each.newest is not None and each.newest < before]
-    return [each.name for each in old if take_out(each, now=before)]
+def take_out(one: Leaving, *, now: datetime) -> Held | None:
+    """Drop a partition of which everything is archived; or why not."""
+    before = now - timedelta(days=keep_days(one.kind) or 0)
+    gone = depart(table_of(one.kind), one.partition, before=before, archived_to=one.ids[1], now=now, via="retention")
+    if gone.why is None:
+        return None
+    return {Stays.NEEDED: Held.NEEDED, Stays.NOT_SEALED: Held.UNSEALED}.get(gone.why, Held.BUSY)
 
 
 def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: float) -> None:
-    # What an earlier run had begun to take out.
-    done.dropped += finish()
+    # What an earlier run has begun to take out.
+    finish()
     _settle(now=now)
     for one in due(now=now):
         if one.kind.value in done.held:
@@ -114,7 +104,24 @@ def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: flo
             why = _leave(one, done, now=now, drop=drop)
         if why is not None:
             done.held[one.kind.value] = why.value
-    done.dropped += let_bodies_leave(now=now)
+    _drop_bodies(done, now=now)
+
+
+def _drop_bodies(done: Retained, *, now: datetime) -> None:
+    """Bodies of documents leave when none of them can be named any more: they lie in the files of the reports that
+    named them. Those that latest documents and reports that are here name go to the newest partition.
+    """
+    days = keep_days(ArchiveKind.OBSERVATIONS)
+    if days is None:
+        return
+    before = now - timedelta(days=days)
+    for partition in full(BODIES):
+        if partition.newest is None or partition.newest >= before:
+            continue
+        gone = depart(BODIES, partition, before=before, archived_to=partition.last_id, now=now, via="retention")
+        if gone.is_gone:
+            done.dropped.append(partition.name)
+        return
 
 
 def _leave(one: Leaving, done: Retained, *, now: datetime, drop: Drop) -> Held | None:
@@ -125,8 +132,8 @@ def _leave(one: Leaving, done: Retained, *, now: datetime, drop: Drop) -> Held |
         return why
     if one.kind is ArchiveKind.OBSERVATIONS:
         copy_forward(one, now=now)
-    if not drop(one.partition):
-        return Held.BUSY
+    if (why := drop(one)) is not None:
+        return why
     done.dropped.append(one.partition.name)
     _settle(now=now)
     return None

@@ -10,12 +10,10 @@ from django.db.models import Count, Max, Sum
 
 from fleet.domain.archive import ArchiveKind
 from fleet.domain.growth import GIGABYTE, Growth, days_until, next_step
-from fleet.models import ArchiveFile, ArchiveState, DocumentBody
-from fleet.models.archive.due import keep_days, leaving
-from fleet.models.archive.lines import TABLES
+from fleet.models import ArchiveFile, ArchiveState
+from fleet.models.archive.due import keep_days, leaving, table_of
 from fleet.models.archive.stores import store
-from fleet.models.partitions import TABLES as PARTITIONED
-from fleet.models.partitions import Partition, partitions
+from fleet.models.partitions import BODIES, Partition, partitions
 from fleet.projections.sight import seen
 
 # Of a table whose rows span less nobody can say how it grows.
@@ -96,7 +94,7 @@ def storage(*, now: datetime) -> Storage:
     """Everything at once. As many statements as there are partitions, and about ten."""
     state = seen(ArchiveState).first()
     kinds = tuple(_kind(kind, state) for kind in ArchiveKind)
-    documents = _size_of(DocumentBody._meta.db_table)
+    documents = sum(one.size for one in partitions(BODIES))
     size = _database_size()
     rest = max(0, size - documents - sum(kind.size for kind in kinds))
     stated = settings.DATABASE_GIGABYTES * GIGABYTE
@@ -129,8 +127,7 @@ def archive_fault() -> str:
 
 
 def _kind(kind: ArchiveKind, state: ArchiveState | None) -> StorageKind:
-    (table,) = (one for one in PARTITIONED if one.table == TABLES[kind].name)
-    parts = partitions(table)
+    parts = partitions(table_of(kind))
     rows, size = sum(one.rows for one in parts), sum(one.size for one in parts)
     daily = _daily(parts)
     return StorageKind(
@@ -172,12 +169,5 @@ def _archive(where: str, state: ArchiveState | None) -> ArchiveRow:
 def _database_size() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_database_size(current_database())")
-        (size,) = cursor.fetchone() or (0,)
-    return int(size)
-
-
-def _size_of(table: str) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_total_relation_size(%s::regclass)", [table])
         (size,) = cursor.fetchone() or (0,)
     return int(size)

@@ -1,0 +1,98 @@
+"""Retention with real partitions: archived, taken out, and still read; what outlives its partition moves on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from fleet.domain.archive import ArchiveKind
+from fleet.models import ArchiveFile, Entry, LatestDocument, Observation, ScheduledEvent, Seal
+from fleet.models.partitions import BODIES, ENTRIES, OBSERVATIONS, partitions
+from fleet.operations.timeline import retain, seal
+from fleet.projections import intake
+from fleet.projections.timeline import archive
+from fleet.projections.timeline.storage import storage
+from fleet.projections.timeline.verify import Finding, verify
+from tests.factories import NOW, Fleet, freeze_completed
+from tests.partitions.test_a_partition_leaves_as_a_whole import closed
+from tests.processes import wait_for
+
+pytestmark = pytest.mark.usefixtures("own")
+
+
+@pytest.fixture
+def event(tmp_path: Path, settings: Any) -> Iterator[ScheduledEvent]:
+    """An event that is over, in partitions behind which others begin; entries leave after ten days."""
+    settings.ARCHIVE_URL = f"file://{tmp_path}/archive"
+    settings.KEEP_DAYS = {**settings.KEEP_DAYS, "entries": 10}
+    archive._kept.clear()
+    found = freeze_completed(Fleet())
+    wait_for(partial(all_sealed, Entry.objects.order_by("-pk")[0].pk), seconds=20, what="all of it is sealed")
+    for table in (OBSERVATIONS, ENTRIES, BODIES):
+        closed(table)
+    # What comes now stands behind all of these.
+    again = Fleet(now=NOW + timedelta(minutes=30))
+    again.enrol("later")
+    again.say("later")
+    yield found
+    archive._kept.clear()
+
+
+def all_sealed(last: int) -> bool:
+    seal.seal(now=NOW, via="test")
+    return Seal.objects.filter(last_id__gte=last).exists()
+
+
+def runs(now: datetime) -> list[str]:
+    """What has left once nothing leaves any more."""
+    dropped: list[str] = []
+    while True:
+        done = retain.retain(now=now)
+        assert done.ran
+        assert done.fault == ""
+        if not done.dropped:
+            return dropped
+        dropped += done.dropped
+
+
+def findings() -> list[Finding]:
+    found: list[Finding] = []
+    verify(now=datetime.now(UTC), tell=found.append)
+    return found
+
+
+def test_what_has_left_is_still_told_and_the_audit_holds(event: ScheduledEvent) -> None:
+    before = intake.for_event(event_id=event.event_id)
+    entries = set(Entry.objects.filter(event=event).values_list("pk", flat=True))
+    assert "fleet_entry_from_0" in runs(timezone.now() + timedelta(days=1000))
+    assert not Entry.objects.filter(event=event).exists()
+    assert {row.pk for row in archive.of_event(event.event_id).entries} == entries
+    assert findings() == []
+    kinds = ArchiveFile.objects.exclude(dropped_at=None).values_list("kind", flat=True)
+    assert {ArchiveKind.ENTRIES.value, ArchiveKind.OBSERVATIONS.value} == set(kinds)
+    after = intake.for_event(event_id=event.event_id)
+    assert before is not None
+    assert after is not None
+    assert [one.hash for one in after.documents] == [one.hash for one in before.documents]
+    assert storage(now=timezone.now()).archive.files == ArchiveFile.objects.count()
+
+
+def test_documents_with_an_event_and_latest_ones_stay_longer_than_the_others(event: ScheduledEvent) -> None:
+    before = intake.for_event(event_id=event.event_id)
+    assert before is not None
+    count = Observation.objects.count()
+    assert "fleet_observation" in runs(NOW + timedelta(days=31))
+    # No file is asked.
+    archive._kept.clear()
+    listing = {one.hash for one in before.documents if one.lists_event}
+    kept = set(Observation.objects.values_list("document_id", flat=True))
+    assert listing <= kept
+    assert set(LatestDocument.objects.values_list("document_hash", flat=True)) <= kept
+    assert Observation.objects.count() < count
+    assert "fleet_observation" not in {one.name for one in partitions(OBSERVATIONS)}
