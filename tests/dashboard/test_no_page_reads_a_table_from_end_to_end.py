@@ -30,6 +30,7 @@ GROWING = {
 # how present the fleet is, and how it stands on one page.
 WHOLE = {
     "page /reports/MONTH/",
+    "gauges",
     "overview",
     "fleet map",
     "blind spots",
