@@ -127,7 +127,7 @@ class Migration(migrations.Migration):
                 ('due_at', models.DateTimeField(blank=True, null=True)),
             ],
             options={
-                'indexes': [models.Index(fields=['judged_at'], name='set_judged_longest_ago')],
+                'indexes': [models.Index(fields=['judged_at'], name='set_judged_longest_ago'), models.Index(fields=['due_at'], name='set_judged_again'), models.Index(fields=['judged_by'], name='set_judged_by')],
             },
         ),
         migrations.CreateModel(

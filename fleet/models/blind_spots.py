@@ -69,7 +69,12 @@ class SetCount(models.Model):
     due_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        indexes = [models.Index(fields=["judged_at"], name="set_judged_longest_ago")]
+        indexes = [
+            models.Index(fields=["judged_at"], name="set_judged_longest_ago"),
+            # Whoever asks which of them wait reads those alone.
+            models.Index(fields=["due_at"], name="set_judged_again"),
+            models.Index(fields=["judged_by"], name="set_judged_by"),
+        ]
 
     def __str__(self) -> str:
         return f"count of {self.availability_set_id}"

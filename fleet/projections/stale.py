@@ -3,11 +3,10 @@
 from datetime import datetime, timedelta
 
 from django.db import connection
-from django.db.models import Q
 
 from fleet.domain.desk import RECONCILED_WITHIN
 from fleet.models import LastRun, SetCount, StaleSet
-from fleet.models.facts.blind_spots import judged_by
+from fleet.models.facts.blind_spots import to_judge
 from fleet.models.facts.events import presence_limits
 from fleet.models.facts.presence import PRESENCE, presence_values
 from fleet.projections.sight import seen, sees_set
@@ -38,5 +37,5 @@ def stale_sets(*, now: datetime) -> list[int]:
     """Those, and of which time alone may have changed the blind spots, or a newer version judges otherwise. One more
     query.
     """
-    due = seen(SetCount).filter(Q(due_at__lte=now) | ~Q(judged_by=judged_by()))
+    due = seen(SetCount).filter(to_judge(now=now))
     return sorted(changed_sets(now=now) | set(due.order_by().values_list("pk", flat=True)))

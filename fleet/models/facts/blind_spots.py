@@ -65,6 +65,12 @@ def judged_by() -> str:
     return f"{settings.VERSION} {settings.PROTOCOL} {settings.CLOCK_TOLERANCE_SECONDS}"
 
 
+def to_judge(*, now: datetime) -> Q:
+    """Of the counts of sets: time alone may have changed what is kept, or another backend judged it. By index."""
+    by = judged_by()
+    return Q(due_at__lte=now) | Q(judged_by__lt=by) | Q(judged_by__gt=by)
+
+
 def load_findings(set_ids: Collection[int], *, now: datetime) -> list[SetFindings]:
     """Of these sets (row ids) as they are now, without those that were merged into another. Five queries."""
     machines = _machines(set_ids)

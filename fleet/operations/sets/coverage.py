@@ -11,14 +11,13 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Q
 
 from fleet.domain.blind_spots.facts import BlindSpot
 from fleet.domain.blind_spots.find import RANKS
 from fleet.domain.reason import as_json
 from fleet.domain.states import Presence
 from fleet.models import SetBlindSpot, SetCount, StaleSet
-from fleet.models.facts.blind_spots import SetFindings, judged_by, load_findings
+from fleet.models.facts.blind_spots import SetFindings, judged_by, load_findings, to_judge
 from fleet.operations.locks import Lock, take_if_free
 
 log = structlog.get_logger(__name__)
@@ -95,7 +94,7 @@ def look_again(*, now: datetime, most: int = LOOKED_AT_AGAIN) -> list[int]:
 
 def _waiting(now: datetime, most: int) -> list[int]:
     changed = StaleSet.objects.order_by().values_list("availability_set").distinct()[:most]
-    due = SetCount.objects.filter(Q(due_at__lte=now) | ~Q(judged_by=judged_by())).order_by().values_list("pk")[:most]
+    due = SetCount.objects.filter(to_judge(now=now)).order_by().values_list("pk")[:most]
     return sorted({pk for (pk,) in [*changed, *due]})[:most]
 
 
