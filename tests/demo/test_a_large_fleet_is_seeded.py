@@ -40,7 +40,7 @@ def seeded(**numbers: int) -> str:
 def test_a_fleet_with_a_sealed_past_stands_as_if_it_had_happened() -> None:
     said = seeded()
     assert "25 machines in 5 sets" in said
-    sizes = AvailabilitySet.objects.annotate(count=Count("machines")).order_by("-count").values_list("count", flat=True)
+    sizes = AvailabilitySet.objects.annotate(size=Count("machines")).order_by("-size").values_list("size", flat=True)
     assert list(sizes) == [6, 6, 6, 6, 1]
     for model, field in ((Machine, "vm_id"), (Machine, "credential_hash"), (AvailabilitySet, "key"), (Spool, "spool")):
         values = list(model._default_manager.values_list(field, flat=True))

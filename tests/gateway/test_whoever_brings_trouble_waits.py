@@ -51,7 +51,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return {one.key: Taken(max(one.numbers, default=0), before=0) for one in deliveries}
 
     monkeypatch.setattr(writing.record, "record", record)
-    monkeypatch.setattr(writing.queue, "waiting_orders", lambda machine_ids: {})
+    monkeypatch.setattr(writing.queue, "waited_for", set)
     yield
 
 
