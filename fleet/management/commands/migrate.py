@@ -17,7 +17,7 @@ class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         super().handle(*args, **options)
         if not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label")):
-            for name in make_ahead(now=timezone.now(), via="migrate").made:
+            for name in make_ahead(now=timezone.now(), via="migrate", noted=False).made:
                 self.stdout.write(f"From now on there is a partition {name}.")
         # Compose migrates at each start, before anybody writes: what is written in the wrong era stays so.
         if (

@@ -45,8 +45,10 @@ class MadeAhead:
     held: bool = False
 
 
-def make_ahead(*, now: datetime, via: str, rows: int = 0) -> MadeAhead:
-    """See that each table has room for half a partition's rows, or for so many `rows`. Two runs make one."""
+def make_ahead(*, now: datetime, via: str, rows: int = 0, noted: bool = True) -> MadeAhead:
+    """See that each table has room for half a partition's rows, or for so many `rows`. Two runs make one. Only what
+    runs each minute is noted as such: whoever stands in for it waits until it has been quiet.
+    """
     made: list[str] = []
     held: list[str] = []
 
@@ -60,7 +62,8 @@ def make_ahead(*, now: datetime, via: str, rows: int = 0) -> MadeAhead:
             held.append(of.table)
 
     in_turn(*(partial(one, of) for of in TABLES))
-    LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
+    if noted:
+        LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
     for name in made:
         log.info("partition.begins", name=name, via=via)
     return MadeAhead(tuple(made), held=bool(held))
