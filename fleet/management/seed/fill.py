@@ -314,6 +314,8 @@ def _sealing() -> Iterator[Callable[[], None]]:
     database = {name: connection.settings_dict[name] for name in ("NAME", "HOST", "PORT", "USER")}
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=django.setup) as pool:
         at_work: list[Future[int]] = []
+        # It ends with the thread that starts it, and the one that writes ends before the last seals do.
+        pool.submit(int).result()
 
         def again() -> None:
             if not at_work or at_work[-1].done():
