@@ -22,7 +22,7 @@ from tests.words import sentence
 
 pytestmark = pytest.mark.django_db(transaction=True)
 # A round takes some 80 ms; `RACE_ROUNDS=2000` plays more.
-raced = searched("count", share=8, whole=200, variable="RACE_ROUNDS")
+raced = searched("count", share=8, whole=100, variable="RACE_ROUNDS")
 
 
 @raced
