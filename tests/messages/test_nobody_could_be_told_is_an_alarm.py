@@ -15,6 +15,7 @@ from fleet.domain.messages.alarms import TellHealth
 from fleet.domain.messages.retry import FAILING_AFTER
 from fleet.models import Channel, LastRun, Message, MessageDelivery, ScheduledEvent
 from fleet.notify import watchdog
+from fleet.operations import reconcile
 from fleet.operations.messages import route
 from fleet.projections.messages.alarms import tell_alarm
 from tests import factories
@@ -135,6 +136,8 @@ def test_an_installation_without_agents_and_channels_is_well(now: datetime, outs
 
 def break_agents(now: datetime) -> None:
     factories.Machine.objects.get().presence.__class__.objects.update(last_heard_at=now - timedelta(hours=1))
+    # Whoever turns is seen by the next tick.
+    reconcile.advance(now=now, via="beat")
 
 
 def break_reconciling(now: datetime) -> None:
