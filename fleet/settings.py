@@ -87,8 +87,11 @@ DATABASE_GIGABYTES = read.whole("DATABASE_GIGABYTES") if read.text("DATABASE_GIG
 ARCHIVE_URL = read.archive("ARCHIVE_URL")
 # Days; None where it is for ever.
 KEEP_DAYS = {
-    name: read.days(f"KEEP_{name.upper()}_DAYS")
-    for name in ("documents", "event_documents", "entries", "notifications", "messages")
+    "documents": read.days("KEEP_DOCUMENTS_DAYS"),
+    "event_documents": read.days("KEEP_EVENT_DOCUMENTS_DAYS"),
+    "entries": read.days("KEEP_ENTRIES_DAYS"),
+    "notifications": read.days("KEEP_NOTIFICATIONS_DAYS"),
+    "messages": read.days("KEEP_MESSAGES_DAYS"),
 }
 CREDENTIAL_SECONDS = read.seconds("CREDENTIAL_SECONDS")
 API_TOKEN_SECONDS = read.whole("API_TOKEN_SECONDS")

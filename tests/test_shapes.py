@@ -91,4 +91,4 @@ def test_many_rows_are_made_of_their_values_alone() -> None:
     shaped = of_values(Shape, asked)
     assert (shaped.status, shaped.ended_as, shaped.resources) == (EventStatus.STARTED, EndedAs.COMPLETED, ("vm1",))
     with pytest.raises(ValueError, match="zip"):
-        of_values(Shape, asked[1:])
+        of_values(Shape, asked[:-1])
