@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+from celery import current_app
+
 from tests.architecture.sources import AGENTS, FLEET, ROOT, files, imports, shown, tree
 
 # Functions that may catch everything, each with its reason.
@@ -117,3 +119,14 @@ def test_no_comment_puts_work_off() -> None:
         if any(mark in line for mark in marks)
     ]
     assert wrong == []
+
+
+def test_tests_play_coroutines_where_no_other_loop_runs() -> None:
+    """Tests of the browser leave a loop running in their thread, and whichever file comes after them finds it."""
+    call = "asyncio" + ".run("
+    found = [shown(path) for path in files(ROOT / "tests", ".py") if call in path.read_text(encoding="utf-8")]
+    assert found == []
+
+
+def test_collecting_the_tests_leaves_drydocks_celery_the_current_one() -> None:
+    assert current_app.main == "fleet"

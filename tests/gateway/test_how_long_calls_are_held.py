@@ -8,6 +8,7 @@ from typing import Any
 
 from fleet.gateway.waiters import COMING_A_SECOND, JITTER, TOLD_SECONDS, Holds, Waiter, Waiters
 from fleet.operations.intake.standings import AgentStanding, StandingCheck
+from tests.loops import in_a_loop
 
 HOLDS = Holds(most=40.0, close=2.0, renewals=250)
 
@@ -16,7 +17,7 @@ def play(story: Callable[[Waiters], Awaitable[None]], **more: Any) -> None:
     async def run() -> None:
         await story(Waiters(4, HOLDS, **more))
 
-    asyncio.run(run())
+    in_a_loop(run())
 
 
 def held(waiters: Waiters, machine_id: int, *, spool: str | None = "spool") -> Waiter:

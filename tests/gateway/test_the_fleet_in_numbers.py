@@ -7,7 +7,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from fleet.management.documentation import metrics
 from fleet.models import Entry, Wave
 from fleet.projections.desk import gauges
 from tests.factories import Fleet, announced, listing, open_order, operator, seconds
+from tests.loops import in_a_loop
 
 DOCS = Path(__file__).parents[2] / "docs" / "operating.md"
 
@@ -113,9 +113,7 @@ def asked(measure: Callable[[], Sequence[Sample]], times: int = 1) -> list[tuple
         figures.loop.stop()
         return found
 
-    # A thread of its own: where a browser was driven before, this one has a loop that runs.
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(ask())).result()
+    return in_a_loop(ask())
 
 
 def test_numbers_are_counted_once_for_scrapes_close_together() -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Coroutine, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from drydock_agent import wire
@@ -23,16 +22,10 @@ from fleet.gateway.lanes import SHARES, Lane, lane_of
 from fleet.gateway.limits import GatewayLimits
 from fleet.operations.intake.keep import Delivery, ParsedReport, body_of
 from fleet.operations.intake.spools import Key, Taken
+from tests.loops import in_a_loop
 
-T = TypeVar("T")
 NOW = datetime.now(UTC)
 BAD = 13
-
-
-def in_a_loop(story: Coroutine[Any, Any, T]) -> T:
-    """What the story returns, in a loop of its own: tests of the browser leave theirs running in this thread."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, story).result()
 
 
 def delivery(machine_id: int, data: Any = None, *, reports: int = 1, at: datetime = NOW) -> Delivery:
