@@ -1,0 +1,259 @@
+"""Who a machine is, by a document that Azure has signed: checked here, in one order, and nothing of it believed before.
+
+Source: "Attested data" on Microsoft's page "Azure Instance Metadata Service for virtual machines" (04/11/2023) and the
+sample there: PKCS #7 with one signer, no signed attributes, and sha256WithRSAEncryption where the name of a digest
+belongs. The content is JSON. It says `vmId` and subscription, not the machine's name.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
+from cryptography.x509.verification import PolicyBuilder, Store
+
+from fleet.domain.machines import pkcs7
+from fleet.domain.machines.pkcs7 import REFUSED
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused
+
+WANTED = "intermediate-wanted"
+
+MOST_BYTES = 16 * 1024
+MOST_INTERMEDIATES = 4
+SKEW = timedelta(minutes=5)
+LEAST_BITS, MOST_BITS = 2048, 8192
+# Of Azure's clouds, as Microsoft's page lists them.
+SUBJECTS = ("metadata.azure.com", "metadata.azure.us", "metadata.azure.cn", "metadata.microsoftazure.de")
+# Where issuers' certificates are fetched from, by the agent: never from anywhere else.
+ISSUERS = ("www.microsoft.com", "caissuers.microsoft.com")
+
+_URL = re.compile(rf"https?://({'|'.join(map(re.escape, ISSUERS))})/[\w./%()-]{{1,300}}", re.ASCII)
+_STAMP = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d -0000", re.ASCII)
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Attested:
+    """What Azure has signed of a machine. Both ids are lower case."""
+
+    vm_id: str
+    subscription: str
+    created_at: datetime
+    expires_at: datetime
+    sku: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The roots that count, and intermediates that are known here beside what an agent brings."""
+
+    roots: tuple[x509.Certificate, ...]
+    intermediates: tuple[x509.Certificate, ...] = ()
+
+
+def trust_of(certificates: Collection[x509.Certificate]) -> Trust:
+    """Those that signed themselves are roots, the others intermediates."""
+    roots = tuple(one for one in certificates if one.issuer == one.subject)
+    return Trust(roots, tuple(one for one in certificates if one.issuer != one.subject))
+
+
+def verify(
+    document: str,
+    intermediates: Sequence[str],
+    *,
+    trust: Trust,
+    now: datetime,
+    judge_nonce: Callable[[str], Reason | None],
+    subscriptions: Collection[str] | None,
+) -> Attested:
+    """What Azure says of the machine; `document` and `intermediates` are base64, as they came.
+
+    `judge_nonce` says what is wrong with a nonce, and spends it. Without `subscriptions` any will do. Raises Refused
+    REFUSED with the check that failed; or WANTED, with the `url` of an issuer's certificate that is missing.
+    """
+    try:
+        signed = pkcs7.read(pkcs7.decoded(document, MOST_BYTES))
+        leaf = pkcs7.signer_of(signed)
+        key = _check_signature(signed, leaf)
+        names = _names(leaf)
+        _check_use(leaf, key)
+        brought = [pkcs7.certificate(pkcs7.decoded(each, MOST_BYTES)) for each in _few(intermediates)]
+        _check_chain(leaf, names[0], [*brought, *trust.intermediates], trust.roots, now)
+        return _believed(signed.content, now, judge_nonce, subscriptions)
+    except Refused:
+        raise
+    except Exception as error:
+        raise pkcs7.refusal("attested-unreadable") from error
+
+
+def _few(intermediates: Sequence[str]) -> Sequence[str]:
+    if len(intermediates) > MOST_INTERMEDIATES:
+        raise pkcs7.refusal("attested-many-intermediates", most=MOST_INTERMEDIATES)
+    return intermediates
+
+
+def _check_signature(signed: pkcs7.SignedData, leaf: x509.Certificate) -> rsa.RSAPublicKey:
+    # Azure names the algorithm of the signature where that of the digest belongs.
+    if signed.digest not in (pkcs7.SHA256, pkcs7.SHA256_WITH_RSA) or signed.algorithm not in (
+        pkcs7.RSA,
+        pkcs7.SHA256_WITH_RSA,
+    ):
+        raise pkcs7.refusal("attested-algorithm")
+    # Azure sends none. Where there are some, the signature is over them and not over the content.
+    if signed.with_attributes:
+        raise pkcs7.refusal("attested-attributes")
+    key = leaf.public_key()
+    if not isinstance(key, rsa.RSAPublicKey) or key.key_size > MOST_BITS:
+        raise pkcs7.refusal("attested-key", least=LEAST_BITS)
+    try:
+        key.verify(signed.signature, signed.content, padding.PKCS1v15(), hashes.SHA256())
+    except Exception as error:
+        raise pkcs7.refusal("attested-signature") from error
+    return key
+
+
+def _names(leaf: x509.Certificate) -> list[str]:
+    """The names of the metadata service that this certificate is for."""
+    try:
+        named = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        raise pkcs7.refusal("attested-subject") from None
+    found = [name.lower() for name in named.get_values_for_type(x509.DNSName)]
+    found = [name for name in found if _NAME.fullmatch(name) and _is_azure(name)]
+    if not found:
+        raise pkcs7.refusal("attested-subject")
+    return found
+
+
+def _is_azure(name: str) -> bool:
+    return any(name == subject or name.endswith(f".{subject}") for subject in SUBJECTS)
+
+
+def _check_use(leaf: x509.Certificate, key: rsa.RSAPublicKey) -> None:
+    if key.key_size < LEAST_BITS:
+        raise pkcs7.refusal("attested-key", least=LEAST_BITS)
+    try:
+        uses = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        key_usage = leaf.extensions.get_extension_for_class(x509.KeyUsage).value
+    except x509.ExtensionNotFound:
+        raise pkcs7.refusal("attested-use") from None
+    if ExtendedKeyUsageOID.SERVER_AUTH not in uses or not key_usage.digital_signature:
+        raise pkcs7.refusal("attested-use")
+
+
+def _check_chain(
+    leaf: x509.Certificate,
+    name: str,
+    known: Sequence[x509.Certificate],
+    roots: tuple[x509.Certificate, ...],
+    now: datetime,
+) -> None:
+    if not leaf.not_valid_before_utc <= now <= leaf.not_valid_after_utc:
+        raise pkcs7.refusal("attested-certificate-over", at=leaf.not_valid_after_utc)
+    if not roots:
+        raise pkcs7.refusal("attested-no-roots")
+    last = _last(leaf, known, roots)
+    if last is not None:
+        url = _issuer_url(last)
+        if url:
+            raise Refused(WANTED, Reason("attested-intermediate", url=url), url=url)
+        raise pkcs7.refusal("attested-chain", issuer=last.issuer.rfc4514_string()[:200])
+    # All four that an agent may bring, those of the folder, and the root.
+    verifier = (
+        PolicyBuilder().store(Store(list(roots))).time(now.replace(tzinfo=None)).max_chain_depth(MOST_INTERMEDIATES)
+    )
+    try:
+        verifier.build_server_verifier(x509.DNSName(name)).verify(leaf, list(known))
+    except Exception as error:
+        raise pkcs7.refusal("attested-chain", issuer=leaf.issuer.rfc4514_string()[:200]) from error
+
+
+def _last(
+    leaf: x509.Certificate, known: Sequence[x509.Certificate], roots: Sequence[x509.Certificate]
+) -> x509.Certificate | None:
+    """The certificate whose issuer is neither known nor a root; None where names lead to a root."""
+    here = leaf
+    for _ in range(MOST_INTERMEDIATES + 1):
+        if any(root.subject == here.issuer for root in roots):
+            return None
+        issuers = [one for one in known if one.subject == here.issuer and one.subject != one.issuer]
+        if not issuers:
+            return here
+        here = issuers[0]
+    return here
+
+
+def _issuer_url(certificate: x509.Certificate) -> str:
+    """Where it says that its issuer's certificate is to be had: by plain http on a host of Microsoft's; else empty."""
+    try:
+        access = certificate.extensions.get_extension_for_class(x509.AuthorityInformationAccess).value
+    except (x509.ExtensionNotFound, ValueError):
+        return ""
+    for each in access:
+        where = each.access_location.value
+        # What an agent is told to fetch is nobody else's, and holds nothing that leads elsewhere.
+        is_issuer = each.access_method == AuthorityInformationAccessOID.CA_ISSUERS and isinstance(where, str)
+        if is_issuer and _URL.fullmatch(where):
+            return str(where)
+    return ""
+
+
+def _believed(
+    content: bytes,
+    now: datetime,
+    judge_nonce: Callable[[str], Reason | None],
+    subscriptions: Collection[str] | None,
+) -> Attested:
+    """The content, which is Azure's by now: whether it is fresh and for us."""
+    said = json.loads(content, object_pairs_hook=_once)
+    nonce, times = said["nonce"], said["timeStamp"]
+    if not isinstance(nonce, str):
+        raise pkcs7.refusal("attested-nonce")
+    wrong = judge_nonce(nonce)
+    if wrong is not None:
+        raise Refused(REFUSED, wrong)
+    created, expires = _time(times["createdOn"]), _time(times["expiresOn"])
+    if expires + SKEW < now or created - SKEW > now or expires < created:
+        raise pkcs7.refusal("attested-expired", at=expires)
+    vm_id, subscription = _uuid(said["vmId"], "attested-vm-id"), _uuid(said["subscriptionId"], "attested-subscription")
+    if subscriptions is not None and subscription not in subscriptions:
+        raise pkcs7.refusal("attested-subscription-strange", subscription=subscription)
+    sku = said.get("sku")
+    return Attested(vm_id, subscription, created, expires, sku[:100] if isinstance(sku, str) else "")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    said = dict(pairs)
+    if len(said) != len(pairs):
+        raise ValueError("a field stands there twice")
+    return said
+
+
+def _time(stamp: Any) -> datetime:
+    if not isinstance(stamp, str) or not _STAMP.fullmatch(stamp):
+        raise pkcs7.refusal("attested-times")
+    try:
+        return datetime.strptime(stamp[:17], "%m/%d/%y %H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        raise pkcs7.refusal("attested-times") from None
+
+
+def _uuid(value: Any, code: str) -> str:
+    if not isinstance(value, str):
+        raise pkcs7.refusal(code)
+    try:
+        found = str(uuid.UUID(value))
+    except ValueError:
+        raise pkcs7.refusal(code) from None
+    # No braces, no `urn:`: one way to write it.
+    if found != value.lower():
+        raise pkcs7.refusal(code)
+    return found
