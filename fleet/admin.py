@@ -5,6 +5,13 @@ Everything else is written by operations only, because a change and its timeline
 
 from typing import TYPE_CHECKING, Any
 
+# Registered with the admin by being imported: first here, so that they can be taken off again.
+from allauth.account import admin as accounts_elsewhere  # noqa: F401
+from allauth.account.models import EmailAddress
+from allauth.mfa import admin as second_factors  # noqa: F401
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount import admin as sign_on  # noqa: F401
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
@@ -77,6 +84,8 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
         return answer
 
 
+# Pages and commands of ours change them, with a line on the timeline; some of their columns are secrets.
+admin.site.unregister([Authenticator, EmailAddress, SocialAccount, SocialApp, SocialToken])
 admin.site.unregister(User)
 admin.site.register(User, PeopleAdmin)
 

@@ -123,6 +123,11 @@ STORY = read.flag("STORY")
 
 INSTALLED_APPS = [
     "fleet",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -148,6 +153,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -191,6 +197,22 @@ CSRF_FAILURE_VIEW = "fleet.dashboard.failures.forged"
 CSRF_COOKIE_NAME = "drydock_csrf"
 # Only this very host can have set it, where the connection is encrypted.
 DEVICE_COOKIE_NAME = ("__Host-" if SESSION_COOKIE_SECURE else "") + "drydock_device"
+
+# The door is django-allauth's, with our adapters. Its own throttle lets strangers lock people out: one throttle, ours.
+
+ACCOUNT_ADAPTER = "fleet.dashboard.people.door.AccountDoor"
+ACCOUNT_RATE_LIMITS = False
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_DEFAULT_HTTP_PROTOCOL = urlsplit(BASE_URL).scheme
+SOCIALACCOUNT_ADAPTER = "fleet.dashboard.people.sign_on.SignOnDoor"
+# Secrets that providers hand out are nobody's to keep but for their refresh, which has a table of its own.
+SOCIALACCOUNT_STORE_TOKENS = False
+MFA_ADAPTER = "fleet.dashboard.people.door.FactorDoor"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_TOTP_ISSUER = "Drydock"
+MFA_PASSKEY_LOGIN_ENABLED = True
 
 # What a browser may do with our pages. Bootstrap's style sheet holds its small images as `data:`.
 

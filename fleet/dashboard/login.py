@@ -1,49 +1,34 @@
-"""Logging in, one door for pages and for Django's admin: who guesses passwords waits."""
+"""Logging in, one door for pages and for Django's admin: who guesses passwords waits, and nobody goes round it."""
 
-import math
 from typing import Any, cast
 
-from django.conf import settings
+from allauth.account.adapter import get_adapter
+from allauth.account.internal.flows.login import perform_password_login
+from allauth.account.models import Login as Entering
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
 
 from fleet.dashboard import visitor
-from fleet.operations.people import logins
-from fleet.wording import people, times
-
-A_DAY = 86400
 
 
 class LoginForm(AuthenticationForm):
-    """Counts attempts; whoever has to wait gets no answer about the password."""
-
-    new_device = ""
+    """A name and a password, looked at by the adapter, which counts attempts."""
 
     def clean(self) -> dict[str, Any]:
         # The view always gives one.
         request = cast(HttpRequest, self.request)
-        username = str(self.cleaned_data.get("username") or "")
-        address, now = str(request.META.get("REMOTE_ADDR", "")), timezone.now()
-        device = request.COOKIES.get(settings.DEVICE_COOKIE_NAME, "")
-        attempt = logins.begin(username=username, address=address, device=device, now=now)
-        if attempt.wait is None:
-            raise ValidationError(people.LOGIN_REFUSED, code="throttled")
-        if attempt.wait > 0:
-            self.retry_after = math.ceil(attempt.wait)
-            shown = times.duration(self.retry_after)
-            raise ValidationError(people.LOGIN_WAITS.format(wait=shown), code="throttled")
-        found = super().clean()
-        # Nobody is there where a name or a password was not even sent.
-        if self.get_user() is not None:
-            self.new_device = logins.succeeded(attempt, user=self.get_user(), address=address, now=now)
-        return found or {}
+        username, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
+        self.user_cache = get_adapter(request).authenticate(
+            request, username=str(username or ""), password=str(password or "")
+        )
+        if self.user_cache is None:
+            raise self.get_invalid_login_error()
+        return self.cleaned_data
 
 
 class Login(LoginView):
-    """429 where somebody has to wait."""
+    """429 where somebody has to wait. The right password is one step: what else is needed, allauth's stages say."""
 
     authentication_form = LoginForm
     redirect_authenticated_user = True
@@ -55,20 +40,13 @@ class Login(LoginView):
         )
         if throttled:
             answer.status_code = 429
-            answer.headers["Retry-After"] = str(getattr(form, "retry_after", A_DAY))
+            answer.headers["Retry-After"] = str((throttled[0].params or {})["retry_after"])
         return answer
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        answer = super().form_valid(form)
-        if isinstance(form, LoginForm) and form.new_device:
-            answer.set_cookie(
-                settings.DEVICE_COOKIE_NAME,
-                form.new_device,
-                max_age=logins.DEVICE_DAYS * A_DAY,
-                secure=settings.SESSION_COOKIE_SECURE,
-                httponly=True,
-                samesite="Lax",
-            )
+        user = form.get_user()
+        entering = Entering(user=user, redirect_url=self.get_success_url())
+        answer: HttpResponse = perform_password_login(self.request, {"username": user.get_username()}, entering)
         return answer
 
 

@@ -186,4 +186,7 @@ urlpatterns = [
     path("accounts/login/", login.Login.as_view(), name="login"),
     path("accounts/again/", again.again, name="login-again"),
     path("accounts/logout/", login.Logout.as_view(), name="logout"),
+    # The same by the names that django-allauth knows; none of its own pages is here.
+    path("accounts/login/", login.Login.as_view(), name="account_login"),
+    path("accounts/logout/", login.Logout.as_view(), name="account_logout"),
 ]

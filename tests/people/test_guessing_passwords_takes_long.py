@@ -30,7 +30,8 @@ def attempt(username: str = "otto", address: str = HERE, after: float = 0, devic
 
 def device_of_otto(after: float = 0) -> str:
     otto = factories.operator()
-    return logins.succeeded(begin(after=after), user=otto, address=HERE, now=NOW + timedelta(seconds=after))
+    logins.succeeded(begin(after=after), user=otto, address=HERE)
+    return logins.know_device(user=otto, device="", now=NOW + timedelta(seconds=after))
 
 
 def test_a_name_waits_longer_and_longer_where_it_failed_and_nowhere_else() -> None:
@@ -92,7 +93,7 @@ def test_after_a_hundred_in_a_row_the_password_counts_on_known_devices_only() ->
     assert told.data == {"person": "otto", "count": 100}
     known = begin(after=later, device=device)
     assert known.wait == 0.0
-    logins.succeeded(known, user=factories.operator(), address=HERE, now=NOW)
+    logins.succeeded(known, user=factories.operator(), address=HERE)
     assert attempt(address="203.0.113.1", after=later) == 0.0
 
 
@@ -122,7 +123,8 @@ def test_a_right_password_gives_its_attempt_back_and_forgets_what_failed_here() 
             attempt(after=number)
         found = begin(after=number)
         assert found.wait == 0.0
-        assert logins.succeeded(found, user=otto, address=HERE, now=NOW + timedelta(seconds=number)) != ""
+        logins.succeeded(found, user=otto, address=HERE)
+        assert logins.know_device(user=otto, device="", now=NOW + timedelta(seconds=number)) != ""
         # What failed counts for the address and the name; so does nothing that was right.
         LoginAttempts.objects.filter(count__gt=0).update(count=0)
     assert KnownDevice.objects.count() == logins.MOST_DEVICES

@@ -108,18 +108,23 @@ def begin(*, username: str, address: str, device: str = "", now: datetime) -> At
 
 
 @transaction.atomic
-def succeeded(attempt: Attempt, *, user: User, address: str, now: datetime) -> str:
-    """The password was right: the attempt is given back, and what failed before it in this name here is forgotten.
-
-    Returns the secret of a new device, for its browser to carry; empty on a known one.
-    """
+def succeeded(attempt: Attempt, *, user: User, address: str) -> None:
+    """The password was right: the attempt is given back, and what failed before it in this name here is forgotten."""
     own = [key for key, limit in _limits(user.get_username(), address).items() if limit in (NAME_AND_ADDRESS, IN_A_ROW)]
     if attempt.known_device:
         own = [*attempt.keys, *own]
     LoginAttempts.objects.filter(key__in=own).delete()
     shared = [key for key in attempt.keys if key not in own]
     LoginAttempts.objects.filter(key__in=shared, count__gt=0).update(count=F("count") - 1)
-    if attempt.known_device:
+
+
+@transaction.atomic
+def know_device(*, user: User, device: str, now: datetime) -> str:
+    """Somebody has come in, by whatever door: `device` is the secret that the browser carries already, if any.
+
+    Returns the secret of a new device, for its browser to carry; empty where it is known.
+    """
+    if _known(user.get_username(), device, now):
         return ""
     secret = new_secret("device")
     KnownDevice.objects.create(user=user, secret_hash=hash_of(secret), made_at=now)

@@ -1,0 +1,91 @@
+"""The door of django-allauth as this installation has it: one throttle, ours; a device that is known once somebody is
+all the way in; and secrets of second factors that no dump gives away.
+
+Whatever lets people in calls these: a password, a passkey, a second factor, single sign-on.
+"""
+
+import math
+from typing import Any
+
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.mfa.adapter import DefaultMFAAdapter
+from django.conf import settings
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+
+from fleet.operations.people import factors, logins
+from fleet.wording import people, times
+
+A_DAY = 86400
+
+
+class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
+    """People of this installation: made by admins, never by signing up."""
+
+    attempt: logins.Attempt | None = None
+
+    def is_open_for_signup(self, request: HttpRequest) -> bool:
+        return False
+
+    def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
+        """Counts the attempt; whoever has to wait gets no answer about the password. Raises ValidationError
+        `throttled`, whose `retry_after` is in seconds.
+        """
+        self.attempt = logins.begin(
+            username=str(credentials.get("username") or ""),
+            address=str(request.META.get("REMOTE_ADDR", "")),
+            device=request.COOKIES.get(settings.DEVICE_COOKIE_NAME, ""),
+            now=timezone.now(),
+        )
+        wait = self.attempt.wait
+        if wait is None:
+            raise ValidationError(people.LOGIN_REFUSED, code="throttled", params={"retry_after": A_DAY})
+        if wait > 0:
+            seconds = math.ceil(wait)
+            said = people.LOGIN_WAITS.format(wait=times.duration(seconds))
+            raise ValidationError(said, code="throttled", params={"retry_after": seconds})
+
+    def authenticate(self, request: HttpRequest, **credentials: Any) -> AbstractBaseUser | None:
+        user: AbstractBaseUser | None = super().authenticate(request, **credentials)
+        if isinstance(user, User) and self.attempt is not None:
+            logins.succeeded(self.attempt, user=user, address=str(request.META.get("REMOTE_ADDR", "")))
+        return user
+
+    def respond_user_inactive(self, request: HttpRequest, user: AbstractBaseUser) -> HttpResponse:
+        return redirect("login")
+
+    def post_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse:
+        """All the way in, second factor and all: from now on this browser is known."""
+        answer: HttpResponse = super().post_login(request, user, **hints)
+        device = request.COOKIES.get(settings.DEVICE_COOKIE_NAME, "")
+        new = logins.know_device(user=user, device=device, now=timezone.now())
+        if new:
+            answer.set_cookie(
+                settings.DEVICE_COOKIE_NAME,
+                new,
+                max_age=logins.DEVICE_DAYS * A_DAY,
+                secure=settings.SESSION_COOKIE_SECURE,
+                httponly=True,
+                samesite="Lax",
+            )
+        return answer
+
+    def add_message(self, *args: Any, **more: Any) -> None:
+        """Pages say what was done in our own words."""
+
+    def send_mail(self, *args: Any, **more: Any) -> None:
+        """People are told by their channels; an account has no mail address that is used."""
+
+
+class FactorDoor(DefaultMFAAdapter):  # type: ignore[misc]
+    """Second factors; what they keep secret is encrypted at rest."""
+
+    def encrypt(self, text: str) -> str:
+        return factors.sealed(text)
+
+    def decrypt(self, encrypted_text: str) -> str:
+        return factors.opened(encrypted_text)

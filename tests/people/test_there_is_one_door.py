@@ -1,0 +1,61 @@
+"""Whoever comes in comes by one door: no page of a library goes round it."""
+
+import pytest
+from django.contrib import admin
+from django.test import Client
+from django.urls import NoReverseMatch, reverse
+
+from fleet.models import KnownDevice
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "a pier of green heart"
+
+
+@pytest.mark.parametrize(
+    "address", ["signup/", "email/", "password/reset/", "password/set/", "confirm-email/", "reauthenticate/", "2fa/"]
+)
+def test_pages_of_the_library_are_not_there(client: Client, address: str) -> None:
+    assert client.get(f"/accounts/{address}").status_code == 302
+    client.force_login(factories.admin())
+    assert client.get(f"/accounts/{address}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "name", ["account_signup", "account_reset_password", "account_email", "socialaccount_connections"]
+)
+def test_nobody_signs_up_or_links_an_account_by_themselves(name: str) -> None:
+    with pytest.raises(NoReverseMatch):
+        reverse(name)
+
+
+def test_the_admin_has_no_door_of_its_own(client: Client) -> None:
+    answer = client.post("/admin/login/?next=/admin/", {"username": "otto", "password": "x"})
+    assert answer.status_code in (301, 302)
+    assert answer["Location"] == "/accounts/login/?next=/admin/"
+
+
+def test_the_admin_shows_nothing_of_second_factors_and_providers() -> None:
+    shown = {model._meta.label for model in admin.site._registry}
+    assert not {label for label in shown if label.startswith(("account.", "mfa.", "socialaccount."))}
+
+
+def test_a_device_is_known_once_somebody_is_in(client: Client) -> None:
+    otto = factories.operator()
+    otto.set_password(PASSWORD)
+    otto.save()
+    for _ in range(2):
+        answer = client.post("/accounts/login/?next=/sets/", {"username": "otto", "password": PASSWORD})
+        assert (answer.status_code, answer["Location"]) == (302, "/sets/")
+        client.post("/accounts/logout/")
+    assert KnownDevice.objects.filter(user=otto).count() == 1
+
+
+def test_who_may_not_come_in_any_more_does_not(client: Client) -> None:
+    otto = factories.operator()
+    otto.set_password(PASSWORD)
+    otto.is_active = False
+    otto.save()
+    answer = client.post("/accounts/login/", {"username": "otto", "password": PASSWORD})
+    assert answer.status_code == 200
+    assert "_auth_user_id" not in client.session
