@@ -42,7 +42,7 @@ demo: $(DEMO_READY)
 test: $(DEV_READY)
 	@exec $(BIN)/python -m pytest -n auto --dist loadfile -m "not long" $(ARGS)
 
-# What needs many minutes: every search in full, packages, programs of others, hundreds of races, rounds of kills.
+# What needs minutes: a longer share of every search, packages, programs of others, hundreds of races, rounds of kills.
 test-long: $(DEV_READY)
 	@exec $(BIN)/python -m pytest -n auto --dist loadfile -m "long or hypothesis" --hypothesis-profile=whole $(ARGS)
 
@@ -75,12 +75,14 @@ bench: $(DEV_READY)
 	@exec $(BIN)/python -m bench $(ARGS)
 
 # A million steps of the merging beside its plain model, a million lines of a cache's channel, a hundred thousand steps
-# of what time changes, and thousands of examples of what has properties; MODEL_SEED, LINES_SEED and DUE_SEED tell
-# other stories.
+# of what time changes, hundreds of races and of kills of whoever sends messages, and thousands of examples of what has
+# properties; MODEL_SEED, LINES_SEED and DUE_SEED tell other stories.
 soak: $(DEV_READY)
 	@LINES=$${LINES:-1000000} $(BIN)/python -m pytest tests/caches/test_lines_are_read.py $(ARGS)
 	@MODEL_STEPS=$${MODEL_STEPS:-1000000} $(BIN)/python -m pytest tests/events/test_the_merging_agrees_with_a_plain_model.py $(ARGS)
 	@DUE_STEPS=$${DUE_STEPS:-100000} $(BIN)/python -m pytest tests/events/test_what_is_due_is_found.py $(ARGS)
+	@RACE_ROUNDS=$${RACE_ROUNDS:-500} $(BIN)/python -m pytest tests/approvals/test_races.py tests/approvals/test_one_live_approval_per_event.py $(ARGS)
+	@MESSAGE_KILLS=$${MESSAGE_KILLS:-200} $(BIN)/python -m pytest tests/messages/test_kill_9_loses_no_message.py $(ARGS)
 	@$(BIN)/python -m pytest -n auto --dist loadfile -m hypothesis --hypothesis-profile=soak $(ARGS)
 
 # Rounds of kill -9 with the whole ring running; ROUNDS=1 SEED=n plays round n again.

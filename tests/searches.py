@@ -1,7 +1,7 @@
-"""How long a search goes on: a small seeded share of it in `make test`, the whole of it in `make test-long`.
+"""How long a search goes on: a small seeded share of it in `make test`, a longer one in `make test-long`, and for hours
+in `make soak`.
 
-Hypothesis searches by profile: both commands play its tests, `make test` the same few examples each time, and
-`make soak` searches for hours.
+Hypothesis searches by profile: both commands play its tests, `make test` the same few examples each time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 # A busy machine draws its examples slowly, which says nothing about what is tested.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("share", max_examples=25, derandomize=True, **PATIENT)
-settings.register_profile("whole", max_examples=150, **PATIENT)
+settings.register_profile("whole", max_examples=75, **PATIENT)
 settings.register_profile("soak", max_examples=5000, **PATIENT)
 settings.load_profile("share")
 

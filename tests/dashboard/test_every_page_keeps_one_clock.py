@@ -91,7 +91,7 @@ def of_another_clock(shown: Shown, now: datetime) -> list[str]:
     return wrong
 
 
-MOST_ALIKE = 12
+MOST_ALIKE = 4
 # What in an address leads to other times, by steps or by a choice.
 OTHER_TIMES = {"hours", "from", "to", "since", "until", "show"}
 

@@ -7,7 +7,6 @@ import gzip
 import io
 import re
 from datetime import UTC, datetime, timedelta
-from time import thread_time
 from typing import Any
 
 import pytest
@@ -196,7 +195,8 @@ def five_thousand(now: datetime) -> None:
     )
 
 
-def test_five_thousand_sets_are_one_quick_small_page(viewer: Client) -> None:
+@pytest.mark.long
+def test_five_thousand_sets_are_one_small_page(viewer: Client) -> None:
     now = datetime.now(UTC)
     viewer.get("/fleet/")
     with CaptureQueriesContext(connection) as few:
@@ -204,16 +204,11 @@ def test_five_thousand_sets_are_one_quick_small_page(viewer: Client) -> None:
     five_thousand(now)
     with CaptureQueriesContext(connection) as many:
         answer = viewer.get("/fleet/", headers={"Accept-Encoding": "gzip"})
-    began = thread_time()
-    viewer.get("/fleet/?part=map", headers={"HX-Request": "true"})
-    took = thread_time() - began
     assert len(many) == len(few)
     assert len(answer.content) < 100_000
     body = gzip.decompress(answer.content).decode()
     assert len(body) < 400_000
     assert body.count("<a href=/sets/") == 5000
-    # The map itself, and of the processor alone, since others keep it busy here; it takes a third of a second.
-    assert took < 1.5
     # The table goes by the hundred.
     assert viewer.get("/fleet/?as=table&page=2").content.count(b'data-key="set-') == 100
     assert fleet_map(now=now, chosen=MapFilter(q="shop-web-0499")).shown == 10

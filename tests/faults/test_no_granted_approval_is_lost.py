@@ -23,7 +23,7 @@ def test_twenty_rounds_hold_every_victim_and_every_moment() -> None:
 @pytest.mark.real_time
 @pytest.mark.fault
 @pytest.mark.faults
-@searched("rounds", share=3, whole=15, variable="ROUNDS")
+@searched("rounds", share=3, whole=8, variable="ROUNDS")
 def test_whoever_is_killed_no_granted_approval_is_lost_and_each_ends_truly(rounds: int) -> None:
     outcomes: list[Outcome] = []
     with scene() as it:

@@ -86,7 +86,7 @@ def _more(received: Received, *, than: int) -> bool:
 
 @pytest.mark.fault
 @pytest.mark.django_db(transaction=True)
-@searched("rounds", share=1, whole=12, variable="MESSAGE_KILLS")
+@searched("rounds", share=1, whole=6, variable="MESSAGE_KILLS")
 def test_every_message_arrives_and_only_what_was_in_flight_comes_twice(rounds: int, tmp_path: Path) -> None:
     random, fleet = Random(SEED), Fleet(now=datetime.now(UTC))
     fleet.enrol_set()
