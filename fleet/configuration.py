@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from fleet.domain.sign_on import issuer_fault
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -32,6 +34,7 @@ MACHINES = "Machines and presence"
 DECISIONS = "Decisions"
 REPORTS = "Reports of agents"
 BROWSERS = "Browsers and people"
+SIGN_ON = "Single sign-on"
 MESSAGES = "Messages out"
 RUNNING = "Running"
 KEEPING = "What is kept, and the archive"
@@ -139,6 +142,62 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("STREAM_SECONDS", "200", BROWSERS, "A stream to a browser ends after this time; the browser resumes it."),
     Setting("STREAM_PING_SECONDS", "15", BROWSERS, "Pause between signs of life on a stream."),
     Setting(
+        "OIDC_ISSUER",
+        "",
+        SIGN_ON,
+        "The OpenID Connect provider by which people come in, as it calls itself:"
+        " `https://login.microsoftonline.com/TENANT-ID/v2.0` for Entra ID. One tenant's, never `common`. Empty: none.",
+    ),
+    Setting("OIDC_CLIENT_ID", "", SIGN_ON, "The application (client) id there."),
+    Setting("OIDC_CLIENT_SECRET", "", SIGN_ON, "Its secret."),
+    Setting(
+        "OIDC_CLAIM",
+        "roles",
+        SIGN_ON,
+        "Which claim of the ID token the mapping reads: `roles` for Entra's app roles, `groups`, or a path such as"
+        " `realm_access.roles`.",
+    ),
+    Setting(
+        "OIDC_SCOPES",
+        "openid,profile,email,offline_access",
+        SIGN_ON,
+        "What is asked for, by comma. Without `offline_access` people log in anew every 15 minutes.",
+    ),
+    Setting("OIDC_NAME", "single sign-on", SIGN_ON, "What the link on the login page calls it."),
+    Setting(
+        "OIDC_GRACE_SECONDS",
+        "14400",
+        SIGN_ON,
+        "How long sessions go on while the provider cannot be asked, in the middle of an incident for example.",
+    ),
+    Setting(
+        "LOCAL_PASSWORDS",
+        "yes",
+        SIGN_ON,
+        "`no`: passwords of this installation let nobody in but the account of `BREAK_GLASS`.",
+    ),
+    Setting(
+        "BREAK_GLASS",
+        "",
+        SIGN_ON,
+        "The name of one local account for the day on which single sign-on fails. Whoever uses it, everybody is told.",
+    ),
+    Setting(
+        "HEADER_LOGIN_FROM",
+        "",
+        SIGN_ON,
+        "Addresses or networks, by comma, of a proxy that logs people in and says who they are. Empty: nobody is"
+        " believed.",
+    ),
+    Setting("HEADER_LOGIN_SECRET", "", SIGN_ON, "What that proxy sends in `X-Proxy-Secret`, 32 characters at least."),
+    Setting("HEADER_LOGIN_NAME", "X-Remote-User", SIGN_ON, "The header in which it says who somebody is."),
+    Setting(
+        "HEADER_LOGIN_GROUPS",
+        "X-Remote-Groups",
+        SIGN_ON,
+        "The header with their roles or groups, by comma, which the mapping reads.",
+    ),
+    Setting(
         "OUTGOING_ALLOW",
         "",
         MESSAGES,
@@ -229,12 +288,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("DEMO_DIR", ".demo", DEMO, "Where the demo keeps its data."),
     Setting("PORT", "8000", DEMO, "Where the demo answers."),
     Setting("SIMULATOR_PORT", "8169", DEMO, "Where the demo's simulated Azure answers."),
+    Setting("SIGN_ON", "off", DEMO, "`on`: people also come in by single sign-on, from a pretended Entra ID."),
+    Setting("SIGN_ON_PORT", "8170", DEMO, "Where that answers."),
     Setting("STORY", "on", DEMO, "`off`: nothing happens by itself."),
 )
 
 DEFAULTS: dict[str, str] = {setting.name: setting.default for setting in SETTINGS}
 
 HOST = re.compile(r"[\w.-]+", re.ASCII)
+HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
 FOR_EVER = "for ever"
 MOST_DAYS = 36_500
 TRUE = ("1", "yes", "true", "on")
@@ -346,6 +408,23 @@ class Reader:
         if value and not (plain and 0 < number < 65536):
             # Whoever takes it for a URL may have written a password into it.
             raise ImproperlyConfigured(f"{name} has to be host:port, without a scheme or a login.")
+        return value
+
+    def issuer(self, name: str) -> str:
+        """Whom people's single sign-on trusts, or nobody."""
+        value = self.text(name)
+        fault = issuer_fault(value) if value else None
+        if fault is not None:
+            raise ImproperlyConfigured(
+                f"{name} has to be one tenant's https address, without a login, and not a directory of many tenants."
+            )
+        return value
+
+    def header(self, name: str) -> str:
+        """The name of a header, which no underscore makes ambiguous."""
+        value = self.text(name)
+        if not HEADER.fullmatch(value):
+            raise ImproperlyConfigured(f"{name} has to be the name of a header, of letters, digits and dashes.")
         return value
 
     def readable_file(self, name: str) -> str:

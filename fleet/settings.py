@@ -6,6 +6,7 @@ import os
 import secrets
 import ssl
 from importlib.metadata import version
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from csp.constants import NONE, SELF
 from drydock_agent import wire
 
 from fleet.configuration import Reader
+from fleet.domain.sign_on import HeaderLogin, subject_prefix
 from fleet.logs import configure_structlog, logging_config, say_all_in
 
 read = Reader(os.environ)
@@ -97,6 +99,22 @@ CREDENTIAL_SECONDS = read.seconds("CREDENTIAL_SECONDS")
 API_TOKEN_SECONDS = read.whole("API_TOKEN_SECONDS")
 STREAM_SECONDS = read.seconds("STREAM_SECONDS")
 STREAM_PING_SECONDS = read.seconds("STREAM_PING_SECONDS")
+OIDC_ISSUER = read.issuer("OIDC_ISSUER")
+OIDC_SUBJECT_PREFIX = subject_prefix(OIDC_ISSUER)
+OIDC_CLIENT_ID = read.text("OIDC_CLIENT_ID")
+OIDC_CLIENT_SECRET = read.text("OIDC_CLIENT_SECRET")
+OIDC_CLAIM = read.text("OIDC_CLAIM")
+OIDC_SCOPES = read.words("OIDC_SCOPES")
+OIDC_NAME = read.text("OIDC_NAME")
+OIDC_GRACE_SECONDS = read.seconds("OIDC_GRACE_SECONDS")
+LOCAL_PASSWORDS = read.flag("LOCAL_PASSWORDS")
+BREAK_GLASS = read.text("BREAK_GLASS")
+HEADER_LOGIN = HeaderLogin(
+    networks=tuple(ip_network(network, strict=False) for network in read.networks("HEADER_LOGIN_FROM")),
+    secret=read.text("HEADER_LOGIN_SECRET"),
+    name=read.header("HEADER_LOGIN_NAME").lower(),
+    groups=read.header("HEADER_LOGIN_GROUPS").lower(),
+)
 OUTGOING_ALLOW = read.networks("OUTGOING_ALLOW")
 OUTGOING_PROXY = read.host_and_port("OUTGOING_PROXY")
 OUTGOING_CA_FILE = read.readable_file("OUTGOING_CA_FILE")
@@ -117,6 +135,8 @@ SENDER_PROCESSES = read.whole("SENDER_PROCESSES")
 DEMO_DIR = read.text("DEMO_DIR")
 PORT = read.whole("PORT")
 SIMULATOR_PORT = read.whole("SIMULATOR_PORT")
+SIGN_ON = read.flag("SIGN_ON")
+SIGN_ON_PORT = read.whole("SIGN_ON_PORT")
 STORY = read.flag("STORY")
 
 # Django
@@ -153,6 +173,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "fleet.dashboard.people.proxy.ProxyMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -175,6 +196,11 @@ TEMPLATES = [
             ],
         },
     },
+]
+AUTHENTICATION_BACKENDS = [
+    "django.contrib.auth.backends.ModelBackend",
+    "fleet.dashboard.people.sign_on.SignOnBackend",
+    "fleet.dashboard.people.proxy.HeaderBackend",
 ]
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
@@ -342,6 +368,7 @@ CELERY_BEAT_SCHEDULE = {
     "renew": {"task": "fleet.relay.tasks.renew", "schedule": 30.0, "options": {"expires": 30}},
     "partition": {"task": "fleet.relay.tasks.partition", "schedule": 60.0, "options": {"expires": 60}},
     "retain": {"task": "fleet.relay.tasks.retain", "schedule": 60.0, "options": {"expires": 60}},
+    "refresh": {"task": "fleet.relay.tasks.refresh", "schedule": 30.0, "options": {"expires": 30}},
     "compare": {"task": "fleet.relay.tasks.compare", "schedule": 30.0, "options": {"expires": 30}},
 }
 

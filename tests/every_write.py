@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from django.test import override_settings
 from drydock_agent import wire
 
-from fleet.models import Admission, Approval, Channel, Drill, Route, Rule
+from fleet.models import Admission, Approval, Channel, Drill, Route, Rule, SignOn, SignOnGrant
 from fleet.operations.machines import enrolment
 from tests import factories
 from tests.factories import EVENT, Fleet
@@ -99,5 +100,14 @@ def api_steps(fleet: Fleet) -> Iterator[Step]:
     yield "POST", "people/", ("people/", {"username": "nina", "group": "viewer"})
     yield "PATCH", "people/<str:username>/", ("people/nina/", {"active": False})
     yield "POST", "people/<str:username>/password/", ("people/nina/password/", None)
+    line = {"value": "Drydock.Operator", "group": "operator"}
+    yield "POST", "sign-on/mapping/", ("sign-on/mapping/", line)
+    grant = newest(SignOnGrant)
+    yield "PATCH", "sign-on/mapping/<int:grant_id>/", (f"sign-on/mapping/{grant}/", {"group": "viewer"})
+    yield "DELETE", "sign-on/mapping/<int:grant_id>/", (f"sign-on/mapping/{grant}/", None)
+    with override_settings(OIDC_ISSUER="https://login.example"):
+        yield "POST", "sign-on/accounts/", ("sign-on/accounts/", {"username": "nina", "subject": "7f1c"})
+        account = newest(SignOn)
+        yield "DELETE", "sign-on/accounts/<int:sign_on_id>/", (f"sign-on/accounts/{account}/", None)
     yield "POST as anna", "stop/", ("stop/", {"comment": "it runs wild"})
     yield "POST", "stop/lift/", ("stop/lift/", {"comment": "mended"})

@@ -5,11 +5,14 @@ from typing import Any, cast
 from allauth.account.adapter import get_adapter
 from allauth.account.internal.flows.login import perform_password_login
 from allauth.account.models import Login as Entering
+from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, resolve_url
 
 from fleet.dashboard import visitor
+from fleet.dashboard.people import sign_on
 
 
 class LoginForm(AuthenticationForm):
@@ -54,6 +57,10 @@ class Logout(LogoutView):
     """Nobody is remembered after it."""
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        by_provider = sign_on.by_sign_on(request)
         answer = super().post(request, *args, **kwargs)
+        if by_provider:
+            # A form may lead nowhere else: the login page has a link to where one logs out at the provider.
+            answer = redirect(f"{resolve_url(settings.LOGIN_URL)}?out=provider")
         visitor.forget(answer)
         return answer

@@ -29,12 +29,14 @@ from fleet.domain.desk import LISTS
 from fleet.domain.people import Right, Rights
 from fleet.domain.policy import hours
 from fleet.domain.refusal import Refused
+from fleet.operations.people import sign_on
 from fleet.operations.people.profiles import BROWSER
 from fleet.projections import sight
 from fleet.projections.desk import queue, saved_views
 from fleet.projections.pages import BadCursorError, Page
 from fleet.projections.people import OwnSettings, own_settings, rights
 from fleet.projections.policy import stops
+from fleet.projections.sign_on import break_glass_used
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import say, times
 from fleet.wording.problems import FAILURES, PROBLEMS
@@ -176,10 +178,15 @@ def zone_of(own: OwnSettings, told: str) -> tzinfo:
 
 def common(request: HttpRequest) -> dict[str, Any]:
     """What every template may ask for, as a context processor."""
+    doors = {"sign_on_name": settings.OIDC_NAME if settings.OIDC_ISSUER else "", "passwords": settings.LOCAL_PASSWORDS}
     if not isinstance(getattr(request, "own", None), OwnSettings):
-        return {}
+        return doors
     asked = cast(Asked, request)
-    return {
+    since = asked.now - sign_on.TOLD_FOR
+    return doors | {
+        "goes_on_until": sign_on.goes_on_until(asked.user, now=asked.now),
+        # Asked where there is such an account, and nowhere else.
+        "broken": SimpleLazyObject(lambda: break_glass_used(since=since)) if settings.BREAK_GLASS else None,
         "now": asked.now,
         "own": asked.own,
         "zone": timezone.get_current_timezone_name(),

@@ -80,6 +80,7 @@ ADMIN = Area(
     "wrench",
     (
         Tab("People", "people", ("person",), Right.ADMINISTER),
+        Tab("Single sign-on", "mapping", ("mapping",), Right.ADMINISTER),
         Tab("Join tokens", "join-tokens", ("join-token",), Right.ADMINISTER),
         Tab("Machines to admit", "admissions", ("admissions",)),
         Tab("Inventory", "inventory", ("inventory",), Right.ADMINISTER),

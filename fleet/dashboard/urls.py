@@ -31,7 +31,7 @@ from fleet.dashboard.history import handover, reports
 from fleet.dashboard.messages import channels as message_channels
 from fleet.dashboard.messages import log, overview
 from fleet.dashboard.messages import routes as message_routes
-from fleet.dashboard.people import members, outside, you
+from fleet.dashboard.people import mapping, members, outside, sign_on, you
 from fleet.dashboard.policy import rules, stop, windows
 from fleet.domain.history import Month
 from fleet.domain.intake.documents import EVENT_ID
@@ -185,6 +185,16 @@ urlpatterns = [
     path("manifest.webmanifest", worker.manifest, name="manifest"),
     path("accounts/login/", login.Login.as_view(), name="login"),
     path("accounts/again/", again.again, name="login-again"),
+    path("accounts/sign-on/", sign_on.begin, name="sign-on"),
+    path("accounts/sign-on/back/", sign_on.back, name="sign-on-back"),
+    path("accounts/sign-on/end/", sign_on.end, name="sign-on-end"),
+    path("sign-on/", mapping.mapping_page, name="mapping"),
+    path("sign-on/try/", mapping.try_mapping, name="mapping-try"),
+    path("sign-on/lines/", mapping.make_line, name="mapping-make"),
+    path("sign-on/lines/<int:grant_id>/", mapping.change_line, name="mapping-change"),
+    path("sign-on/lines/<int:grant_id>/delete/", mapping.delete_line, name="mapping-delete"),
+    path("sign-on/links/", mapping.link_account, name="mapping-link"),
+    path("sign-on/links/<int:sign_on_id>/end/", mapping.unlink_account, name="mapping-unlink"),
     path("accounts/logout/", login.Logout.as_view(), name="logout"),
     # The same by the names that django-allauth knows; none of its own pages is here.
     path("accounts/login/", login.Login.as_view(), name="account_login"),

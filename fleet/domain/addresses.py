@@ -12,7 +12,7 @@ def address_of(peer: str, forwarded: str, proxies: Sequence[Network]) -> str:
     """
     found = peer
     for part in reversed(forwarded.split(",")):
-        if not _lies_in(found, proxies):
+        if not lies_in_networks(found, proxies):
             return found
         before = without_port(part.strip())
         if before is None:
@@ -32,9 +32,10 @@ def without_port(text: str) -> str | None:
         return None
 
 
-def _lies_in(text: str, proxies: Sequence[Network]) -> bool:
+def lies_in_networks(text: str, networks: Sequence[Network]) -> bool:
+    """Whether an address lies in one of them; what is no address lies nowhere."""
     try:
         address = ip_address(text)
     except ValueError:
         return False
-    return any(address in network for network in proxies)
+    return any(address in network for network in networks)

@@ -104,6 +104,8 @@ class EntryKind(StrEnum):
     APPROVALS_STOPPED = "approvals_stopped"
     STOP_LIFTED = "stop_lifted"
     PERSON_CHANGED = "person_changed"
+    MAPPING_CHANGED = "mapping_changed"
+    BREAK_GLASS_USED = "break_glass_used"
     SIGNING_KEY_MADE = "signing_key_made"
     SIGNING_KEY_RETIRED = "signing_key_retired"
     # A kind of entry, no password.

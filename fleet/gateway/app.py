@@ -8,9 +8,11 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
+from django.conf import settings
 from drydock_agent import wire
 
 from fleet.domain.trace import Call
@@ -37,6 +39,7 @@ from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Threads
 from fleet.gateway.undo import UndoClock
 from fleet.gateway.wake_ups import WakeUps
+from fleet.operations.people.refresh import refresh
 from fleet.operations.wake_up import prepare_hints
 
 log = structlog.get_logger(__name__)
@@ -54,6 +57,9 @@ OVERDUE_SECONDS = 1.0
 LEARN_SECONDS = 1.0
 # How often it is looked whether somebody tells people what is new.
 TELL_SECONDS = 1.0
+# How often it is looked whether the provider of single sign-on has to be asked from here, and how late that is.
+REFRESH_SECONDS = 30.0
+REFRESH_LATE = timedelta(minutes=2)
 # The connection to Celery's broker is made so long after the start, which it would otherwise slow down.
 BROKER_SECONDS = 1.0
 
@@ -162,6 +168,8 @@ class Gateway:
             self.agents.contacts.loop,
             self.parent,
         ]
+        if settings.OIDC_ISSUER:
+            self.loops.insert(0, Loop("sign-on", stand_in_for_refresh, pause=REFRESH_SECONDS))
         if self.figures is not None:
             self.loops.insert(0, self.figures.loop)
         if self.learn is not None:
@@ -241,6 +249,11 @@ class Gateway:
             self.agents.cut_off({item for item in revoked if isinstance(item, int)})
         if message.get("entries"):
             self.feed.wake()
+
+
+def stand_in_for_refresh() -> None:
+    """Nobody stays longer than the provider lets them, also while Celery is gone."""
+    refresh(now=datetime.now(UTC), late=REFRESH_LATE)
 
 
 def _parent_watch() -> Callable[[], None]:

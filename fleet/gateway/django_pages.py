@@ -15,9 +15,11 @@ from typing import Any, TypeVar, cast
 from urllib.parse import quote_from_bytes
 
 from a2wsgi.wsgi import build_environ
+from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 
 from fleet.domain import patience
+from fleet.domain.sign_on import TOLD_BY_PROXY, told_by_proxy
 from fleet.domain.trace import CALL
 from fleet.gateway import metrics
 from fleet.gateway.http import Disconnected, Problem, Receive, Request, Scope, Send, answer, answer_problem, busy
@@ -180,6 +182,9 @@ class _Answer:
 def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
     # WSGI knows no difference between `X-Forwarded-For` and `X_Forwarded_For`: a client could add to what a proxy says.
     named = [(name, value) for name, value in scope["headers"] if b"_" not in name]
+    # By the socket's own peer, which no header says: behind this nobody knows it any more.
+    client = scope.get("client")
+    named, told = told_by_proxy(named, peer=str(client[0]) if client else "", by=settings.HEADER_LOGIN)
     # Bytes beyond ASCII would raise where the environment is built.
     query = quote_from_bytes(scope["query_string"], safe=PLAIN).encode()
     plain: Any = {**scope, "headers": named, "query_string": query}
@@ -188,4 +193,6 @@ def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
     # However the body came, in chunks or whole, its length is known by now.
     environ["CONTENT_LENGTH"] = str(len(body))
     environ[CALL] = scope[CALL]
+    if told is not None:
+        environ[TOLD_BY_PROXY] = told
     return cast(dict[str, Any], environ)

@@ -49,7 +49,7 @@ def ear_of(*, token: str, session_key: str, now: datetime) -> Ear | None:
         if "read" not in row.scopes:
             raise Problem(403, "not-permitted", "The token does not have the scope `read`.")
     else:
-        session = tokens.person_of_session(session_key=session_key) if session_key else None
+        session = tokens.person_of_session(session_key=session_key, now=now) if session_key else None
         if session is None:
             return None
         person = session

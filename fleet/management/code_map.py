@@ -14,7 +14,7 @@ FLOORS = ("domain", "models", "operations", "projections", "wording", "api", "da
 # What an edge calls a room's part, where it is not the room's own name.
 ALIASES = {"audit": "timeline", "rules": "policy", "windows": "policy", "inventory": "machines", "login": "people"}
 ALIASES |= {"claims": "approvals", "bulk": "approvals", "decisions": "approvals", "search": "desk", "fleet": "desk"}
-ALIASES |= {"first_steps": "desk"}
+ALIASES |= {"first_steps": "desk", "sign_on": "people"}
 FIRST_SENTENCE = re.compile(r"(.+?[.?])(?:\s|$)", re.DOTALL)
 
 

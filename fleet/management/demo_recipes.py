@@ -18,6 +18,9 @@ STOP_SECONDS = 2
 CELERY = (PYTHON, "-m", "celery", "--app", "fleet")
 # The demo's machines fall silent sooner than real ones should, so that a visitor sees it happen.
 DEMO_LATE_SECONDS = "150"
+# The demo's pretended directory and the program in it; a secret that everybody knows opens nothing else.
+TENANT = "6babcaad-604b-40ac-a9d7-9fd97c0b779f"
+CLIENT_ID, CLIENT_SECRET = "drydock", "the-demo-has-no-secrets"
 # Whose machines use the caches of the fleet file.
 SETS_WITH_CACHES = ("web", "legacy")
 
@@ -77,6 +80,23 @@ def simulator(*, port: int, fleet_file: Path, caches: Sequence[Cache]) -> Recipe
     for cache in caches:
         command += ["--redis-url", f"{cache.host}=unix://{quote(str(cache.socket))}?db=0"]
     return Recipe(name="simulator", command=command)
+
+
+def directory(*, port: int, back: str) -> Recipe:
+    """A pretended Entra ID, with whom people may come in."""
+    command = [PYTHON, "-m", "azure_simulator.entra", "--listen", f"127.0.0.1:{port}", "--tenant", TENANT]
+    command += ["--client-id", CLIENT_ID, "--client-secret", CLIENT_SECRET, "--redirect", back]
+    return Recipe(name="directory", command=command)
+
+
+def sign_on_settings(port: int) -> dict[str, str]:
+    """What switches single sign-on on against it."""
+    return {
+        "OIDC_ISSUER": f"http://127.0.0.1:{port}/{TENANT}/v2.0",
+        "OIDC_CLIENT_ID": CLIENT_ID,
+        "OIDC_CLIENT_SECRET": CLIENT_SECRET,
+        "OIDC_NAME": "the demo's Entra ID",
+    }
 
 
 def agent(

@@ -45,6 +45,7 @@ from fleet.models.people import (
 from fleet.models.policy import NoApprovalWindow, Rule, Stop
 from fleet.models.reconcile import LastRun, SetAside
 from fleet.models.sets import AvailabilitySet
+from fleet.models.sign_on import SignOn, SignOnGrant
 from fleet.models.timeline import Entry, Seal
 from fleet.models.waves import Wave
 
@@ -104,6 +105,8 @@ __all__ = [
     "SetBlindSpot",
     "SetCount",
     "Sighting",
+    "SignOn",
+    "SignOnGrant",
     "SigningKey",
     "Spool",
     "StaleSet",

@@ -32,7 +32,7 @@ T = TypeVar("T")
 HIDDEN = "…"
 NAMED = [kind for kind in KINDS if kind != PROVISIONAL]
 # Entries that are about no set, machine or cache: of these kinds they are for everybody, of the others for their actor.
-FOR_ALL = (EntryKind.APPROVALS_STOPPED, EntryKind.STOP_LIFTED, EntryKind.ERA_BEGUN)
+FOR_ALL = (EntryKind.APPROVALS_STOPPED, EntryKind.STOP_LIFTED, EntryKind.ERA_BEGUN, EntryKind.BREAK_GLASS_USED)
 # Entries that name another set than that which they are about.
 OF_TWO = (
     EntryKind.FOREIGN_SIGHTING,
@@ -244,6 +244,8 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.CalendarFeed: _everything,
     models.PushKey: _everything,
     models.OutsideAccount: _everything,
+    models.SignOn: _everything,
+    models.SignOnGrant: _everything,
 }
 
 _sight: ContextVar[Sight | None] = ContextVar("sight", default=None)

@@ -5,6 +5,7 @@ from django.utils import timezone
 
 from fleet.operations import reconcile
 from fleet.operations.messages import troubles
+from fleet.operations.people.refresh import refresh as refresh_people
 from fleet.operations.sets import coverage
 from fleet.operations.timeline import retain as retention
 from fleet.operations.timeline.partitions import make_ahead
@@ -51,6 +52,12 @@ def compare() -> None:
 def renew() -> None:
     """Look at all sets that have changed, and again at some that have not: sent by beat."""
     coverage.renew_all(now=timezone.now())
+
+
+@shared_task(name="fleet.relay.tasks.refresh", ignore_result=True)
+def refresh() -> None:
+    """Ask the provider of single sign-on whether people still may come in: sent by beat."""
+    refresh_people(now=timezone.now())
 
 
 @shared_task(name="fleet.relay.tasks.retain", ignore_result=True)

@@ -36,6 +36,7 @@ MOMENT_LABELS: dict[Moment, str] = {
     Moment.MAINTENANCE_ENDED: "cache maintenance over",
     Moment.AUDIT_FAILED: "audit verification failed",
     Moment.STORAGE_TROUBLE: "disk or retention trouble",
+    Moment.BREAK_GLASS: "the break-glass account was used",
     Moment.CHANNEL_FAILING: "a channel fails",
     Moment.CHANNEL_WORKS: "a channel works again",
 }

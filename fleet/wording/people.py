@@ -115,6 +115,10 @@ def person_changed(row: TimelineRow, reader: Reader) -> str:
     match did:
         case "linked" | "unlinked":
             return _account_changed(row)
+        case "signed-on" | "signed-off":
+            now = "is" if did == "signed-on" else "is no longer"
+            account = (row.after or {}).get("account") or (row.before or {}).get("account")
+            return f"{row.actor} said that the account {account} of single sign-on {now} {person}'s."
         case "password":
             whose = "their own password" if row.actor == person else f"the password of {person}"
             return f"{row.actor} changed {whose}."

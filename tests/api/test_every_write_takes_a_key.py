@@ -70,6 +70,7 @@ def test_each_call_that_writes_happens_once_or_takes_no_key(fleet: Fleet) -> Non
         said = first.json() if first.content else {}
         made = str(said.get("prefix") or said.get("id") or "") if isinstance(said, dict) else ""
     looks = {("post", "/api/v1/rules/dry-run/"), ("post", "/api/v1/routes/dry-run/")}
+    looks.add(("post", "/api/v1/sign-on/dry-run/"))
     waves = {("post", "/api/v1/waves/"), ("delete", "/api/v1/waves/<int:wave_id>/")}
     assert {call for call in needs() if call[0] != "get"} - walked == looks | waves
 

@@ -26,6 +26,8 @@ NOUNS = {
     "embedded",
     # What is fed to whoever follows.
     "feed",
+    # What the roles of a provider are here.
+    "mapping",
     # What a large fleet grows from.
     "seed",
     # How something is worded.

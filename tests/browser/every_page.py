@@ -17,7 +17,16 @@ from django.urls import URLPattern
 from fleet.dashboard.urls import urlpatterns
 from fleet.domain.machines.inventory import read_inventory
 from fleet.domain.messages.kinds import KINDS
-from fleet.models import AvailabilitySet, Channel, Maintenance, NoApprovalWindow, Route, Rule, ScheduledEvent
+from fleet.models import (
+    AvailabilitySet,
+    Channel,
+    Maintenance,
+    NoApprovalWindow,
+    Route,
+    Rule,
+    ScheduledEvent,
+    SignOnGrant,
+)
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines.inventory import import_inventory
@@ -116,6 +125,8 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "delivery_id": [post],
         "invitation": [invitation(kind="slack", team="T1", account="U1", name="Otto")],
         "account_id": [],
+        "grant_id": [SignOnGrant.objects.create(value="Drydock.Operator", group="operator", created_at=now).pk],
+        "sign_on_id": [],
         "kind": list(KINDS),
         "channel_id": list(Channel.objects.order_by("pk").values_list("pk", flat=True)),
         "route_id": [Route.objects.create(name="All", created_at=now, changed_at=now).pk],

@@ -16,6 +16,7 @@ OWN |= {"calendar-make", "calendar-end"}
 OWN |= {"you-messages", "browser-tell", "browser-key", "browser-end"}
 OWN |= {"you-account", "you-account-link", "you-account-unlink"}
 WITHOUT_A_PLACE = OWN | {"manifest", "agent-package", "pulse", "find", "login", "login-again", "logout"}
+WITHOUT_A_PLACE |= {"account_login", "account_logout", "sign-on", "sign-on-back", "sign-on-end"}
 
 
 def current(body: str, nav: str) -> list[str]:

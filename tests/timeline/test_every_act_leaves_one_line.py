@@ -1,6 +1,8 @@
 """All doors through which people change something, one after the other: each act is one line that says everything."""
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -8,7 +10,7 @@ from django.urls import URLPattern
 
 from fleet.api.reference import needs
 from fleet.dashboard.urls import urlpatterns
-from fleet.models import Entry, OutsideAccount, SavedView
+from fleet.models import Entry, OutsideAccount, SavedView, SignOn, SignOnGrant
 from fleet.models.timeline import ACTING
 from fleet.operations.people import outside
 from tests import factories
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.django_db
 OTHERWISE = {
     ("post", "/api/v1/rules/dry-run/"): "it looks back only",
     ("post", "/api/v1/routes/dry-run/"): "the same",
+    ("post", "/api/v1/sign-on/dry-run/"): "it asks who would be what",
     ("post", "/api/v1/waves/"): "one line for the wave, and one for each decision in it",
     ("delete", "/api/v1/waves/<int:wave_id>/"): "the same",
 }
@@ -129,6 +132,11 @@ PAGES: list[tuple[str, dict[str, str]]] = [
     ("/people/new/", {"username": "nina", "group": "viewer"}),
     ("/people/nina/change/", {"group": "operator", "active": "on"}),
     ("/people/nina/password/", {}),
+    ("/sign-on/lines/", {"value": "Drydock.Operator", "group": "operator", "scopes": "name: web*"}),
+    ("/sign-on/lines/{line}/", {"group": "viewer", "scopes": ""}),
+    ("/sign-on/lines/{line}/delete/", {}),
+    ("/sign-on/links/", {"username": "nina", "subject": "7f1c"}),
+    ("/sign-on/links/{link}/end/", {}),
     ("/first-steps/sets/{stray}/name/", {"name": "jetty", "kind": "availability_set"}),
     ("/first-steps/token/", {}),
     ("/first-steps/put-away/", {}),
@@ -139,7 +147,8 @@ PAGES: list[tuple[str, dict[str, str]]] = [
 ]  # fmt: skip
 
 
-def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet) -> None:
+def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet, settings: Any) -> None:
+    settings.OIDC_ISSUER = "https://login.example"
     session = logged_in(factories.admin())
     named = {"web": str(factories.the_set().pk), "stray": str(fleet.agents["stray"].machine.availability_set_id)}
     named["invitation"] = outside.invitation(kind="slack", team="T1", account="U1", name="ada.l")
@@ -155,6 +164,10 @@ def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet) -> None:
             named["calendar"] = line.after["calendar"]
         if address == "/views/save/":
             named["view"] = str(SavedView.objects.get().pk)
+        if address == "/sign-on/lines/":
+            named["line"] = str(SignOnGrant.objects.get().pk)
+        if address == "/sign-on/links/":
+            named["link"] = str(SignOn.objects.get().pk)
         if address.endswith("/link/"):
             named["account"] = str(OutsideAccount.objects.get().pk)
 
@@ -176,8 +189,7 @@ def test_every_refusal_of_a_call_names_the_missing_right(group: str, scope: str,
         address = (
             route.replace("<str:event_id>", EVENT).replace("<str:username>", "pia").replace("<str:prefix>", "dd_x")
         )
-        for name in ("set_id", "machine_id", "approval_id", "rule_id", "window_id", "wave_id", "drill_id"):
-            address = address.replace(f"<int:{name}>", "1")
+        address = re.sub(r"<int:\w+>", "1", address)
         said = problem(who(method.upper(), address, {}), 403, "not-permitted")["detail"]
         assert f"the right of {right}" in said, (method, route, said)
 

@@ -14,10 +14,10 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, resolve_url
 from django.utils import timezone
 
-from fleet.operations.people import factors, logins
+from fleet.operations.people import factors, logins, sign_on
 from fleet.wording import people, times
 
 A_DAY = 86400
@@ -55,12 +55,22 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
             logins.succeeded(self.attempt, user=user, address=str(request.META.get("REMOTE_ADDR", "")))
         return user
 
+    def pre_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse | None:
+        """Where local accounts are switched off, only the break-glass account's goes on; nobody learns by a wrong
+        password which that is.
+        """
+        if sign_on.password_counts(user.get_username()):
+            answer: HttpResponse | None = super().pre_login(request, user, **hints)
+            return answer
+        return redirect(f"{resolve_url(settings.LOGIN_URL)}?out=passwords")
+
     def respond_user_inactive(self, request: HttpRequest, user: AbstractBaseUser) -> HttpResponse:
         return redirect("login")
 
     def post_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse:
         """All the way in, second factor and all: from now on this browser is known."""
         answer: HttpResponse = super().post_login(request, user, **hints)
+        sign_on.note_break_glass(user, address=str(request.META.get("REMOTE_ADDR", "")), now=timezone.now())
         device = request.COOKIES.get(settings.DEVICE_COOKIE_NAME, "")
         new = logins.know_device(user=user, device=device, now=timezone.now())
         if new:

@@ -19,6 +19,18 @@ from fleet.wording.people import all_roles
 NOBODY = "Nobody has this name."
 
 
+def scopes_of(text: str) -> list[tuple[str, str]]:
+    """Scopes as people write them, one a line. Raises ValidationError."""
+    pairs = []
+    for each in text.splitlines():
+        kind, colon, pattern = each.partition(":")
+        if colon:
+            pairs.append((kind.strip().lower().replace(" ", "_"), pattern.strip()))
+        elif each.strip():
+            raise forms.ValidationError("Write one scope a line, such as name: web* or service: shop.")
+    return pairs
+
+
 class PersonForm(Sent):
     """`scopes` has one a line, as `kind: pattern`."""
 
@@ -28,14 +40,7 @@ class PersonForm(Sent):
     active = forms.BooleanField(required=False)
 
     def clean_scopes(self) -> list[tuple[str, str]]:
-        pairs = []
-        for each in self.cleaned_data["scopes"].splitlines():
-            kind, colon, pattern = each.partition(":")
-            if colon:
-                pairs.append((kind.strip().lower().replace(" ", "_"), pattern.strip()))
-            elif each.strip():
-                raise forms.ValidationError("Write one scope a line, such as name: web* or service: shop.")
-        return pairs
+        return scopes_of(self.cleaned_data["scopes"])
 
     def said(self) -> str:
         found = self.errors.get("scopes")

@@ -1,13 +1,242 @@
-"""Single sign-on: who may come in by a provider of theirs. Nobody, as long as nothing says so."""
+"""Single sign-on with OpenID Connect: there, back, and all the way in. django-allauth keeps the state and does PKCE and
+the exchange; which token is taken, who that is here and what they may is ours.
+"""
 
+from __future__ import annotations
+
+import secrets
 from typing import Any
+from urllib.parse import urlencode
 
+import requests
+import structlog
+from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
-from django.http import HttpRequest
+from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.providers.base.constants import AuthError, AuthProcess
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
+from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, login
+from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from fleet.domain.refusal import Refused
+from fleet.domain.sign_on import ClaimFault, identity_of
+from fleet.operations.people import provider, sign_on
+from fleet.operations.people.provider import ProviderError, Why
+from fleet.wording import say
+from fleet.wording.reader import page_reader
+from fleet.wording.sign_on import TROUBLES
+
+PROVIDER_ID = "sign-on"
+# In the session: when its person last proved who they are, in seconds since 1970; and what logging out needs.
+PROVED_AT = "sign_on_proved_at"
+# So old may the proof be that a provider sends back when it was asked for a new one.
+FRESH_SECONDS = 120.0
+
+log = structlog.get_logger(__name__)
+
+
+class SignOnBackend(ModelBackend):
+    """Sessions that began at the provider: each request looks whether it still says yes. One query, as any other."""
+
+    def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:  # type: ignore[override]
+        """Nobody by a password: the callback alone logs people in."""
+
+    def get_user(self, user_id: Any) -> User | None:
+        found = User.objects.select_related("sign_on").filter(pk=user_id, is_active=True).first()
+        return found if found is not None and sign_on.good(found, now=timezone.now()) else None
 
 
 class SignOnDoor(DefaultSocialAccountAdapter):  # type: ignore[misc]
-    """Nobody becomes a person here by having an account elsewhere, and no account is linked by its mail address."""
+    """The one provider, out of the settings. Nobody becomes a person here by having an account elsewhere, and no
+    account is linked by its mail address.
+    """
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
         return False
+
+    def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[SocialApp]:
+        """Never one out of the database."""
+        if not settings.OIDC_ISSUER:
+            return []
+        own = {
+            "server_url": settings.OIDC_ISSUER,
+            "scope": settings.OIDC_SCOPES,
+            "oauth_pkce_enabled": True,
+            "fetch_userinfo": False,
+        }
+        names = {"provider": "openid_connect", "provider_id": PROVIDER_ID, "name": settings.OIDC_NAME}
+        secret = {"client_id": settings.OIDC_CLIENT_ID, "secret": settings.OIDC_CLIENT_SECRET}
+        return [SocialApp(**names, **secret, settings=own)]
+
+    def get_provider(self, request: HttpRequest, provider: Any, client_id: Any = None) -> OpenIDConnectProvider:
+        return OpenIDConnectProvider(request, app=self.get_app(request, provider=PROVIDER_ID))
+
+    def get_requests_session(self) -> provider.Session:
+        return provider.Session()
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
+        """No way of allauth's leads in, whatever its `process`."""
+        raise ImmediateHttpResponse(trouble(request, "refused"))
+
+    def on_authentication_error(
+        self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
+    ) -> None:
+        """The provider, or somebody in its name, brought no code, or one that is not taken."""
+        log.warning("sign_on.refused", error=str(error), cause=type(exception).__name__)
+        away = isinstance(exception, requests.RequestException)
+        code = "cancelled" if error == AuthError.CANCELLED else "away" if away else "refused"
+        raise ImmediateHttpResponse(trouble(request, code))
+
+
+class Way(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
+    """There and back. What the provider says of itself is bounded and kept; its token is checked by us."""
+
+    state: dict[str, Any]
+
+    @property
+    def openid_config(self) -> dict[str, Any]:
+        return provider.configuration()
+
+    @property
+    def basic_auth(self) -> bool:
+        return provider.by_basic(self.openid_config)
+
+    def get_callback_url(self, request: HttpRequest, app: Any) -> str:
+        """By the settings, not by what the request says of its host."""
+        return f"{settings.BASE_URL}{reverse('sign-on-back')}"
+
+    def complete_login(self, request: HttpRequest, app: Any, token: Any, **kwargs: Any) -> None:
+        """Raises ImmediateHttpResponse with the answer: nothing else of allauth's way in is taken."""
+        answer, data = kwargs["response"], self.state.get("data") or {}
+        id_token = answer.get("id_token")
+        if not isinstance(id_token, str):
+            raise ProviderError(Why.WRONG, "no ID token")
+        claims = provider.verified(id_token, now=timezone.now(), nonce=str(data.get("nonce", "")))
+        raise ImmediateHttpResponse(_in(request, claims, str(answer.get("refresh_token") or ""), self.state))
+
+
+class Back(OAuth2CallbackView):  # type: ignore[misc]
+    def _get_state(self, request: HttpRequest, provider: Any) -> Any:
+        state, answer = super()._get_state(request, provider)
+        self.adapter.state = state or {}
+        return state, answer
+
+
+def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state: dict[str, Any]) -> HttpResponse:
+    """Somebody has proved at the provider who they are."""
+    now, data = timezone.now(), state.get("data") or {}
+    try:
+        identity = identity_of(claims, issuer=settings.OIDC_ISSUER, claim=settings.OIDC_CLAIM)
+        if data.get("again") and not _fresh(claims, now.timestamp()):
+            return trouble(request, "not-again")
+        person = sign_on.arrive(identity, now=now, refresh_token=refresh_token)
+    except (ClaimFault, Refused) as error:
+        log.warning("sign_on.refused", reason=str(error))
+        said = say.say(error.reason, page_reader(now))
+        return trouble(request, "not-permitted", said=said)
+    if data.get("again") and data["again"] != person.pk:
+        return trouble(request, "somebody-else")
+    login(request, person, backend=sign_on.BACKEND)
+    request.session[PROVED_AT] = now.timestamp()
+    return redirect(state.get("next") or settings.LOGIN_REDIRECT_URL)
+
+
+def _fresh(claims: dict[str, Any], at: float) -> bool:
+    """Whether the provider has really asked anew: it says when, and that was just now."""
+    said = claims.get("auth_time")
+    return isinstance(said, int | float) and abs(at - said) <= FRESH_SECONDS
+
+
+def trouble(request: HttpRequest, code: str, *, said: str = "") -> HttpResponse:
+    """Why nobody is in, and what to do; `said` is what only this one is told."""
+    title, advice, status = TROUBLES[code]
+    context = {"title": title, "advice": advice, "said": said, "code": code}
+    answer = render(request, "people/sign_on_trouble.html", context, status=status)
+    if status == 503:
+        answer["Retry-After"] = "10"
+    return answer
+
+
+def _answer(request: HttpRequest, view: Any) -> HttpResponse:
+    """What the view says; within the time of one exchange, whatever the provider does."""
+    if not settings.OIDC_ISSUER:
+        raise Http404("Nobody comes in here by single sign-on.")
+    try:
+        with provider.exchange():
+            answer: HttpResponse = view()
+            return answer
+    except ProviderError as error:
+        log.warning("sign_on.trouble", why=error.why.value, what=error.what)
+        return trouble(request, {Why.AWAY: "away", Why.BUSY: "busy"}.get(error.why, "refused"))
+    except (OAuth2Error, requests.RequestException) as error:
+        log.warning("sign_on.trouble", why=type(error).__name__)
+        return trouble(request, "away")
+
+
+@never_cache
+@require_safe
+def begin(request: HttpRequest) -> HttpResponse:
+    """To the provider; a link leads here, since no form may lead elsewhere. Nothing that the address says goes along,
+    but the page to come back to, if it is one of ours. With `again` it asks anew who one is.
+    """
+    wanted = request.GET.get("next", "")
+    inside = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) and wanted.startswith("/")
+    data: dict[str, Any] = {"nonce": secrets.token_urlsafe(24)}
+    asked = {"nonce": data["nonce"]}
+    if "again" in request.GET and request.user.is_authenticated:
+        data["again"] = request.user.pk
+        asked |= {"prompt": "login", "max_age": "0"}
+
+    def there() -> HttpResponse:
+        at = SignOnDoor(request).get_provider(request, PROVIDER_ID)
+        at.get_oauth2_adapter = lambda _: Way(request, PROVIDER_ID)
+        answer: HttpResponse = at.redirect(
+            request, AuthProcess.LOGIN, next_url=wanted if inside else None, data=data, auth_params=asked
+        )
+        return answer
+
+    return _answer(request, there)
+
+
+@never_cache
+@require_safe
+def back(request: HttpRequest) -> HttpResponse:
+    """From the provider, with a code; whatever else somebody sends here is refused."""
+    return _answer(request, lambda: Back.adapter_view(Way(request, PROVIDER_ID))(request))
+
+
+@never_cache
+@require_safe
+def end(request: HttpRequest) -> HttpResponse:
+    """To where one logs out at the provider. A link of the page after logging out here leads to it."""
+    if not settings.OIDC_ISSUER:
+        raise Http404("Nobody comes in here by single sign-on.")
+    there = provider.end_address(f"{settings.BASE_URL}{reverse('login')}")
+    return redirect(there or settings.LOGIN_URL)
+
+
+def by_sign_on(request: HttpRequest) -> bool:
+    """Whether this session began at the provider."""
+    return bool(request.session.get(BACKEND_SESSION_KEY) == sign_on.BACKEND)
+
+
+def proved_at(request: HttpRequest) -> float:
+    """When the person of this session last proved at the provider who they are, in seconds since 1970; 0.0: never."""
+    return float(request.session.get(PROVED_AT, 0.0))
+
+
+def step_up_address(request: HttpRequest, there: str) -> str:
+    """Where the provider asks somebody again and sends them back to `there`; empty where it began elsewhere."""
+    return f"{reverse('sign-on')}?{urlencode({'again': '1', 'next': there})}" if by_sign_on(request) else ""

@@ -29,6 +29,7 @@ class Moment(StrEnum):
     MAINTENANCE_ENDED = "maintenance.ended"
     AUDIT_FAILED = "audit.failed"
     STORAGE_TROUBLE = "storage.trouble"
+    BREAK_GLASS = "break_glass.used"
     CHANNEL_FAILING = "channel.failing"
     CHANNEL_WORKS = "channel.works"
 
@@ -60,6 +61,7 @@ OF_ENTRY: Mapping[EntryKind, Moment] = {
     EntryKind.COVERAGE_CLOSED: Moment.COVERAGE_CLOSED,
     EntryKind.AUDIT_FAILED: Moment.AUDIT_FAILED,
     EntryKind.STORAGE_TROUBLE: Moment.STORAGE_TROUBLE,
+    EntryKind.BREAK_GLASS_USED: Moment.BREAK_GLASS,
     EntryKind.MAINTENANCE_SCHEDULED: Moment.MAINTENANCE_ANNOUNCED,
     EntryKind.MAINTENANCE_ENDED: Moment.MAINTENANCE_ENDED,
     EntryKind.MAINTENANCE_END_NOT_SEEN: Moment.MAINTENANCE_ENDED,

@@ -38,6 +38,7 @@ OF_MOMENT: Mapping[Moment, Severity] = {
     Moment.COVERAGE_CLOSED: Severity.INFO,
     Moment.AUDIT_FAILED: Severity.CRITICAL,
     Moment.STORAGE_TROUBLE: Severity.CRITICAL,
+    Moment.BREAK_GLASS: Severity.CRITICAL,
     Moment.CHANNEL_FAILING: Severity.WARNING,
     Moment.CHANNEL_WORKS: Severity.INFO,
 }

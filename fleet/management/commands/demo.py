@@ -60,7 +60,8 @@ class Command(BaseCommand):
         try:
             if not FLEET_FILE.exists():
                 raise ServerProblem("The demo plays Azure with the simulator of the source tree, and runs there only.")
-            for name, port in (("PORT", settings.PORT), ("SIMULATOR_PORT", settings.SIMULATOR_PORT)):
+            ports = {"PORT": settings.PORT, "SIMULATOR_PORT": settings.SIMULATOR_PORT}
+            for name, port in (ports | ({"SIGN_ON_PORT": settings.SIGN_ON_PORT} if settings.SIGN_ON else {})).items():
                 expect_free(name, port)
             with (
                 held(Path(settings.DEMO_DIR)) as folder,
@@ -97,6 +98,8 @@ class Command(BaseCommand):
         self.workers, self.logs = workers, folder / "logs"
         self.logs.mkdir(exist_ok=True)
         self.say(f"Starting Drydock with its data in {folder} ...")
+        if settings.SIGN_ON:
+            self.launch(recipes.directory(port=settings.SIGN_ON_PORT, back=f"{url}/accounts/sign-on/back/"))
         self.launch(recipes.simulator(port=settings.SIMULATOR_PORT, fleet_file=FLEET_FILE, caches=caches))
         # What an earlier start has left there is kept under another name until everything answers.
         credentials_file, people_file = folder / CREDENTIALS, folder / "people.json"
@@ -201,6 +204,8 @@ def own_settings(folder: Path, url: str) -> dict[str, str]:
     mine = {"SECRET_KEY": path.read_text(), "BASE_URL": url, "LATE_SECONDS": recipes.DEMO_LATE_SECONDS}
     # Whoever tries a webhook does so on the same machine.
     mine["OUTGOING_ALLOW"] = "127.0.0.0/8, ::1"
+    if settings.SIGN_ON:
+        mine |= recipes.sign_on_settings(settings.SIGN_ON_PORT)
     return {
         name: value for name, value in mine.items() if not os.environ.get(name) and not os.environ.get(f"{name}_FILE")
     }
@@ -263,8 +268,15 @@ Drydock answers at {credentials["url"]}
 
 {people}
 
-  The simulated Azure answers at {credentials["simulator_url"]}
+{by_sign_on()}  The simulated Azure answers at {credentials["simulator_url"]}
   Whoever is to be told is played by {credentials["inbox"]}
   Tokens for the API are in {folder / CREDENTIALS}
   Ctrl-C ends it; its data stays in {folder}
 """
+
+
+def by_sign_on() -> str:
+    """What the welcome says of single sign-on; nothing where it is off."""
+    if not settings.SIGN_ON:
+        return ""
+    return f"  Or log in by its pretended Entra ID, at http://127.0.0.1:{settings.SIGN_ON_PORT}\n"

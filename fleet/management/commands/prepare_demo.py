@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
 from fleet.domain.actor import COMMAND_LINE
+from fleet.domain.people import GROUPS
 from fleet.domain.refusal import Refused
 from fleet.management.private_files import write_private
 from fleet.operations.machines.join_tokens import create_join_token
 from fleet.operations.messages import channels
+from fleet.operations.people import mapping
 from fleet.operations.people.accounts import ensure_person
 from fleet.operations.people.tokens import issue_token, person_of_token
 
@@ -52,6 +55,8 @@ class Command(BaseCommand):
         found["inbox"] = f"{simulator_url}/inbox/"
         if before.get("inbox") != found["inbox"]:
             set_up_inbox(found["inbox"], now)
+        if settings.SIGN_ON:
+            map_roles(now)
         write_private(file, json.dumps(found, indent=2) + "\n")
         # On standard output for the demo alone: agents need it once, people never.
         _, plain = create_join_token(comment="The demo's machines", expires_in=JOIN_TOKEN_TIME, now=now)
@@ -65,6 +70,15 @@ def set_up_inbox(url: str, now: datetime) -> None:
     with suppress(Refused):
         name = f"The demo's inbox ({urlsplit(url).port})"
         channels.create(actor=COMMAND_LINE, now=now, kind="webhook", name=name, values={"url": url})
+
+
+def map_roles(now: datetime) -> None:
+    """The app roles of the demo's directory. Each line is made once: who deletes it has deleted it, until the next
+    start.
+    """
+    for group in GROUPS:
+        with suppress(Refused):
+            mapping.create(actor=COMMAND_LINE, value=f"Drydock.{group.capitalize()}", group=group, now=now)
 
 
 def credentials(group: str, scopes: list[str], before: dict[str, str], now: datetime) -> dict[str, str]:

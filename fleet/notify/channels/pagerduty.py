@@ -58,7 +58,13 @@ OPENS = frozenset(Moment) - {
 WAKES = {Moment.UNCLAIMED, Moment.UNDECIDED, Moment.OVERDUE, Moment.REFUSED, Moment.SET_UNWATCHED}
 OVER = {Moment.ENDED, Moment.COVERAGE_CLOSED, Moment.MAINTENANCE_ENDED, Moment.CHANNEL_WORKS}
 # Nothing tells that these are over: PagerDuty's people resolve them.
-ENDLESS = {Moment.SOURCE_QUIET, Moment.SET_UNWATCHED, Moment.AUDIT_FAILED, Moment.STORAGE_TROUBLE}
+ENDLESS = {
+    Moment.SOURCE_QUIET,
+    Moment.SET_UNWATCHED,
+    Moment.AUDIT_FAILED,
+    Moment.STORAGE_TROUBLE,
+    Moment.BREAK_GLASS,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from fleet.domain.actor import COMMAND_LINE, Actor
-from fleet.domain.people import ADMIN, GROUPS, Right
+from fleet.domain.people import ADMIN, GROUPS, Right, Rights
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.texts import tidy
@@ -58,7 +58,7 @@ def make_person(
     Raises Refused `not-permitted` or `validation`.
     """
     require(actor, Right.ADMINISTER)
-    _lock()
+    lock()
     username = username.strip()
     try:
         User.username_validator(username)
@@ -69,7 +69,7 @@ def make_person(
     if username.lower() in TAKEN_NAMES or User.objects.filter(username__iexact=username).exists():
         raise Refused("validation", Reason("name-taken", name=username))
     chosen = _group(group)
-    pairs = _cleaned(scopes)
+    pairs = cleaned_scopes(scopes)
     password = password or new_password()
     person = User(username=username)
     _check_password(password, person)
@@ -97,19 +97,49 @@ def change_person(
     one. Raises Refused `not-permitted`, `unknown-person` or `validation`.
     """
     person = _changeable(username, actor)
-    before, had_admins = shown(person), _admins()
+    before, had_admins = shown(person), any_admin()
     if group is not None:
         others = person.groups.exclude(name__in=GROUPS)
         person.groups.set([*others, _group(group)])
     if scopes is not None:
-        _set_scopes(person, _cleaned(scopes))
+        _set_scopes(person, cleaned_scopes(scopes))
     if active is not None and active != person.is_active:
         person.is_active = active
         person.save(update_fields=["is_active"])
-    if had_admins and not _admins():
+    if had_admins and not any_admin():
         raise Refused("validation", Reason("last-admin"))
     if shown(person) != before:
         _write("changed", person, before=before, now=now, actor=actor)
+    return person
+
+
+def apply_rights(person: User, rights: Rights, *, now: datetime, actor: Actor) -> None:
+    """Make somebody's rights these, inside a transaction that holds the lock of people: nobody asks whether an admin is
+    left, since whoever decided that is not here.
+    """
+    before = shown(person)
+    others = person.groups.exclude(name__in=GROUPS)
+    person.groups.set([*others, *([_group(rights.role)] if rights.role else [])])
+    _set_scopes(person, sorted(rights.scopes))
+    if shown(person) != before:
+        _write("changed", person, before=before, now=now, actor=actor)
+
+
+def make_for_sign_on(wanted: str, rights: Rights, *, now: datetime, actor: Actor) -> User:
+    """A person who comes in by single sign-on alone, inside a transaction that holds the lock of people. Whoever has
+    the name that is `wanted` keeps it, and the newcomer is called beside it.
+    """
+    name, number = wanted or "person", 1
+    while name.lower() in TAKEN_NAMES or User.objects.filter(username__iexact=name).exists():
+        number += 1
+        name = f"{wanted or 'person'}-{number}"
+    person = User(username=name)
+    person.set_unusable_password()
+    person.save()
+    if rights.role:
+        person.groups.set([_group(rights.role)])
+    _set_scopes(person, sorted(rights.scopes))
+    _write("made", person, before=None, now=now, actor=actor)
     return person
 
 
@@ -167,14 +197,20 @@ def note_change(person: User, *, before: dict[str, Any] | None, actor: Actor, no
         _write("made" if before is None else "changed", person, before=before, now=now, actor=actor)
 
 
-def _lock() -> None:
+def lock() -> None:
     """One change of people at a time: two that each leave an admin could leave none together."""
     take(Lock.PEOPLE)
 
 
+def any_admin() -> bool:
+    """Whether anybody who may log in is an admin."""
+    active = User.objects.filter(is_active=True)
+    return active.filter(is_superuser=True).exists() or active.filter(groups__name=ADMIN).exists()
+
+
 def _changeable(username: str, actor: Actor) -> User:
     require(actor, Right.ADMINISTER)
-    _lock()
+    lock()
     found = User.objects.filter(username=username).first()
     person = or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
     if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
@@ -195,16 +231,11 @@ def _group(name: str) -> Group:
     return Group.objects.get_or_create(name=name)[0]
 
 
-def _admins() -> bool:
-    active = User.objects.filter(is_active=True)
-    return active.filter(is_superuser=True).exists() or active.filter(groups__name=ADMIN).exists()
-
-
 def _scopes(person: User) -> list[ScopePair]:
     return list(Scope.objects.filter(user=person).order_by("kind", "pattern").values_list("kind", "pattern"))
 
 
-def _cleaned(scopes: Sequence[ScopePair]) -> list[ScopePair]:
+def cleaned_scopes(scopes: Sequence[ScopePair]) -> list[ScopePair]:
     found = sorted({(kind, tidy(pattern)) for kind, pattern in scopes})
     if len(found) > MAX_SCOPES:
         raise Refused("validation", Reason("too-many-scopes", most=MAX_SCOPES))

@@ -17,6 +17,7 @@ from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken
 from fleet.models.people import rights_of
+from fleet.operations.people import sign_on
 from fleet.operations.people.rights import require
 from fleet.operations.timeline.entries import tell
 
@@ -144,14 +145,16 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE, carrie
     return token
 
 
-def person_of_session(*, session_key: str) -> User | None:
+def person_of_session(*, session_key: str, now: datetime) -> User | None:
     """The person logged in under this session key, by the same checks as Django's own; None when there is none."""
     session = SessionStore(session_key=session_key)
     user_id = session.get(SESSION_KEY)
     if user_id is None or session.get(BACKEND_SESSION_KEY) is None:
         return None
-    person = User.objects.filter(pk=user_id, is_active=True).first()
+    person = User.objects.select_related("sign_on").filter(pk=user_id, is_active=True).first()
     if person is None:
+        return None
+    if session.get(BACKEND_SESSION_KEY) == sign_on.BACKEND and not sign_on.good(person, now=now):
         return None
     if not constant_time_compare(session.get(HASH_SESSION_KEY, ""), person.get_session_auth_hash()):
         return None

@@ -53,6 +53,7 @@ PATHS = {
     Moment.COVERAGE_CLOSED: "/blind-spots/",
     Moment.AUDIT_FAILED: "/audit/",
     Moment.STORAGE_TROUBLE: "/timeline/",
+    Moment.BREAK_GLASS: "/audit/",
 }
 
 

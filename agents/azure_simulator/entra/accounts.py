@@ -1,0 +1,45 @@
+"""Who has an account in the pretended directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import NAMESPACE_DNS, uuid5
+
+
+@dataclass(slots=True)
+class Account:
+    """Somebody in the directory. `groups` of more than 200 are not in the token, as at Entra; `enabled` is False for
+    whom the directory no longer lets in.
+    """
+
+    name: str
+    display: str
+    roles: list[str] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
+    enabled: bool = True
+
+    @property
+    def oid(self) -> str:
+        return str(uuid5(NAMESPACE_DNS, f"oid.{self.name}.example"))
+
+    @property
+    def sub(self) -> str:
+        """Another one for each program, as at Entra: it tells two programs nothing of each other."""
+        return str(uuid5(NAMESPACE_DNS, f"sub.{self.name}.example"))
+
+    @property
+    def login_name(self) -> str:
+        return f"{self.name}@contoso.example"
+
+
+def everybody() -> dict[str, Account]:
+    """Who is there at the start."""
+    people = [
+        Account("ada", "Ada Admin", roles=["Drydock.Admin"]),
+        Account("anna", "Anna Approver", roles=["Drydock.Approver"]),
+        Account("otto", "Otto Operator", roles=["Drydock.Operator"], groups=["0b6d1b2e-web-operators"]),
+        Account("vera", "Vera Viewer", roles=["Drydock.Viewer"]),
+        Account("nora", "Nora Nobody"),
+        Account("gus", "Gus of many groups", groups=[f"group-{number}" for number in range(250)]),
+    ]
+    return {one.name: one for one in people}

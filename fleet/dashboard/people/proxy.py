@@ -1,0 +1,63 @@
+"""Logging in by a proxy in front that has done so already: whom the gateway believes it, this person it is."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, login, logout
+from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.utils import timezone
+
+from fleet.domain.refusal import Refused
+from fleet.domain.sign_on import TOLD_BY_PROXY, ToldByProxy
+from fleet.operations.people import sign_on
+from fleet.wording import say
+from fleet.wording.reader import page_reader
+from fleet.wording.sign_on import TROUBLES
+
+BACKEND = "fleet.dashboard.people.proxy.HeaderBackend"
+# In the session: what the proxy said when it began.
+SAID = "told_by_proxy"
+
+
+class HeaderBackend(ModelBackend):
+    """Sessions that a proxy in front speaks for, request by request."""
+
+    def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:  # type: ignore[override]
+        """Nobody by a password."""
+
+    def get_user(self, user_id: Any) -> User | None:
+        """Nobody, once no proxy is believed any more."""
+        return super().get_user(user_id) if settings.HEADER_LOGIN.networks else None
+
+
+class ProxyMiddleware:
+    """Each request is of whom the proxy names. A session of theirs ends where it names nobody, or somebody else."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        told = cast(ToldByProxy | None, request.META.get(TOLD_BY_PROXY))
+        if not settings.HEADER_LOGIN.networks:
+            return self.get_response(request)
+        by_proxy = request.session.get(BACKEND_SESSION_KEY) == BACKEND
+        if told is None:
+            if by_proxy:
+                logout(request)
+            return self.get_response(request)
+        said = [told.name, None if told.groups is None else list(told.groups)]
+        if not (by_proxy and request.session.get(SAID) == said and request.user.is_authenticated):
+            try:
+                person = sign_on.arrive_by_proxy(told, now=timezone.now())
+            except Refused as error:
+                title, advice, status = TROUBLES["not-permitted"]
+                shown = {"title": title, "advice": advice, "said": say.say(error.reason, page_reader(timezone.now()))}
+                return render(request, "people/sign_on_trouble.html", shown, status=status)
+            login(request, person, backend=BACKEND)
+            request.session[SAID] = said
+        return self.get_response(request)

@@ -1,0 +1,200 @@
+"""Single sign-on: whom a provider's token names, and what its roles or groups make of them here.
+
+Claims are what an ID token says, once its signature, issuer, audience, nonce and times were checked.
+"""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hmac import compare_digest
+from typing import Any
+from urllib.parse import urlsplit
+
+from fleet.domain.addresses import Network, lies_in_networks
+from fleet.domain.people import GROUPS, Rights
+from fleet.domain.reason import Reason
+from fleet.domain.texts import tidy
+
+# How much of a token is looked at.
+MOST_VALUES = 500
+LONGEST_VALUE = 200
+LONGEST_SUBJECT = 255
+LONGEST_NAME = 100
+# Directories of many tenants in one: whoever has any account anywhere would come in.
+SHARED_TENANTS = ("common", "organizations", "consumers")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# Entra ID's issuer names its tenant: `https://login.microsoftonline.com/<tenant>/v2.0`, in each of its clouds.
+ENTRA = re.compile(r"/([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})/v2\.0/?", re.IGNORECASE)
+NAME_CLAIMS = ("preferred_username", "upn", "email", "name")
+_NO_NAME = re.compile(r"[^\w.@+-]+")
+
+
+class ClaimFault(Exception):
+    """A token says who somebody is in a way that is not taken here; `reason` is what people are told."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.code)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One line of the mapping: whoever's claim holds this value is in this group, in these scopes; none: everywhere."""
+
+    value: str
+    group: str
+    scopes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who came from a provider: `subject` never changes there; `name` is what they may be called here; `values` are
+    the roles or groups that count.
+    """
+
+    issuer: str
+    subject: str
+    name: str
+    values: tuple[str, ...]
+
+
+def issuer_fault(issuer: str) -> Reason | None:
+    """Why this may not be whom we trust; None where it may. https everywhere but on this very machine."""
+    try:
+        parts = urlsplit(issuer)
+        secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
+        plain = bool(parts.hostname) and not (parts.username or parts.password or parts.query or parts.fragment)
+    except ValueError:
+        secure = plain = False
+        parts = urlsplit("")
+    if not secure or not plain:
+        return Reason("issuer-https")
+    if any(part.lower() in SHARED_TENANTS for part in parts.path.split("/")):
+        return Reason("issuer-shared")
+    return None
+
+
+def rights_by(grants: Iterable[Grant], values: Collection[str]) -> Rights | None:
+    """What these values make of somebody; None where nothing speaks of them.
+
+    The highest group counts, and of scopes only those that come with it: where two lines give that group, it holds in
+    both places. So nobody may anywhere what no line alone lets them do there.
+    """
+    held = set(values)
+    found = [grant for grant in grants if grant.value in held and grant.group in GROUPS]
+    if not found:
+        return None
+    group = max((grant.group for grant in found), key=GROUPS.index)
+    ways = [grant.scopes for grant in found if grant.group == group]
+    # No scopes at all are everywhere.
+    scopes = () if () in ways else tuple(sorted({scope for way in ways for scope in way}))
+    return Rights(frozenset({group}), scopes)
+
+
+def identity_of(claims: Mapping[str, Any], *, issuer: str, claim: str) -> Identity:
+    """Who the token is about. Raises ClaimFault."""
+    return Identity(issuer, subject_of(claims, issuer=issuer), name_of(claims), values_of(claims, claim))
+
+
+def subject_of(claims: Mapping[str, Any], *, issuer: str) -> str:
+    """What names somebody for good: Entra's tenant and object id, elsewhere `sub`. Raises ClaimFault."""
+    prefix = subject_prefix(issuer)
+    if not prefix:
+        return _subject(claims.get("sub"), "sub")
+    if f"{claims.get('tid', '')}:".lower() != prefix:
+        raise ClaimFault(Reason("other-tenant"))
+    return prefix + _subject(claims.get("oid"), "oid").lower()
+
+
+def subject_prefix(issuer: str) -> str:
+    """What all subjects of this issuer begin with: Entra's tenant; nothing elsewhere."""
+    tenant = ENTRA.fullmatch(urlsplit(issuer).path)
+    return f"{tenant.group(1).lower()}:" if tenant else ""
+
+
+def _subject(said: Any, claim: str) -> str:
+    if not isinstance(said, str) or not 0 < len(said) <= LONGEST_SUBJECT or not said.isprintable():
+        raise ClaimFault(Reason("claim-missing", claim=claim))
+    return said
+
+
+def name_of(claims: Mapping[str, Any]) -> str:
+    """What somebody may be called here, of the letters that names have; empty where the token tells none."""
+    for claim in NAME_CLAIMS:
+        said = claims.get(claim)
+        if isinstance(said, str):
+            name = _NO_NAME.sub("-", unicodedata.normalize("NFKC", tidy(said)))[:LONGEST_NAME].strip("-")
+            if name:
+                return name
+    return ""
+
+
+def values_of(claims: Mapping[str, Any], claim: str) -> tuple[str, ...]:
+    """The roles or groups of this claim, which may lie deeper, as `realm_access.roles` does. Raises ClaimFault."""
+    # Whoever is in too many groups gets none of them, but a hint where to ask for them.
+    elsewhere = claims.get("_claim_names")
+    if (isinstance(elsewhere, Mapping) and claim in elsewhere) or (claim == "groups" and claims.get("hasgroups")):
+        raise ClaimFault(Reason("claim-overage", claim=claim))
+    said: Any = claims.get(claim)
+    if claim not in claims:
+        said = claims
+        for part in claim.split("."):
+            said = said.get(part) if isinstance(said, Mapping) else None
+    listed = [said] if isinstance(said, str) else said if isinstance(said, list) else []
+    if len(listed) > MOST_VALUES:
+        raise ClaimFault(Reason("claim-overage", claim=claim))
+    return tuple(sorted({one for one in listed if isinstance(one, str) and 0 < len(one) <= LONGEST_VALUE}))
+
+
+# Where the environment of a request keeps whom a proxy in front has logged in; no header can have this name.
+TOLD_BY_PROXY = "drydock.told_by_proxy"
+PROXY_SECRET = "x-proxy-secret"  # noqa: S105 - a header's name
+LEAST_SECRET = 32
+Header = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderLogin:
+    """How a proxy in front says whom it has logged in: from where, by which secret, in which headers (lower case)."""
+
+    networks: tuple[Network, ...]
+    secret: str
+    name: str
+    groups: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToldByProxy:
+    """Whom the proxy has logged in. `groups` is None where it says nothing of them."""
+
+    name: str
+    groups: tuple[str, ...] | None
+
+
+def told_by_proxy(headers: Sequence[Header], *, peer: str, by: HeaderLogin) -> tuple[list[Header], ToldByProxy | None]:
+    """The headers without those that only the proxy may send, and whom it names. It is believed by the address of its
+    socket and its secret together, and where it says each thing exactly once; nobody else is ever.
+    """
+    own: dict[bytes, list[bytes]] = {each.encode(): [] for each in (by.name, by.groups, PROXY_SECRET)}
+    others = []
+    for name, value in headers:
+        if name.lower() in own:
+            own[name.lower()].append(value)
+        else:
+            others.append((name, value))
+    names, groups, secrets = own.values()
+    believed = (
+        len(by.secret) >= LEAST_SECRET
+        and lies_in_networks(peer, by.networks)
+        and len(secrets) == 1
+        and compare_digest(secrets[0], by.secret.encode())
+        and len(names) == 1
+        and len(groups) <= 1
+    )
+    said = names[0].decode("utf-8", "replace").strip() if believed else ""
+    if not said or len(said) > LONGEST_NAME or not said.isprintable() or "," in said:
+        return others, None
+    listed = [part.strip() for part in groups[0].decode("utf-8", "replace").split(",")] if groups else None
+    kept = None if listed is None else tuple(sorted({one for one in listed[:MOST_VALUES] if 0 < len(one) <= 200}))
+    return others, ToldByProxy(said, kept)

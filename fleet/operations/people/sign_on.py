@@ -1,0 +1,236 @@
+"""People who come in by single sign-on: made where the mapping speaks of them, linked by admins, and out where the
+provider or the mapping says no.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from fleet.domain.actor import DRYDOCK, Actor
+from fleet.domain.people import Right, Rights
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.sign_on import LONGEST_SUBJECT, Identity, ToldByProxy, rights_by
+from fleet.domain.texts import tidy
+from fleet.domain.timeline import EntryKind
+from fleet.models import SignOn
+from fleet.models.people import rights_of
+from fleet.operations.people import accounts, mapping
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import tell
+
+# The provider is asked again so long after it last said yes: what it takes back counts within 15 minutes.
+ASKED_EVERY = timedelta(minutes=10)
+# A session without a refresh token asks by logging in again, which most providers do without a question.
+WITHOUT_REFRESH = timedelta(minutes=15)
+# What sessions name that began at the provider.
+BACKEND = "fleet.dashboard.people.sign_on.SignOnBackend"
+# So long everybody reads on each page that the break-glass account was used.
+TOLD_FOR = timedelta(hours=24)
+# Whoever was refused is known to admins, who may link them; so many at most.
+MOST_STRANGERS = 200
+REFUSED_BY_PROVIDER = Reason("sign-on-ended-there")
+BLOCKED = Reason("sign-on-blocked")
+
+
+def arrive(identity: Identity, *, now: datetime, refresh_token: str = "") -> User:
+    """Somebody has proved who they are at the provider: the person that they are here, with the rights of now.
+
+    Raises Refused `not-permitted` where the mapping does not speak of them, or they may not log in. They are then kept
+    in mind, for an admin to see.
+    """
+    person, reason = _arrived(identity, refresh_token, now)
+    if person is None:
+        raise Refused("not-permitted", reason)
+    return person
+
+
+@transaction.atomic
+def _arrived(identity: Identity, refresh_token: str, now: datetime) -> tuple[User | None, Reason]:
+    accounts.lock()
+    row = _row(identity.issuer, identity.subject)
+    row.name, row.values, row.seen_at = identity.name, list(identity.values), now
+    granted = rights_by(mapping.grants(), identity.values)
+    blocked = row.user is not None and not row.user.is_active
+    if granted is None or blocked:
+        reason = BLOCKED if blocked else mapping.NOT_MAPPED
+        _out(row, reason, now=now)
+        if row.user is None:
+            _forget_old_strangers()
+        return None, reason
+    if row.user is None:
+        row.user = accounts.make_for_sign_on(identity.name, granted, now=now, actor=DRYDOCK)
+        row.linked_at = now
+    mapping.settle(row, granted, now=now)
+    _in(row, refresh_token, now=now)
+    return row.user, mapping.NOT_MAPPED
+
+
+def arrive_by_proxy(told: ToldByProxy, *, now: datetime) -> User:
+    """A proxy in front has logged somebody in: a person who is known here by this very name. Where it names groups,
+    the mapping says what they may. Raises Refused `not-permitted`.
+    """
+    person, reason = _arrived_by_proxy(told, now)
+    if person is None:
+        raise Refused("not-permitted", reason)
+    return person
+
+
+@transaction.atomic
+def _arrived_by_proxy(told: ToldByProxy, now: datetime) -> tuple[User | None, Reason]:
+    accounts.lock()
+    person = User.objects.filter(username=told.name).first()
+    if person is None:
+        return None, Reason("person-unknown", name=told.name)
+    if not person.is_active or told.name == settings.BREAK_GLASS:
+        return None, BLOCKED
+    if told.groups is not None and not person.is_superuser:
+        granted = rights_by(mapping.grants(), told.groups)
+        if rights_of(person) != (granted or Rights()):
+            accounts.apply_rights(person, granted or Rights(), now=now, actor=DRYDOCK)
+        if granted is None:
+            return None, mapping.NOT_MAPPED
+    return person, BLOCKED
+
+
+def good(person: User, *, now: datetime) -> bool:
+    """Whether a session of theirs that began at the provider goes on. Asks nothing where `sign_on` was selected too."""
+    row: SignOn | None = getattr(person, "sign_on", None)
+    until = row.good_until if row is not None and row.issuer == settings.OIDC_ISSUER else None
+    return until is not None and until > now
+
+
+def goes_on_until(person: Any, *, now: datetime) -> datetime | None:
+    """Until when a session of theirs goes on although the provider could not be asked for a while; None where there is
+    nothing to say. Asks nothing: it is known of whoever came by single sign-on.
+    """
+    row: SignOn | None = person._state.fields_cache.get("sign_on") if isinstance(person, User) else None
+    if row is None or row.look_at is None or row.checked_at is None:
+        return None
+    return row.good_until if row.checked_at < now - ASKED_EVERY - timedelta(minutes=1) else None
+
+
+def password_counts(username: str) -> bool:
+    """Whether the password of this name lets anybody in."""
+    return bool(settings.LOCAL_PASSWORDS or (settings.BREAK_GLASS and username == settings.BREAK_GLASS))
+
+
+@transaction.atomic
+def note_break_glass(person: User, *, address: str, now: datetime) -> None:
+    """Tell everybody, if somebody has just come in as the break-glass account."""
+    if settings.BREAK_GLASS and person.get_username() == settings.BREAK_GLASS:
+        tell(EntryKind.BREAK_GLASS_USED, DRYDOCK, at=now, person=person.get_username(), from_address=address)
+
+
+@transaction.atomic
+def confirm(sign_on_id: int, identity: Identity | None, *, refresh_token: str, now: datetime) -> None:
+    """The provider still knows somebody, and says so much of them; None: no more than that."""
+    accounts.lock()
+    row = SignOn.objects.select_for_update(of=("self",)).select_related("user").filter(pk=sign_on_id).first()
+    if row is None or row.user is None or not row.refresh_token:
+        return
+    if identity is not None:
+        row.name, row.values = identity.name, list(identity.values)
+    granted = rights_by(mapping.grants(), row.values)
+    if granted is None or not row.user.is_active:
+        _out(row, BLOCKED if granted else mapping.NOT_MAPPED, now=now)
+        return
+    mapping.settle(row, granted, now=now)
+    _in(row, refresh_token, now=now)
+
+
+@transaction.atomic
+def refuse(sign_on_id: int, *, now: datetime, reason: Reason = REFUSED_BY_PROVIDER) -> None:
+    """The provider says no: every session that began there ends, and nothing is granted until it says yes again."""
+    accounts.lock()
+    row = SignOn.objects.select_for_update(of=("self",)).select_related("user").filter(pk=sign_on_id).first()
+    if row is not None:
+        row.values = []
+        _out(row, reason, now=now)
+
+
+@transaction.atomic
+def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
+    """An admin says whose an account at the provider is, before or after it first came: for Entra ID `subject` is its
+    object id. From the next login on the mapping says what that person may. Raises Refused: `not-permitted`,
+    `unknown-person`, `validation`.
+    """
+    require(actor, Right.ADMINISTER)
+    accounts.lock()
+    found = User.objects.filter(username=username).first()
+    person = or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
+    if person.is_superuser and actor.person is not None and not actor.person.is_superuser:
+        raise Refused("not-permitted", Reason("superusers-only", name=username))
+    if username == settings.BREAK_GLASS:
+        raise Refused("validation", Reason("sign-on-break-glass", name=username))
+    if not settings.OIDC_ISSUER:
+        raise Refused("validation", Reason("sign-on-no-provider"))
+    subject = settings.OIDC_SUBJECT_PREFIX + tidy(subject)
+    if not len(settings.OIDC_SUBJECT_PREFIX) < len(subject) <= LONGEST_SUBJECT or not subject.isprintable():
+        raise Refused("validation", Reason("sign-on-subject"))
+    row = _row(settings.OIDC_ISSUER, subject.lower() if settings.OIDC_SUBJECT_PREFIX else subject)
+    if row.user is not None and row.user != person:
+        raise Refused("validation", Reason("sign-on-taken", name=row.user.get_username()))
+    if SignOn.objects.filter(user=person).exclude(pk=row.pk).exists():
+        raise Refused("validation", Reason("sign-on-has-one", name=username))
+    if row.user is None:
+        row.user, row.linked_at, row.refused = person, now, ""
+        row.save()
+        _tell("signed-on", row, before=None, after=row.subject, actor=actor, now=now)
+    return row
+
+
+@transaction.atomic
+def unlink(*, actor: Actor, sign_on_id: int, now: datetime) -> None:
+    """An account at the provider is nobody's any more; its sessions end. Raises Refused: `not-permitted`,
+    `not-found`.
+    """
+    require(actor, Right.ADMINISTER)
+    accounts.lock()
+    rows = SignOn.objects.select_for_update(of=("self",)).select_related("user").filter(user__isnull=False)
+    row = or_refuse(rows.filter(pk=sign_on_id).first(), "not-found", Reason("sign-on-unknown"))
+    had_admins = accounts.any_admin()
+    _tell("signed-off", row, before=row.subject, after=None, actor=actor, now=now)
+    if row.user is not None:
+        accounts.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
+    if had_admins and not accounts.any_admin():
+        raise Refused("validation", Reason("last-admin"))
+    row.delete()
+
+
+def _row(issuer: str, subject: str) -> SignOn:
+    rows = SignOn.objects.select_for_update(of=("self",)).select_related("user")
+    return rows.filter(issuer=issuer, subject=subject).first() or SignOn(issuer=issuer, subject=subject)
+
+
+def _in(row: SignOn, refresh_token: str, *, now: datetime) -> None:
+    row.refused, row.checked_at = "", now
+    row.keep_refresh_token(refresh_token)
+    if refresh_token:
+        row.look_at = now + ASKED_EVERY
+        row.good_until = now + ASKED_EVERY + timedelta(seconds=settings.OIDC_GRACE_SECONDS)
+    else:
+        row.look_at, row.good_until = None, now + WITHOUT_REFRESH
+    row.save()
+
+
+def _out(row: SignOn, reason: Reason, *, now: datetime) -> None:
+    row.refused, row.good_until, row.look_at = reason.stored, now, None
+    row.keep_refresh_token("")
+    if row.user is not None and not row.user.is_superuser:
+        accounts.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
+    row.save()
+
+
+def _forget_old_strangers() -> None:
+    strangers = SignOn.objects.filter(user=None).order_by("-seen_at", "-pk").values_list("pk", flat=True)
+    SignOn.objects.filter(pk__in=list(strangers[MOST_STRANGERS:])).delete()
+
+
+def _tell(did: str, row: SignOn, *, before: str | None, after: str | None, actor: Actor, now: datetime) -> None:
+    person = row.user.get_username() if row.user else ""
+    told = {"person": person, "did": did, "name": row.name}
+    tell(EntryKind.PERSON_CHANGED, actor, at=now, before={"account": before}, after={"account": after}, **told)

@@ -1,0 +1,443 @@
+"""People come in by their provider: whom the mapping speaks of, with the rights of now, and nobody by a forgery."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure_simulator.entra.accounts import everybody
+from azure_simulator.entra.tokens import LIES
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused
+from fleet.domain.sign_on import Identity
+from fleet.models import Entry, SignOn, SignOnGrant
+from fleet.models.people import rights_of
+from fleet.operations.people import mapping, provider, refresh, sign_on
+from fleet.operations.people.provider import ProviderError, Why
+from tests import factories
+from tests.dashboard.conftest import text_of
+from tests.people.directory import BACK, Directory, asked_for, come, there
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
+
+
+def mapped(**groups: str) -> None:
+    admin = factories.acting(factories.admin("root"))
+    for value, group in (groups or {"Operator": "operator", "Admin": "admin"}).items():
+        mapping.create(actor=admin, value=f"Drydock.{value}", group=group, now=NOW)
+
+
+def me(client: Client) -> Any:
+    answer = client.get("/api/v1/me/")
+    return answer.json() if answer.status_code == 200 else None
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+# The way in
+
+
+def test_whoever_the_mapping_speaks_of_becomes_a_person_and_is_led_back(entra: Directory, client: Client) -> None:
+    mapped()
+    answer = come(client, "otto", next="/machines/?q=web")
+    assert (answer.status_code, answer["Location"]) == (302, "/machines/?q=web")
+    found = me(client)
+    assert (found["username"], found["group"]) == ("otto@contoso.example", "operator")
+    made = Entry.objects.get(kind="person_changed")
+    assert (made.actor, made.data["person"], made.after["groups"]) == ("Drydock", "otto@contoso.example", ["operator"])
+    row = SignOn.objects.get()
+    assert row.subject.startswith("6babcaad-604b-40ac-a9d7-9fd97c0b779f:")
+    # What the database holds of the refresh token opens nothing.
+    assert row.read_refresh_token() not in ("", row.refresh_token)
+    assert not User.objects.get(username="otto@contoso.example").has_usable_password()
+
+
+def test_nobody_else_comes_in_and_an_admin_sees_who_tried(entra: Directory, client: Client) -> None:
+    mapped()
+    answer = come(client, "nora")
+    assert answer.status_code == 403
+    assert "None of this account's roles or groups" in text_of(answer)
+    assert me(client) is None
+    assert not User.objects.filter(username__contains="nora").exists()
+    assert SignOn.objects.get(user=None).name == "nora@contoso.example"
+
+
+def test_a_person_is_linked_beforehand_by_an_admin_and_never_by_name(entra: Directory, client: Client) -> None:
+    mapped()
+    factories.operator("otto@contoso.example")
+    assert come(client, "otto").status_code == 302
+    assert me(client)["username"] == "otto@contoso.example-2"
+    anna, admin = factories.viewer("anna"), factories.acting(User.objects.get(username="root"))
+    oid = everybody()["ada"].oid
+    sign_on.link(actor=admin, username="anna", subject=oid.upper(), now=NOW)
+    other = Client()
+    come(other, "ada")
+    assert (me(other)["username"], me(other)["group"]) == ("anna", "admin")
+    assert rights_of(User.objects.get(pk=anna.pk)).role == "admin"
+
+
+@pytest.mark.parametrize(
+    "wanted", ["//evil.example/", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"]
+)
+def test_nobody_is_led_away_by_next(entra: Directory, client: Client, wanted: str) -> None:
+    mapped()
+    assert come(client, "otto", next=wanted)["Location"] == "/"
+
+
+def test_the_address_adds_nothing_to_what_the_provider_is_asked(entra: Directory, client: Client) -> None:
+    asked = asked_for(
+        client, process="connect", scope="admin", auth_params="redirect_uri=https://evil.example&prompt=none"
+    )
+    assert asked["redirect_uri"] == f"http://127.0.0.1:8000{BACK}"
+    assert "prompt" not in asked
+    assert set(asked["scope"].split()) == {"openid", "profile", "email", "offline_access"}
+    assert asked["code_challenge_method"] == "S256"
+    assert len(asked["nonce"]) > 20
+
+
+# Forgeries
+
+
+@pytest.mark.parametrize("lie", [lie for lie in LIES if lie != "not-again"])
+def test_a_token_that_is_wrong_in_one_way_lets_nobody_in(entra: Directory, client: Client, lie: str) -> None:
+    mapped()
+    entra.fault(lie)
+    answer = come(client, "otto")
+    assert answer.status_code == 403
+    assert me(client) is None
+    assert not SignOn.objects.exists()
+    # The same person, a moment later and without the lie.
+    assert come(client, "otto").status_code == 302
+
+
+def test_a_callback_that_nobody_asked_for_is_refused(entra: Directory, client: Client) -> None:
+    mapped()
+    theirs = there(asked_for(Client()), "otto")
+    for said in (theirs, {"code": theirs["code"]}, {"state": theirs["state"]}, {}, {**theirs, "state": "x" * 16}):
+        assert client.get(BACK, said).status_code == 403
+    assert me(client) is None
+    assert "token" not in entra.asked()[-3:]
+
+
+def test_a_code_and_its_state_count_once(entra: Directory, client: Client) -> None:
+    mapped()
+    said = there(asked_for(client), "otto")
+    assert client.get(BACK, said).status_code == 302
+    client.post("/accounts/logout/")
+    assert client.get(BACK, said).status_code == 403
+    # With a state of its own the code is still the old one.
+    again = asked_for(client)
+    assert client.get(BACK, {**said, "state": again["state"]}).status_code in (403, 503)
+    assert me(client) is None
+
+
+def test_what_somebody_else_was_sent_back_with_is_no_use(entra: Directory, client: Client) -> None:
+    """A code of somebody's own, put under a state of the victim: PKCE and nonce are of another login."""
+    mapped()
+    mine, theirs = asked_for(client), there(asked_for(Client()), "otto")
+    assert client.get(BACK, {"code": theirs["code"], "state": mine["state"]}).status_code in (403, 503)
+    assert me(client) is None
+
+
+def test_who_cancels_is_told_so_and_who_is_in_too_many_groups_what_to_do(
+    entra: Directory, client: Client, settings: Any
+) -> None:
+    mapped()
+    asked = asked_for(client)
+    answer = client.get(BACK, {"error": "access_denied", "state": asked["state"]})
+    assert (answer.status_code, "cancelled" in text_of(answer)) == (403, True)
+    settings.OIDC_CLAIM = "groups"
+    answer = come(client, "gus")
+    assert (answer.status_code, "more groups" in text_of(answer)) == (403, True)
+
+
+# The provider rotates, hangs and goes away
+
+
+def test_keys_rotate_and_unknown_ones_are_looked_for_once_a_minute(entra: Directory, client: Client) -> None:
+    mapped()
+    come(client, "otto")
+    entra.control("keys/rotate")
+    provider._known.keys_at -= provider.KEYS_EVERY_SECONDS
+    assert come(Client(), "otto").status_code == 302
+    before = entra.asked().count("keys")
+    for _ in range(3):
+        entra.fault("unknown-key")
+        assert come(Client(), "otto").status_code == 403
+    assert entra.asked().count("keys") == before
+
+
+@pytest.mark.parametrize("trouble", ["hang", "cut", "down", "reset"])
+def test_a_provider_in_trouble_keeps_nobody_for_long(
+    entra: Directory, client: Client, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped()
+    said = there(asked_for(client), "otto")
+    monkeypatch.setattr(provider, "STEP_SECONDS", 0.2)
+    entra.fault(trouble)
+    answer = client.get(BACK, said)
+    assert (answer.status_code, answer["Retry-After"]) == (503, "10")
+    assert "does not answer" in text_of(answer)
+    assert me(client) is None
+    # Nobody is kept out of the way in afterwards.
+    assert come(client, "otto").status_code == 302
+
+
+@contextmanager
+def dripping() -> Iterator[str]:
+    """A server that sends a byte now and then, without end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(5)
+        over = threading.Event()
+
+        def drip() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                while not over.wait(0.02):
+                    peer.sendall(b"{")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        over.set()
+        thread.join()
+
+
+def test_an_answer_that_drips_is_given_up_and_few_wait_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider, "STEP_SECONDS", 0.1)
+    with dripping() as url, provider.exchange(), pytest.raises(ProviderError) as caught, provider.Session() as session:
+        session.get(url)
+    assert caught.value.why is Why.AWAY
+    with provider.exchange(), provider.exchange(), pytest.raises(ProviderError) as busy, provider.exchange():
+        pass
+    assert busy.value.why is Why.BUSY
+    with provider.exchange():
+        pass
+
+
+def test_a_provider_that_calls_itself_otherwise_or_leads_elsewhere_is_not_taken(
+    entra: Directory, client: Client, settings: Any
+) -> None:
+    found = provider.configuration()
+    for wrong in (
+        {"issuer": "https://evil.example"},
+        {"token_endpoint": "http://evil.example/token"},
+        {"jwks_uri": ""},
+    ):
+        with pytest.raises(ProviderError) as caught:
+            provider._checked({**found, **wrong})
+        assert caught.value.why is Why.WRONG
+    settings.OIDC_ISSUER = settings.OIDC_ISSUER.replace("/v2.0", "/v2.1")
+    assert client.get("/accounts/sign-on/").status_code == 503
+
+
+# What happens while somebody is at work
+
+
+def identity(name: str = "otto", *values: str) -> Identity:
+    return Identity("https://login.example", f"s-{name}", name, values or ("Drydock.Operator",))
+
+
+def arrived(name: str = "otto", **more: Any) -> User:
+    return sign_on.arrive(identity(name), now=NOW, **more)
+
+
+def test_two_first_logins_at_the_same_time_make_one_person(entra: Directory, transactional_db: None) -> None:
+    mapped()
+
+    def enter() -> int:
+        try:
+            return int(arrived().pk)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len({one.result() for one in [threads.submit(enter) for _ in range(4)]}) == 1
+    assert User.objects.filter(username__startswith="otto").count() == 1
+
+
+def later(client: Client, minutes: float) -> refresh.Refreshed:
+    """As if so much time had passed, for this person's session and the refresh."""
+    back_then = timedelta(minutes=minutes)
+    for row in SignOn.objects.all():
+        for name in ("checked_at", "good_until", "look_at"):
+            at = getattr(row, name)
+            setattr(row, name, at and at - back_then)
+        row.save()
+    return refresh.refresh(now=datetime.now(UTC))
+
+
+def test_the_provider_is_asked_again_and_what_it_says_counts(entra: Directory, client: Client) -> None:
+    mapped()
+    come(client, "otto")
+    assert later(client, 9) == refresh.Refreshed()
+    first = SignOn.objects.get().read_refresh_token()
+    assert later(client, 2).confirmed == 1
+    # The next one is kept: the old one is good for nothing any more.
+    assert SignOn.objects.get().read_refresh_token() not in ("", first)
+    entra.control("accounts", name="otto", roles=["Drydock.Admin"])
+    assert later(client, 11).confirmed == 1
+    assert me(client)["group"] == "admin"
+    entra.control("accounts", name="otto", enabled=False)
+    assert later(client, 11).refused == 1
+    assert me(client) is None
+    assert rights_of(User.objects.get(username="otto@contoso.example")).role == ""
+    assert come(Client(), "ada").status_code == 302
+
+
+def test_who_loses_the_role_there_loses_it_here(entra: Directory, client: Client) -> None:
+    mapped()
+    come(client, "otto")
+    entra.control("accounts", name="otto", roles=[])
+    later(client, 11)
+    assert me(client) is None
+
+
+def test_a_mapping_that_is_emptied_ends_sessions_at_once_but_leaves_an_admin(entra: Directory, client: Client) -> None:
+    mapped()
+    come(client, "otto")
+    admins = Client()
+    come(admins, "ada")
+    root = factories.acting(User.objects.get(username="root"))
+    User.objects.filter(username="root").update(is_active=False)
+    lines = {one.value: one.pk for one in SignOnGrant.objects.all()}
+    mapping.delete(actor=root, grant_id=lines["Drydock.Operator"], now=NOW)
+    assert me(client) is None
+    assert [row.read_refresh_token() != "" for row in SignOn.objects.order_by("name")] == [True, False]
+    with pytest.raises(Refused) as caught:
+        mapping.delete(actor=root, grant_id=lines["Drydock.Admin"], now=NOW)
+    assert isinstance(caught.value.reason, Reason)
+    assert caught.value.reason.code == "last-admin"
+    assert me(admins)["group"] == "admin"
+
+
+def test_while_the_provider_is_away_sessions_go_on_for_the_stated_time(
+    entra: Directory, client: Client, settings: Any
+) -> None:
+    settings.OIDC_GRACE_SECONDS = 3600.0
+    mapped()
+    come(client, "otto")
+    for minutes in (11, 30):
+        entra.fault("down")
+        assert later(client, minutes).away == 1
+        assert me(client)["group"] == "operator"
+    assert "goes on until" in text_of(client.get("/machines/"))
+    entra.fault("down")
+    later(client, 40)
+    assert me(client) is None
+    answer = client.get("/machines/")
+    assert (answer.status_code, answer["Location"]) == (302, "/accounts/login/?next=%2Fmachines%2F")
+
+
+def test_a_secret_of_ours_that_has_run_out_ends_nobodys_session(
+    entra: Directory, client: Client, settings: Any
+) -> None:
+    mapped()
+    come(client, "otto")
+    settings.OIDC_CLIENT_SECRET = "the old one"
+    assert later(client, 11).away == 1
+    assert me(client)["group"] == "operator"
+
+
+def test_without_a_refresh_token_a_session_lasts_a_quarter_of_an_hour(
+    entra: Directory, client: Client, settings: Any
+) -> None:
+    settings.OIDC_SCOPES = ["openid"]
+    mapped()
+    come(client, "otto")
+    later(client, 14)
+    assert me(client) is not None
+    later(client, 2)
+    assert me(client) is None
+
+
+# Proving it again, and logging out
+
+
+def test_somebody_proves_anew_who_they_are(entra: Directory, client: Client) -> None:
+    mapped()
+    come(client, "otto")
+    began = client.session["sign_on_proved_at"]
+    asked = asked_for(client, again="1", next="/events/")
+    assert (asked["prompt"], asked["max_age"]) == ("login", "0")
+    assert client.get(BACK, there(asked, "otto"))["Location"] == "/events/"
+    assert client.session["sign_on_proved_at"] > began
+    proved = client.session["sign_on_proved_at"]
+    # An old proof, and somebody else's, are none.
+    entra.fault("not-again")
+    assert client.get(BACK, there(asked_for(client, again="1"), "otto")).status_code == 403
+    assert client.get(BACK, there(asked_for(client, again="1"), "ada")).status_code == 403
+    assert (client.session["sign_on_proved_at"], me(client)["username"]) == (proved, "otto@contoso.example")
+
+
+def test_logging_out_leads_to_the_providers_own(entra: Directory, client: Client) -> None:
+    mapped()
+    come(client, "otto")
+    answer = client.post("/accounts/logout/", follow=True)
+    assert "/accounts/sign-on/end/" in answer.content.decode()
+    assert me(client) is None
+    there = client.get("/accounts/sign-on/end/")["Location"]
+    assert there.startswith(f"{entra.issuer}/logout?")
+    assert "post_logout_redirect_uri=http%3A%2F%2F127.0.0.1%3A8000%2Faccounts%2Flogin%2F" in there
+
+
+def test_without_a_provider_there_is_no_way_in(client: Client) -> None:
+    for path in ("", "back/", "end/"):
+        # As any address that leads nowhere, for whoever is not logged in.
+        assert client.get(f"/accounts/sign-on/{path}")["Location"].startswith("/accounts/login/?next=")
+    assert "single sign-on" not in text_of(client.get("/accounts/login/"))
+
+
+def test_what_is_left_running_is_little() -> None:
+    deadline = time.monotonic() + 10
+    while any(thread.name == "provider" for thread in threading.enumerate()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert sum(thread.name == "provider" for thread in threading.enumerate()) <= 1
+
+
+# Local accounts beside it
+
+
+def by_password(client: Client, name: str) -> Any:
+    return client.post("/accounts/login/", {"username": name, "password": f"harbour-{name}"})
+
+
+def test_passwords_switched_off_let_in_the_break_glass_account_alone_and_everybody_is_told(
+    entra: Directory, client: Client, settings: Any
+) -> None:
+    mapped()
+    factories.admin("glass")
+    factories.operator("olga")
+    settings.LOCAL_PASSWORDS, settings.BREAK_GLASS = False, "glass"
+    assert by_password(client, "olga")["Location"] == "/accounts/login/?out=passwords"
+    assert me(client) is None
+    assert by_password(client, "glass")["Location"] == "/"
+    told = Entry.objects.get(kind="break_glass_used")
+    assert told.data == {"person": "glass", "from_address": "127.0.0.1"}
+    otto = Client()
+    come(otto, "otto")
+    assert "The break-glass account glass was used" in text_of(otto.get("/machines/"))
+    # It has to work without the provider: nobody links it to an account there.
+    with pytest.raises(Refused):
+        sign_on.link(actor=factories.acting(factories.admin("ada2")), username="glass", subject="x", now=NOW)
+
+
+def test_without_such_an_account_nobody_asks_for_it(client: Client, settings: Any) -> None:
+    client.force_login(factories.viewer())
+    assert "break-glass" not in text_of(client.get("/machines/"))

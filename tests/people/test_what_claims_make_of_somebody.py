@@ -1,0 +1,184 @@
+"""What a token's claims make of somebody here: never more, anywhere, than some line of the mapping says."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.domain.people import GROUPS, Place, Right
+from fleet.domain.sign_on import (
+    ClaimFault,
+    Grant,
+    HeaderLogin,
+    ToldByProxy,
+    identity_of,
+    issuer_fault,
+    name_of,
+    rights_by,
+    told_by_proxy,
+    values_of,
+)
+
+ENTRA = "https://login.microsoftonline.com/6babcaad-604b-40ac-a9d7-9fd97c0b779f/v2.0"
+VALUES = ("web-team", "shop-team", "everybody", "admins")
+SCOPES = st.lists(
+    st.tuples(st.sampled_from(["name", "service"]), st.sampled_from(["web*", "shop", "*"])), max_size=2, unique=True
+)
+GRANTS = st.lists(
+    st.builds(Grant, st.sampled_from(VALUES), st.sampled_from(GROUPS), SCOPES.map(tuple)),
+    max_size=5,
+    unique_by=lambda grant: grant.value,
+)
+PLACES = [Place("availability_set", name, service) for name in ("web-1", "shop-1", "dock") for service in ("", "shop")]
+HELD = st.sets(st.sampled_from(VALUES))
+
+
+@given(GRANTS, HELD)
+def test_nobody_may_anywhere_what_no_line_alone_lets_them(grants: list[Grant], held: set[str]) -> None:
+    found = rights_by(grants, held)
+    alone = [rights_by([grant], held) for grant in grants]
+    assert (found is None) == all(each is None for each in alone)
+    for right in Right:
+        for place in PLACES:
+            if found is not None and found.may(right, place):
+                assert any(each is not None and each.may(right, place) for each in alone), (right, place)
+
+
+@given(GRANTS, HELD)
+def test_the_highest_group_counts_wherever_a_line_gives_it_in_whatever_order(
+    grants: list[Grant], held: set[str]
+) -> None:
+    found = rights_by(grants, held)
+    assert rights_by(list(reversed(grants)), sorted(held)) == found
+    if found is None:
+        return
+    highest = max((grant.group for grant in grants if grant.value in held), key=GROUPS.index)
+    assert found.role == highest
+    for grant in grants:
+        if grant.value in held and grant.group == highest:
+            alone = rights_by([grant], held)
+            assert alone is not None
+            for place in PLACES:
+                for right in Right:
+                    assert found.may(right, place) or not alone.may(right, place)
+
+
+def claims(**more: Any) -> dict[str, Any]:
+    return {"sub": "s", "oid": "A1", "tid": "6babcaad-604b-40ac-a9d7-9fd97c0b779f", **more}
+
+
+def test_entra_names_people_by_tenant_and_object_and_others_by_subject() -> None:
+    assert identity_of(claims(), issuer=ENTRA, claim="roles").subject == "6babcaad-604b-40ac-a9d7-9fd97c0b779f:a1"
+    # Whoever may choose their own claims elsewhere is not somebody in a directory by saying so.
+    assert identity_of(claims(), issuer="https://login.example/realms/x", claim="roles").subject == "s"
+
+
+@pytest.mark.parametrize(
+    ("issuer", "said", "reason"),
+    [
+        (ENTRA, {"tid": "another"}, "other-tenant"),
+        (ENTRA, {"tid": None}, "other-tenant"),
+        (ENTRA, {"oid": ""}, "claim-missing"),
+        (ENTRA, {"oid": 7}, "claim-missing"),
+        ("https://login.example", {"sub": "x" * 300}, "claim-missing"),
+        ("https://login.example", {"sub": "a\nb"}, "claim-missing"),
+        (ENTRA, {"_claim_names": {"roles": "src1"}}, "claim-overage"),
+        (ENTRA, {"roles": [f"r{n}" for n in range(501)]}, "claim-overage"),
+    ],
+)
+def test_a_token_that_does_not_say_who_somebody_is_is_refused(issuer: str, said: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ClaimFault) as caught:
+        identity_of(claims(**said), issuer=issuer, claim="roles")
+    assert caught.value.reason.code == reason
+
+
+def test_roles_and_groups_are_read_where_they_lie() -> None:
+    assert values_of({"roles": ["b", "a", "a", "", 7, None, "x" * 201]}, "roles") == ("a", "b")
+    assert values_of({"roles": "one"}, "roles") == ("one",)
+    assert values_of({"realm_access": {"roles": ["ops"]}}, "realm_access.roles") == ("ops",)
+    assert values_of({"https://x.example/roles": ["ops"]}, "https://x.example/roles") == ("ops",)
+    assert values_of({"realm_access": "x"}, "realm_access.roles") == ()
+    # Too many groups say nothing about roles, which are all there.
+    assert values_of({"roles": ["a"], "_claim_names": {"groups": "src1"}, "hasgroups": True}, "roles") == ("a",)
+    with pytest.raises(ClaimFault):
+        values_of({"hasgroups": True}, "groups")
+
+
+@given(st.dictionaries(st.sampled_from(["preferred_username", "upn", "email", "name"]), st.text() | st.integers()))
+def test_whatever_somebody_calls_themselves_is_a_name_here_or_none(said: dict[str, Any]) -> None:
+    name = name_of(said)
+    assert len(name) <= 100
+    assert all(letter.isalnum() or letter in "_.@+-" or letter.isidentifier() or ("a" + letter).isidentifier()
+               for letter in name)  # fmt: skip
+
+
+def test_names_are_tidied() -> None:
+    assert name_of({"preferred_username": " ada@contoso.example "}) == "ada@contoso.example"
+    assert name_of({"name": "Ada <b>Admin</b>"}) == "Ada-b-Admin-b"
+    assert name_of({"preferred_username": "\x00", "upn": "ada"}) == "ada"
+
+
+@pytest.mark.parametrize(
+    ("issuer", "reason"),
+    [
+        ("https://login.microsoftonline.com/6babcaad-604b-40ac-a9d7-9fd97c0b779f/v2.0", None),
+        ("http://127.0.0.1:8170/x", None),
+        ("http://login.example/", "issuer-https"),
+        ("https://a:b@login.example/", "issuer-https"),
+        ("https://login.example/?x=1", "issuer-https"),
+        ("ftp://login.example", "issuer-https"),
+        ("https://", "issuer-https"),
+        ("https://[::1", "issuer-https"),
+        ("https://login.microsoftonline.com/common/v2.0", "issuer-shared"),
+        ("https://login.microsoftonline.com/Organizations/v2.0", "issuer-shared"),
+    ],
+)
+def test_one_tenants_issuer_is_trusted_and_no_other(issuer: str, reason: str | None) -> None:
+    found = issuer_fault(issuer)
+    assert (found and found.code) == reason
+
+
+SECRET = b"s" * 32
+BY = HeaderLogin((ip_network("10.0.0.1/32"),), SECRET.decode(), "x-remote-user", "x-groups")
+NAMED = (b"x-remote-user", b"otto")
+PROVED = (b"x-proxy-secret", SECRET)
+OTHER = (b"accept", b"text/html")
+
+
+def test_a_proxy_is_believed_by_its_socket_and_its_secret_together() -> None:
+    groups = (b"X-Groups", b"web, shop,,web")
+    assert told_by_proxy([NAMED, PROVED, OTHER], peer="10.0.0.1", by=BY) == ([OTHER], ToldByProxy("otto", None))
+    assert told_by_proxy([NAMED, PROVED, groups], peer="10.0.0.1", by=BY) == ([], ToldByProxy("otto", ("shop", "web")))
+
+
+@pytest.mark.parametrize(
+    ("headers", "peer"),
+    [
+        ([NAMED, PROVED], "10.0.0.2"),
+        ([NAMED, PROVED], ""),
+        ([NAMED, PROVED, (b"x-forwarded-for", b"10.0.0.1")], "10.0.0.2"),
+        ([NAMED], "10.0.0.1"),
+        ([NAMED, (b"x-proxy-secret", b"t" * 32)], "10.0.0.1"),
+        ([NAMED, PROVED, PROVED], "10.0.0.1"),
+        ([NAMED, NAMED, PROVED], "10.0.0.1"),
+        ([NAMED, (b"X-Remote-User", b"ada"), PROVED], "10.0.0.1"),
+        ([(b"x-remote-user", b"otto, ada"), PROVED], "10.0.0.1"),
+        ([(b"x-remote-user", b"  "), PROVED], "10.0.0.1"),
+        ([(b"x-remote-user", b"o\ntto"), PROVED], "10.0.0.1"),
+        ([NAMED, PROVED, (b"x-groups", b"a"), (b"x-groups", b"b")], "10.0.0.1"),
+    ],
+)
+def test_nobody_else_is_and_the_headers_are_gone_either_way(headers: list[tuple[bytes, bytes]], peer: str) -> None:
+    left, told = told_by_proxy([*headers, OTHER], peer=peer, by=BY)
+    assert told is None
+    assert {name.lower() for name, _ in left} <= {b"accept", b"x-forwarded-for"}
+
+
+def test_a_secret_that_can_be_guessed_is_none() -> None:
+    for secret in ("", "short"):
+        by = HeaderLogin(BY.networks, secret, BY.name, BY.groups)
+        assert told_by_proxy([NAMED, (b"x-proxy-secret", secret.encode())], peer="10.0.0.1", by=by)[1] is None
