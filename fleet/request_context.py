@@ -15,6 +15,7 @@ from django.http.response import HttpResponseBase
 
 from fleet.domain.actor import REQUEST_ID
 from fleet.domain.addresses import address_of
+from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.trace import CALL, Call, trace_of
 from fleet.operations.timeline.entries import asked_by
 from fleet.projections import sight
@@ -72,5 +73,6 @@ def note(call: Call, request: HttpRequest) -> None:
     person = getattr(request, "_cached_user", None) or request.__dict__.get("user")
     # Not `isinstance`, which would have Django look.
     if person is not None and issubclass(type(person), AbstractBaseUser):
-        call.person = person.get_username()
+        # Logs are kept elsewhere, where no name can be erased.
+        call.person = pseudonym(person.pk)
     call.token = str(getattr(getattr(request, "auth", None), "name", ""))

@@ -19,7 +19,7 @@ from drydock_agent import wire
 
 from fleet.domain import actor
 from fleet.domain.actor import Actor
-from fleet.models import Approval, AvailabilitySet, Machine, Order, ScheduledEvent
+from fleet.models import Approval, AvailabilitySet, Entry, Machine, Order, ScheduledEvent
 from fleet.operations import reconcile
 from fleet.operations.approvals import approve as deciding
 from fleet.operations.approvals.approve import Plan
@@ -27,6 +27,7 @@ from fleet.operations.intake import keep, presence
 from fleet.operations.machines import enrolment, join_tokens
 from fleet.operations.orders import advance, receipts
 from fleet.operations.reports import record as reporting
+from fleet.projections.timeline.entries import TimelineRow, rows_of
 from tests.rows import PersonFactory
 
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
@@ -242,6 +243,17 @@ class Fleet:
 def person(username: str, group: str) -> User:
     """A person in this group alone."""
     return PersonFactory(username=username, groups=[group])
+
+
+def told(line: Entry) -> TimelineRow:
+    """A line as people are shown it, with names: the line itself holds pseudonyms."""
+    (row,) = rows_of([line])
+    return row
+
+
+def who(line: Entry) -> str:
+    """Who acted, by name."""
+    return told(line).actor
 
 
 def acting(account: User, *, via: str = "page", **fields: Any) -> Actor:

@@ -160,7 +160,7 @@ class Call(APIView):
         if holding := sorted(name for name, values in request.query_params.lists() if "\x00" in name + "".join(values)):
             raise Problem("validation", errors=[{"field": holding[0], "message": "It may not hold a NUL."}])
         if request.user.is_authenticated:
-            sight.read_as(rights(request.user), name=request.user.get_username())
+            sight.read_as(rights(request.user), name=request.user.get_username(), number=request.user.pk)
         if request.method not in ("GET", "HEAD") and (hidden := sight.out_of_sight(kwargs)):
             unknown_one = f"unknown-{hidden.removesuffix('_id')}"
             raise Problem(unknown_one if unknown_one in PROBLEMS else "not-found")

@@ -78,7 +78,7 @@ def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseB
         asked.now, asked.own = timezone.now(), own_settings(user_id=asked.user.pk)
         request_id, address = request.META.get(REQUEST_ID, ""), request.META["REMOTE_ADDR"]
         asked.actor = actor.person(asked.user, "page", request_id=request_id, address=address)
-        sight.read_as(asked.rights, name=asked.actor.name)
+        sight.read_as(asked.rights, name=asked.actor.name, number=asked.user.pk)
         if request.method not in ("GET", "HEAD") and sight.out_of_sight(kwargs):
             raise Http404("Nothing is known at this address.")
         with timezone.override(zone_of(asked.own, request.COOKIES.get("drydock_zone", ""))):

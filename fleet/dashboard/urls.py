@@ -178,6 +178,8 @@ urlpatterns = [
     path("people/<str:username>/", members.person_page, name="person"),
     path("people/<str:username>/change/", members.change_person, name="person-change"),
     path("people/<str:username>/password/", members.reset_password, name="person-password"),
+    path("people/<str:username>/forget/", members.forget_page, name="person-forget"),
+    path("people/<str:username>/forget/now/", members.forget_person, name="person-forget-now"),
     # Where these stood before the desk had four places.
     path("events/", RedirectView.as_view(pattern_name="events", query_string=True)),
     path("rules/", RedirectView.as_view(pattern_name="rules", query_string=True)),

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.reason import Reason
 
 # Where an entry's data state of what kind the actor is, if name and way do not tell: a machine that calls itself Azure.
@@ -44,6 +45,11 @@ class Actor:
     why: str = ""
     request_id: str = ""
     address: str = ""
+
+    @property
+    def kept_as(self) -> str:
+        """What a line of the timeline names: of a person the pseudonym, of everybody else the name."""
+        return pseudonym(self.person.pk) if self.person is not None else self.name
 
     def because(self, why: str) -> "Actor":
         """The same with a reason."""

@@ -106,6 +106,7 @@ class EntryKind(StrEnum):
     PERSON_CHANGED = "person_changed"
     MAPPING_CHANGED = "mapping_changed"
     BREAK_GLASS_USED = "break_glass_used"
+    PERSON_FORGOTTEN = "person_forgotten"
     SIGNING_KEY_MADE = "signing_key_made"
     SIGNING_KEY_RETIRED = "signing_key_retired"
     # A kind of entry, no password.

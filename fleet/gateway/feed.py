@@ -40,7 +40,7 @@ class Told:
 
 
 # What ends sessions, tokens and rights.
-ACCESS_KINDS = (EntryKind.PERSON_CHANGED, EntryKind.TOKEN_ENDED)
+ACCESS_KINDS = (EntryKind.PERSON_CHANGED, EntryKind.PERSON_FORGOTTEN, EntryKind.TOKEN_ENDED)
 
 
 def cursor_text(cursor: Cursor) -> bytes:

@@ -13,6 +13,7 @@ import msgspec
 from django.conf import settings
 
 from fleet.domain.people import Right
+from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.timeline import FIRST_ERA, LAST_ERA
 from fleet.gateway import metrics
 from fleet.gateway.feed import PAGE, Feed, Subscription, Told, cursor_text, told
@@ -57,12 +58,12 @@ def ear_of(*, token: str, session_key: str, now: datetime) -> Ear | None:
     if not owned.may(Right.READ):
         raise Problem(403, "not-permitted", "Reading needs the right of a viewer. Ask an admin of your installation.")
     name = person.get_username()
-    return Ear(sight_of(owned, name=name), name, token_name)
+    return Ear(sight_of(owned, name=name, number=person.pk), pseudonym(person.pk), token_name)
 
 
 def told_to(sight: Sight, ids: Collection[int]) -> dict[int, bytes]:
     """Of these entries those in sight, each as this stream tells it, by id."""
-    with seeing(Sight(sight.name, sight.scopes)):
+    with seeing(Sight(sight.name, sight.scopes, sight.number)):
         return {entry.row.id: told(entry).frame for entry in feed_operations.entries_in_sight(ids)}
 
 

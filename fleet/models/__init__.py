@@ -35,6 +35,7 @@ from fleet.models.orders import Order, SigningKey
 from fleet.models.people import (
     ApiToken,
     CalendarFeed,
+    FormerName,
     KnownDevice,
     LoginAttempts,
     OutsideAccount,
@@ -67,6 +68,7 @@ __all__ = [
     "Drill",
     "Entry",
     "EqualsAny",
+    "FormerName",
     "Hold",
     "HookCall",
     "Instruction",

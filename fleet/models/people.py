@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import F, Q, Value
 
 from fleet.domain.people import ADMIN, Right, Rights, pattern_of
+from fleet.domain.pseudonyms import former, pseudonym
 from fleet.domain.sets import PROVISIONAL
 
 Person = User | AbstractBaseUser | AnonymousUser
@@ -169,6 +170,23 @@ class StoredAnswer(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+
+class FormerName(models.Model):
+    """The name of somebody who was forgotten, where lines of before 0.2.0 hold it themselves: its hash, by which pages
+    know it, and the row id of the account that it was the name of.
+    """
+
+    hash = models.TextField(primary_key=True)
+    number = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return former(self.number)
+
+
+def names_in_entries(person: User) -> tuple[str, ...]:
+    """Whom entries of the timeline mean by it: the pseudonym, and the name, as before 0.2.0."""
+    return (pseudonym(person.pk), person.get_username())
 
 
 def rights_of(person: Person) -> Rights:

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models import Count, F, Q
 
 from fleet.domain.people import Rights
+from fleet.domain.pseudonyms import FORMER, former, pseudonym
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.models import ApiToken, OutsideAccount, Profile, Scope
@@ -36,9 +37,12 @@ class ScopeRow:
 
 @dataclass(frozen=True, slots=True)
 class PersonRow:
-    """`group` is the one that counts; empty for somebody in none. No scopes at all: everywhere."""
+    """`group` is the one that counts; empty for somebody in none. No scopes at all: everywhere. The timeline and logs
+    name the `pseudonym`.
+    """
 
     username: str
+    pseudonym: str
     group: str
     superuser: bool
     active: bool
@@ -46,6 +50,8 @@ class PersonRow:
     joined_at: datetime
     last_login_at: datetime | None
     tokens: int
+    # The name was erased.
+    forgotten: bool = False
 
     @property
     def right(self) -> str:
@@ -106,8 +112,9 @@ def own_settings(*, user_id: int) -> OwnSettings:
 
 
 def listing(*, order: str = "", cursor: str | None = None, size: int | None = None, q: str = "") -> Page[PersonRow]:
-    """By name. Three queries."""
-    users = seen(User).filter(username__icontains=q) if q else seen(User)
+    """By name, without those who were forgotten. Three queries."""
+    known = seen(User).exclude(username__startswith=FORMER)
+    users = known.filter(username__icontains=q) if q else known
     return read_page(ordered(users, order, [Segment(users, "username")]), cursor=cursor, size=size).map(_rows)
 
 
@@ -162,6 +169,7 @@ def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
     return tuple(
         PersonRow(
             username=user.get_username(),
+            pseudonym=pseudonym(user.pk),
             group=Rights(frozenset(groups[user.pk])).role,
             superuser=user.is_superuser,
             active=user.is_active,
@@ -169,6 +177,7 @@ def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
             joined_at=user.date_joined,
             last_login_at=user.last_login,
             tokens=counts.get(user.pk, 0),
+            forgotten=user.get_username() == former(user.pk),
         )
         for user in users
     )

@@ -19,6 +19,7 @@ from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 from fleet import models
 from fleet.domain.aside import What
 from fleet.domain.people import ADMIN, Place, Rights, in_scopes, lies_in
+from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.sets import KINDS, PROVISIONAL
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Cache, ScheduledEvent
@@ -51,9 +52,16 @@ class Sight:
 
     name: str
     scopes: tuple[tuple[str, str], ...]
+    # The row id of their account.
+    number: int = 0
     _sets: dict[int, Place] | None = None
     _rules: dict[type[Model], list[int]] = field(default_factory=dict)
     _ways: tuple[Near, ...] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """By which entries mean this reader: the pseudonym, and the name, as before 0.2.0."""
+        return [pseudonym(self.number), self.name]
 
     @property
     def sets(self) -> QuerySet[Any]:
@@ -91,7 +99,7 @@ class Sight:
                 # Of entries that name no set.
                 Near("machine", list(machines[: FEW + 1]), Q(availability_set=None)),
                 Near("cache", list(self.caches.values_list("pk", flat=True)[: FEW + 1])),
-                Near("actor", [self.name], Q(via__in=ACTING)),
+                Near("actor", self.names, Q(via__in=ACTING)),
                 Near("kind", [kind.value for kind in FOR_ALL]),
             )
         return self._ways
@@ -145,7 +153,7 @@ def _entries(sight: Sight) -> Q:
         & (Q(cache=None) | Q(cache__in=sight.caches))
         & ~Q(kind__in=[kind.value for kind in OF_TWO])
     )
-    own = Q(actor=sight.name, via__in=ACTING) | Q(kind__in=[kind.value for kind in FOR_ALL])
+    own = Q(actor__in=sight.names, via__in=ACTING) | Q(kind__in=[kind.value for kind in FOR_ALL])
     return (~nothing & inside) | (nothing & own)
 
 
@@ -246,6 +254,7 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.OutsideAccount: _everything,
     models.SignOn: _everything,
     models.SignOnGrant: _everything,
+    models.FormerName: _everything,
 }
 
 _sight: ContextVar[Sight | None] = ContextVar("sight", default=None)
@@ -261,9 +270,9 @@ def in_sight(rights: Rights, place: Place) -> bool:
     return not narrowed(rights) or in_scopes(place, rights.scopes)
 
 
-def sight_of(rights: Rights, *, name: str) -> Sight | None:
-    """How far somebody sees; None where they see everything."""
-    return Sight(name, rights.scopes) if narrowed(rights) else None
+def sight_of(rights: Rights, *, name: str, number: int = 0) -> Sight | None:
+    """How far somebody sees, by the name and the row id of their account; None where they see everything."""
+    return Sight(name, rights.scopes, number) if narrowed(rights) else None
 
 
 @contextmanager
@@ -276,9 +285,9 @@ def seeing(sight: Sight | None) -> Iterator[None]:
         _sight.reset(token)
 
 
-def read_as(rights: Rights, *, name: str) -> None:
+def read_as(rights: Rights, *, name: str, number: int = 0) -> None:
     """From here to the end of `seeing` this person reads: edges say so once they know who asks."""
-    _sight.set(sight_of(rights, name=name))
+    _sight.set(sight_of(rights, name=name, number=number))
 
 
 def sent_later(parts: Iterable[T]) -> Iterator[T]:

@@ -291,6 +291,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.PERSON_CHANGED: Look("Person changed", "calm", "user-cog"),
     EntryKind.MAPPING_CHANGED: Look("Mapping changed", "calm", "key-round"),
     EntryKind.BREAK_GLASS_USED: Look("Break-glass account used", "bad", "siren"),
+    EntryKind.PERSON_FORGOTTEN: Look("Person forgotten", "calm", "user-cog"),
     EntryKind.SIGNING_KEY_MADE: Look("Signing key made", "calm", "file-key"),
     EntryKind.SIGNING_KEY_RETIRED: Look("Signing key retired", "calm", "file-key"),
     EntryKind.HANDOVER_READ: Look("Took over", "calm", "book-open-check"),

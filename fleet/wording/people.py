@@ -8,7 +8,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence
+from fleet.wording.sentences import EntryText, Sentence, listed
 
 # What somebody wanted to do, as the beginning of a sentence.
 DOING = {
@@ -78,6 +78,9 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "person-unknown": "There is no person {name}.",
     "superusers-only": "{name} is a superuser: only a superuser may change that.",
+    "person-forgotten": "{name} was forgotten: nothing of that can be taken back.",
+    "forget-oneself": "Nobody forgets themselves: ask another admin.",
+    "forget-unconfirmed": "Type {name} to confirm: it cannot be taken back.",
     "last-admin": "This is the last admin: make somebody else an admin first.",
     "name-characters": "A name is made of letters, digits and @ . + - _ without spaces.",
     "name-length": "A name has 1 to {longest} characters.",
@@ -158,6 +161,50 @@ def token_created(row: TimelineRow, reader: Reader) -> str:
     return f"An API token “{row.data['name']}” of {row.data['person']} was made."
 
 
+# What names somebody, as it is called where they are to be forgotten.
+FORGOTTEN: dict[str, tuple[str, str]] = {
+    "acts": ("line of the timeline", "lines of the timeline"),
+    "sessions": ("session", "sessions"),
+    "devices": ("known device", "known devices"),
+    "channels": ("channel of their own", "channels of their own"),
+    "admin-log": ("line of Django's admin log", "lines of Django's admin log"),
+    "auth.User_groups": ("group", "groups"),
+    "auth.User_user_permissions": ("permission of Django's", "permissions of Django's"),
+    "account.EmailAddress": ("e-mail address", "e-mail addresses"),
+    "mfa.Authenticator": ("second factor", "second factors"),
+    "socialaccount.SocialAccount": ("account of single sign-on", "accounts of single sign-on"),
+    "fleet.SignOn": ("link to the single sign-on", "links to the single sign-on"),
+    "fleet.Profile": ("page of settings", "pages of settings"),
+    "fleet.Scope": ("scope", "scopes"),
+    "fleet.ApiToken": ("API token", "API tokens"),
+    "fleet.CalendarFeed": ("calendar", "calendars"),
+    "fleet.OutsideAccount": ("account elsewhere", "accounts elsewhere"),
+    "fleet.StoredAnswer": ("stored answer of the API", "stored answers of the API"),
+    "fleet.SavedView": ("saved view", "saved views"),
+    "fleet.JoinToken.created_by": ("join token", "join tokens"),
+    "fleet.Rule.author": ("rule", "rules"),
+    "fleet.NoApprovalWindow.author": ("no-approval window", "no-approval windows"),
+    "fleet.Wave.created_by": ("wave", "waves"),
+    "fleet.Approval.decided_by": ("approval", "approvals"),
+    "fleet.Approval.consented_by": ("consent as the second person", "consents as the second person"),
+    "fleet.Claim.by": ("claim", "claims"),
+    "fleet.Hold.by": ("event left to Azure", "events left to Azure"),
+    "fleet.Drill.started_by": ("drill", "drills"),
+}
+
+
+def counted_part(what: str, count: int, *, more: bool = False) -> str:
+    """So many of what names somebody. A table of another library goes by its own name."""
+    one, many = FORGOTTEN.get(what, (f"row of {what}", f"rows of {what}"))
+    return f"more than {count:,} {many}" if more else f"{count:,} {one if count == 1 else many}"
+
+
+def person_forgotten(row: TimelineRow, reader: Reader) -> str:
+    gone = [counted_part(what, count) for what, count in row.data["goes"].items()]
+    also = f", and with it {listed(gone)}" if gone else ""
+    return f"{row.actor} had a person forgotten, who is {row.data['person']} now: the name was erased{also}."
+
+
 LOGIN_WAITS = "Too many attempts failed. Wait {wait}, then try again."
 LOGIN_REFUSED = (
     "Too many attempts to log in with this name failed. Log in on a device that you have used before, or ask an admin"
@@ -166,6 +213,7 @@ LOGIN_REFUSED = (
 
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.PERSON_CHANGED: person_changed,
+    EntryKind.PERSON_FORGOTTEN: person_forgotten,
     EntryKind.TOKEN_CREATED: token_created,
     EntryKind.TOKEN_ENDED: "The API token “{name}” of {person} was ended by {actor}.",
     EntryKind.CALENDAR_MADE: "{actor} made the calendar “{name}”, which programs fetch by its address.",

@@ -20,6 +20,7 @@ from tests.factories import (
     operator,
     seconds,
     the_set,
+    who,
 )
 from tests.words import sentence, text
 
@@ -62,7 +63,7 @@ def test_the_second_person_sends_it_on_its_way(fleet: Fleet) -> None:
     assert (done.consented_by.username, done.consented_at) == ("anna", fleet.now)  # type: ignore[union-attr]
     assert open_order(done).machine.resource_name == "vm1"
     (line,) = entries("approval_consented")
-    assert (line.actor, line.why) == ("anna", "I see it, too")
+    assert (who(line), line.why) == ("anna", "I see it, too")
     assert (line.before, line.after) == ({"approval": "PROPOSED"}, {"approval": "GRANTED"})
     assert [one["code"] for one in done.overrides] == ["last-live-machines"]
 

@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from fleet.models import Claim
 from fleet.operations.approvals import claims
 from tests.approvals.asking import entries, refused
-from tests.factories import EVENT, Fleet, acting, announced, approver, listing, operator, viewer
+from tests.factories import EVENT, Fleet, acting, announced, approver, listing, operator, told, viewer, who
 from tests.words import sentence, text
 
 pytestmark = pytest.mark.django_db
@@ -33,8 +33,8 @@ def test_a_claim_has_a_name_a_time_and_a_comment(fleet: Fleet) -> None:
     row = claim(fleet, comment="draining vm1")
     assert (row.by.username, row.at, row.comment, row.ended_at) == ("olga", fleet.now, "draining vm1", None)
     (line,) = entries("event_claimed")
-    assert (text(line), line.actor, line.why) == ("olga is on it. “draining vm1”", "olga", "draining vm1")
-    assert (line.before, line.after) == ({"claim": None}, {"claim": "olga"})
+    assert (text(line), who(line), line.why) == ("olga is on it. “draining vm1”", "olga", "draining vm1")
+    assert (told(line).before, told(line).after) == ({"claim": None}, {"claim": "olga"})
 
 
 def test_the_second_one_is_told_who_is_on_it_since_when_and_why(fleet: Fleet) -> None:
@@ -54,7 +54,7 @@ def test_it_can_be_taken_over_by_asking_for_that(fleet: Fleet) -> None:
     first.refresh_from_db()
     assert (first.ended_at, taken.ended_at) == (fleet.now, None)
     assert text(entries("event_claimed")[-1]) == "otto is on it. It was olga's."
-    assert entries("event_claimed")[-1].before == {"claim": "olga"}
+    assert told(entries("event_claimed")[-1]).before == {"claim": "olga"}
 
 
 def test_claiming_again_changes_nothing_but_a_new_comment(fleet: Fleet) -> None:

@@ -9,7 +9,7 @@ from fleet.models import Approval, Hold
 from fleet.operations.approvals import approve, claims
 from fleet.operations.approvals.approve import Plan
 from tests.approvals.asking import a_rule, by_rule, codes, entries, held, refused
-from tests.factories import EVENT, Fleet, acting, announced, listing, operator, viewer
+from tests.factories import EVENT, Fleet, acting, announced, listing, operator, told, viewer
 from tests.words import sentence, text
 
 pytestmark = pytest.mark.django_db
@@ -32,7 +32,7 @@ def test_a_hold_says_who_since_when_why_and_what_it_means(fleet: Fleet) -> None:
     assert text(line) == (
         "olga left it to Azure: no rule approves it, Azure may start it from NotBefore on. “the shop is open”"
     )
-    assert (line.before, line.after, line.why) == ({"hold": None}, {"hold": "olga"}, "the shop is open")
+    assert (told(line).before, told(line).after, line.why) == ({"hold": None}, {"hold": "olga"}, "the shop is open")
 
 
 def test_it_takes_a_reason(fleet: Fleet) -> None:

@@ -8,7 +8,7 @@ from fleet.models import Approval, Hold
 from fleet.operations.approvals import withdraw as operation
 from fleet.operations.approvals.approve import Plan
 from tests.approvals.asking import by_rule, entries, refused
-from tests.factories import Fleet, acting, announced, listing, operator, seconds, viewer
+from tests.factories import Fleet, acting, announced, listing, operator, seconds, viewer, who
 from tests.words import sentence, text
 
 pytestmark = pytest.mark.django_db
@@ -35,7 +35,7 @@ def test_what_waits_is_withdrawn_and_the_event_waits_for_a_decision_again(fleet:
         "olga withdrew it. “not tonight”",
     )
     (line,) = entries("approval_withdrawn")
-    assert (line.actor, line.via, line.token_name, line.why) == ("olga", "api", "phone", "not tonight")
+    assert (who(line), line.via, line.token_name, line.why) == ("olga", "api", "phone", "not tonight")
     assert (line.before, line.after) == ({"approval": "WAITING"}, {"approval": "WITHDRAWN"})
     assert not Hold.objects.exists()
     assert fleet.approve().state == "GRANTED"

@@ -65,7 +65,12 @@ def test_acknowledging_claims_the_event_as_that_person(caller: PagerDutyCaller, 
     mapped(factories.operator())
     assert caller.send(acknowledged(KEY)) == 200
     claim, line = Claim.objects.get(), Entry.objects.get(kind="event_claimed")
-    assert (claim.by.get_username(), claim.via, line.via, line.actor) == ("otto", "pagerduty", "pagerduty", "otto")
+    assert (claim.by.get_username(), claim.via, line.via, factories.who(line)) == (
+        "otto",
+        "pagerduty",
+        "pagerduty",
+        "otto",
+    )
     assert state(row) == "acknowledged"
 
 

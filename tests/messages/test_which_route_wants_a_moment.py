@@ -119,22 +119,22 @@ PROPOSED = facts(moment=Moment.PROPOSED, by="ada")
 
 
 def test_a_proposal_is_for_who_may_consent_and_is_not_the_one_who_proposed() -> None:
-    assert not may_be_told(VIEWER, "vic", PROPOSED, scoped=False)
-    assert may_be_told(APPROVER, "ben", PROPOSED, scoped=False)
-    assert not may_be_told(APPROVER, "ada", PROPOSED, scoped=False)
+    assert not may_be_told(VIEWER, ("vic",), PROPOSED, scoped=False)
+    assert may_be_told(APPROVER, ("ben",), PROPOSED, scoped=False)
+    assert not may_be_told(APPROVER, ("ada",), PROPOSED, scoped=False)
     elsewhere = Rights(frozenset({"approver"}), (("service", "bank"),))
-    assert not may_be_told(elsewhere, "ben", PROPOSED, scoped=False)
+    assert not may_be_told(elsewhere, ("ben",), PROPOSED, scoped=False)
 
 
 def test_who_reads_by_scope_hears_of_nothing_beyond() -> None:
     bank = Rights(frozenset({"viewer"}), (("service", "bank"),))
     shop = Rights(frozenset({"viewer"}), (("service", "shop"),))
-    assert may_be_told(bank, "vic", facts(), scoped=False)
-    assert not may_be_told(bank, "vic", facts(), scoped=True)
-    assert may_be_told(shop, "vic", facts(), scoped=True)
-    assert may_be_told(shop, "vic", OF_A_CACHE, scoped=True)
-    assert not may_be_told(shop, "vic", OF_THE_INSTALLATION, scoped=True)
-    assert not may_be_told(shop, "vic", facts(place=UNNAMED), scoped=True)
+    assert may_be_told(bank, ("vic",), facts(), scoped=False)
+    assert not may_be_told(bank, ("vic",), facts(), scoped=True)
+    assert may_be_told(shop, ("vic",), facts(), scoped=True)
+    assert may_be_told(shop, ("vic",), OF_A_CACHE, scoped=True)
+    assert not may_be_told(shop, ("vic",), OF_THE_INSTALLATION, scoped=True)
+    assert not may_be_told(shop, ("vic",), facts(place=UNNAMED), scoped=True)
     assert may_be_told(Rights(frozenset({"admin"}), bank.scopes), "ada", facts(), scoped=True)
 
 

@@ -90,7 +90,7 @@ def test_after_a_hundred_in_a_row_the_password_counts_on_known_devices_only() ->
     later = 101 * 3601
     assert attempt(address="203.0.113.1", after=later) is None
     told = Entry.objects.get(kind=EntryKind.LOGINS_REFUSED.value)
-    assert told.data == {"person": "otto", "count": 100}
+    assert factories.told(told).data == {"person": "otto", "count": 100}
     known = begin(after=later, device=device)
     assert known.wait == 0.0
     logins.succeeded(known, user=factories.operator(), address=HERE)

@@ -20,7 +20,7 @@ from tests import factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import OTHER, codes, refused, two_events
 from tests.dashboard.conftest import text_of
-from tests.factories import EVENT, Fleet, acting, admin, announced, approver, open_order, operator, seconds
+from tests.factories import EVENT, Fleet, acting, admin, announced, approver, open_order, operator, seconds, who
 from tests.policy.conftest import made
 from tests.words import sentence
 
@@ -146,7 +146,7 @@ def test_approvers_stop_admins_lift_and_nobody_does_it_twice(fleet: Fleet) -> No
     row = lifted(fleet)
     assert (row.stopped_by, row.lifted_by, row.lifted_at) == ("anna", "ada", fleet.now)
     kinds = ("approvals_stopped", "stop_lifted")
-    told = list(Entry.objects.filter(kind__in=kinds).order_by("id").values_list("kind", "actor", "why"))
+    told = [(line.kind, who(line), line.why) for line in Entry.objects.filter(kind__in=kinds).order_by("id")]
     assert told == [("approvals_stopped", "anna", "a rule approves everything"), ("stop_lifted", "ada", "mended")]
     stopped(fleet)
 

@@ -57,7 +57,7 @@ def test_a_rule_is_made_read_changed_moved_and_deleted(admin: Caller, viewer: Ca
     assert (changed.json()["enabled"], changed.json()["position"], changed.json()["from_time"]) == (True, 1, "22:00")
     viewer.get(address)
     entry = Entry.objects.filter(kind="rule_changed").latest("pk")
-    assert (entry.via, entry.token_name, entry.actor) == ("api", "tests", "ada")
+    assert (entry.via, entry.token_name, factories.who(entry)) == ("api", "tests", "ada")
     assert admin.delete(address).status_code == 204
     problem(viewer.get(address), 404, "not-found")
     problem(admin.delete(address), 404, "not-found")

@@ -9,6 +9,7 @@ import pytest
 import structlog
 from django.db import transaction
 
+from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.trace import Trace, trace_as_kept, trace_of
 from fleet.models import Approval
 from fleet.operations.orders.queue import waiting_orders
@@ -41,7 +42,11 @@ def test_an_approval_by_the_api_stands_with_its_request_and_its_trace(
     assert (body["request_id"], body["trace_id"]) == ("r-1", TRACE)
     assert {(order["request_id"], order["trace_id"]) for order in body["orders"]} == {("r-1", TRACE)}
     (decision,) = [line for line in said if line["event"] == "decision" and line.get("approval") == body["id"]]
-    assert (decision["kind"], decision["by"], decision["request_id"]) == ("approval_granted", "otto", "r-1")
+    assert (decision["kind"], decision["by"], decision["request_id"]) == (
+        "approval_granted",
+        pseudonym(operator().pk),
+        "r-1",
+    )
     assert decision["trace_id"] == TRACE
     # What a person wrote is not for a log.
     assert "go" not in decision.values()

@@ -56,7 +56,7 @@ def test_every_call_of_the_api_leaves_one_line(fleet: Fleet) -> None:
         answer = callers[who](method, address.format(made=made), body, X_Request_ID=f"step-{number}")
         assert answer.status_code < 300, (how, address, answer.content)
         line = the_line(f"step-{number}")
-        assert (line.actor, line.via, line.token_name) == (who, "api", "tests"), (how, address)
+        assert (factories.who(line), line.via, line.token_name) == (who, "api", "tests"), (how, address)
         if isinstance(body, dict) and (reason := body.get("comment") or body.get("reason")):
             assert reason in line.why, (how, address)
         walked.add((method.lower(), f"/api/v1/{route}"))
@@ -157,7 +157,7 @@ def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet, settings: Any) ->
         answer = session.post(address.format(**named), sent, headers={"X-Request-ID": f"form-{number}"})
         assert answer.status_code in (200, 302), (address, answer.content[-2000:])
         line = the_line(f"form-{number}")
-        assert (line.actor, line.via, line.token_name) == ("ada", "page", ""), address
+        assert (factories.who(line), line.via, line.token_name) == ("ada", "page", ""), address
         if address == "/you/tokens/" and line.after:
             named["token"] = line.after["token"]
         if address == "/you/calendars/" and line.after:

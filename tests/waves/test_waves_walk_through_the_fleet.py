@@ -17,6 +17,7 @@ from fleet.operations.waves import end
 from fleet.projections import waves as projections
 from fleet.projections.events.detail import event_detail
 from fleet.projections.timeline import entries
+from tests import factories
 from tests.factories import Fleet, acting, listing, open_order, operator, seconds, viewer
 from tests.words import sentence, text
 
@@ -105,8 +106,8 @@ def test_a_wave_goes_one_after_the_other_and_says_when_it_is_done() -> None:
     walk.fleet.advance()
     wave.refresh_from_db()
     assert (wave.state, sentence(wave.reason)) == ("DONE", "3 of 3 events were started in turn and came back.")
-    kinds = Entry.objects.filter(kind__startswith="wave").order_by("id").values_list("kind", "actor")
-    assert list(kinds) == [("wave_began", "otto"), ("wave_ended", "Drydock")]
+    lines = Entry.objects.filter(kind__startswith="wave").order_by("id")
+    assert [(line.kind, factories.who(line)) for line in lines] == [("wave_began", "otto"), ("wave_ended", "Drydock")]
     assert [row.kind for row in entries.fleet(size=500).results if row.kind.startswith("wave")], "it can be shown"
 
 

@@ -21,8 +21,10 @@ class ScopeSerializer(RequestSerializer):
 PersonShape = shape(
     PersonRow,
     {
+        "pseudonym": "How logs and the sealed lines of the timeline name them, for ever.",
         "superuser": "May do whatever an admin may.",
         "active": "Whether they may come in at all.",
+        "forgotten": "The name was erased, and with it all that was personal.",
         "tokens": "How many tokens they have that were not ended.",
     },
     group=serializers.ChoiceField([*GROUPS, ""], help_text="The group that counts; empty for somebody in none."),

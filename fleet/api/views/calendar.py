@@ -25,7 +25,7 @@ def feed(request: HttpRequest, token: str) -> HttpResponseBase:
     found = calendars.asked_for(token=token, now=now)
     if found is None or not rights(found.user).may(Right.READ):
         return bare("not-found")
-    sight.read_as(rights(found.user), name=found.user.get_username())
+    sight.read_as(rights(found.user), name=found.user.get_username(), number=found.user.pk)
     shown = dates(set_pattern=found.set_pattern, service=found.service, now=now)
     body = ics(found.name, shown, base_url=settings.BASE_URL, host=urlsplit(settings.BASE_URL).hostname or "drydock")
     etag = f'"{sha256(body).hexdigest()[:32]}"'

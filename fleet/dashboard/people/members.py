@@ -9,12 +9,14 @@ from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.forms import Sent, line
-from fleet.dashboard.pages import Asked, acts, done, known, listed, page, shown
+from fleet.dashboard.pages import Asked, acts, done, known, listed, page, refused, shown
 from fleet.domain.people import GROUPS, Right
+from fleet.domain.refusal import Refused
 from fleet.operations.people import accounts
+from fleet.operations.people import forget as forgetting
 from fleet.projections import people
 from fleet.projections.timeline import audit
-from fleet.wording.people import all_roles
+from fleet.wording.people import all_roles, counted_part
 
 NOBODY = "Nobody has this name."
 
@@ -83,7 +85,7 @@ def person_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
         groups=GROUPS,
         roles=all_roles(),
         did=audit.listing(entries=audit.AuditFilter({"person": username}).qs, size=10).results,
-        about=audit.about(username=username),
+        about=audit.about(person=found),
         **context,
     )
 
@@ -117,3 +119,34 @@ def change_person(request: Asked, username: str) -> HttpResponse:
 def reset_password(request: Asked, username: str) -> HttpResponse:
     plain = accounts.reset_password(username=username, actor=request.actor, now=request.now)
     return person_answer(request, username, new_password=plain)
+
+
+def forget_answer(request: Asked, /, username: str, **context: Any) -> HttpResponse:
+    if not request.rights.may(Right.ADMINISTER):
+        return admins_only(request)
+    known(people.detail(username=username), NOBODY)
+    plan = None
+    try:
+        plan = forgetting.preview(username=username, actor=request.actor)
+    except Refused as error:
+        context = {**refused(error), **context}
+    return page(
+        request,
+        "people/forget.html",
+        plan=plan,
+        username=username,
+        goes=[counted_part(part.what, part.count) for part in plan.goes] if plan else [],
+        stays=[counted_part(part.what, part.count, more=part.most) for part in plan.stays] if plan else [],
+        **context,
+    )
+
+
+forget_page = shown(forget_answer)
+
+
+@acts(forget_answer)
+def forget_person(request: Asked, username: str) -> HttpResponse:
+    found = forgetting.forget(
+        username=username, confirmed=request.POST.get("confirmed", ""), actor=request.actor, now=request.now
+    )
+    return done(request, f"The name was erased: who had it is {found.former} from now on.", "people")

@@ -1,6 +1,6 @@
 """Routes: who is told what. Pure: which of them want a moment, and when they want to be told."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from typing import Any
@@ -117,9 +117,10 @@ def told_at(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> date
     return now
 
 
-def may_be_told(rights: Rights, name: str, facts: MessageFacts, *, scoped: bool) -> bool:
-    """Whether a person of this name and rights may hear of it through a channel of their own. With `scoped` reading
-    they hear what lies in their scopes, as they see it; and a proposal is for those who may consent to it.
+def may_be_told(rights: Rights, names: Collection[str], facts: MessageFacts, *, scoped: bool) -> bool:
+    """Whether a person with these rights, whom entries call by one of these names, may hear of it through a channel of
+    their own. With `scoped` reading they hear what lies in their scopes, as they see it; and a proposal is for those
+    who may consent to it.
     """
     if not rights.may(Right.READ):
         return False
@@ -127,7 +128,7 @@ def may_be_told(rights: Rights, name: str, facts: MessageFacts, *, scoped: bool)
     if narrowed and (facts.place is None or not in_scopes(facts.place, rights.scopes)):
         return False
     if facts.moment is Moment.PROPOSED:
-        return facts.by != name and rights.may(Right.OVERRIDE, facts.place)
+        return facts.by not in names and rights.may(Right.OVERRIDE, facts.place)
     return True
 
 

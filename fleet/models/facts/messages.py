@@ -10,7 +10,7 @@ from fleet.domain.messages.kinds import KINDS
 from fleet.domain.messages.routes import MessageFacts, StandingRoute, may_be_told
 from fleet.domain.shapes import like
 from fleet.models.messages import Channel, Route
-from fleet.models.people import know_rights_of, rights_of
+from fleet.models.people import know_rights_of, names_in_entries, rights_of
 
 POSTED = [kind.name for kind in KINDS.values() if kind.messages]
 
@@ -54,5 +54,5 @@ def routes_in_force() -> tuple[RouteInForce, ...]:
 def may_hear(owner: User | None, facts: MessageFacts) -> bool:
     """Whether a moment may be told through a route of this owner; the installation's hear of everything."""
     return owner is None or may_be_told(
-        rights_of(owner), owner.get_username(), facts, scoped=bool(settings.SCOPED_READING)
+        rights_of(owner), names_in_entries(owner), facts, scoped=bool(settings.SCOPED_READING)
     )

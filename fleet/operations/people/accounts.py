@@ -12,6 +12,7 @@ from django.db import transaction
 
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import ADMIN, GROUPS, Right, Rights
+from fleet.domain.pseudonyms import former
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.texts import tidy
@@ -96,7 +97,7 @@ def change_person(
     Who is no longer active is refused at the next request, with every session and token. The last active admin stays
     one. Raises Refused `not-permitted`, `unknown-person` or `validation`.
     """
-    person = _changeable(username, actor)
+    person = changeable(username, actor)
     before, had_admins = shown(person), any_admin()
     if group is not None:
         others = person.groups.exclude(name__in=GROUPS)
@@ -149,7 +150,7 @@ def reset_password(*, username: str, now: datetime, actor: Actor = COMMAND_LINE)
 
     Raises Refused `not-permitted` or `unknown-person`.
     """
-    person = _changeable(username, actor)
+    person = changeable(username, actor)
     plain = new_password()
     person.set_password(plain)
     person.save(update_fields=["password"])
@@ -208,13 +209,18 @@ def any_admin() -> bool:
     return active.filter(is_superuser=True).exists() or active.filter(groups__name=ADMIN).exists()
 
 
-def _changeable(username: str, actor: Actor) -> User:
+def changeable(username: str, actor: Actor) -> User:
+    """Somebody whom this actor may change, locked against other changes of people. Raises Refused `not-permitted`,
+    `unknown-person`, or `validation` for who was forgotten.
+    """
     require(actor, Right.ADMINISTER)
     lock()
     found = User.objects.filter(username=username).first()
     person = or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
     if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
         raise Refused("not-permitted", Reason("superusers-only", name=username))
+    if username == former(person.pk):
+        raise Refused("validation", Reason("person-forgotten", name=username))
     return person
 
 

@@ -126,5 +126,5 @@ def _sane(team: str, account: str) -> bool:
 def _tell(did: str, row: OutsideAccount, person: str, *, actor: Actor, now: datetime) -> None:
     whose = ({"account": None}, {"account": row.account})
     before, after = whose if did == "linked" else reversed(whose)
-    told = {"person": person, "did": did, "where": row.kind, "team": row.team, "account": row.account, "name": row.name}
+    told = {"person": person, "did": did, "where": row.kind, "team": row.team, "account": row.account, "name": ""}
     tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, **told)

@@ -232,5 +232,5 @@ def _forget_old_strangers() -> None:
 
 def _tell(did: str, row: SignOn, *, before: str | None, after: str | None, actor: Actor, now: datetime) -> None:
     person = row.user.get_username() if row.user else ""
-    told = {"person": person, "did": did, "name": row.name}
+    told = {"person": person, "did": did}
     tell(EntryKind.PERSON_CHANGED, actor, at=now, before={"account": before}, after={"account": after}, **told)

@@ -1,16 +1,18 @@
 """Writing the timeline. Always inside the transaction of the change that the entry tells of."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from fleet.domain.actor import ACTOR_KIND, AZURE, DRYDOCK, Actor, stated_kind
 from fleet.domain.messages.moments import OF_ENTRY, SENT
+from fleet.domain.pseudonyms import NAMING, could_be_name, pseudonym, rename
 from fleet.domain.reason import as_json
 from fleet.domain.timeline import EntryKind
 from fleet.domain.trace import Trace
@@ -72,7 +74,8 @@ def entry(
     """An entry not yet written; the ids are row ids. `before` and `after` are what an act changed. They and
     `data` hold JSON values, times and reasons. With the `trace` of a decision it is a line in the log, too.
 
-    Out of the actor come the name, its kind, `via`, the token's name, why, the request and its address.
+    Out of the actor come the name (a person's pseudonym), its kind, `via`, the token's name, why, the request and its
+    address.
     """
     asked = Asked(actor.request_id, actor.address) if actor.request_id else _asked.get()
     made = Entry(
@@ -84,7 +87,7 @@ def entry(
         approval_id=approval_id,
         cache_id=cache_id,
         maintenance_id=maintenance_id,
-        actor=actor.name,
+        actor=actor.kept_as,
         via=actor.via,
         token_name=actor.token_name,
         why=actor.why,
@@ -94,6 +97,8 @@ def entry(
         address=asked.address,
         data=as_json(data | stated_kind(actor)),
     )
+    if kind in NAMING:
+        _rename(made, {actor.name: actor.kept_as})
     made.line = line_of(made, actor, trace)
     return made
 
@@ -114,12 +119,36 @@ def write(entries: Iterable[Entry]) -> None:
     if not transaction.get_connection().in_atomic_block:
         raise RuntimeError("A timeline entry is written in the transaction of its change.")
     _let_drydock_answer(rows)
+    _name_nobody(rows)
     Entry.objects.bulk_create(rows)
     transaction.on_commit(wake_up.wake_streams)
     if any(row.line for row in rows):
         transaction.on_commit(lambda: log_lines(rows))
     if any(row.kind in TOLD for row in rows):
         transaction.on_commit(wake_up.hint_messages)
+
+
+def _name_nobody(rows: list[Entry]) -> None:
+    """Whom else these entries name, they name by pseudonyms: what is sealed holds no name of a person. No query where
+    they name nobody else.
+    """
+    named: set[str] = set()
+    naming = [row for row in rows if EntryKind(row.kind) in NAMING]
+    for row in naming:
+        for part in (row.before, row.after, row.data):
+            rename(row.kind, part, lambda name: named.add(name) or name)  # type: ignore[func-returns-value]
+    names = {name for name in named if could_be_name(name)}
+    if not names:
+        return
+    numbers = User.objects.filter(username__in=names).values_list("username", "pk")
+    known = {name: pseudonym(number) for name, number in numbers}
+    for row in naming:
+        _rename(row, known)
+
+
+def _rename(row: Entry, known: Mapping[str, str]) -> None:
+    for part in ("before", "after", "data"):
+        setattr(row, part, rename(row.kind, getattr(row, part), lambda name: known.get(name, name)))
 
 
 def _let_drydock_answer(rows: list[Entry]) -> None:

@@ -65,7 +65,9 @@ def span(
 
 
 def handover(*, since: datetime, until: datetime, now: datetime) -> Handover:
-    """Entries from `since` on and before `until`. Ten queries, by the indexes of acts and of milestones."""
+    """Entries from `since` on and before `until`. Ten queries, by the indexes of acts and of milestones, and one for
+    the names in each part.
+    """
     within = seen(Entry).filter(at__gte=since, at__lt=until)
     acts = within.filter(via__in=ACTING)
     decisions = [kind.value for kind in DECISIONS]

@@ -27,7 +27,7 @@ from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import Channel, Entry, ScheduledEvent
 from fleet.models.facts.events import order_timeouts, set_facts
-from fleet.models.people import rights_of
+from fleet.models.people import names_in_entries, rights_of
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.sight import seen
@@ -224,7 +224,7 @@ def _told(route: StandingRoute, past: Iterable[_Story], person: User | None) -> 
             if (
                 rights
                 and person
-                and not may_be_told(rights, person.get_username(), facts, scoped=bool(settings.SCOPED_READING))
+                and not may_be_told(rights, names_in_entries(person), facts, scoped=bool(settings.SCOPED_READING))
             ):
                 continue
             at = told_at(route, facts, now=facts.at) or facts.at

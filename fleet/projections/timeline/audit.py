@@ -13,12 +13,15 @@ from fleet.domain.actor import COMMAND_LINE, ActorKind
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Entry
+from fleet.models.nearest import Near, NearRows
 from fleet.models.timeline import ACTING
 from fleet.projections.filter_kinds import TimeFilter
 from fleet.projections.pages import MAX_PAGE_SIZE, Page
+from fleet.projections.people import PersonRow
 from fleet.projections.places import EntryPlaceFilter
 from fleet.projections.sight import seen
 from fleet.projections.timeline.entries import TimelineRow, fleet
+from fleet.projections.timeline.names import called, keys_of
 
 COLUMNS = (
     "id", "at", "recorded_at", "kind", "actor", "via", "token_name", "text", "why", "before", "after", "event_id",
@@ -55,7 +58,7 @@ class AuditFilter(EntryPlaceFilter):
     `kinds_named` gives the kinds that people call by a name with a text in it.
     """
 
-    person = django_filters.CharFilter(field_name="actor", label="Person")
+    person = django_filters.CharFilter(method="filter_person", label="Person")
     actor_kind = django_filters.ChoiceFilter(
         choices=[(kind.value, kind.value) for kind in ACTING_KINDS], method="filter_actor_kind", label="Kind of actor"
     )
@@ -81,6 +84,11 @@ class AuditFilter(EntryPlaceFilter):
         self.kinds_named = kinds_named
         super().__init__(data, acts() if queryset is None else queryset, **kwargs)
 
+    def filter_person(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
+        keys = keys_of(value)
+        found = queryset.filter(actor__in=keys)
+        return found.near(Near("actor", keys, Q(via__in=ACTING))) if isinstance(found, NearRows) else found
+
     def filter_actor_kind(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
         by_command = Q(via="command", actor=COMMAND_LINE.name)
         match ActorKind(value):
@@ -94,6 +102,8 @@ class AuditFilter(EntryPlaceFilter):
         found = Q(kind__in=[kind.value for kind in self.kinds_named(value)])
         for name in ("kind", "actor", "text", "why", "token_name", "told"):
             found |= Q(**{f"{name}__icontains": value})
+        if people := called(value):
+            found |= Q(actor__in=people) | Q(told__regex=rf"(^|\n)({'|'.join(people)})(\n|$)")
         return queryset.alias(told=Told(F("data"), F("before"), F("after"))).filter(found)
 
 
@@ -104,9 +114,9 @@ def listing(
     return fleet(entries=acts() if entries is None else entries, order=order, cursor=cursor, size=size)
 
 
-def about(*, username: str, size: int = 25) -> tuple[TimelineRow, ...]:
-    """What was done to somebody: their group, scopes, tokens, password. Newest first. One query."""
-    return listing(entries=acts().filter(data__person=username), size=size).results
+def about(*, person: PersonRow, size: int = 25) -> tuple[TimelineRow, ...]:
+    """What was done to somebody: their group, scopes, tokens, password. Newest first. Two queries."""
+    return listing(entries=acts().filter(data__person__in=[person.pseudonym, person.username]), size=size).results
 
 
 def everything(entries: QuerySet[Entry]) -> Iterator[TimelineRow]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import QuerySet, Subquery
 
-from fleet.domain.actor import ACTOR_KIND, ActorKind, kind_as_told
+from fleet.domain.actor import ActorKind
 from fleet.domain.caches.outages import outages_of
 from fleet.domain.machines.arrivals import arrivals_of
 from fleet.domain.orders.series import Series, series_of
@@ -21,6 +21,7 @@ from fleet.projections.caches.maintenances import CacheRef, cache_ref
 from fleet.projections.pages import Key, Page, Segment, cut_page, ordered, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.sight import seen, without_names
+from fleet.projections.timeline.names import named
 
 # Of one event, where some of it has left.
 MOST_WHOLE = 5_000
@@ -78,6 +79,8 @@ class TimelineRow:
 
 
 def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
+    """With the names of people as they are known now. One query where somebody is named."""
+    rows = list(entries)
     return tuple(
         like(
             TimelineRow,
@@ -85,15 +88,17 @@ def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
             event_id=entry.event.event_id if entry.event else None,
             event_type=entry.event.event_type if entry.event else None,
             drill=entry.event.drill if entry.event else False,
-            actor_kind=kind_as_told(entry.actor, entry.via, entry.data.get(ACTOR_KIND, "")),
+            actor=names.actor,
+            text=names.text,
+            actor_kind=names.actor_kind,
             set=set_ref(entry.availability_set) if entry.availability_set else None,
             machine=machine_ref(entry.machine) if entry.machine else None,
             cache=cache_ref(entry.cache) if entry.cache else None,
-            data=without_names(entry.data),
-            before=without_names(entry.before),
-            after=without_names(entry.after),
+            data=without_names(names.data),
+            before=without_names(names.before),
+            after=without_names(names.after),
         )
-        for entry in entries
+        for entry, names in zip(rows, named(rows), strict=True)
     )
 
 
@@ -129,7 +134,7 @@ def for_event(
     cursor: str | None = None,
     size: int | None = None,
 ) -> Page[TimelineRow]:
-    """Oldest first: an event is read as a story. `entries` is a filtered queryset, else all of them. One query.
+    """Oldest first: an event is read as a story. `entries` is a filtered queryset, else all of them. Two queries.
 
     What has left the database is not in it (`archive.of_event`, `told_whole`).
     """
@@ -165,7 +170,7 @@ def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:
 
 
 def for_set(*, set_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
-    """Newest first, with the entries of sets that were merged into it, without further sightings. Two queries."""
+    """Newest first, with the entries of sets that were merged into it, without further sightings. Three queries."""
     sets = with_merged(set_id)
     entries = without_sightings(seen(Entry).filter(availability_set__in=sets))
     if len(sets) > 1 and isinstance(entries, NearRows):
@@ -174,12 +179,12 @@ def for_set(*, set_id: int, cursor: str | None = None, size: int | None = None) 
 
 
 def for_machine(*, machine_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
-    """Newest first. One query."""
+    """Newest first. Two queries."""
     return _page(seen(Entry).filter(machine_id=machine_id), cursor=cursor, size=size)
 
 
 def for_cache(*, cache_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
-    """Newest first. One query."""
+    """Newest first. Two queries."""
     return _page(seen(Entry).filter(cache_id=cache_id), cursor=cursor, size=size)
 
 
@@ -188,7 +193,7 @@ def fleet(
 ) -> Page[TimelineRow]:
     """Newest first; `entries` is a filtered queryset (see `filters.EntryFilter`), else all but further sightings.
 
-    One query.
+    Two queries.
     """
     rows = without_sightings(seen(Entry)) if entries is None else entries
     return _page(rows, order=order, cursor=cursor, size=size)

@@ -1,0 +1,95 @@
+"""Pseudonyms: what names people where nothing can be changed any more, and what is shown once a name was erased.
+
+Names of people stand in one table, that of the accounts. A line of the timeline names an account by its number.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fleet.domain.secrets import hash_of
+from fleet.domain.timeline import EntryKind
+
+# No name of a person has a blank.
+FORMER = "former person "
+PSEUDONYM = re.compile(r"person ([1-9][0-9]{0,17})", re.ASCII)
+NOTHING: frozenset[str] = frozenset()
+_PERSON, _CLAIM, _HOLD = frozenset({"person"}), frozenset({"claim"}), frozenset({"hold"})
+
+# Entries that name people besides who acted, with the fields of `data`, `before` and `after` that do. In each of them
+# every reason names somebody by its value `by`.
+NAMING: Mapping[EntryKind, frozenset[str]] = {
+    EntryKind.PERSON_CHANGED: _PERSON,
+    EntryKind.PERSON_FORGOTTEN: _PERSON,
+    EntryKind.TOKEN_CREATED: _PERSON,
+    EntryKind.TOKEN_ENDED: _PERSON,
+    EntryKind.CALENDAR_ENDED: _PERSON,
+    EntryKind.LOGINS_REFUSED: _PERSON,
+    EntryKind.BREAK_GLASS_USED: _PERSON,
+    EntryKind.STOP_LIFTED: frozenset({"by"}),
+    EntryKind.EVENT_CLAIMED: _CLAIM,
+    EntryKind.CLAIM_ENDED: _CLAIM,
+    EntryKind.EVENT_HELD: _HOLD,
+    EntryKind.HOLD_ENDED: _HOLD,
+    **dict.fromkeys(
+        (
+            EntryKind.APPROVAL_PROPOSED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_PLANNED,
+            EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_DUE, EntryKind.APPROVAL_WITHDRAWN,
+            EntryKind.APPROVAL_REFUSED, EntryKind.APPROVAL_LAPSED, EntryKind.APPROVAL_VOID,
+            EntryKind.ORDER_CANCELLED, EntryKind.WAVE_BEGAN, EntryKind.WAVE_ENDED, EntryKind.WAVE_STOPPED,
+            EntryKind.DRILL_BEGAN, EntryKind.DRILL_STEP, EntryKind.DRILL_ENDED,
+        ),
+        NOTHING,
+    ),
+}  # fmt: skip
+
+
+def pseudonym(number: int) -> str:
+    """Of the account with this row id; as long as there is the row, its name is what people are shown."""
+    return f"person {number}"
+
+
+def number_of(text: str) -> int | None:
+    """The row id in a pseudonym; None for every other text."""
+    found = PSEUDONYM.fullmatch(text)
+    return int(found[1]) if found else None
+
+
+def former(number: int) -> str:
+    """What is shown instead of a name that was erased. Nobody can be called so."""
+    return f"{FORMER}{number}"
+
+
+def hash_of_name(name: str) -> str:
+    """By which a name is recognised that was erased, in lines that hold it themselves. Who guesses it can try it."""
+    return hash_of(f"name\n{name}")
+
+
+def could_be_name(text: str) -> bool:
+    """Whether somebody may be called so: rules, `the command line` and pseudonyms have a blank."""
+    return bool(text) and " " not in text
+
+
+def rename(kind: str, value: Any, change: Callable[[str], str]) -> Any:
+    """The same part of an entry (`data`, `before` or `after`, in JSON values) with every name of a person changed."""
+    fields = NAMING.get(EntryKind(kind))
+    return value if fields is None or not value else _renamed(value, fields, change)
+
+
+def rename_in_reasons(value: Any, change: Callable[[str], str]) -> Any:
+    """The same JSON value with the people changed whom reasons in it name."""
+    return _renamed(value, NOTHING, change)
+
+
+def _renamed(value: Any, fields: frozenset[str], change: Callable[[str], str]) -> Any:
+    match value:
+        case {"code": str(code), "values": dict(values), **others} if not others:
+            return {"code": code, "values": _renamed(values, frozenset({"by"}), change)}
+        case dict():
+            return {
+                name: change(item) if name in fields and isinstance(item, str) else _renamed(item, NOTHING, change)
+                for name, item in value.items()
+            }
+        case list():
+            return [_renamed(item, NOTHING, change) for item in value]
+    return value

@@ -1,0 +1,242 @@
+"""Forgetting a person: the name and all that is personal go; what they did stays, by somebody whom nobody knows.
+
+Where the database can name somebody stands in `fleet.domain.personal`. Lines of the timeline are never touched: they
+name a pseudonym, which from now on leads to no name, so their seals are what they were.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+from django.apps import apps
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.db.models import Model, Q, QuerySet
+
+from fleet.domain.actor import COMMAND_LINE, Actor
+from fleet.domain.archive import ArchiveKind
+from fleet.domain.personal import Fate, with_fate
+from fleet.domain.pseudonyms import NAMING, former, hash_of_name, pseudonym, rename_in_reasons
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused
+from fleet.domain.timeline import EntryKind
+from fleet.models import (
+    Admission,
+    Approval,
+    ArchiveFile,
+    Channel,
+    Claim,
+    Drill,
+    Entry,
+    FormerName,
+    KnownDevice,
+    Reference,
+    Route,
+    RouteVersion,
+    Stop,
+    Wave,
+)
+from fleet.models.timeline import ACTING
+from fleet.operations.people import logins
+from fleet.operations.people.accounts import any_admin, changeable
+from fleet.operations.timeline.entries import tell
+
+WITH_REASONS: tuple[type[Approval | Wave | Drill], ...] = (Approval, Wave, Drill)
+# Of what stays it is counted so far.
+MOST_COUNTED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class OfPerson:
+    """Rows of one table that name somebody: `what` is a code of `wording.people.FORGOTTEN`. `most`: there are more."""
+
+    what: str
+    count: int
+    most: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetting:
+    """What goes and what stays when somebody is forgotten. `older` is how many of their acts stand in lines of before
+    0.2.0, which hold the name itself.
+    """
+
+    username: str
+    pseudonym: str
+    former: str
+    goes: tuple[OfPerson, ...]
+    stays: tuple[OfPerson, ...]
+    older: int
+
+
+@transaction.atomic
+def preview(*, username: str, actor: Actor = COMMAND_LINE) -> Forgetting:
+    """What `forget` would do. Nothing is changed. Raises Refused as it does."""
+    return _look(_checked(username, actor))
+
+
+@transaction.atomic
+def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirmed: str | None = None) -> Forgetting:
+    """Erase a person's name and all that is personal; `confirmed` is the name once more, where a person was asked.
+
+    It cannot be taken back. What they did stays, by their pseudonym. Raises Refused `not-permitted`, `unknown-person`,
+    or `validation` for oneself, for the last admin, for who was forgotten already, and without the confirmation.
+    """
+    person = _checked(username, actor)
+    if confirmed is not None and confirmed.strip() != username:
+        raise Refused("validation", Reason("forget-unconfirmed", name=username))
+    found, had_admins = _look(person), any_admin()
+    _end_claims(person, actor, now)
+    if _in_older_lines(username) or ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value).exists():
+        FormerName.objects.update_or_create(hash=hash_of_name(username), defaults={"number": person.pk})
+    for rows in _going(person).values():
+        rows.delete()
+    _empty_own(person, now)
+    _replace(person, username)
+    # Counts of the name and an address, or of a device, are hashes, and go by themselves within days.
+    logins.release(username=username)
+    person.username, person.first_name, person.last_name, person.email = former(person.pk), "", "", ""
+    person.is_active = person.is_staff = person.is_superuser = False
+    person.last_login, person.date_joined = None, now
+    person.set_unusable_password()
+    person.save()
+    if had_admins and not any_admin():
+        raise Refused("validation", Reason("last-admin"))
+    told = {"goes": {part.what: part.count for part in found.goes}, "person": found.pseudonym}
+    tell(EntryKind.PERSON_FORGOTTEN, actor, at=now, before={"name": "known"}, after={"name": "erased"}, **told)
+    return found
+
+
+def _checked(username: str, actor: Actor) -> User:
+    person = changeable(username, actor)
+    if actor.person == person:
+        raise Refused("validation", Reason("forget-oneself"))
+    return person
+
+
+def _look(person: User) -> Forgetting:
+    goes = [OfPerson(what, rows.count()) for what, rows in _going(person).items()]
+    goes += [OfPerson("channels", Channel.objects.filter(owner=person).count())]
+    return Forgetting(
+        username=person.get_username(),
+        pseudonym=pseudonym(person.pk),
+        former=former(person.pk),
+        goes=tuple(part for part in goes if part.count),
+        stays=tuple(part for part in _staying(person) if part.count),
+        older=_acts(person.get_username()).count,
+    )
+
+
+def _going(person: User) -> dict[str, QuerySet[Any]]:
+    """The rows that go, by what they are; in an order in which nothing leads to what is gone."""
+    found: dict[str, QuerySet[Any]] = {
+        "devices": KnownDevice.objects.filter(user=person),
+        "sessions": Session.objects.filter(pk__in=list(_sessions(person))),
+        "admin-log": LogEntry.objects.filter(
+            Q(user=person) | Q(content_type=ContentType.objects.get_for_model(User), object_id=str(person.pk))
+        ),
+    }
+    for name in with_fate(Fate.GOES):
+        model, column = _column(name)
+        if column.is_relation and model not in (LogEntry, KnownDevice):
+            found[model._meta.label] = model._default_manager.filter(**{column.name: person})
+    return found
+
+
+def _sessions(person: User) -> Iterator[str]:
+    for session in Session.objects.iterator(chunk_size=500):
+        if session.get_decoded().get(SESSION_KEY) == str(person.pk):
+            yield session.pk
+
+
+def _staying(person: User) -> Iterator[OfPerson]:
+    yield _acts(pseudonym(person.pk))
+    for name in with_fate(Fate.LEADS):
+        model, column = _column(name)
+        if model not in (Channel, Route):
+            yield OfPerson(name, model._default_manager.filter(**{column.name: person}).count())
+
+
+def _acts(name: str) -> OfPerson:
+    rows = Entry.objects.filter(actor=name, via__in=ACTING)
+    count = rows.order_by("-at", "-pk")[: MOST_COUNTED + 1].count()
+    return OfPerson("acts", min(count, MOST_COUNTED), most=count > MOST_COUNTED)
+
+
+def _column(name: str) -> tuple[type[Model], Any]:
+    app, model, column = name.split(".")
+    found = apps.get_model(app, model)
+    return found, found._meta.get_field(column)
+
+
+def _in_older_lines(name: str) -> bool:
+    """Whether a line of before 0.2.0 holds the name itself: of who acted, or of whom something was changed."""
+    about = Entry.objects.filter(kind__in=[kind.value for kind, fields in NAMING.items() if "person" in fields])
+    return bool(_acts(name).count) or about.filter(data__person=name).exists()
+
+
+def _end_claims(person: User, actor: Actor, now: datetime) -> None:
+    """Nobody is on it any more: what escalates to others goes on."""
+    for claim in Claim.objects.filter(by=person, ended_at=None).select_related("event"):
+        if Claim.objects.filter(pk=claim.pk, ended_at=None).update(ended_at=now):
+            tell(
+                EntryKind.CLAIM_ENDED,
+                actor,
+                at=now,
+                event_id=claim.event_id,
+                set_id=claim.event.availability_set_id,
+                before={"claim": pseudonym(person.pk)},
+                after={"claim": None},
+            )
+
+
+def _empty_own(person: User, now: datetime) -> None:
+    """What they had alone tells nobody any more. The rows stay for the log of messages, without anything in them."""
+    called = former(person.pk)
+    channels, routes = Channel.objects.filter(owner=person), Route.objects.filter(owner=person)
+    Reference.objects.filter(channel__in=channels).delete()
+    RouteVersion.objects.filter(route__in=routes).update(name=called, wording="")
+    over = {"enabled": False, "changed_at": now}
+    routes.update(name=called, **over)
+    channels.update(name=called, settings={}, secrets="", last_error="", last_answer="", **over)
+    for rows in (channels, routes):
+        rows.filter(deleted_at=None).update(deleted_at=now)
+
+
+def _replace(person: User, name: str) -> None:
+    """In texts of ours that are under no seal: names as they were written then."""
+    called = former(person.pk)
+    Admission.objects.filter(admitted_by=name).update(admitted_by=called)
+    Stop.objects.filter(stopped_by=name).update(stopped_by=called)
+    Stop.objects.filter(lifted_by=name).update(lifted_by=called)
+
+    def change(text: str) -> str:
+        return called if text == name else text
+
+    quoted = json.dumps(name)
+    named: list[QuerySet[Any]] = [model._default_manager.filter(reason__contains=quoted) for model in WITH_REASONS]
+    for row in chain.from_iterable(named):
+        _save_changed(row, "reason", _in_text(row.reason, change))
+    for approval in Approval.objects.filter(overrides__icontains=json.dumps(name)):
+        _save_changed(approval, "overrides", rename_in_reasons(approval.overrides, change))
+
+
+def _in_text(stored: str, change: Callable[[str], str]) -> str:
+    try:
+        return json.dumps(rename_in_reasons(json.loads(stored), change))
+    except ValueError:
+        return stored
+
+
+def _save_changed(row: Any, column: str, value: Any) -> None:
+    if getattr(row, column) != value:
+        type(row)._default_manager.filter(pk=row.pk).update(**{column: value})

@@ -1,0 +1,311 @@
+"""A person can be erased: names stand in one table, lines name a pseudonym, and their seals verify before and after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.core.management import CommandError, call_command
+from django.db import connection, models
+from django.test import Client
+
+from fleet.domain.approvals.conditions import When
+from fleet.domain.personal import COLUMNS, Fate, names_nobody
+from fleet.domain.pseudonyms import former, pseudonym
+from fleet.domain.refusal import Refused
+from fleet.domain.timeline import EntryKind
+from fleet.models import ApiToken, Approval, Channel, Claim, Entry, FormerName, KnownDevice, Route, Stop
+from fleet.operations.approvals import claims, withdraw
+from fleet.operations.messages import browsers
+from fleet.operations.people import accounts, forget, outside, saved_views, tokens
+from fleet.operations.policy import stop
+from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.seal import seal
+from fleet.projections import people
+from fleet.projections.timeline import audit
+from fleet.projections.timeline.entries import rows_of
+from fleet.projections.timeline.verify import Finding, verify
+from tests import factories
+from tests.api.conftest import caller
+from tests.dashboard.conftest import logged_in, text_of
+from tests.factories import EVENT, acting
+
+NAME = "zelda.quist"
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> factories.Fleet:
+    found = factories.Fleet(now=datetime.now(UTC))
+    factories.announced(found)
+    return found
+
+
+def verified() -> list[str]:
+    found: list[Finding] = []
+    verify(now=datetime.now(UTC), tell=found.append)
+    return [one.reason.code for one in found]
+
+
+def columns() -> Iterator[str]:
+    """Every column that holds what could be a name, or leads to an account."""
+    texts = (models.TextField, models.CharField, models.JSONField, models.BinaryField, models.EmailField)
+    for model in apps.get_models(include_auto_created=True):
+        fields = model._meta.concrete_fields
+        leading = [field for field in fields if field.is_relation and field.related_model is User]
+        goes = any(COLUMNS.get(f"{model._meta.label}.{field.name}") is Fate.GOES for field in leading)
+        for field in leading if goes else fields:
+            if field in leading or (isinstance(field, texts) and not field.is_relation):
+                yield f"{model._meta.label}.{field.name}"
+
+
+def test_every_column_that_can_name_somebody_says_what_becomes_of_it() -> None:
+    there, told = set(columns()), {*COLUMNS, *names_nobody()}
+    unsaid = sorted(there - told)
+    assert not unsaid, (
+        f"Say in fleet/domain/personal.py what becomes of {', '.join(unsaid)} when a person is forgotten"
+        " (`COLUMNS`), or that it can name nobody (`NAMES_NOBODY`)."
+    )
+    assert sorted(told - there) == [], "fleet/domain/personal.py names columns that are not there any more"
+
+
+def busy(fleet: factories.Fleet) -> User:
+    """Somebody who has done a little of everything."""
+    zelda = factories.person(NAME, "approver")
+    User.objects.filter(pk=zelda.pk).update(email=f"{NAME}@example.org", first_name="Zelda", last_name="Quist")
+    acts, now = acting(zelda, why="storm"), fleet.now
+    claims.claim(event_id=EVENT, actor=acts, now=now)
+    approval = fleet.approve(by=zelda, when=When.TIME, due_at=now + timedelta(minutes=5))
+    withdraw.withdraw(approval_id=approval.pk, actor=acts, now=now)
+    claims.hold(event_id=EVENT, actor=acts, now=now)
+    claims.lift(event_id=EVENT, actor=acts, now=now)
+    stop.stop_all(actor=acts, now=now)
+    stop.lift(actor=acting(factories.admin(), why="over"), now=now)
+    tokens.issue_token(user=zelda, name="deploys", scopes=["read"], now=now)
+    outside.link(
+        actor=acting(factories.admin()), username=NAME, kind="slack", team="T", account="U7", now=now, name="Z"
+    )
+    browsers.begin(
+        actor=acts, name="phone", endpoint="https://push.example.org/1", p256dh="A" * 87, auth="A" * 22, now=now
+    )
+    saved_views.save_view(actor=acts, name="mine", page="sets", query="q=a", shared=True, now=now)
+    KnownDevice.objects.create(user=zelda, secret_hash="d", made_at=now)
+    session = logged_in(zelda)
+    assert session.get("/you/").status_code == 200
+    return zelda
+
+
+def read(answer: Any) -> str:
+    return b"".join(answer.streaming_content).decode() if answer.streaming else text_of(answer)
+
+
+def everywhere(name: str) -> list[str]:
+    """The tables in which a text stands anywhere."""
+    found = []
+    with connection.cursor() as cursor:
+        for model in apps.get_models(include_auto_created=True):
+            table = model._meta.db_table
+            cursor.execute(f'SELECT count(*) FROM "{table}" AS row WHERE row::text ILIKE %s', [f"%{name}%"])
+            if cursor.fetchone()[0]:
+                found.append(model._meta.label)
+    return found
+
+
+def test_after_it_the_name_is_nowhere_and_the_chain_verifies(fleet: factories.Fleet) -> None:
+    zelda = busy(fleet)
+    seal(now=datetime.now(UTC), via="tests")
+    assert verified() == []
+    assert "fleet.Entry" not in everywhere(NAME), "a sealed line holds a name"
+    found = forget.forget(username=NAME, actor=acting(factories.admin()), now=fleet.now)
+    assert everywhere(NAME) == []
+    assert everywhere("Quist") == []
+    assert not FormerName.objects.exists(), "no line holds the name itself, so no hash of it is kept"
+    seal(now=datetime.now(UTC), via="tests")
+    assert verified() == []
+    zelda.refresh_from_db()
+    assert (zelda.username, zelda.email, zelda.is_active) == (former(zelda.pk), "", False)
+    assert not zelda.has_usable_password()
+    assert {"fleet.ApiToken", "sessions", "devices", "channels"} <= {part.what for part in found.goes}
+
+
+def test_pages_calls_and_files_name_a_pseudonym_from_then_on(fleet: factories.Fleet) -> None:
+    zelda = busy(fleet)
+    ada = factories.admin()
+    asks, session = caller(ada), logged_in(ada)
+    addresses = ["/audit/", f"/events/{EVENT}/", "/timeline/", "/audit/export.csv", "/audit/export.jsonl", "/handover/"]
+    calls = [f"events/{EVENT}/", f"events/{EVENT}/timeline/", "audit/", "approvals/"]
+
+    def told() -> dict[str, str]:
+        pages = {one: read(session.get(one, follow=True)) for one in addresses}
+        return pages | {one: json.dumps(asks.get(one).json()) for one in calls}
+
+    before = told()
+    for one, text in before.items():
+        assert NAME in text, one
+        assert pseudonym(zelda.pk) not in text, one
+    forget.forget(username=NAME, actor=acting(ada), now=fleet.now)
+    for one, text in told().items():
+        assert NAME not in text, one
+        assert former(zelda.pk) in text, one
+
+
+def test_who_did_something_is_found_by_name_before_and_by_pseudonym_after(fleet: factories.Fleet) -> None:
+    zelda = busy(fleet)
+
+    def found(who: str) -> int:
+        return len(audit.listing(entries=audit.AuditFilter({"person": who}).qs).results)
+
+    before = found(NAME)
+    assert before > 8
+    assert len(audit.listing(entries=audit.AuditFilter({"q": "zelda"}).qs).results) >= before
+    forget.forget(username=NAME, actor=acting(factories.admin()), now=fleet.now)
+    assert (found(NAME), found(former(zelda.pk)), found(pseudonym(zelda.pk))) == (0, before, before)
+
+
+def test_lines_of_before_0_2_0_verify_and_show_the_name_no_more(fleet: factories.Fleet) -> None:
+    zelda = factories.person(NAME, "operator")
+    # As 0.1.0 wrote them: with the name itself, in the row, in its JSON and in a sentence.
+    Entry.objects.create(
+        kind="event_claimed",
+        at=fleet.now,
+        actor=NAME,
+        via="page",
+        text="",
+        before={"claim": None},
+        after={"claim": NAME},
+    )
+    Entry.objects.create(kind="person_changed", at=fleet.now, actor="ada", via="api", text="", data={
+        "person": NAME, "did": "changed"}, before={}, after={"active": True})  # fmt: skip
+    Entry.objects.create(kind="wave_began", at=fleet.now, actor=NAME, via="api", text=f"Begun by {NAME}.", data={})
+    seal(now=datetime.now(UTC), via="tests")
+    lines = list(Entry.objects.order_by("pk").values_list("actor", "text", "data"))
+    assert forget.preview(username=NAME).older == 2
+    forget.forget(username=NAME, now=fleet.now)
+    assert verified() == []
+    assert list(Entry.objects.order_by("pk").values_list("actor", "text", "data"))[: len(lines)] == lines
+    shown = json.dumps([[row.actor, row.text, row.data, row.after] for row in rows_of(Entry.objects.all())])
+    assert NAME not in shown
+    assert f"Begun by {former(zelda.pk)}." in shown
+    # Whoever is called so later is somebody else.
+    newer = factories.person(NAME, "operator")
+    claims.claim(event_id=EVENT, actor=acting(newer), now=fleet.now)
+    told = [row.actor for row in rows_of(Entry.objects.filter(kind="event_claimed").order_by("pk"))]
+    assert told == [former(zelda.pk), NAME]
+
+
+def test_a_machine_cannot_pass_for_a_person_by_its_name(fleet: factories.Fleet) -> None:
+    zelda = factories.person(NAME, "operator")
+    Entry.objects.create(kind="event_seen", at=fleet.now, actor=pseudonym(zelda.pk), via="agent", text="", data={
+        "by": pseudonym(zelda.pk)})  # fmt: skip
+    (row,) = rows_of(Entry.objects.filter(actor=pseudonym(zelda.pk)))
+    assert (row.actor, row.data["by"]) == (pseudonym(zelda.pk), pseudonym(zelda.pk))
+
+
+def test_names_of_a_page_are_one_query_however_many(fleet: factories.Fleet, django_assert_num_queries: Any) -> None:
+    who = [factories.person(f"olga{number}", "operator") for number in range(5)]
+    write([entry(EntryKind.VIEW_SAVED, acting(one), at=fleet.now, name="a", page="sets") for one in who])
+    rows = list(Entry.objects.filter(kind="view_saved"))
+    with django_assert_num_queries(2):
+        # The second: names could be those of before 0.2.0.
+        found = rows_of([*rows, Entry(kind="view_saved", at=fleet.now, actor="olga9", via="page", pk=1)])
+    with django_assert_num_queries(1):
+        assert len({row.actor for row in rows_of(rows)}) == 5
+    assert found[-1].actor == "olga9"
+
+
+def test_who_was_forgotten_comes_in_no_more_by_any_way(fleet: factories.Fleet) -> None:
+    zelda = busy(fleet)
+    token = tokens.issue_token(user=zelda, name="x", scopes=["read"], now=fleet.now)[1]
+    session = logged_in(zelda)
+    forget.forget(username=NAME, now=fleet.now)
+    assert session.get("/you/").status_code == 302
+    assert tokens.person_of_token(token=token, now=fleet.now) is None
+    assert not [one for one in Session.objects.all() if str(zelda.pk) in json.dumps(one.get_decoded())]
+    gone = (ApiToken.objects.filter(user=zelda), KnownDevice.objects.filter(user=zelda))
+    assert not any(rows.exists() for rows in gone)
+    assert not Claim.objects.filter(by=zelda, ended_at=None).exists()
+    own = Channel.objects.get(owner=zelda)
+    assert (own.secrets, own.settings, own.enabled) == ("", {}, False)
+    assert not Route.objects.filter(owner=zelda, deleted_at=None).exists()
+    assert Stop.objects.get().stopped_by == former(zelda.pk)
+    assert NAME not in Approval.objects.get().reason
+    for change in (
+        lambda: accounts.change_person(username=former(zelda.pk), active=True, now=fleet.now),
+        lambda: accounts.reset_password(username=former(zelda.pk), now=fleet.now),
+        lambda: forget.forget(username=former(zelda.pk), now=fleet.now),
+    ):
+        with pytest.raises(Refused) as refused:
+            change()
+        assert refused.value.reason.code == "person-forgotten"
+    assert former(zelda.pk) not in [row.username for row in people.listing().results]
+
+
+def test_it_is_refused_to_whoever_may_not_and_without_the_name_typed_again(fleet: factories.Fleet) -> None:
+    factories.person(NAME, "operator")
+    ada, root = factories.admin(), factories.person("root", "admin")
+    User.objects.filter(pk=root.pk).update(is_superuser=True)
+    for who, whom, code in (
+        (factories.approver(), NAME, "right-missing"),
+        (ada, "ada", "forget-oneself"),
+        (ada, "root", "superusers-only"),
+        (ada, "nobody", "person-unknown"),
+    ):
+        with pytest.raises(Refused) as refused:
+            forget.forget(username=whom, actor=acting(who), now=fleet.now)
+        assert refused.value.reason.code == code
+    session = logged_in(ada)
+    answer = session.post(f"/people/{NAME}/forget/now/", {"confirmed": "zelda"})
+    assert (answer.status_code, User.objects.filter(username=NAME).count()) == (422, 1)
+    assert f"Type {NAME} to confirm" in text_of(answer)
+    assert logged_in(factories.approver()).get(f"/people/{NAME}/forget/").status_code == 403
+
+
+def test_the_page_says_before_what_goes_and_what_stays(fleet: factories.Fleet) -> None:
+    zelda = busy(fleet)
+    session = logged_in(factories.admin())
+    text = text_of(session.get(f"/people/{NAME}/forget/"))
+    for part in ("1 API token", "1 account elsewhere", "1 channel of their own", "1 approval", former(zelda.pk)):
+        assert part in text, part
+    answer = session.post(f"/people/{NAME}/forget/now/", {"confirmed": NAME}, follow=True)
+    assert f"who had it is {former(zelda.pk)} from now on" in text_of(answer)
+    line = Entry.objects.get(kind="person_forgotten")
+    assert (NAME in str(line.data), line.data["person"], line.via) == (False, pseudonym(zelda.pk), "page")
+    assert "forgotten" in text_of(session.get(f"/people/{former(zelda.pk)}/"))
+
+
+def test_the_command_looks_first_and_erases_with_yes(fleet: factories.Fleet) -> None:
+    busy(fleet)
+    out = StringIO()
+    call_command("forget_person", NAME, stdout=out)
+    assert "Would be erased:" in out.getvalue()
+    assert "1 API token" in out.getvalue()
+    assert User.objects.filter(username=NAME).exists()
+    call_command("forget_person", NAME, yes=True, stdout=out)
+    assert everywhere(NAME) == []
+    with pytest.raises(CommandError, match="There is no person"):
+        call_command("forget_person", NAME, yes=True)
+
+
+def test_the_last_admin_stays(fleet: factories.Fleet) -> None:
+    factories.admin()
+    with pytest.raises(Refused) as refused:
+        forget.forget(username="ada", now=fleet.now)
+    assert refused.value.reason.code == "last-admin"
+    assert User.objects.filter(username="ada").exists()
+
+
+def test_nobody_new_is_called_like_somebody_who_was_forgotten() -> None:
+    for name in ("former person 7", "person 7"):
+        with pytest.raises(Refused):
+            accounts.make_person(username=name, group="viewer", now=datetime.now(UTC) - timedelta())
+
+
+def test_the_door_is_shut_for_strangers() -> None:
+    assert Client().get("/people/ada/forget/").status_code == 302
