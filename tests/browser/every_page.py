@@ -43,7 +43,7 @@ from tests.messages.sent import a_channel, a_message, a_post, failed
 from tests.policy.conftest import made
 
 # Pages whose address ends here and not at a page: they need what only a form gives them, or are another page's part.
-BESIDE = ("/accounts/logout/", "/agent/")
+BESIDE = ("/accounts/logout/", "/accounts/sign-on/", "/agent/")
 # What an address has to ask for.
 QUERIES = {"/bulk/": "?do=approve&all=on&of=queue", "/services/": "?name=shop", "/waves/begin/": "?service=shop"}
 

@@ -201,6 +201,9 @@ def ids(hidden: bool) -> dict[str, list[Any]]:
         "window_id": list(NoApprovalWindow.objects.filter(name=rules_of).values_list("pk", flat=True)),
         "name": ["umbra-service"] if hidden else ["shop"],
         "username": ["rita"],
+        # For admins alone, whatever they see.
+        "grant_id": [1],
+        "sign_on_id": [1],
         "view_id": [SavedView.objects.get().pk],
         "prefix": ["dd_none"],
         "month": [f"{datetime.now(UTC):%Y-%m}"],
