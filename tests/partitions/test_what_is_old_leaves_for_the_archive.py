@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from fleet.domain.archive import ArchiveKind
 from fleet.models import ArchiveFile, Entry, LatestDocument, Observation, ScheduledEvent, Seal
+from fleet.models.archive.due import due
 from fleet.models.partitions import BODIES, ENTRIES, OBSERVATIONS, partitions
 from fleet.operations.timeline import retain, seal
+from fleet.operations.timeline.departure import Stays, depart
 from fleet.projections import intake
 from fleet.projections.timeline import archive
 from fleet.projections.timeline.storage import storage
@@ -96,3 +99,21 @@ def test_documents_with_an_event_and_latest_ones_stay_longer_than_the_others(eve
     assert set(LatestDocument.objects.values_list("document_hash", flat=True)) <= kept
     assert Observation.objects.count() < count
     assert "fleet_observation" not in {one.name for one in partitions(OBSERVATIONS)}
+
+
+def test_reports_leave_only_when_what_outlives_them_stands_in_a_later_partition(event: ScheduledEvent) -> None:
+    later = NOW + timedelta(days=31)
+    first = partitions(OBSERVATIONS)[0]
+    leaves = partial(depart, OBSERVATIONS, first, before=later, archived_to=first.last_id, now=later, via="test")
+    assert leaves().why is Stays.NOT_COPIED
+    (leaving,) = (one for one in due(now=later) if one.partition.name == first.name)
+    assert retain.copy_forward(leaving, now=later) > 0
+    # Copied, and lost again: nobody's word is taken for it.
+    last = Observation.objects.order_by("-pk")[0]
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {OBSERVATIONS.table} DISABLE TRIGGER USER")
+        cursor.execute(f"DELETE FROM {OBSERVATIONS.table} WHERE id = %s", [last.pk])
+        cursor.execute(f"ALTER TABLE {OBSERVATIONS.table} ENABLE TRIGGER USER")
+    assert leaves().why is Stays.NOT_COPIED
+    assert retain.copy_forward(leaving, now=later) == 1
+    assert leaves().is_gone

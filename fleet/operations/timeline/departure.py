@@ -7,8 +7,10 @@ who reads for long, has left a mark by which the next run goes on. Not within a 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 import structlog
+from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 
 from fleet.domain.caches.maintenances import ACTIVE
@@ -37,6 +39,26 @@ WAIT_SECONDS = 5
 PORTION = 2000
 OPEN_EVENT = "event.status IN ('SCHEDULED', 'STARTED')"
 # By table: whether something in the partition (`{leaf}`) is still needed.
+# Which rows of observations outlive their partition, as `row`: documents that list an event, for as long as these stay
+# or it is open, each machine's latest document, and reports of which a part has still to be taken.
+OUTLIVES = f"""
+    ((%(days)s::int IS NULL OR received_at > %(now)s - make_interval(days => %(days)s::int)
+      OR EXISTS (SELECT FROM fleet_sighting AS sighting JOIN fleet_scheduledevent AS event
+                 ON event.id = sighting.event_id WHERE {OPEN_EVENT}
+                 AND sighting.machine_id = row.machine_id AND sighting.listed_epoch = row.epoch
+                 AND sighting.listed_seq >= row.seq))
+     AND EXISTS (SELECT FROM {DocumentBody._meta.db_table} AS body WHERE body.hash = row.document_id
+                 AND (NOT body.readable OR position(%(mark)s::bytea IN body.body) > 0)))
+    OR EXISTS (SELECT FROM {LatestDocument._meta.db_table} AS latest WHERE latest.machine_id = row.machine_id
+               AND latest.epoch = row.epoch AND latest.seq = row.seq)
+    OR EXISTS (SELECT FROM {WaitingReport._meta.db_table} AS waiting WHERE waiting.machine_id = row.machine_id
+               AND waiting.epoch = row.epoch AND waiting.seq = row.seq)
+"""
+# Those of them that are in no later partition: rows up to and with `last` are in this one or before it.
+NOT_FORWARD = f"""({OUTLIVES}) AND NOT EXISTS (
+    SELECT FROM {Observation._meta.db_table} AS again WHERE again.machine_id = row.machine_id
+    AND again.epoch = row.epoch AND again.seq = row.seq AND again.id > %(last)s)"""
+EVENT_ID = b'"EventId"'
 NEEDED = {
     OBSERVATIONS: (
         f"SELECT EXISTS (SELECT FROM {{leaf}} AS row JOIN {WaitingReport._meta.db_table} AS waiting"
@@ -66,6 +88,8 @@ class Stays(StrEnum):
     NOT_ARCHIVED = "not-archived"
     NOT_SEALED = "not-sealed"
     NEEDED = "needed"
+    # What outlives it has not been copied into a later one.
+    NOT_COPIED = "not-copied"
     # By whoever reads it for long: it goes at a later run.
     HELD = "held"
 
@@ -91,7 +115,7 @@ def depart(
     """
     if connection.in_atomic_block:
         raise RuntimeError("A partition leaves outside any transaction.")
-    why = stays(of, partition, before=before, archived_to=archived_to)
+    why = stays(of, partition, before=before, archived_to=archived_to) or _not_copied(of, partition, now=now)
     if why is not None:
         return Departure(partition.name, why)
     carried = _carry_forward(partition.name) if of is BODIES else 0
@@ -120,6 +144,19 @@ def stays(
     if of in NEEDED and _ask(NEEDED[of], partition.name, newest=partition.newest):
         return Stays.NEEDED
     return None
+
+
+def forward(now: datetime) -> dict[str, Any]:
+    """What `OUTLIVES` is asked with."""
+    return {"days": settings.KEEP_DAYS["event_documents"], "now": now, "mark": EVENT_ID}
+
+
+def _not_copied(of: PartitionedTable, partition: Partition, *, now: datetime) -> Stays | None:
+    """Whoever calls should have copied forward what outlives it; nothing is dropped on anybody's word."""
+    if of is not OBSERVATIONS or partition.end is None:
+        return None
+    lacks = f"SELECT EXISTS (SELECT FROM {{leaf}} AS row WHERE {NOT_FORWARD})"
+    return Stays.NOT_COPIED if _ask(lacks, partition.name, last=partition.end - 1, **forward(now)) else None
 
 
 def finish() -> list[str]:
@@ -198,7 +235,7 @@ def _is_sealed(partition: Partition) -> bool:
     )
 
 
-def _ask(statement: str, leaf: str, **values: datetime | int) -> bool:
+def _ask(statement: str, leaf: str, **values: Any) -> bool:
     with transaction.atomic(), connection.cursor() as cursor:
         take_your_time()
         cursor.execute(statement.replace("{leaf}", connection.ops.quote_name(leaf)), values)

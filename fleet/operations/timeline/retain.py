@@ -14,21 +14,19 @@ from time import monotonic
 from typing import Any
 
 import structlog
-from django.conf import settings
 from django.db import connection, transaction
 
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.archive import ArchiveKind, Held, StoreError
-from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
-from fleet.models import ArchiveFile, ArchiveState, DocumentBody, LatestDocument, Observation
+from fleet.models import ArchiveFile, ArchiveState, Observation
 from fleet.models.archive.due import Leaving, covered, due, full, held, keep_days, table_of
 from fleet.models.archive.lines import TABLES, fields_of
 from fleet.models.archive.stores import Store, store
 from fleet.models.partitions import BODIES
 from fleet.operations.locks import Lock, alone, take_your_time
 from fleet.operations.timeline.archive import archive_next, next_portion
-from fleet.operations.timeline.departure import Stays, depart, finish
+from fleet.operations.timeline.departure import NOT_FORWARD, Stays, depart, finish, forward
 from fleet.operations.timeline.entries import tell
 
 STATE = "archive"
@@ -36,8 +34,8 @@ STATE = "archive"
 SECONDS = 20.0
 # Copied forward in one statement.
 MOST_COPIED = 5_000
-EVENT_ID = b'"EventId"'
-OPEN = [EventStatus.SCHEDULED.value, EventStatus.STARTED.value]
+
+WHY = {Stays.NEEDED: Held.NEEDED, Stays.NOT_COPIED: Held.NEEDED, Stays.NOT_SEALED: Held.UNSEALED}
 
 # Takes a partition out; why not, where it could not just now.
 Drop = Callable[[Leaving], Held | None]
@@ -83,7 +81,7 @@ def take_out(one: Leaving, *, now: datetime) -> Held | None:
     gone = depart(table_of(one.kind), one.partition, before=before, archived_to=one.ids[1], now=now, via="retention")
     if gone.why is None:
         return None
-    return {Stays.NEEDED: Held.NEEDED, Stays.NOT_SEALED: Held.UNSEALED}.get(gone.why, Held.BUSY)
+    return WHY.get(gone.why, Held.BUSY)
 
 
 def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: float) -> None:
@@ -140,13 +138,11 @@ def _leave(one: Leaving, done: Retained, *, now: datetime, drop: Drop) -> Held |
 
 
 def copy_forward(one: Leaving, *, now: datetime) -> int:
-    """Keep what outlives its partition: documents that list an event, for as long as these stay or it is open, each
-    machine's latest document, and reports of which a part has still to be taken. They are in the archive already. May
-    be done again: none is copied twice.
+    """Keep what outlives its partition (`departure.OUTLIVES`) in a later one. It is in the archive already. May be done
+    again: none is copied twice.
     """
-    days = settings.KEEP_DAYS["event_documents"]
     columns = ", ".join(f'"{each.column}"' for each in fields_of(Observation) if not each.primary_key)
-    table, bodies, latest = (each._meta.db_table for each in (Observation, DocumentBody, LatestDocument))
+    table = Observation._meta.db_table
     copied = 0
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -155,27 +151,10 @@ def copy_forward(one: Leaving, *, now: datetime) -> int:
                 f"""
                 INSERT INTO {table} ({columns})
                 SELECT {columns} FROM {table} AS row
-                WHERE id BETWEEN %(first)s AND %(last)s AND (
-                    ((%(days)s::int IS NULL OR received_at > %(now)s - make_interval(days => %(days)s::int)
-                      OR EXISTS (SELECT FROM fleet_sighting AS sighting JOIN fleet_scheduledevent AS event
-                                 ON event.id = sighting.event_id WHERE event.status = ANY(%(open)s)
-                                 AND sighting.machine_id = row.machine_id AND sighting.listed_epoch = row.epoch
-                                 AND sighting.listed_seq >= row.seq))
-                     AND EXISTS (SELECT FROM {bodies} AS body WHERE body.hash = row.document_id
-                                 AND (NOT body.readable OR position(%(mark)s::bytea IN body.body) > 0)))
-                    OR EXISTS (SELECT FROM {latest} AS latest WHERE latest.machine_id = row.machine_id
-                               AND latest.epoch = row.epoch AND latest.seq = row.seq)
-                    OR EXISTS (SELECT FROM fleet_waitingreport AS waiting WHERE waiting.machine_id = row.machine_id
-                               AND waiting.epoch = row.epoch AND waiting.seq = row.seq))
-                  AND NOT EXISTS (SELECT FROM {table} AS again WHERE again.machine_id = row.machine_id
-                                  AND again.epoch = row.epoch AND again.seq = row.seq AND again.id > %(last)s)
-                ORDER BY id LIMIT %(most)s
+                WHERE id BETWEEN %(first)s AND %(last)s AND {NOT_FORWARD} ORDER BY id LIMIT %(most)s
                 """,
-                {
-                    "first": one.ids[0], "last": one.ids[1], "days": days, "now": now, "mark": EVENT_ID,
-                    "most": MOST_COPIED, "open": OPEN,
-                },
-            )  # fmt: skip
+                {"first": one.ids[0], "last": one.ids[1], "most": MOST_COPIED, **forward(now)},
+            )
             more = int(cursor.rowcount)
             copied += more
             if more < MOST_COPIED:

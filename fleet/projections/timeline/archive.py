@@ -81,6 +81,12 @@ def left_of(event_pk: int) -> datetime | None:
     return files.order_by("-number").values_list("archived_at", flat=True).first()
 
 
+def left_until() -> datetime | None:
+    """Up to when entries have left, of whatever they are; None where none have. One query."""
+    files = seen(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
+    return files.order_by("-number").values_list("last_at", flat=True).first()
+
+
 def files_of(kind: ArchiveKind, event_pk: int) -> list[ArchiveFile]:
     """Those that say something of this event, and whose rows are nowhere else. One query."""
     files = seen(ArchiveFile).filter(kind=kind.value, events__contains=[event_pk], dropped_at__isnull=False)

@@ -21,6 +21,14 @@ function setClock(text) {
   if (!Number.isNaN(at)) ahead = at - Date.now();
 }
 
+// On a phone the tabs of a place are wider than the screen: the open one is in its middle.
+
+const openTab = document.querySelector(".tabs [aria-current]");
+if (openTab) {
+  const [tab, tabs] = [openTab, openTab.parentElement].map((node) => node.getBoundingClientRect());
+  openTab.parentElement.scrollLeft += tab.left + tab.width / 2 - tabs.left - tabs.width / 2;
+}
+
 // Times on the page
 
 const baseTitle = document.title;

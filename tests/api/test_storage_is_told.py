@@ -1,0 +1,32 @@
+"""`GET storage/`: sizes and the archive, for admins."""
+
+from pathlib import Path
+from typing import Any
+
+from fleet.domain.growth import GIGABYTE as G
+from tests import factories
+from tests.api.conftest import Caller, problem
+from tests.archive.shelves import folder
+
+
+def test_the_api_tells_sizes_to_admins_alone(
+    fleet: factories.Fleet, admin: Caller, operator: Caller, settings: Any, tmp_path: Path
+) -> None:
+    settings.ARCHIVE_URL, settings.DATABASE_GIGABYTES = folder(tmp_path).shown(), 100
+    settings.KEEP_DAYS = {**settings.KEEP_DAYS, "documents": 30, "entries": None}
+    factories.announced(fleet)
+    problem(operator.get("storage/"), 403, "not-permitted")
+    told = admin.get("storage/").json()
+    assert (told["most"], told["most_is_stated"]) == (100 * G, True)
+    assert told["size"] >= told["rest"] + told["documents"] + sum(kind["size"] for kind in told["kinds"])
+    kinds = {kind["kind"]: kind for kind in told["kinds"]}
+    assert {kind: (kinds[kind]["days"], kinds[kind]["parts"]) for kind in ("entries", "observations")} == {
+        "entries": (None, 1),
+        "observations": (30, 1),
+    }
+    assert kinds["entries"]["oldest"] is not None
+    # Of what came within an hour nobody can say how it grows.
+    assert kinds["entries"]["daily_rows"] is None
+    assert told["leaving"] == []
+    assert told["archive"]["where"] == folder(tmp_path).shown()
+    assert (told["archive"]["files"], told["archive"]["fault"]) == (0, "")
