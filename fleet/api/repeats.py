@@ -13,7 +13,7 @@ from fleet.api.authentication import person_of
 from fleet.api.preconditions import IF_MATCH
 from fleet.api.problems import CONTENT_TYPE, refusal, wrong
 from fleet.domain.refusal import Refused
-from fleet.operations.people.idempotency import Answer, answer_once, fingerprint
+from fleet.operations.people.idempotency import Answer, answer_once, complete, fingerprint
 
 PRINTABLE = r"[\x21-\x7e]([\x20-\x7e]{0,198}[\x21-\x7e])?"
 IDEMPOTENCY_KEY = OpenApiParameter(
@@ -45,12 +45,25 @@ def once(request: Request, act: Callable[[], Any], *, now: datetime, status: int
         return attempt()
     return answer_once(
         user=person_of(request),
-        # No key of a caller holds such a character.
-        key=f"{key}\x1f{part}" if part else key,
+        key=key_of_part(key, part),
         request=fingerprint(method=str(request.method), path=_asked(request), body=request.data),
         now=now,
         act=attempt,
+        part=bool(part),
     )
+
+
+def key_of_part(key: str, part: str) -> str:
+    """The key under which the answer of one act of a request is kept."""
+    # No key of a caller holds such a character.
+    return f"{key}\x1f{part}" if part else key
+
+
+def completed(request: Request, bodies: Mapping[str, Any]) -> None:
+    """Keep these answers, by the part of the request, with its key; without one there is nothing to keep."""
+    key = idempotency_key(request)
+    if key is not None and bodies:
+        complete(user=person_of(request), bodies={key_of_part(key, part): body for part, body in bodies.items()})
 
 
 def _asked(request: Request) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+import structlog
 from django.conf import settings
 from django.db import OperationalError, transaction
 from django.db.models import Q
@@ -23,7 +24,7 @@ from fleet.models import Approval, LastRun, ScheduledEvent
 from fleet.models.facts.due import load_due
 from fleet.models.facts.events import load_witnesses, presence_limits
 from fleet.operations.approvals import conditions
-from fleet.operations.aside import Apart, forget, in_turn
+from fleet.operations.aside import Apart, forget, in_parts, in_turn, said_of
 from fleet.operations.caches import coverage, maintenances
 from fleet.operations.drills import advance as drills
 from fleet.operations.events import compute, looks
@@ -40,6 +41,8 @@ from fleet.operations.waves import end as waves
 # Of one tick; the rest is left to the next. A changed rule makes everything due that is open, and orders are not to
 # wait for that longer than a tick takes.
 MOST_PORTIONS = 5
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +202,29 @@ def take_on(*, approval_id: int, now: datetime, via: str) -> None:
     row = Approval.objects.filter(pk=approval_id).values_list("event_id", "state").first()
     if row is not None and row[1] == ApprovalState.WAITING.value:
         conditions.advance(now=now, event_pks=[row[0]])
-    orders.wake_asked(approval_id=approval_id, via=via)
+    orders.wake_asked(approval_id, via=via)
     try:
         orders.advance_approval(approval_id=approval_id, now=now, via=via)
     except OperationalError as error:
         if not met_a_limit(error):
             raise
+
+
+def take_on_many(approval_ids: Sequence[int], *, now: datetime, via: str) -> None:
+    """The same of several that were decided together: looked at all at once, and what somebody holds is left to the
+    tick. Where that fails, in halves, so that one that is odd stops no other.
+    """
+    found = Approval.objects.filter(pk__in=approval_ids, state=ApprovalState.WAITING.value)
+    if waiting := list(found.values_list("event_id", flat=True)):
+        conditions.advance(now=now, event_pks=waiting)
+    orders.wake_asked(*approval_ids, via=via)
+
+    def advance_them(pks: Sequence[int]) -> list[int]:
+        return [*orders.advance_approvals(pks, now=now, via=via)]
+
+    in_parts(approval_ids, advance_them, _leave_to_the_tick)
+
+
+def _leave_to_the_tick(approval_id: int, error: Exception) -> None:
+    """The tick sets it aside with its reason."""
+    log.warning("an approval is left to the tick", approval=approval_id, error=said_of(error))

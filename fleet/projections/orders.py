@@ -11,13 +11,12 @@ from fleet.domain.orders.next_step import outlook
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, Presence
-from fleet.models import Machine, ScheduledEvent
+from fleet.models import Machine
 from fleet.models.facts.events import order_timeouts
 from fleet.projections.approvals import rows
 from fleet.projections.approvals.rows import ApprovalRow, NextAsked
 from fleet.projections.facts import load_facts
 from fleet.projections.refs import MachineRef
-from fleet.projections.sight import seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +95,15 @@ def by_hand(
 
 
 def approval(*, approval_id: int, now: datetime) -> ApprovalRow | None:
-    """One approval with who is asked next. Two queries; eleven while it is on its way."""
-    row = rows.detail(approval_id=approval_id, now=now)
-    if row is None or row.state not in RELAYED_APPROVALS:
-        return row
-    event_pk = seen(ScheduledEvent).values_list("pk", flat=True).get(event_id=row.event_id)
-    return followed(row, load_facts([event_pk], now=now)[event_pk], now=now)
+    """One approval with who is asked next. Two queries; ten while it is on its way."""
+    return approvals([approval_id], now=now).get(approval_id)
+
+
+def approvals(approval_ids: Collection[int], *, now: datetime) -> dict[int, ApprovalRow]:
+    """The same of several, by row id, in as many queries."""
+    found = rows.details(approval_ids, now=now)
+    on_their_way = {row.id: event_pk for event_pk, row in found if row.state in RELAYED_APPROVALS}
+    facts = load_facts(set(on_their_way.values()), now=now) if on_their_way else {}
+    return {
+        row.id: followed(row, facts[event_pk], now=now) if row.id in on_their_way else row for event_pk, row in found
+    }

@@ -10,12 +10,20 @@ from fleet.operations.sets import coverage
 from fleet.operations.timeline import retain as retention
 from fleet.operations.timeline.partitions import make_ahead
 from fleet.operations.timeline.seal import seal as seal_timeline
+from fleet.relay import trace
 
 
 @shared_task(name="fleet.relay.tasks.relay_approval", ignore_result=True)
 def relay_approval(approval_id: int) -> None:
     """Take a fresh approval on its way: sent when its transaction has committed."""
     reconcile.take_on(approval_id=approval_id, now=timezone.now(), via="celery")
+
+
+@shared_task(name="fleet.relay.tasks.relay_approvals", ignore_result=True)
+def relay_approvals(approvals: list[tuple[int, dict[str, str]]]) -> None:
+    """The same of several that came together, each with the words of its trace."""
+    with trace.each([words for _, words in approvals], task="fleet.relay.tasks.relay_approvals"):
+        reconcile.take_on_many([approval_id for approval_id, _ in approvals], now=timezone.now(), via="celery")
 
 
 @shared_task(name="fleet.relay.tasks.follow", ignore_result=True)

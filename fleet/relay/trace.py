@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -35,3 +36,18 @@ def _say(task_id: str = "", task: Any = None, state: str | None = None, **_: Any
         took = round((time.monotonic() - began) * 1000, 1)
         log.info("task", task=task.name, task_id=task_id, outcome=(state or "").lower(), ms=took)
     structlog.contextvars.clear_contextvars()
+
+
+@contextmanager
+def each(traces: Iterable[Mapping[str, str]], *, task: str) -> Iterator[None]:
+    """The same line for each of several decisions that one task is about."""
+    began, outcome = time.monotonic(), "failure"
+    try:
+        yield
+        outcome = "success"
+    finally:
+        took = round((time.monotonic() - began) * 1000, 1)
+        for said in traces:
+            known = trace_as_kept(said.get("request_id"), said.get("trace_id"))
+            if known is not None:
+                log.info("task", task=task, outcome=outcome, ms=took, **known.words)

@@ -111,6 +111,11 @@ class Consents(Call):
 
 def granted(call: Call, event_id: str, version: int | None) -> ApprovalRow | None:
     """The new approval of an event, as the call wants it. Raises Refused."""
+    return orders.approval(approval_id=grant(call, event_id, version), now=call.now)
+
+
+def grant(call: Call, event_id: str, version: int | None) -> int:
+    """The same by its row id, without reading what can be told of it."""
     when, due_at = call.wanted["when"]
     approval = approve.grant(
         event_id=event_id,
@@ -124,4 +129,4 @@ def granted(call: Call, event_id: str, version: int | None) -> ApprovalRow | Non
         ),
         now=call.now,
     )
-    return orders.approval(approval_id=approval.pk, now=call.now)
+    return approval.pk

@@ -1,7 +1,8 @@
 """Several events in one call: each on its own, with a result of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from django.db import OperationalError, transaction
@@ -11,19 +12,20 @@ from rest_framework.response import Response
 from fleet.api.calls import Call, filtered
 from fleet.api.describe import describe
 from fleet.api.problems import waits, wrong
-from fleet.api.repeats import answered, idempotency_key, once
+from fleet.api.repeats import answered, completed, idempotency_key, once
 from fleet.api.shapes import approvals as shapes
 from fleet.api.shapes.decisions import MAX_ITEMS, BulkApproveSerializer, BulkClaimSerializer
-from fleet.api.shapes.derive import Shape
-from fleet.api.views.approvals import granted
+from fleet.api.views.approvals import grant
 from fleet.api.views.claims import claimed
 from fleet.domain.patience import met_a_limit
 from fleet.domain.refusal import Refused
 from fleet.operations.locks import impatient
 from fleet.operations.people.idempotency import Answer
+from fleet.projections import orders
 from fleet.projections.events import rows as event_rows
 from fleet.projections.filters import EventFilter
 
+Body = dict[str, Any]
 BULK = (
     "Each event is decided in a transaction of its own, in the order given; a filter takes them by time left. One"
     " refusal stops nothing. With an `Idempotency-Key` a repeat goes on where the first call was cut off."
@@ -43,9 +45,7 @@ class BulkApprovals(Call):
     )
     def post(self) -> Response:
         versions = {event_id.upper(): version for event_id, version in self.wanted["expected_versions"].items()}
-        return each(
-            self, "approval", shapes.ApprovalShape, lambda event_id: granted(self, event_id, versions.get(event_id))
-        )
+        return each(self, "approval", lambda event_id: {"id": grant(self, event_id, versions.get(event_id))}, _told)
 
 
 class BulkClaims(Call):
@@ -60,11 +60,23 @@ class BulkClaims(Call):
         problems=("count-changed",),
     )
     def post(self) -> Response:
-        return each(self, "claim", shapes.ClaimShape, lambda event_id: claimed(self, event_id))
+        return each(self, "claim", lambda event_id: self.values(shapes.ClaimShape, claimed(self, event_id)))
 
 
-def each(call: Call, what: str, shape: Shape, act: Callable[[str], Any]) -> Response:
-    """The answer for all chosen events. Which those are is kept with the key, since a filter finds others later."""
+def _told(call: Call, answers: Sequence[Body]) -> list[Body]:
+    """What is told of approvals that were only named: all of them are read at once, when the last was decided."""
+    rows = orders.approvals([one["id"] for one in answers], now=call.now)
+    return [call.values(shapes.ApprovalShape, rows[one["id"]]) if one["id"] in rows else one for one in answers]
+
+
+def each(
+    call: Call, what: str, act: Callable[[str], Body], told: Callable[[Call, Sequence[Body]], list[Body]] | None = None
+) -> Response:
+    """The answer for all chosen events. Which those are is kept with the key, since a filter finds others later.
+
+    With `told`, what `act` answers only names what was made; `told` makes the answers of all of them, which are kept
+    then. A repeat after a call that was cut off before that tells them as they are by then.
+    """
     if idempotency_key(call.request) is None:
         event_ids = chosen(call)
     else:
@@ -72,16 +84,12 @@ def each(call: Call, what: str, shape: Shape, act: Callable[[str], Any]) -> Resp
         if kept.status >= 400:
             return answered(kept)
         event_ids = kept.body["events"] if kept.body else []
-    results = []
+    results: list[dict[str, Any]] = []
     hurried = False
     for event_id in event_ids:
-
-        def decided(event_id: str = event_id) -> Any:
-            return call.values(shape, act(event_id))
-
         try:
             with transaction.atomic(), impatient() if hurried else nullcontext():
-                answer = once(call.request, decided, now=call.now, part=event_id)
+                answer = once(call.request, partial(act, event_id), now=call.now, part=event_id)
         except OperationalError as error:
             if not met_a_limit(error):
                 raise
@@ -98,6 +106,11 @@ def each(call: Call, what: str, shape: Shape, act: Callable[[str], Any]) -> Resp
                 "problem": None if done else answer.body,
             }
         )
+    if told is not None:
+        named = [one for one in results if one[what] is not None and one[what].keys() == {"id"}]
+        for one, body in zip(named, told(call, [one[what] for one in named]), strict=True):
+            one[what] = body
+        completed(call.request, {one["event_id"]: one[what] for one in named})
     count = sum(one["problem"] is None for one in results)
     return Response({"done": count, "refused": len(results) - count, "results": results})
 

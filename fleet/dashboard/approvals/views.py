@@ -58,8 +58,7 @@ def panel_of(request: Asked, approval_id: int, **context: Any) -> HttpResponse:
 
 
 def event_of(request: Asked, approval_id: int) -> str:
-    found = known(rows.detail(approval_id=approval_id, now=request.now), "No approval has this number.")
-    return found.event_id
+    return known(rows.event_of(approval_id), "No approval has this number.")
 
 
 def decided(request: Asked, event_id: str, said: str) -> HttpResponse:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -76,16 +77,36 @@ def row_of(machine: Machine, *, now: datetime, limits: Limits) -> MachineBasics:
     )
 
 
-def load_witnesses(events: Collection[ScheduledEvent], *, now: datetime) -> dict[int, list[Witness]]:
-    """The machines of each event's set with their listings, by the event's row id. Two queries."""
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stands of events: the machines of their sets, by set, and the listings of each event, by event and machine
+    (row ids).
+    """
+
+    machines: Mapping[int, list[MachineBasics]]
+    listings: Mapping[int, Mapping[int, MergedListing]]
+
+
+def load_standing(events: Collection[ScheduledEvent], *, now: datetime) -> Standing:
+    """Two queries, however many events."""
     machines = machine_rows({event.availability_set_id for event in events}, now=now, limits=presence_limits())
     listings: dict[int, dict[int, MergedListing]] = defaultdict(dict)
     sightings = Sighting.objects.filter(event_id__in=[event.pk for event in events])
     for event_id, machine_id, *values in sightings.values_list("event_id", "machine_id", *names_of(MergedListing)):
         listings[event_id][machine_id] = of_values(MergedListing, values)
+    return Standing(machines, listings)
+
+
+def load_witnesses(
+    events: Collection[ScheduledEvent], *, now: datetime, standing: Standing | None = None
+) -> dict[int, list[Witness]]:
+    """The machines of each event's set with their listings, by the event's row id. Two queries; none where it is known
+    what stands.
+    """
+    known = standing or load_standing(events, now=now)
     found: dict[int, list[Witness]] = {}
     for event in events:
-        of_set, of_event = machines[event.availability_set_id], listings[event.pk]
+        of_set, of_event = known.machines.get(event.availability_set_id, []), known.listings.get(event.pk, {})
         if event.drill:
             found[event.pk] = _rehearsing(of_set, of_event, now=now)
             continue
@@ -135,6 +156,18 @@ def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventF
     return _facts_of(events, machines, spelled, Preparation.objects.filter(event_id__in=event_ids), now=now)
 
 
+def facts_standing(events: Collection[ScheduledEvent], standing: Standing, *, now: datetime) -> dict[int, EventFacts]:
+    """The same where it is known what stands of the events, which are loaded with their sets. Six queries."""
+    spelled = {
+        (event_id, machine_id): listing.spelled
+        for event_id, of_event in standing.listings.items()
+        for machine_id, listing in of_event.items()
+        if listing.gone_at is None and not listing.foreign
+    }
+    preparations = Preparation.objects.filter(event_id__in=[event.pk for event in events])
+    return _facts_of(events, standing.machines, spelled, preparations, now=now)
+
+
 def facts_of(
     events: Collection[ScheduledEvent],
     machines: Mapping[int, Collection[Machine]],
@@ -174,7 +207,11 @@ def _facts_of(
     found = {}
     for event in events:
         home = event.availability_set
-        keys = {(event.pk, machine.machine_id): machine for machine in machines[home.pk] if machine.revoked_at is None}
+        keys = {
+            (event.pk, machine.machine_id): machine
+            for machine in machines.get(home.pk, ())
+            if machine.revoked_at is None
+        }
         found[event.pk] = like(
             EventFacts,
             event,
@@ -290,8 +327,10 @@ def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent
     sets = {event.availability_set_id for event in events}
     services = {event.availability_set.service for event in events} - {""}
     relayed = Approval.objects.filter(event=OuterRef("pk"), state__in=[state.value for state in RELAYED_APPROVALS])
+    # Named by their sets, they are found by index; as a condition on the joined rows every open event would be read.
+    homes = AvailabilitySet.objects.filter(Q(pk__in=sets) | Q(service__in=services)).order_by().values("pk")
     rows = (
-        ScheduledEvent.objects.filter(Q(availability_set_id__in=sets) | Q(availability_set__service__in=services))
+        ScheduledEvent.objects.filter(availability_set__in=homes)
         .filter(status__in=[state.value for state in OPEN_EVENTS])
         .annotate(relayed=Exists(relayed))
         .order_by("pk")

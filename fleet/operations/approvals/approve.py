@@ -18,12 +18,12 @@ from fleet.domain.states import ApprovalState
 from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent, Wave
-from fleet.models.facts.events import load_facts
+from fleet.models.facts.events import facts_standing, load_facts, load_standing
 from fleet.operations import wake_up
 from fleet.operations.approvals.override import override, told
 from fleet.operations.events import compute
 from fleet.operations.locks import Lock, take
-from fleet.operations.orders.advance import offer
+from fleet.operations.orders.advance import write_order
 from fleet.operations.orders.states import close, tell_approval
 from fleet.operations.people.rights import acting, require
 from fleet.operations.timeline.entries import trace_behind
@@ -47,6 +47,9 @@ class Plan:
 
 
 AT_ONCE = Plan()
+# The service and the set (row id) of an event.
+HOME = ("availability_set__service", "availability_set_id")
+Home = tuple[str, int]
 MEANWHILE = Reason("approved-meanwhile")
 NEW_KINDS = {
     ApprovalState.PROPOSED: EntryKind.APPROVAL_PROPOSED,
@@ -56,18 +59,17 @@ NEW_KINDS = {
 
 
 @contextmanager
-def alone_with(*event_pks: int, meanwhile: Reason = MEANWHILE) -> Iterator[None]:
+def alone_with(*event_pks: int, meanwhile: Reason = MEANWHILE, homes: Collection[Home] = ()) -> Iterator[None]:
     """A transaction in which nobody else decides about the service (or the set, where there is none) of these events.
+    `homes` are those of the events, where the caller has just read them.
 
     Two people who approve two events of one set at once would else each see nothing in flight. Taken before any row is
     locked. Raises Refused `already-decided` with `meanwhile` where somebody was first.
     """
     try:
         with transaction.atomic():
-            homes = ScheduledEvent.objects.filter(pk__in=event_pks).values_list(
-                "availability_set__service", "availability_set_id"
-            )
-            for name in sorted({service or f"set {set_id}" for service, set_id in homes}):
+            found = homes or ScheduledEvent.objects.filter(pk__in=event_pks).values_list(*HOME)
+            for name in sorted({service or f"set {set_id}" for service, set_id in found}):
                 take(Lock.DECISIONS, of=name)
             yield
     except IntegrityError as error:
@@ -100,8 +102,9 @@ def grant(*, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE) -
     actor = acting(actor, Right.APPROVE, doing="approve")
     due_at = plan.due_at if plan.when in TIMED else None
     plan = replace(plan, due_at=due_at, overrides=cleaned_reasons(plan.overrides))
-    event_pk = row_id(event_id)
-    with alone_with(event_pk):
+    rows = ScheduledEvent.objects.filter(event_id=event_id.strip().upper()).values_list("pk", *HOME)
+    event_pk, *home = or_refuse(rows.first(), "unknown-event", Reason("event-unknown"))
+    with alone_with(event_pk, homes=[(home[0], home[1])]):
         return decide(event_pk, actor, plan, now=now)
 
 
@@ -111,10 +114,12 @@ def judged(event_pk: int, *, now: datetime, expected: Collection[str] | None = N
     Raises Refused `precondition-failed` where it is at none of the `expected` versions.
     """
     events = compute.lock([event_pk])
-    compute.compute_state(events, now=now)
+    # Read once for both: whoever decides about a hundred does this a hundred times.
+    standing = load_standing(events, now=now)
+    compute.compute_state(events, now=now, standing=standing)
     for event in events:
         refuse_other(event.version, expected)
-    return load_facts([event_pk], now=now)[event_pk]
+    return facts_standing(events, standing, now=now)[event_pk]
 
 
 def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approval:
@@ -189,7 +194,8 @@ def with_undo(plan: Plan, facts: EventFacts, *, now: datetime) -> Plan:
 def set_off(approval: Approval, facts: EventFacts, *, now: datetime) -> None:
     """Offer the first order of an approval that has just been granted, and hint at it after the commit."""
     if approval.state == ApprovalState.GRANTED.value:
-        offer(approval, facts, who_is_asked(facts)[0], now=now)
+        # It has no order yet that this one would supersede.
+        write_order(approval, facts, who_is_asked(facts)[0], now=now)
     transaction.on_commit(lambda: wake_up.hint_approval(approval.pk, approval.trace))
 
 

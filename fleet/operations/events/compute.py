@@ -16,7 +16,7 @@ from fleet.domain.reason import Reason, as_json
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Claim, Entry, Hold, ScheduledEvent
-from fleet.models.facts.events import load_witnesses
+from fleet.models.facts.events import Standing, load_witnesses
 from fleet.operations.timeline.entries import entry, write
 
 # Clocks differ by up to two seconds before they are corrected, and polls are a second apart.
@@ -47,11 +47,14 @@ def compute_state(
     *,
     now: datetime,
     new_sightings: Mapping[int, Sequence[int]] | None = None,
+    standing: Standing | None = None,
 ) -> list[ScheduledEvent]:
-    """Compute locked events anew, and write what changed with its entries; returns the events that changed."""
+    """Compute locked events anew, and write what changed with its entries; returns the events that changed. `standing`
+    is what stands of them, where the caller has loaded it since they were locked.
+    """
     if not events:
         return []
-    witnesses = load_witnesses(events, now=now)
+    witnesses = load_witnesses(events, now=now, standing=standing)
     # As long as an order of ours may have started it, it was not approved elsewhere.
     ours = Q(accepted_at__isnull=False) | Q(state__in=[state.value for state in OURS])
     # Nor where nobody can tell whether one did.

@@ -95,6 +95,13 @@ def offer(
 ) -> Order:
     """Write an order for this machine; an order still open is superseded in the same transaction."""
     end_open_order(approval, OrderState.SUPERSEDED, now=now, reason=reason)
+    return write_order(approval, facts, machine, now=now, reason=reason)
+
+
+def write_order(
+    approval: Approval, facts: EventFacts, machine: MachineFacts, *, now: datetime, reason: Reason | str = ""
+) -> Order:
+    """Write an order of an approval that has none which is open, with its entry."""
     order = Order.objects.create(
         id=uuid.uuid4(),
         approval=approval,
@@ -120,9 +127,9 @@ def offer(
     return order
 
 
-def wake_asked(*, approval_id: int, via: str) -> None:
-    """Wake the machine that has this approval's order already, whoever holds the event meanwhile."""
-    offered = Order.objects.filter(approval_id=approval_id, state=OrderState.OFFERED.value)
+def wake_asked(*approval_ids: int, via: str) -> None:
+    """Wake the machines that have the orders of these approvals already, whoever holds the events meanwhile."""
+    offered = Order.objects.filter(approval_id__in=approval_ids, state=OrderState.OFFERED.value)
     wake_up.wake_machines(list(offered.values_list("machine_id", flat=True)), via=via)
 
 
@@ -133,3 +140,10 @@ def advance_approval(*, approval_id: int, now: datetime, via: str) -> set[int]:
     if event_pk is None:
         return set()
     return advance_events(compute.lock([event_pk]), now=now, via=via)
+
+
+@transaction.atomic
+def advance_approvals(approval_ids: Collection[int], *, now: datetime, via: str) -> set[int]:
+    """The same of several, without those of which somebody holds the event."""
+    events = list(Approval.objects.filter(pk__in=approval_ids).values_list("event_id", flat=True))
+    return advance_events(compute.lock(events, pass_by=True), now=now, via=via)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -36,14 +36,18 @@ def fingerprint(*, method: str, path: str, body: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def answer_once(*, user: User, key: str, request: str, now: datetime, act: Callable[[], Answer]) -> Answer:
-    """The stored answer of this key, or that of `act`, which is then stored in the same transaction.
+def answer_once(
+    *, user: User, key: str, request: str, now: datetime, act: Callable[[], Answer], part: bool = False
+) -> Answer:
+    """The stored answer of this key, or that of `act`, which is then stored in the same transaction. `part`: one of
+    several of a request, whose transaction is the caller's.
 
     `request` is a `fingerprint`. A repeat that arrives while the first is still acting waits for its commit. What `act`
     raises rolls both back, so that the key stays free. Raises KeyReused.
     """
-    with transaction.atomic():
-        _remove_old(user=user, now=now)
+    with transaction.atomic(savepoint=not part):
+        if not part:
+            _remove_old(user=user, now=now)
         # The unique index makes a concurrent repeat wait here until the first has committed or failed.
         StoredAnswer.objects.bulk_create(
             [StoredAnswer(user=user, key=key, request_hash=request, created_at=now)], ignore_conflicts=True
@@ -56,6 +60,16 @@ def answer_once(*, user: User, key: str, request: str, now: datetime, act: Calla
         answer = act()
         StoredAnswer.objects.filter(pk=row.pk).update(status=answer.status, body=answer.body)
         return answer
+
+
+def complete(*, user: User, bodies: Mapping[str, dict[str, Any]]) -> None:
+    """Store more of what was answered, by key: parts of a request whose answers are made together at its end. Two
+    statements.
+    """
+    rows = list(StoredAnswer.objects.filter(user=user, key__in=list(bodies)))
+    for row in rows:
+        row.body = bodies[row.key]
+    StoredAnswer.objects.bulk_update(rows, ["body"])
 
 
 def _remove_old(*, user: User, now: datetime) -> None:

@@ -1,0 +1,82 @@
+"""What is approved in bulk is taken on its way together, and what somebody holds keeps nobody waiting."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from fleet.models import Approval, ScheduledEvent
+from fleet.operations import reconcile
+from fleet.operations.orders import advance
+from fleet.relay import trace
+from tests import factories
+from tests.factories import Fleet
+from tests.holding import held
+
+pytestmark = pytest.mark.django_db(transaction=True)
+IDS = [f"0A1B2C3D-0000-4000-8000-0000000001{number:02d}" for number in range(6)]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleet.operations.wake_up.hint_approval", lambda *_: None)
+
+
+def decided(fleet: Fleet) -> list[Approval]:
+    for number, event_id in enumerate(IDS):
+        fleet.enrol(f"m{number}", availability_set=f"set{number}")
+        due = fleet.now + timedelta(minutes=5)
+        fleet.say(f"m{number}", factories.listing(event_id, resources=[f"m{number}"], not_before=due))
+    somebody = factories.operator()
+    return [fleet.approve(event_id, by=somebody) for event_id in IDS]
+
+
+def states() -> list[str]:
+    return list(Approval.objects.order_by("pk").values_list("state", flat=True))
+
+
+def test_several_cost_one_update_each_beside_what_is_read_once() -> None:
+    fleet = Fleet()
+    rows = [row.pk for row in decided(fleet)]
+
+    def cost(approval_ids: list[int]) -> int:
+        with CaptureQueriesContext(connection) as caught:
+            reconcile.take_on_many(approval_ids, now=fleet.now, via="celery")
+        return len(caught)
+
+    two, four = cost(rows[:2]), cost(rows[2:])
+    assert states() == ["RELAYING"] * 6
+    assert four - two == 2
+
+
+def test_what_somebody_holds_is_left_to_the_tick() -> None:
+    fleet = Fleet()
+    rows = decided(fleet)
+    with held(ScheduledEvent.objects.get(event_id=IDS[0])):
+        reconcile.take_on_many([row.pk for row in rows], now=fleet.now, via="celery")
+    assert states() == ["GRANTED", *["RELAYING"] * 5]
+    fleet.advance()
+    assert states() == ["RELAYING"] * 6
+
+
+def test_one_that_is_odd_stops_no_other_and_each_has_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    rows = decided(fleet)
+    together = advance.advance_approvals
+
+    def odd(approval_ids: list[int], **rest: Any) -> set[int]:
+        if rows[2].pk in approval_ids:
+            raise ValueError("odd")
+        return together(approval_ids, **rest)
+
+    monkeypatch.setattr(advance, "advance_approvals", odd)
+    said: list[str] = []
+    monkeypatch.setattr(trace.log, "info", lambda line, **words: said.append(words["request_id"]))
+    with trace.each([{"request_id": row.request_id} for row in rows], task="relay_approvals"):
+        reconcile.take_on_many([row.pk for row in rows], now=fleet.now, via="celery")
+    assert states() == ["RELAYING"] * 2 + ["GRANTED"] + ["RELAYING"] * 3
+    assert said == [row.request_id for row in rows]
+    fleet.advance()
+    assert states() == ["RELAYING"] * 6
