@@ -13,6 +13,8 @@ from fleet.projections.timeline import entries
 
 # So many sets stand below so many events that wait.
 SETS_BELOW = ((queue.CARDS, 12), (queue.SHOWN, 6), (float("inf"), 3))
+# What all who have it open ask for at each change.
+SAME = ("desk/head.html", "desk/queue.html", "desk/cards.html", "desk/under_maintenance.html", "desk/recent.html")
 
 
 def _sets(waiting: queue.DecisionQueue) -> int:
@@ -41,10 +43,11 @@ def decision_queue(request: Asked) -> HttpResponse:
             "desk/under_maintenance.html": lambda: {"under_maintenance": maintenances.active()},
             "desk/recent.html": lambda: {"entries": entries.fleet(size=15).results},
         },
+        same=SAME,
     )
 
 
 @shown
 def pulse(request: Asked) -> HttpResponse:
     """What the head of every page tells: the count and the shortest time, and the strip."""
-    return page(request, "desk/head.html")
+    return page(request, "desk/head.html", same=SAME)

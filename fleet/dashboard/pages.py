@@ -1,6 +1,7 @@
 """What all pages share: who may see them; how a page, a part of it, a list and a refusal are answered."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -22,6 +23,7 @@ from django.views.decorators.http import require_safe
 from django_htmx.middleware import HtmxDetails
 
 from fleet.dashboard import visitor
+from fleet.dashboard.alike import alike
 from fleet.dashboard.strip import kept
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
@@ -37,6 +39,7 @@ from fleet.projections.pages import BadCursorError, Page
 from fleet.projections.people import OwnSettings, own_settings, rights
 from fleet.projections.policy import stops
 from fleet.projections.sign_on import break_glass_used
+from fleet.projections.timeline import archive
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import say, times
 from fleet.wording.problems import FAILURES, PROBLEMS
@@ -199,6 +202,7 @@ def common(request: HttpRequest) -> dict[str, Any]:
         **({"saved_views": _views_of(asked), "filters_now": filters_of(asked.GET)} if _is_list(asked) else {}),
         "oldest": SimpleLazyObject(lambda: queue.oldest(now=asked.now, rights=asked.rights)),
         "strip": SimpleLazyObject(lambda: kept.at(asked.now)),
+        "left_until": SimpleLazyObject(archive.left_until),
     }
 
 
@@ -218,22 +222,44 @@ def filters_of(asked: QueryDict) -> str:
 
 
 def page(
-    request: Asked, template: str, parts: Parts | None = None, *, only: str = "", status: int = 200, **context: Any
+    request: Asked,
+    template: str,
+    parts: Parts | None = None,
+    *,
+    only: str = "",
+    status: int = 200,
+    same: Container[str] = (),
+    **context: Any,
 ) -> HttpResponse:
     """A whole page, or one of its `parts`: the one named `only`, or with `?part=` the one that htmx asks for.
 
-    Only what is shown is made. A part is named as the file of its template.
+    Only what is shown is made. A part is named as the file of its template. Templates that are the `same` for all
+    readers of the same rights hold nothing of a person's own, and no form.
     """
     parts = parts or {}
     asked = only or (request.GET.get("part", "") if request.htmx else "")
     alone = [name for name in parts if asked and name.endswith(f"/{asked}.html")]
-    for name in alone or parts:
-        context |= parts[name]()
-    answer = render(request, (alone or [template])[0], context, status=status)
+    name = (alone or [template])[0]
+
+    def make() -> HttpResponse:
+        told = dict(context)
+        for part in alone or parts:
+            told |= parts[part]()
+        return render(request, name, told, status=status)
+
+    # Whoever sees less than everything sees it under their own name.
+    shared = request.htmx and name in same and not sight.limited()
+    answer = HttpResponse(alike.once(_alike_for(request), lambda: make().content)) if shared else make()
     patch_vary_headers(answer, ["HX-Request"])
     # By the server's time the browser counts down.
     answer["X-Drydock-Time"] = times.iso(timezone.now())
     return answer
+
+
+def _alike_for(request: Asked) -> tuple[Any, ...]:
+    """What such a part depends on."""
+    own = replace(request.own, looked_until=None)
+    return (request.get_full_path(), request.rights, own, timezone.get_current_timezone_name())
 
 
 def listed(

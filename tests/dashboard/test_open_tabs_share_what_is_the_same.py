@@ -1,0 +1,109 @@
+"""Many open tabs ask for the same part at once: it is made once for all who wait, and after each of them asked."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as configured
+from django.test import Client
+
+from fleet.dashboard.alike import Alike, alike
+from fleet.dashboard.desk import SAME
+from tests import factories
+from tests.dashboard.conftest import logged_in
+from tests.processes import wait_for
+
+
+def test_those_who_come_while_one_is_made_wait_for_the_next_and_share_it() -> None:
+    shared, goes_on, made = Alike(), threading.Event(), list[int]()
+
+    def make() -> bytes:
+        made.append(1)
+        goes_on.wait(20)
+        return str(len(made)).encode()
+
+    with ThreadPoolExecutor(30) as tabs:
+        first = tabs.submit(shared.once, "part", make)
+        wait_for(lambda: made, seconds=20, what="the first is being made")
+        others = [tabs.submit(shared.once, "part", make) for _ in range(29)]
+        wait_for(lambda: shared._turns["part"].users == 30, seconds=20, what="all others have asked")
+        goes_on.set()
+        assert first.result() == b"1"
+        assert {one.result() for one in others} == {b"2"}
+    assert len(made) == 2
+    assert not shared._turns
+
+
+def test_what_fails_fails_for_one_and_the_others_make_their_own() -> None:
+    shared, goes_on, calls = Alike(), threading.Event(), list[int]()
+
+    def make() -> bytes:
+        calls.append(1)
+        if len(calls) == 1:
+            goes_on.wait(20)
+        if len(calls) == 2:
+            raise ValueError
+        return b"made"
+
+    with ThreadPoolExecutor(4) as tabs:
+        asked = [tabs.submit(shared.once, "part", make)]
+        wait_for(lambda: calls, seconds=20, what="the first is being made")
+        asked += [tabs.submit(shared.once, "part", make) for _ in range(3)]
+        wait_for(lambda: shared._turns["part"].users == 4, seconds=20, what="all have asked")
+        goes_on.set()
+        failed = [one for one in asked if one.exception(20)]
+    assert len(failed) == 1
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What each part that was shared depends on."""
+    found: list[object] = []
+
+    def once(key: object, make: Callable[[], bytes]) -> bytes:
+        found.append(key)
+        return make()
+
+    monkeypatch.setattr(alike, "once", once)
+    return found
+
+
+def test_readers_of_the_same_rights_share_and_others_do_not(fleet: factories.Fleet, keys: list[object]) -> None:
+    factories.announced(fleet)
+    for person in (factories.operator("one"), factories.operator("two"), factories.person("three", "viewer")):
+        answer = logged_in(person).get("/?part=queue", headers={"HX-Request": "true"})
+        assert answer.status_code == 200
+        assert answer["X-Drydock-Time"]
+    one, two, viewer = keys
+    assert one == two != viewer
+
+
+def test_a_whole_page_and_whoever_sees_less_share_nothing(
+    fleet: factories.Fleet, operator: Client, keys: list[object], settings: Any
+) -> None:
+    factories.announced(fleet)
+    operator.get("/")
+    settings.SCOPED_READING = True
+    limited = factories.operator("limited")
+    limited.scopes.create(kind="service", pattern="shop")
+    assert logged_in(limited).get("/?part=queue", headers={"HX-Request": "true"}).status_code == 200
+    assert not keys
+
+
+def test_what_is_shared_has_nothing_of_a_person() -> None:
+    folder = Path(configured.BASE_DIR) / "templates"
+    seen: list[str] = []
+
+    def included(name: str) -> str:
+        text = (folder / name).read_text(encoding="utf-8")
+        seen.append(name)
+        inside = [part.split('"')[1] for part in text.split("{% include ")[1:]]
+        return text + "".join(included(one) for one in inside if one not in seen)
+
+    for name in SAME:
+        for own in ("csrf_token", "request.user", "me.", "saved_views"):
+            assert own not in included(name), (name, own)
+            seen.clear()
