@@ -68,6 +68,20 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
                 name="event_open_by_time",
                 condition=models.Q(status__in=["SCHEDULED", "STARTED"]),
             ),
+            # What may need a decision: counted, with its first, for the head of every page out of the index alone.
+            models.Index(
+                fields=["not_before", "id"], name="event_to_decide", condition=models.Q(status="SCHEDULED", drill=False)
+            ),
+            models.Index(
+                fields=["first_seen_at", "id"],
+                name="event_to_decide_by_age",
+                condition=models.Q(status="SCHEDULED", drill=False),
+            ),
+            models.Index(
+                fields=["not_before", "id"],
+                name="event_open_drill",
+                condition=models.Q(status__in=["SCHEDULED", "STARTED"], drill=True),
+            ),
             # Whoever turns, or decides, concerns the open events of its set.
             models.Index(
                 fields=["availability_set"],

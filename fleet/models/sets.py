@@ -41,6 +41,7 @@ class AvailabilitySet(ChangeColumn):
         ]
         indexes = [
             models.Index(fields=["name", "id"], name="set_listed"),
+            models.Index(fields=["service"], name="set_by_service"),
             GinIndex(words_of("name", "service", "resource_group"), name="set_by_words"),
         ]
 

@@ -64,7 +64,7 @@ def _named(names: Iterable[str]) -> Q:
 
 class EventFilter(PlaceFilter):
     """`machine` (ids) and `machine_name` leave the events that name one in Resources; `since` and `until` go by the
-    first sighting.
+    first sighting, `due_since` and `due_until` by NotBefore; `timed` says whether one is stated.
 
     Construct with `now=` (an aware datetime): a decision is needed only before NotBefore.
     """
@@ -78,6 +78,11 @@ class EventFilter(PlaceFilter):
     drill = django_filters.BooleanFilter(field_name="drill", label="Drill")
     since = TimeFilter(field_name="first_seen_at", lookup_expr="gte", label="Since")
     until = TimeFilter(field_name="first_seen_at", lookup_expr="lt", label="Until")
+    due_since = TimeFilter(field_name="not_before", lookup_expr="gte", label="NotBefore since")
+    due_until = TimeFilter(field_name="not_before", lookup_expr="lt", label="NotBefore until")
+    timed = django_filters.BooleanFilter(
+        field_name="not_before", lookup_expr="isnull", exclude=True, label="Time stated"
+    )
     changed_since = ChangeFilter(label="Changed since")
 
     class Meta:
@@ -152,6 +157,8 @@ class SetFilter(PlaceFilter):
     presence = django_filters.MultipleChoiceFilter(method="filter_presence", choices=PRESENCES, label="Presence")
     kind = django_filters.ChoiceFilter(choices=[(kind, kind) for kind in KINDS], label="Kind")
     q = django_filters.CharFilter(method="filter_q", label="Search")
+    # What is told of each, and not which: whoever reads the rows goes by it.
+    machines = django_filters.BooleanFilter(method="filter_nothing", label="With machines")
     changed_since = ChangeFilter(label="Changed since")
 
     class Meta:
@@ -181,6 +188,14 @@ class SetFilter(PlaceFilter):
 
     def filter_q(self, queryset: QuerySet[AvailabilitySet], name: str, value: str) -> QuerySet[AvailabilitySet]:
         return queryset.filter(Q(name__icontains=value) | Q(resource_group__icontains=value))
+
+    def filter_nothing(self, queryset: QuerySet[AvailabilitySet], name: str, value: bool) -> QuerySet[AvailabilitySet]:
+        return queryset
+
+    @property
+    def in_numbers(self) -> bool:
+        """Whether machines are wanted as numbers only."""
+        return self.form.cleaned_data.get("machines") is False
 
 
 class EntryFilter(EntryPlaceFilter):

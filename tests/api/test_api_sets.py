@@ -145,3 +145,12 @@ def test_blind_spots_cost_the_same_however_large_the_fleet(
     assert fleet.now < datetime.now(UTC)
     with django_assert_max_num_queries(20):
         assert len(viewer.get("blind-spots/").json()["results"]) == 12
+
+
+def test_machines_may_be_asked_for_as_numbers(fleet: factories.Fleet, operator: Caller) -> None:
+    fleet.enrol("vm1", availability_set="web")
+    (whole,) = operator.get("sets/").json()["results"]
+    (short,) = operator.get("sets/?machines=false").json()["results"]
+    assert (len(whole["machines"]), short["machines"]) == (1, [])
+    assert short == whole | {"machines": [], "server_time": short["server_time"]}
+    problem(operator.get("sets/?machines=perhaps"), 422, "validation")

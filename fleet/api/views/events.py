@@ -28,6 +28,9 @@ EVENT_FILTERS = filters_of(
         "drill": "Only drills, or only real events.",
         "since": "First seen at or after this time.",
         "until": "First seen before this time.",
+        "due_since": "With a `NotBefore` at or after this time.",
+        "due_until": "With a `NotBefore` before this time.",
+        "timed": "Whether a `NotBefore` is stated.",
         "changed_since": CHANGED_SINCE,
     },
 )

@@ -1,6 +1,6 @@
 """Availability sets: reading them, naming a provisional one, joining two that are one."""
 
-from fleet.api.calls import Call
+from fleet.api.calls import Call, filtered
 from fleet.api.describe import describe, filters_of, ordering
 from fleet.api.places import CHANGED_SINCE, PLACES
 from fleet.api.shapes.machines import SetShape
@@ -24,6 +24,7 @@ SET_FILTERS = filters_of(
         "changed_since": CHANGED_SINCE,
         "kind": "One kind of set.",
         "q": "Part of a name or of a resource group.",
+        "machines": "`false`: machines as numbers only; the lists of them stay empty.",
     },
 )
 
@@ -34,14 +35,17 @@ class Sets(Call):
         "Availability sets by name",
         (
             "Each with its machines, how present they are, and its open events. Sets that were merged into"
-            " another are not listed. All machines of a set stand in it, so a page holds few sets if nothing is said."
+            " another are not listed. All machines of a set stand in it, so a page holds few sets if nothing is said;"
+            " with `machines=false` fifty fit into 100 kB."
         ),
         page=SetShape,
         page_size=USUAL,
         parameters=[*SET_FILTERS, ordering("name", "service")],
     )
     def get(self) -> Page[sets.SetRow]:
-        return sets.listing(now=self.now, sets=self.filtered(SetFilter, now=self.now), **self.place)
+        filters = SetFilter(self.request.query_params, now=self.now)
+        found = sets.listing(now=self.now, sets=filtered(self.request, filters), **self.place)
+        return found.map(lambda rows: [*map(sets.in_numbers, rows)]) if filters.in_numbers else found
 
 
 class OneSet(Call):

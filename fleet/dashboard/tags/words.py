@@ -206,8 +206,10 @@ def as_rule(card: DecisionCard) -> str:
 @register.filter
 def group_query(group: QueueGroup) -> str:
     """The filter of the list of events that shows what stands in a group of the queue."""
-    place = {"set": group.set.id} if group.set else {"service": group.service}
-    return urlencode({"needs_decision": "true", "drill": "false", "type": group.event_type, **place})
+    times_of = {"timed": "false"}
+    if group.since is not None and group.until is not None:
+        times_of = {"due_since": times.iso(group.since), "due_until": times.iso(group.until)}
+    return urlencode({"needs_decision": "true", "drill": "false", "type": group.event_type, **times_of})
 
 
 @register.filter

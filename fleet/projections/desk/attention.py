@@ -77,10 +77,11 @@ def needs_decision(*, now: datetime, until: datetime | None = None) -> Q:
     """
     in_time = Q(not_before__gt=now) if until is None else Q(not_before__gt=now, not_before__lte=until)
     decided = Exists(seen(Approval).filter(event=OuterRef("pk"), state__in=[state.value for state in DECIDED]))
-    proposed = Exists(seen(Approval).filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value))
-    held = Exists(seen(Hold).filter(event=OuterRef("pk"), ended_at__isnull=True, by__isnull=False))
+    proposed = Exists(seen(Approval).filter(event=OuterRef("event"), state=ApprovalState.PROPOSED.value))
+    # Both conditions of a hold in one: so it is one join for all events, and not a look for each.
+    held = Exists(seen(Hold).filter(~proposed, event=OuterRef("pk"), ended_at__isnull=True, by__isnull=False))
     open_still = Q(status=EventStatus.SCHEDULED.value) & (Q(not_before=None) | in_time)
-    return open_still & ~decided & (proposed | ~held)
+    return open_still & ~decided & ~held
 
 
 def proposed() -> Q:

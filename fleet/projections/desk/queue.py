@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Case, CharField, Count, F, IntegerField, Max, Min, Q, Value, When
+from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, Value, When
 
 from fleet.domain.events.consequences import FAR_AHEAD
 from fleet.domain.people import Place, Rights
@@ -16,7 +17,6 @@ from fleet.projections.desk.attention import needs_decision, proposed
 from fleet.projections.events.blast import BlastRadius, blast_radii
 from fleet.projections.events.rows import OPEN, EventRow, event_rows
 from fleet.projections.facts import load_facts
-from fleet.projections.refs import SetRef
 from fleet.projections.sight import seen
 
 # So many that need a decision are shown one by one, the first of them as whole cards; of every other part so many. The
@@ -26,7 +26,9 @@ CARDS = 10
 BESIDE = 25
 # Where not all that wait can be shown, that is what the page is for.
 BESIDE_MANY = 3
-GROUPS = 25
+# Groups end where this much time is left. Azure knows few types; how many an agent makes up is its own affair.
+BANDS = (*(timedelta(minutes=minutes) for minutes in (5, 15, 30, 60, 240)), FAR_AHEAD + timedelta(seconds=1))
+GROUPS = 40
 # Somebody who decides nothing looks at everything.
 ANYBODY = Rights()
 PARTS = ("waiting", "of_others", "under_way", "far_ahead", "drills")
@@ -64,13 +66,15 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True)
 class QueueGroup:
-    """Events that need a decision and are not shown one by one: those of one type in one service, or in a set (`set`)
-    that belongs to none. `first_at` is the NotBefore of the first.
+    """Events that need a decision and are not shown one by one: those of one type whose NotBefore is not before `since`
+    and before `until`, which is `within` of now; all None for those without a stated time. `first_at` is the NotBefore
+    of the first.
     """
 
     event_type: str
-    service: str
-    set: SetRef | None
+    within: timedelta | None
+    since: datetime | None
+    until: datetime | None
     count: int
     first_at: datetime | None
 
@@ -134,7 +138,9 @@ def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
     return DecisionQueue(
         **{name: tuple(known[pk] for pk in shown[name] if pk in known) for name in PARTS},
         counts=counts,
-        groups=_groups(parts["waiting"], shown["waiting"]) if many else (),
+        groups=_groups(parts["waiting"], [known[pk] for pk in shown["waiting"] if pk in known], now=now)
+        if many
+        else (),
         pulse=pulse(now=now, rights=rights) if many else _pulse(shown["waiting"], known),
         server_time=now,
     )
@@ -162,7 +168,7 @@ def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
         "waiting": needed & soon & mine,
         "of_others": needed & soon & ~mine if mine else Q(pk__in=[]),
         "under_way": ~needed,
-        "far_ahead": needed & ~soon,
+        "far_ahead": needed & Q(not_before__gt=now + FAR_AHEAD),
         "drills": Q(),
     }
 
@@ -192,29 +198,33 @@ def _items(events: Sequence[ScheduledEvent], *, whole: Sequence[int], now: datet
     return [QueueItem(event=row, blast=blasts[row.id], place=places[row.id], card=cards.get(row.id)) for row in rows]
 
 
-def _groups(waiting: Q, shown: Sequence[int]) -> tuple[QueueGroup, ...]:
-    rows = seen(ScheduledEvent).filter(status__in=OPEN, drill=False).filter(waiting).exclude(pk__in=shown)
-    alone = Q(availability_set__service="")
-    of_set = {name: When(alone, then=F(f"availability_set__{name}")) for name in ("id", "kind", "name", "apart")}
-    grouped = rows.annotate(
-        set_id=Case(of_set["id"], default=None),
-        set_kind=Case(of_set["kind"], default=Value(""), output_field=CharField()),
-        set_name=Case(of_set["name"], default=Value(""), output_field=CharField()),
-        set_apart=Case(of_set["apart"], default=Value(""), output_field=CharField()),
+def _groups(waiting: Q, shown: Sequence[QueueItem], *, now: datetime) -> tuple[QueueGroup, ...]:
+    """By time left and type: so few groups hold all of the rest, however many sets it is in. One query."""
+    rows = (
+        seen(ScheduledEvent).filter(waiting, status__in=OPEN, drill=False).exclude(pk__in=[i.event.id for i in shown])
     )
-    counted = grouped.values(
-        "event_type", "availability_set__service", "set_id", "set_kind", "set_name", "set_apart"
-    ).annotate(count=Count("pk"), first_at=Min("not_before"))
+    bands = [When(not_before__lt=now + within, then=Value(number)) for number, within in enumerate(BANDS)]
+    grouped = rows.annotate(band=Case(*bands, default=None, output_field=IntegerField()))
+    counted = grouped.values("band", "event_type").annotate(count=Count("pk"), first_at=Min("not_before"))
+    # They come by time left, so none of the rest is before the last that is shown.
+    first = max((item.event.not_before for item in shown if item.event.not_before), default=now)
+    found = counted.order_by(F("band").asc(nulls_last=True), "-count", "event_type")[:GROUPS]
     return tuple(
         QueueGroup(
             event_type=row["event_type"],
-            service=row["availability_set__service"],
-            set=SetRef(row["set_id"], row["set_kind"], row["set_name"], row["set_apart"]) if row["set_id"] else None,
+            **_band(row["band"], first, now),
             count=row["count"],
             first_at=row["first_at"],
         )
-        for row in counted.order_by("first_at", "-count")[:GROUPS]
+        for row in found
     )
+
+
+def _band(number: int | None, first: datetime, now: datetime) -> dict[str, Any]:
+    if number is None:
+        return {"within": None, "since": None, "until": None}
+    since = max(first, now + BANDS[number - 1]) if number else first
+    return {"within": BANDS[number], "since": since, "until": now + BANDS[number]}
 
 
 def pulse(*, now: datetime, rights: Rights = ANYBODY) -> Pulse:
