@@ -27,8 +27,8 @@ BESIDE = 25
 # Where not all that wait can be shown, that is what the page is for.
 BESIDE_MANY = 3
 # Groups end where this much time is left. Azure knows few types; how many an agent makes up is its own affair.
-BANDS = (*(timedelta(minutes=minutes) for minutes in (5, 15, 30, 60, 240)), FAR_AHEAD + timedelta(seconds=1))
-GROUPS = 40
+BANDS = (*(timedelta(minutes=minutes) for minutes in (2, 5, 10, 15, 30, 60, 240)), FAR_AHEAD + timedelta(seconds=1))
+GROUPS = 50
 # Somebody who decides nothing looks at everything.
 ANYBODY = Rights()
 PARTS = ("waiting", "of_others", "under_way", "far_ahead", "drills")
