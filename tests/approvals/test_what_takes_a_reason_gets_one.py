@@ -6,7 +6,7 @@ from fleet.domain.approvals.conditions import When
 from fleet.domain.reason import Reason
 from fleet.models import Approval, NoApprovalWindow
 from fleet.operations.approvals.approve import Plan
-from fleet.projections.approvals.rows import detail
+from fleet.projections.orders import approval as detail
 from tests.approvals.asking import OTHER, by_rule, codes, entries, held, hook, refused, two_events
 from tests.factories import EVENT, Fleet, announced, approver, operator, seconds, the_event
 from tests.words import sentence

@@ -8,8 +8,8 @@ from django.conf import LazySettings
 from fleet.domain.orders.next_step import Do
 from fleet.models import Approval
 from fleet.operations.orders import advance
-from fleet.projections.approvals.rows import detail
 from fleet.projections.events.detail import event_detail
+from fleet.projections.orders import approval as detail
 from tests.factories import EVENT, Fleet, announced, open_order
 
 pytestmark = pytest.mark.django_db
