@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     atomic = False
 
     dependencies = [
-        ("fleet", "0053_archive"),
+        ("fleet", "0054_sign_on"),
     ]
 
     operations = [
