@@ -47,7 +47,7 @@ def test_its_task_is_carried_out(own_urls: Urls, tmp_path: Path, django_db_block
 
 def test_our_hint_is_the_message_that_it_knows(redis_url: str, redis_client: redis.Redis) -> None:
     wake_up.hint_approval(1)
-    (raw,) = wait_for(lambda: redis_client.lrange(QUEUE, 0, -1), seconds=20, what="the hint is in the queue")
+    (raw,) = wait_for(lambda: redis_client.lrange(QUEUE, 0, -1) or None, seconds=20, what="the hint is in the queue")
     ours, known = json.loads(raw), task()
     assert ours["headers"]["task"] == known["headers"]["task"]
     assert json.loads(base64.b64decode(ours["body"]))[:2] == json.loads(base64.b64decode(known["body"]))[:2]
