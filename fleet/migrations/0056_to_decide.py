@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     atomic = False
 
     dependencies = [
-        ("fleet", "0054_sign_on"),
+        ("fleet", "0055_former_names"),
     ]
 
     operations = [
