@@ -14,10 +14,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
-from cryptography.x509.verification import PolicyBuilder, Store
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from fleet.domain.machines import pkcs7
 from fleet.domain.machines.pkcs7 import REFUSED
@@ -115,7 +116,7 @@ def _check_signature(signed: pkcs7.SignedData, leaf: x509.Certificate) -> rsa.RS
         raise pkcs7.refusal("attested-key", least=LEAST_BITS)
     try:
         key.verify(signed.signature, signed.content, padding.PKCS1v15(), hashes.SHA256())
-    except Exception as error:
+    except InvalidSignature as error:
         raise pkcs7.refusal("attested-signature") from error
     return key
 
@@ -172,7 +173,7 @@ def _check_chain(
     )
     try:
         verifier.build_server_verifier(x509.DNSName(name)).verify(leaf, list(known))
-    except Exception as error:
+    except (VerificationError, ValueError) as error:
         raise pkcs7.refusal("attested-chain", issuer=leaf.issuer.rfc4514_string()[:200]) from error
 
 

@@ -56,7 +56,8 @@ def decoded(text: str, most: int) -> bytes:
 def certificate(raw: bytes) -> x509.Certificate:
     try:
         return x509.load_der_x509_certificate(raw)
-    except Exception as error:  # InvalidVersion is no ValueError
+    # The latter is no ValueError.
+    except (ValueError, x509.InvalidVersion) as error:
         raise refusal("attested-certificate-unreadable") from error
 
 
