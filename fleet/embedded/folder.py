@@ -110,7 +110,13 @@ def stop_leftover(pid_file: Path, program: str, *, first: signal.Signals, second
         pid = int(pid_file.read_text().split("\n", 1)[0])
     except (OSError, ValueError):
         return
-    if not is_running(pid) or not runs(pid, program):
+    if not is_running(pid):
+        return
+    if works_elsewhere(pid, pid_file.parent):
+        # The folder is a copy of one that is in use: it is that one's server, and ours would not start beside its file.
+        pid_file.unlink()
+        return
+    if not runs(pid, program):
         return
     with suppress(ProcessLookupError):
         os.kill(pid, first)
@@ -120,6 +126,14 @@ def stop_leftover(pid_file: Path, program: str, *, first: signal.Signals, second
                 os.kill(pid, signal.SIGKILL)
                 deadline += seconds
             time.sleep(0.02)
+
+
+def works_elsewhere(pid: int, folder: Path) -> bool:
+    """Whether the process certainly works in another folder; ours are started in the folder of their data."""
+    try:
+        return not Path(f"/proc/{pid}/cwd").samefile(folder)
+    except OSError:
+        return False
 
 
 def runs(pid: int, program: str) -> bool:
