@@ -1,13 +1,14 @@
 """The Celery app. A task is only a hint: the row is the queue, and what a lost task would have done is found again."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 from celery import Celery
-from celery.signals import celeryd_init, setup_logging, worker_init
+from celery.signals import celeryd_init, setup_logging, worker_init, worker_shutting_down
 from django.conf import settings
 
 from fleet import database
@@ -16,6 +17,8 @@ from fleet.domain.connections import TELLING
 from fleet.logs import line_of
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
+# So long a worker may take to end, once told to.
+STOP_SECONDS = 10
 
 
 class App(Celery):
@@ -55,6 +58,15 @@ def _act_as_relay(sender: Any = None, **_: Any) -> None:
     """
     patience.all_act_as("relay")
     database.opens_at_most(int(sender.concurrency) + 1 + TELLING, kind="worker")
+
+
+@worker_shutting_down.connect(dispatch_uid="fleet.celery")
+def _end_in_time(**_: Any) -> None:
+    """Where Redis hangs, Celery asks it for one thing after another, each several times, before it hears that it is to
+    end: half a minute and more. Nothing is lost with a worker: what it has not done is found again by the rows.
+    """
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+    signal.alarm(STOP_SECONDS)
 
 
 @setup_logging.connect(dispatch_uid="fleet.celery")
