@@ -122,7 +122,9 @@ def test_a_stream_and_a_held_call_are_said_once_at_their_end(gateway: Gateway) -
     wait_for(opens, seconds=30, what="streams open")
     headers = {"X-Request-ID": "r14", **bearer}
     with requests.get(f"{gateway.url}/stream", headers=headers, stream=True, timeout=10) as stream:
-        next(stream.iter_lines())
+        # Kept: what reads the stream closes the connection when it is thrown away.
+        read = stream.iter_lines()
+        next(read)
         assert not [line for line in lines(gateway) if line.get("request_id") == "r14"]
     streamed = line_of(gateway, "r14")
     assert (streamed["status"], streamed["person"], streamed["token"]) == (200, pseudonym(vic.pk), "board")
