@@ -13,15 +13,19 @@ import os
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import msgspec
 import psycopg
 from drydock_agent import wire
 
+from bench import load
 from bench.names import credential, document, spool
 from bench.ring import kilobytes, seconds_used
 from bench.stage import Stage
@@ -35,6 +39,7 @@ IDLE_SECONDS, SETTLE_SECONDS, SECONDS = 10.0, 42.0, 30.0
 # Calls that do not wait, to see how long one takes beside the others.
 PROBES_A_SECOND = 20
 PATIENCE = 300.0
+ENROL_CONNECTIONS, ENROL_SECONDS = 64, 10.0
 # Of what a renewal takes, with the share of the processes' own rounds, 100,000 agents cost so much.
 FLEET = 100_000
 
@@ -63,6 +68,7 @@ class Gateway:
 
     port: int
     pids: list[int]
+    kept: http.client.HTTPConnection
 
     @property
     def seconds(self) -> float:
@@ -80,6 +86,7 @@ def measure(stage: Stage) -> list[Line]:
     running = [start(stage) for _ in range(gateways)]
     for one, gateway in enumerate(running):
         probe(gateway, AGENTS + one)
+    new = enrolled(stage, running[0])
     time.sleep(3)
     idle = seconds_of(stage, running)
     time.sleep(IDLE_SECONDS)
@@ -127,7 +134,7 @@ def measure(stage: Stage) -> list[Line]:
             f"{share:.2f} of a core, {idle[0]:.2f} of it without agents; Postgres {database:.2f} and {idle[1]:.2f}",
         ),
         Line(
-            "a call beside them, p99",
+            "a renewal beside them, p99",
             f"{late:.0f} ms",
             f"p50 {percentile(times, 0.5):.0f} ms",
             key="held.p99",
@@ -140,6 +147,7 @@ def measure(stage: Stage) -> list[Line]:
             f"{login_cost[0] / AGENTS * 1000:.2f} ms each, Postgres {login_cost[1] / AGENTS * 1000:.2f};"
             f" other answers (0: cut or not reached): {dict(at_start) or 'none'}; asked for a report: {wanted}",
         ),
+        new,
         Line(
             "so 100,000 take",
             f"{gib:.2f} GiB",
@@ -160,6 +168,29 @@ def measure(stage: Stage) -> list[Line]:
     ]
 
 
+def enrolled(stage: Stage, gateway: Gateway) -> Line:
+    """Machines that nobody knows, all at once, through one gateway; so long 100,000 of them would take through it."""
+    token = stage.manage("create_join_token").strip()
+
+    def enrolments() -> Iterator[bytes]:
+        while True:
+            name = str(uuid4())
+            asked = {"join_token": token, "machine_id": name, "resource_name": name}
+            asked["availability_set"] = f"availability_set:new {name[:2]}"
+            yield load.post(wire.ENROL_PATH, msgspec.json.encode(asked))
+
+    before = seconds_of(stage, [gateway])
+    done = load.run(gateway.port, [enrolments() for _ in range(ENROL_CONNECTIONS)], ENROL_SECONDS)
+    used = [b - a for a, b in zip(before, seconds_of(stage, [gateway]), strict=True)]
+    each = [seconds / max(done.good, 1) * 1000 for seconds in used]
+    return Line(
+        "new machines enrol",
+        f"{number(done.rate)}/s",
+        f"100,000 in {FLEET / max(done.rate, 1):.0f} s; {each[0]:.2f} ms each, Postgres {each[1]:.2f};"
+        f" p99 {done.percentile(0.99):.0f} ms; other answers: {done.bad or 'none'}",
+    )
+
+
 def fill(stage: Stage, machines: int) -> None:
     """Machines that reported once, in sets of twenty."""
     with psycopg.connect(stage.database_url) as connection:
@@ -175,10 +206,12 @@ def fill(stage: Stage, machines: int) -> None:
 
 
 def start(stage: Stage) -> Gateway:
-    port = stage.granian("fleet.asgi:application", path="/healthz", more=("--http", "1", "--backlog", "4096"))
+    more = ("--http", "1", "--backlog", "4096")
+    port = stage.granian("fleet.asgi:application", path="/healthz", more=more, ENROLMENTS_PER_MINUTE="1000000")
     parent = stage.children[-1].pid
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return Gateway(port, [parent, *(int(child) for child in children)])
+    kept = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    return Gateway(port, [parent, *(int(child) for child in children)], kept)
 
 
 def start_loads(stage: Stage, running: list[Gateway]) -> list[subprocess.Popen[bytes]]:
@@ -214,8 +247,8 @@ def held(running: list[Gateway]) -> int:
 
 
 def probe(gateway: Gateway, machine: int) -> float:
-    """The seconds that one call takes that does not wait."""
-    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
+    """The seconds that one call takes that does not wait: a renewal with its answer, on a connection that is kept."""
+    connection = gateway.kept
     now = datetime.now(UTC).isoformat()[:26] + "Z"
     path = (
         f"{wire.ORDERS_PATH}?wait=0&sent_at={now}&last_poll_at={now}&spool={spool(machine)}&acknowledged=1"
@@ -226,7 +259,6 @@ def probe(gateway: Gateway, machine: int) -> float:
     answer = connection.getresponse()
     content = answer.read()
     took = time.perf_counter() - began
-    connection.close()
     if answer.status != 200:
         raise RuntimeError(f"{answer.status}: {content!r}")
     return took

@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from datetime import UTC, datetime
 
+import uvloop
 from drydock_agent import wire
 from drydock_agent.backoff import QUIET_SECONDS
 
@@ -119,4 +120,5 @@ async def main(port: int, first: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*(int(argument) for argument in sys.argv[1:4])))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main(*(int(argument) for argument in sys.argv[1:4])))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from statistics import median
 from uuid import uuid4
 
+import msgspec
 import psycopg
 import requests
 from drydock_agent import wire
@@ -143,7 +143,7 @@ def posts(machines: list[Machine], documents: int) -> Iterator[bytes]:
             data = {"body": body, "hash": hashlib.sha256(body.encode()).hexdigest(), "incarnation": machine.seq}
             reports.append({"seq": machine.seq, "kind": wire.DOCUMENT, "at": now, "data": data})
         batch = {"spool": machine.spool, "sent_at": now, "last_poll_at": now, "held": [], "reports": reports}
-        yield load.post(wire.REPORTS_PATH, json.dumps(batch).encode(), token=machine.credential)
+        yield load.post(wire.REPORTS_PATH, msgspec.json.encode(batch), token=machine.credential)
 
 
 def enrol(stage: Stage, port: int, machines: int) -> list[Machine]:

@@ -12,8 +12,10 @@ import time
 from collections import Counter
 from typing import Any
 
+import prometheus_client
 import structlog
 from drydock_agent import wire
+from prometheus_client import Histogram
 
 from fleet.domain.trace import CALL, Call, trace_of
 from fleet.gateway import metrics
@@ -31,6 +33,7 @@ QUIET_LINES_AT_ONCE = 20
 PROBES = ("/healthz", "/readyz", "/metrics")
 
 log = structlog.get_logger(__name__)
+LOGGER = logging.getLogger(__name__)
 
 
 class Access:
@@ -39,15 +42,19 @@ class Access:
     def __init__(self) -> None:
         self._lines = Buckets(QUIET_LINES_PER_MINUTE, burst=QUIET_LINES_AT_ONCE)
         self._unsaid: Counter[str] = Counter()
+        # Looked up once: the time of a route and method, and the count of each class of status.
+        self._counts: dict[tuple[str, str], tuple[Histogram, dict[int, prometheus_client.Counter]]] = {}
 
     def note(self, call: Call, method: str, sent: Sent, seconds: float) -> None:
         """The request is over; `seconds` is how long it took."""
         route, method = call.route or UNMATCHED, method if method in METHODS else "other"
-        kind = f"{sent.status // 100}xx" if sent.status else "none"
-        # Errors begin at 0 with the first request, so that the first of them is one more.
-        metrics.REQUESTS.labels(route, method, "5xx")
-        metrics.REQUESTS.labels(route, method, kind).inc()
-        metrics.REQUEST_SECONDS.labels(route, method).observe(seconds)
+        times, by_kind = self._counts.get((route, method)) or self._begin(route, method)
+        kind = sent.status // 100
+        counts = by_kind.get(kind)
+        if counts is None:
+            counts = by_kind[kind] = metrics.REQUESTS.labels(route, method, f"{kind}xx" if kind else "none")
+        counts.inc()
+        times.observe(seconds)
         quiet = is_quiet(route)
         if quiet and sent.status < 400 and (seconds <= SLOW_SECONDS or is_held(route)) and not _says_all():
             return
@@ -67,6 +74,12 @@ class Access:
             self._seldom(f"{route} {sent.status}", said)
         else:
             log.debug("request", **said)
+
+    def _begin(self, route: str, method: str) -> tuple[Histogram, dict[int, prometheus_client.Counter]]:
+        # Errors begin at 0 with the first request, so that the first of them is one more.
+        counts = {5: metrics.REQUESTS.labels(route, method, "5xx")}
+        found = self._counts[route, method] = (metrics.REQUEST_SECONDS.labels(route, method), counts)
+        return found
 
     def _seldom(self, kind: str, said: dict[str, Any]) -> None:
         """A line of a kind of which there may be a hundred thousand: what was not said is counted in the next."""
@@ -101,7 +114,7 @@ class Sent:
 
 
 def _says_all() -> bool:
-    return logging.getLogger(__name__).isEnabledFor(logging.DEBUG)
+    return LOGGER.isEnabledFor(logging.DEBUG)
 
 
 def call_of(scope: Scope) -> Call:

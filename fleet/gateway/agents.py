@@ -8,6 +8,7 @@ import re
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -50,6 +51,7 @@ MOST_KEYS = 100
 MOST_SPOOL = 100
 BIGGEST = 2**63
 HASH = re.compile("[0-9a-f]{64}")
+NOTHING: frozenset[str] = frozenset()
 
 log = structlog.get_logger(__name__)
 
@@ -115,8 +117,6 @@ class Agents:
             told=wanted.acknowledged,
         )
         written = await self.committer.commit(delivery, batch.size)
-        # Only now: a poll counts when everything that was written down before it is here.
-        self._note(machine, batch.clock, wanted.last_poll_at, [], now)
         refused = [*batch.refused, *written.refused]
         metrics.REPORTS.inc(len(batch.reports) - len(written.refused))
         metrics.REFUSED.inc(len(refused))
@@ -124,13 +124,13 @@ class Agents:
         orders = [order for order in written.orders if order.id not in has]
         _count(orders)
         key_words: list[wire.KeyWord] = []
-        if wanted.signing_keys is not None:
-            await self.keys.look(now)
-            key_words = self.keys.news_for(wanted.signing_keys[:MOST_KEYS])
-        check = self.keys.check(wanted.signing_keys)
-        self.contacts.note(
-            machine.machine_id, heard_at=now, poll_at=None, clock_offset=batch.clock.offset, signatures=check
-        )
+        try:
+            if wanted.signing_keys is not None:
+                await self.keys.look(now)
+                key_words = self.keys.news_for(wanted.signing_keys[:MOST_KEYS])
+        finally:
+            # Only now: a poll counts when everything that was written down before it is here.
+            self._note(machine, batch.clock, wanted.last_poll_at, [], now, self.keys.check(wanted.signing_keys))
         said = wire.ReportsAnswer(
             acknowledged=written.acknowledged,
             server_time=datetime.now(UTC),
@@ -146,13 +146,9 @@ class Agents:
         """`GET /agent/v1/orders`: held open, then 200 with OrdersAnswer, perhaps empty. Problems 401, 422, 429, 503."""
         # What is read from the call is not kept while it is held: there are tens of thousands of them.
         waiter = await self._waiter_of(request)
-        gone = asyncio.ensure_future(_end_when_gone(request, waiter))
         try:
-            # Registered already; then ask, then wait: an order written in between is found by asking.
-            if self.stopping:
-                waiter.end([])
-            else:
-                self.dispatcher.ask(waiter.standing)
+            # A client that went away holds nothing: its next call asks for itself.
+            gone = request.when_gone(partial(waiter.end, []))
             orders = await waiter.answer
         finally:
             self.waiters.release(waiter)
@@ -171,7 +167,7 @@ class Agents:
         await answer(send, 200, msgspec.json.encode(said))
 
     async def _waiter_of(self, request: Request) -> Waiter:
-        """The call as it is held, registered; what it says is noted."""
+        """The call as it is held, registered and asked for; what it says is noted, and nothing else kept of it."""
         machine = await self._authenticate(request)
         await request.body(0)
         query, now = request.query, datetime.now(UTC)
@@ -179,8 +175,12 @@ class Agents:
         held = [part for part in query.get("held", "").split(",") if part]
         sent_at = _moment("sent_at", query.get("sent_at", "")) or now
         clock = Clock.measured(sent_at=sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
+        standing = _standing(machine.machine_id, query)
         waiter = Waiter(
-            _standing(machine.machine_id, query), frozenset(item.partition(":")[0] for item in held), once=wait == 0
+            machine.machine_id,
+            frozenset(item.partition(":")[0] for item in held) if held else NOTHING,
+            carries=standing.spool is not None,
+            once=wait == 0,
         )
         check = ""
         if waiter.carries:
@@ -189,10 +189,15 @@ class Agents:
                 await self.keys.look(now)
             check, waiter.report = self.keys.judged(query.get("keys"))
         self._note(machine, clock, _moment("last_poll_at", query.get("last_poll_at", "")), held, now, check)
-        request.forget_headers()
-        self.waiters.register(waiter)
+        request.forget()
         longest = min(wait, self.waiters.holds.long()) if waiter.carries else wait
         waiter.hold(longest if wait else self.limits.commit_wait)
+        self.waiters.register(waiter)
+        # Registered already; then ask, then wait: an order written in between is found by asking.
+        if self.stopping:
+            waiter.end([])
+        else:
+            self.dispatcher.ask(standing)
         return waiter
 
     def cut_off(self, machine_ids: set[int]) -> None:
@@ -252,12 +257,6 @@ class Agents:
                 raise Problem(422, "validation", "held must list orders as <order id>:<via>.") from None
         if noted:
             self.dispatcher.note_held(noted)
-
-
-async def _end_when_gone(request: Request, waiter: Waiter) -> None:
-    """A client that went away holds nothing: its next call asks for itself."""
-    await request.gone()
-    waiter.end([])
 
 
 def _standing(machine_id: int, query: dict[str, str]) -> AgentStanding:

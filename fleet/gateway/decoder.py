@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -15,8 +15,8 @@ from fleet.gateway.clean import clean, cleaned
 from fleet.gateway.clocks import Clock
 from fleet.gateway.http import Problem
 from fleet.gateway.limits import GatewayLimits
-from fleet.gateway.readers import BIGGEST, LONGEST, READERS, Unreadable, check_depth, check_numbers
-from fleet.operations.intake.keep import ParsedReport
+from fleet.gateway.readers import BIGGEST, LONGEST, READERS, Unreadable, check_nested
+from fleet.operations.intake.keep import Data, ParsedReport
 
 _request = msgspec.json.Decoder(wire.ReportsRequest)
 
@@ -99,21 +99,27 @@ def _read_report(
         raise Unreadable("kind must be text of 1 to 50 characters")
     if not isinstance(data, dict):
         raise Unreadable("data must be an object")
-    check_depth(data, limits.depth)
-    check_numbers(data)
+    check_nested(data, limits.depth)
     sent = msgspec.convert(raw.get("at"), datetime)
     at, right = clock.judged(sent, now)
-    found = ParsedReport(seq=seq, kind=kind, at=at, machine_at=clamped(sent), data=data, wrong_clock=not right)
+    understood, flag = _understood(kind, data, protocol, limits)
+    return ParsedReport(
+        seq=seq, kind=kind, at=at, machine_at=clamped(sent), data=understood, flag=flag, wrong_clock=not right
+    )
+
+
+def _understood(kind: str, data: dict[str, Any], protocol: int, limits: GatewayLimits) -> tuple[Data, str]:
+    """What the report says, and what of it was not understood."""
     reader = READERS.get(kind)
     if reader is None:
-        return replace(found, flag=f"unknown kind {kind!r}")
+        return data, f"unknown kind {kind!r}"
     try:
-        return replace(found, data=reader(data, limits))
+        return reader(data, limits), ""
     except ValueError as error:
         # Another protocol may mean something else by this kind: keep it as it is.
         if protocol == wire.PROTOCOL:
             raise
-        return replace(found, flag=f"protocol {protocol}: {_sentence(error)}")
+        return data, f"protocol {protocol}: {_sentence(error)}"
 
 
 def _sentence(error: ValueError) -> str:

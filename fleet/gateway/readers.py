@@ -183,6 +183,16 @@ def _check_range(name: str, value: int | None, bound: int) -> None:
         raise Unreadable(f"{name} is out of range")
 
 
+def check_nested(data: dict[str, Any], depth: int) -> None:
+    """Raises Unreadable for what is nested too deeply, and for a number that no column keeps."""
+    for one in data.values():
+        # Text and small numbers alone, as in a document: there is nothing to look into.
+        if type(one) is not str and one is not None and not (type(one) is int and -BIGGEST <= one < BIGGEST):
+            check_depth(data, depth)
+            check_numbers(data)
+            return
+
+
 def check_numbers(value: Any) -> None:
     """Raises Unreadable for a number that no column keeps: none at all, without end, or beyond 64 bits."""
     level = [value]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from drydock_agent.wire import Order
 
-from fleet.operations.intake.standings import AgentStanding, StandingCheck
+from fleet.operations.intake.standings import StandingCheck
 
 # Of a hold so much is jitter, so that a fleet that came at once does not stay in step.
 JITTER = 0.1
@@ -48,6 +48,7 @@ class Waiter:
 
     __slots__ = (
         "answer",
+        "carries",
         "close",
         "held",
         "machine_id",
@@ -56,14 +57,14 @@ class Waiter:
         "renew_in",
         "report",
         "set_id",
-        "standing",
         "until",
     )
 
-    def __init__(self, standing: AgentStanding, held: frozenset[str], *, once: bool) -> None:
-        self.machine_id = standing.machine_id
-        self.standing = standing
+    def __init__(self, machine_id: int, held: frozenset[str], *, carries: bool, once: bool) -> None:
+        self.machine_id = machine_id
         self.held = held
+        # Its agent needs no other heartbeat: then the backend chooses how long it is held.
+        self.carries = carries
         # The agent does not want to wait: it ends with the first answer of the dispatcher.
         self.once = once
         self.answer: asyncio.Future[list[Order]] = asyncio.get_running_loop().create_future()
@@ -74,11 +75,6 @@ class Waiter:
         self.close = False
         self.report = self.remind = False
         self.renew_in = 0.0
-
-    @property
-    def carries(self) -> bool:
-        """Whether its agent needs no other heartbeat: then the backend chooses how long it is held."""
-        return self.standing.spool is not None
 
     def end(self, orders: list[Order]) -> None:
         if not self.answer.done():

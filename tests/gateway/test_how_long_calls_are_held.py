@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fleet.gateway.waiters import COMING_A_SECOND, JITTER, TOLD_SECONDS, Holds, Waiter, Waiters
-from fleet.operations.intake.standings import AgentStanding, StandingCheck
+from fleet.operations.intake.standings import StandingCheck
 from tests.loops import in_a_loop
 
 HOLDS = Holds(most=40.0, close=2.0, renewals=250)
@@ -21,7 +21,7 @@ def play(story: Callable[[Waiters], Awaitable[None]], **more: Any) -> None:
 
 
 def held(waiters: Waiters, machine_id: int, *, spool: str | None = "spool") -> Waiter:
-    waiter = Waiter(AgentStanding(machine_id, spool), frozenset(), once=False)
+    waiter = Waiter(machine_id, frozenset(), carries=spool is not None, once=False)
     waiters.register(waiter)
     waiter.hold(HOLDS.most)
     return waiter
@@ -55,7 +55,7 @@ def test_a_storm_asks_for_no_more_calls_than_can_be_served() -> None:
         assert left(made[-1]) >= 5_000 / HOLDS.renewals * (1 - JITTER) - 1
         assert all(left(waiter) <= HOLDS.most for waiter in made)
         # Who was asked to start an event is waited for all the same.
-        asked = Waiter(AgentStanding(7, "spool"), frozenset({"order"}), once=False)
+        asked = Waiter(7, frozenset({"order"}), carries=True, once=False)
         waiters.register(asked)
         waiters.deliver({7: StandingCheck(7)}, {})
         assert left(asked) <= HOLDS.close

@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 import pytest
 from drydock_agent import wire
 
+from fleet.domain.intake.documents import Document
 from fleet.models import Machine, Observation, PollGap, PresenceRow
-from fleet.operations.intake import presence
+from fleet.operations.intake import listings, presence
+from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.intake.presence import Contact
 from fleet.projections.timeline.watch import TimeWindow, unwatched
 from tests.factories import NOW, Fleet
@@ -77,7 +79,8 @@ def test_what_was_reminded_of_while_the_backend_was_away_was_watched(machine: Ma
 
 def test_a_document_tells_of_a_leap_as_well(machine: Machine) -> None:
     polls(machine, NOW, NOW + HOUR)
-    presence.note_polls(polls={machine.pk: NOW + 2 * HOUR})
+    document = Document(readable=True)
+    listings.ahead_of_latest([MachineDocument(machine.pk, (9, 1), NOW + 2 * HOUR, "f" * 64, None, document)])
     assert hatched(machine, NOW + 2 * HOUR) == [(60, 120)]
 
 

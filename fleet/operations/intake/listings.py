@@ -17,7 +17,8 @@ from fleet.operations.intake import presence
 from fleet.operations.intake.keep import KeptReport
 
 Position = tuple[int, int]
-# The rows are locked as they are read, and written after that: what comes back is how they were.
+# The rows are locked as they are read, and written after that: what comes back is how they were. A document is a good
+# poll, too: that goes along, so that one table says how present machines are.
 MOVE_LATEST = f"""
     WITH before AS (
         SELECT machine_id, epoch, seq FROM {LatestDocument._meta.db_table}
@@ -30,6 +31,9 @@ MOVE_LATEST = f"""
             epoch = EXCLUDED.epoch, seq = EXCLUDED.seq, document_hash = EXCLUDED.document_hash,
             incarnation = EXCLUDED.incarnation, at = EXCLUDED.at
         WHERE (latest.epoch, latest.seq) < (EXCLUDED.epoch, EXCLUDED.seq)
+        RETURNING machine_id, at
+    ), polls AS (
+        {presence.NOTE_POLLS.format(given="SELECT machine_id, at FROM moved ORDER BY machine_id")}
     )
     SELECT machine_id, epoch, seq FROM before
 """
@@ -71,17 +75,12 @@ def ahead_of_latest(documents: Iterable[MachineDocument]) -> list[MachineDocumen
         fresh.sort(key=lambda one: one.position)
     # Sorted, as everybody locks these rows.
     latest = _move_latest([by_machine[machine_id][-1] for machine_id in sorted(by_machine)])
-    ahead: list[MachineDocument] = []
-    polls: dict[int, datetime] = {}
-    for machine_id in sorted(by_machine):
-        before = latest.get(machine_id, (0, 0))
-        if fresh := [one for one in by_machine[machine_id] if one.position > before]:
-            ahead += fresh
-            polls[machine_id] = fresh[-1].at
-    if polls:
-        # Here, so that one table says how present machines are.
-        presence.note_polls(polls=polls)
-    return ahead
+    return [
+        one
+        for machine_id in sorted(by_machine)
+        for one in by_machine[machine_id]
+        if one.position > latest.get(machine_id, (0, 0))
+    ]
 
 
 def newest_unreadable(rows: Iterable[KeptReport], documents: Mapping[str, Document]) -> dict[int, datetime]:
@@ -107,7 +106,7 @@ def _move_latest(newest: list[MachineDocument]) -> dict[int, Position]:
         *((one.machine_id, *one.position, one.document_hash, one.incarnation, one.at) for one in newest), strict=True
     )
     with driver.cursor() as cursor:
-        cursor.execute(MOVE_LATEST, [[one.machine_id for one in newest], *map(list, columns)])
+        cursor.execute(MOVE_LATEST, [driver.array([one.machine_id for one in newest]), *map(driver.array, columns)])
         return {machine_id: (epoch, seq) for machine_id, epoch, seq in cursor.fetchall()}
 
 
@@ -168,7 +167,7 @@ def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] 
 def _any_listed(machine_ids: list[int]) -> bool:
     """Whether anything stands as listed by these machines (row ids)."""
     with driver.cursor() as cursor:
-        return cursor.execute(ANY_LISTED, [machine_ids]).fetchone() == (True,)
+        return cursor.execute(ANY_LISTED, [driver.array(machine_ids)]).fetchone() == (True,)
 
 
 def _listed(row: Sighting, one: MachineDocument, listing: Listing) -> None:

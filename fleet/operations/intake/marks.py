@@ -40,7 +40,7 @@ def ask(machine_ids: Sequence[int]) -> tuple[bool, set[int]]:
     machines (row ids) were revoked.
     """
     with driver.cursor() as cursor:
-        waits, revoked = cursor.execute(ASK, [machine_ids]).fetchone() or (False, [])
+        waits, revoked = cursor.execute(ASK, [driver.array(machine_ids)]).fetchone() or (False, [])
     return waits, set(revoked)
 
 
@@ -54,7 +54,8 @@ def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[i
     for delivery in deliveries:
         highest[delivery.key] = max(highest.get(delivery.key, 0), delivery.told or 0, *delivery.numbers, 0)
     keys = sorted(highest)
-    given = [now, [key[0] for key in keys], [key[1] for key in keys], [highest[key] for key in keys]]
+    columns = [[key[0] for key in keys], [key[1] for key in keys], [highest[key] for key in keys]]
+    given = [now, *(driver.array(column) for column in columns)]
     with driver.cursor() as cursor:
         return {
             (machine_id, spool): Numbered(epoch, acknowledged, before, newest or 0)

@@ -10,6 +10,21 @@ from fleet.domain.intake.presence import Limits
 from fleet.models import PresenceRow, driver
 from fleet.models.facts.presence import PRESENCE, presence_values
 
+# When machines read a document (corrected), out of the rows that are given, sorted, as everybody locks these rows.
+NOTE_POLLS = f"""
+    INSERT INTO {PresenceRow._meta.db_table} AS row (machine_id, last_poll_at)
+    {{given}}
+    ON CONFLICT (machine_id) DO UPDATE SET last_poll_at = GREATEST(row.last_poll_at, EXCLUDED.last_poll_at),
+        lacking_since = NULL, unreadable_since = NULL
+"""
+NOTE_UNREADABLE = f"""
+    INSERT INTO {PresenceRow._meta.db_table} AS row (machine_id, unreadable_since)
+    SELECT * FROM unnest(%s::bigint[], %s::timestamptz[])
+    ON CONFLICT (machine_id) DO UPDATE SET
+        unreadable_since = COALESCE(row.unreadable_since, EXCLUDED.unreadable_since),
+        last_poll_at = LEAST(row.last_poll_at, COALESCE(row.unreadable_since, EXCLUDED.unreadable_since))
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Contact:
@@ -57,11 +72,11 @@ def flush(*, contacts: Iterable[Contact]) -> int:
                 signatures = COALESCE(NULLIF(EXCLUDED.signatures, ''), row.signatures)
             """,
             [
-                [row.machine_id for row in rows],
-                [row.heard_at for row in rows],
-                [row.poll_at for row in rows],
-                [row.clock_offset for row in rows],
-                [row.signatures for row in rows],
+                driver.array([row.machine_id for row in rows]),
+                driver.array([row.heard_at for row in rows]),
+                driver.array([row.poll_at for row in rows]),
+                driver.array([row.clock_offset for row in rows]),
+                driver.array([row.signatures for row in rows]),
             ],
         )
     return len(rows)
@@ -74,43 +89,13 @@ def free_among(machine_ids: Iterable[int]) -> set[int]:
         return set(rows.select_for_update(skip_locked=True, no_key=True).values_list("pk", flat=True))
 
 
-def note_polls(*, polls: Mapping[int, datetime]) -> None:
-    """A document is a good poll, too: when these machines (row ids) read theirs (corrected)."""
-    _note(
-        "last_poll_at",
-        polls,
-        "last_poll_at = GREATEST(row.last_poll_at, EXCLUDED.last_poll_at), lacking_since = NULL,"
-        " unreadable_since = NULL",
-    )
-
-
 def note_unreadable(*, polls: Mapping[int, datetime]) -> None:
     """The newest document of these machines (row ids) could not be read, at this time (corrected): from then on they
-    have not polled, until they send one that can.
+    have not polled, until they send one that can. Sorted, as everybody locks these rows.
     """
-    _note(
-        "unreadable_since",
-        polls,
-        "unreadable_since = COALESCE(row.unreadable_since, EXCLUDED.unreadable_since),"
-        " last_poll_at = LEAST(row.last_poll_at, COALESCE(row.unreadable_since, EXCLUDED.unreadable_since))",
-    )
-
-
-def _note(column: str, times: Mapping[int, datetime], known: str) -> None:
-    """Write a time for each machine (row id): into this column of a new row, or as `known` says of one that is there.
-
-    Sorted, as everybody locks these rows.
-    """
-    machine_ids = sorted(times)
+    machine_ids = sorted(polls)
     with driver.cursor() as cursor:
-        cursor.execute(
-            f"""
-            INSERT INTO {PresenceRow._meta.db_table} AS row (machine_id, {column})
-            SELECT * FROM unnest(%s::bigint[], %s::timestamptz[])
-            ON CONFLICT (machine_id) DO UPDATE SET {known}
-            """,
-            [machine_ids, [times[machine_id] for machine_id in machine_ids]],
-        )
+        cursor.execute(NOTE_UNREADABLE, [machine_ids, [polls[machine_id] for machine_id in machine_ids]])
 
 
 def note_lacking(*, machine_ids: Iterable[int], now: datetime) -> None:

@@ -79,7 +79,7 @@ def keep(
     staged = list(_staged(rows, bodies, documents))
     with driver.cursor() as cursor:
         if len(staged) < COPIED:
-            given: list[Any] = [list(column) for column in zip(*staged, strict=True)]
+            given = map(driver.array, zip(*staged, strict=True))
             cursor.execute(MERGE_GIVEN, [*given, now, now, len(rows)])
         else:
             _copy(cursor, staged)

@@ -3,28 +3,27 @@
 from collections import defaultdict
 from collections.abc import Collection
 
-from django.db import connection
 from django.db.models import Exists, F
 from django.utils import timezone
 from drydock_agent import wire
 
 from fleet.domain.states import OPEN_ORDERS
-from fleet.models import Instruction, Order, Stop
+from fleet.models import Instruction, Order, Stop, driver
 from fleet.operations.orders import instructions, sign
 
 OPEN = ", ".join(f"'{state.value}'" for state in OPEN_ORDERS)
+WAITED_FOR = f"""
+    SELECT machine_id FROM {Order._meta.db_table} WHERE state IN ({OPEN})
+    UNION SELECT machine_id FROM {Instruction._meta.db_table} WHERE closed_at IS NULL
+"""
 
 
 def waited_for() -> set[int]:
     """The machines (row ids) for which anything may wait. One statement over two partial indexes, which hold what is
     open and nothing else: so it is asked of whole fleets, many times a second.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT machine_id FROM {Order._meta.db_table} WHERE state IN ({OPEN})"
-            f" UNION SELECT machine_id FROM {Instruction._meta.db_table} WHERE closed_at IS NULL"
-        )
-        return {machine_id for (machine_id,) in cursor.fetchall()}
+    with driver.cursor() as cursor:
+        return {machine_id for (machine_id,) in cursor.execute(WAITED_FOR)}
 
 
 def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, list[wire.Order]]:
