@@ -13,6 +13,7 @@ import random
 import sys
 from collections import Counter
 from datetime import UTC, datetime
+from typing import cast
 
 import uvloop
 from drydock_agent import wire
@@ -38,8 +39,8 @@ class Agent(asyncio.Protocol):
         self.buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # As uvloop has them they are none by their class.
+        self.transport = cast(asyncio.Transport, transport)
         self.ask()
 
     def data_received(self, data: bytes) -> None:

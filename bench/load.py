@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 import uvloop
 
@@ -42,8 +43,8 @@ class Connection(asyncio.Protocol):
         self.sent_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # As uvloop has them they are none by their class.
+        self.transport = cast(asyncio.Transport, transport)
         self._next()
 
     def data_received(self, data: bytes) -> None:

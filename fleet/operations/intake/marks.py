@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from fleet.models import Observation, Spool, driver
 from fleet.models.intake import WaitingReport
@@ -54,7 +55,7 @@ def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[i
     for delivery in deliveries:
         highest[delivery.key] = max(highest.get(delivery.key, 0), delivery.told or 0, *delivery.numbers, 0)
     keys = sorted(highest)
-    columns = [[key[0] for key in keys], [key[1] for key in keys], [highest[key] for key in keys]]
+    columns: list[list[Any]] = [[key[0] for key in keys], [key[1] for key in keys], [highest[key] for key in keys]]
     given = [now, *(driver.array(column) for column in columns)]
     with driver.cursor() as cursor:
         return {
