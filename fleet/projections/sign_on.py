@@ -19,6 +19,7 @@ from fleet.models.people import know_rights_of, rights_of
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.people import ScopeRow
 from fleet.projections.sight import seen
+from fleet.projections.timeline.names import named
 
 MOST = 500
 # Longer than any token that a browser can carry.
@@ -153,9 +154,12 @@ class Broken:
 
 
 def break_glass_used(*, since: datetime) -> Broken:
-    """Who used the break-glass account last since then, and when. One query, by index."""
+    """Who used the break-glass account last since then, and when. One query, by index, and one for the name."""
     found = seen(Entry).filter(kind=EntryKind.BREAK_GLASS_USED.value, at__gte=since).order_by("-pk").first()
-    return Broken() if found is None else Broken(str(found.data.get("person", "")), found.at)
+    if found is None:
+        return Broken()
+    (names,) = named([found])
+    return Broken(str(names.data.get("person", "")), found.at)
 
 
 def _line(row: SignOnGrant) -> GrantRow:
