@@ -42,6 +42,7 @@ class Stage:
             # Latency counts from the end of the time in which an approval can be undone.
             "UNDO_SECONDS": "0",
             **environment,
+            "ENROLMENT_POLICY": "token",
             "SECRET_KEY": "for this one measurement, thrown away afterwards",
             "DJANGO_SETTINGS_MODULE": "fleet.settings",
             # Every agent of a measurement lives in one process and hurries.

@@ -10,9 +10,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -83,6 +85,34 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("GONE_SECONDS", "86400", MACHINES, "After this time a silent machine is gone."),
     Setting("CLOCK_TOLERANCE_SECONDS", "2", MACHINES, "A machine's times are corrected if its clock is off by more."),
     Setting("JOIN_TOKEN_SECONDS", "86400", MACHINES, "How long a join token admits agents, if nothing else is said."),
+    Setting(
+        "ENROLMENT_POLICY",
+        "",
+        MACHINES,
+        "How machines come in that nobody knows: `auto` (by an attested document, else a person admits them),"
+        " `attested` (by that alone), `admit` (a person admits each) or `token` (by a join token). Empty: `auto`, but"
+        " `token` where there were machines or join tokens before there was this setting.",
+    ),
+    Setting(
+        "ATTESTED_SUBSCRIPTIONS",
+        "",
+        MACHINES,
+        "The ids of the subscriptions whose machines may enrol by an attested document, by comma. Empty: none.",
+    ),
+    Setting(
+        "ATTESTED_ROOTS",
+        "",
+        MACHINES,
+        "A folder with the certificates (PEM or DER) that attested documents may lead to, and intermediates. Empty: the"
+        " roots that are shipped.",
+    ),
+    Setting(
+        "BEARER_UNTIL",
+        "",
+        MACHINES,
+        "From this day on, as `2027-03-31` in UTC, calls of agents count only if they are signed with a machine's own"
+        " key. Empty: agents of 0.1.0 go on.",
+    ),
     Setting(
         "SET_TAG",
         "drydock:availability-set",
@@ -375,6 +405,29 @@ class Reader:
             raise ImproperlyConfigured(
                 f"{name} has to be file:///FOLDER, or the https address of a container with its signature."
             )
+        return value
+
+    def date(self, name: str) -> datetime | None:
+        """The beginning of a day in UTC, or None."""
+        value = self.text(name)
+        try:
+            return datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=UTC) if value else None
+        except ValueError:
+            raise ImproperlyConfigured(f"{name} has to be a day such as 2027-03-31, not {value!r}.") from None
+
+    def ids(self, name: str) -> list[str]:
+        """UUIDs between commas, in lower case."""
+        found = self.words(name)
+        try:
+            return [str(UUID(each)) for each in found]
+        except ValueError:
+            raise ImproperlyConfigured(f"{name} has to hold ids as Azure writes them, not {found!r}.") from None
+
+    def folder(self, name: str) -> str:
+        """The path of a folder that is there, or nothing."""
+        value = self.text(name)
+        if value and not Path(value).is_dir():
+            raise ImproperlyConfigured(f"{name} names {value}, which is no folder.")
         return value
 
     def flag(self, name: str) -> bool:

@@ -34,6 +34,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
             os.environ.pop(setting.name, None)
             os.environ.pop(f"{setting.name}_FILE", None)
     os.environ["SECRET_KEY"] = "a key for tests, long enough and known to everybody"
+    # Machines of most tests come in by a join token, and some processes start on a database of their own.
+    os.environ["ENROLMENT_POLICY"] = "token"
     # What follows an approval is what most tests look at; those of undoing say so.
     os.environ["UNDO_SECONDS"] = "0"
     # One test's numbers are not to be told in the next.

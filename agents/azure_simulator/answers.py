@@ -24,31 +24,40 @@ class Answers:
         self._authority = authority
 
     def answer(
-        self, in_set: MachineSet, machine: Machine, path: str, parameters: dict[str, str], now: datetime
+        self,
+        in_set: MachineSet,
+        machine: Machine,
+        path: str,
+        parameters: dict[str, str],
+        now: datetime,
+        forged: str = "",
     ) -> Answer:
-        """`path` is in lower case."""
+        """`path` is in lower case. An attested document is `forged` in one of the ways of `attestation`."""
         version = parameters.get("api-version", "")
         if path == VERSIONS:
             return Response(200, encoded({"apiVersions": list(instance.VERSIONS)}))
         if path == LOAD_BALANCER:
             return _load_balancer(in_set, machine, version)
         if path == ATTESTED:
-            return self._attested(in_set, machine, version, parameters.get("nonce", ""), now)
+            return self._attested(in_set, machine, version, parameters.get("nonce", ""), now, forged)
         if path == INSTANCE or path.startswith(INSTANCE + "/"):
             return _instance(in_set, machine, path, version, parameters.get("format", "json").lower())
         return error(404, "Not found")
 
-    def _attested(self, in_set: MachineSet, machine: Machine, version: str, nonce: str, now: datetime) -> Answer:
+    def _attested(
+        self, in_set: MachineSet, machine: Machine, version: str, nonce: str, now: datetime, forged: str
+    ) -> Answer:
         if version not in attestation.VERSIONS:
             return Response(400, BAD_VERSION)
         if nonce and not attestation.NONCE.fullmatch(nonce):
             return error(400, "Bad request. nonce is a string of up to 32 alphanumeric characters")
-        return self._signed(attestation.content(in_set, machine, version, nonce, now), machine.location, now)
+        signed = attestation.forged(attestation.content(in_set, machine, version, nonce, now), forged, now)
+        return self._signed(signed, machine.location, now, forged)
 
-    async def _signed(self, content: dict[str, object], location: str, now: datetime) -> Response:
+    async def _signed(self, content: dict[str, object], location: str, now: datetime, forged: str) -> Response:
         try:
             # The first one takes a while: there are keys to be made.
-            document = await asyncio.to_thread(self._authority.document, content, location, now)
+            document = await asyncio.to_thread(self._authority.document, content, location, now, forged)
         except attestation.UnavailableError as unavailable:
             return error(503, str(unavailable))
         return Response(200, encoded(document))

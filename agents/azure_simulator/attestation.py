@@ -35,6 +35,10 @@ _KEY_BITS = 2048
 _LEAF_LIFE = timedelta(days=180)
 
 
+# Other chains by which documents are forged on request, with the name that their leaves are for.
+_STRANGERS = {"foreign-root": DOMAIN, "wrong-subject": "metadata.example.org"}
+
+
 class UnavailableError(Exception):
     """Nothing can be signed here. The text says why."""
 
@@ -58,6 +62,17 @@ def content(in_set: MachineSet, machine: Machine, version: str, nonce: str, now:
     return whole
 
 
+def forged(signed: dict[str, Any], forged_as: str, now: datetime) -> dict[str, Any]:
+    """What is signed where somebody wants a document forged: it is Azure's, and says something else."""
+    changes: dict[str, dict[str, Any]] = {
+        "expired": {"timeStamp": {"createdOn": _stamp(now - 2 * LIFE), "expiresOn": _stamp(now - LIFE)}},
+        "old-nonce": {"nonce": "0123456789"},
+        "other-subscription": {"subscriptionId": str(_CLASSIC)},
+        "other-vm": {"vmId": str(_CLASSIC)},
+    }
+    return signed | changes.get(forged_as, {})
+
+
 def _stamp(at: datetime) -> str:
     return at.strftime("%m/%d/%y %H:%M:%S -0000")
 
@@ -74,15 +89,23 @@ class Authority:
         self._lock = threading.Lock()
         # Region -> its leaf, and until when that is used.
         self._leaves: dict[str, tuple[Any, datetime]] = {}
+        self._strangers: dict[str, Any] = {}
 
-    def document(self, signed: dict[str, Any], location: str, now: datetime) -> dict[str, str]:
+    def document(self, signed: dict[str, Any], location: str, now: datetime, forged_as: str = "") -> dict[str, str]:
         """The answer of the metadata service. A leaf is renewed before it has run out."""
         with self._lock:
+            if forged_as in _STRANGERS:
+                # Of authorities that nobody knows, or for names that are not Azure's.
+                chain = self._strange(forged_as)
+                signature = chain.pkcs7(encoded(signed), chain.leaf(location, self.url + INTERMEDIATE_PATH, now))
+                return {"encoding": "pkcs7", "signature": base64.b64encode(signature).decode()}
             leaf, until = self._leaves.get(location, (None, now))
             if not until - _LEAF_LIFE <= now < until:
                 leaf, until = self._chain.leaf(location, self.url + INTERMEDIATE_PATH, now), now + _LEAF_LIFE
                 self._leaves[location] = leaf, until
             signature = self._chain.pkcs7(encoded(signed), leaf)
+        if forged_as == "altered":
+            signature = signature.replace(b"vmId", b"vmID")
         return {"encoding": "pkcs7", "signature": base64.b64encode(signature).decode()}
 
     def shown(self, now: datetime) -> dict[str, str]:
@@ -96,6 +119,12 @@ class Authority:
         with self._lock:
             intermediate: bytes = self._chain.der(self._chain.authorities(now)[1])
         return intermediate
+
+    def _strange(self, forged_as: str) -> Any:
+        if forged_as not in self._strangers:
+            module = importlib.import_module("azure_simulator.attestation_chain")
+            self._strangers[forged_as] = module.Chain(_KEY_BITS, _STRANGERS[forged_as])
+        return self._strangers[forged_as]
 
     @functools.cached_property
     def _chain(self) -> Any:

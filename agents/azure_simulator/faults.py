@@ -21,6 +21,8 @@ DOCUMENT = "document"
 APPROVAL = "approval"
 # Of `/metadata/instance`, while scheduled events are answered.
 INSTANCE = "instance"
+# Of `/metadata/attested/document`: not there, or forged.
+ATTESTED = "attested"
 
 STAGES = {
     "empty": TRANSPORT,
@@ -53,6 +55,15 @@ STAGES = {
     "tenants-delay": APPROVAL,
     "instance-404": INSTANCE,
     "instance-500": INSTANCE,
+    "attested-404": ATTESTED,
+    "attested-500": ATTESTED,
+    "attested-altered": ATTESTED,
+    "attested-expired": ATTESTED,
+    "attested-foreign-root": ATTESTED,
+    "attested-old-nonce": ATTESTED,
+    "attested-other-subscription": ATTESTED,
+    "attested-other-vm": ATTESTED,
+    "attested-wrong-subject": ATTESTED,
 }
 
 # Seconds, unless the fault says otherwise with `delay_seconds`.

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from azure_simulator import documents, faults
-from azure_simulator.answers import INSTANCE, Answers
+from azure_simulator.answers import ATTESTED, INSTANCE, Answers
 from azure_simulator.attestation import Authority
 from azure_simulator.azure import Azure
 from azure_simulator.clock import Clock, rfc1123
@@ -87,7 +87,13 @@ class Metadata:
             for fault in self._faults.take(found[1].id, faults.INSTANCE, request.method, now):
                 status = int(fault.name.removeprefix("instance-"))
                 return error(status, _LATER[status])
-        return self._answers.answer(*found, path, dict(parameters(request)), now)
+        forged = ""
+        if path == ATTESTED:
+            for fault in self._faults.take(found[1].id, faults.ATTESTED, request.method, now):
+                forged = fault.name.removeprefix("attested-")
+                if forged.isdecimal():
+                    return error(int(forged), _LATER[int(forged)])
+        return self._answers.answer(*found, path, dict(parameters(request)), now, forged)
 
     def _too_many(self, vm: str, now: datetime) -> bool:
         newest = self._newest.setdefault(vm, deque(maxlen=self._most))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from drydock_agent import machine
 from drydock_agent.backend.client import BackendClient, RefusedByBackend, trust
+from drydock_agent.backend.enrolment import secret_of
 from drydock_agent.clock import Clock, ServerClock
 from drydock_agent.connections import NoAnswer
 from drydock_agent.lazy_import import LazyImport
@@ -88,7 +89,7 @@ def _backend(settings: Settings, state: StateFolder, clock: Clock) -> list[Findi
     client = BackendClient(settings.fleet_url, tls=trust(settings.ca_file), clock=clock, server_clock=server_clock)
     credential = state.credential()
     try:
-        client.orders(credential.secret if credential else "", wait=0, held=[])
+        client.orders(secret_of(credential) if credential else "", wait=0, held=[])
     except NoAnswer as error:
         return [Finding(False, f"The backend {settings.fleet_url} cannot be reached: {error}.")]
     except RefusedByBackend as error:
@@ -99,7 +100,8 @@ def _backend(settings: Settings, state: StateFolder, clock: Clock) -> list[Findi
         if settings.join_token:
             findings.append(Finding(True, f"The backend {word}; `run` will enrol with the join token."))
         else:
-            findings.append(Finding(False, f"The backend {word}, and DRYDOCK_JOIN_TOKEN is not set."))
+            how = "by what Azure says of it, or once a person has admitted it"
+            findings.append(Finding(True, f"The backend {word}; `run` will enrol {how}."))
         return findings
     finally:
         client.close()

@@ -28,7 +28,11 @@ class Credential:
 
     machine_id: str
     machine_id_source: str
-    secret: str
+    # Of a backend of 0.1.0; empty where there is a key.
+    secret: str = ""
+    # 32 bytes in hex, and the enrolment that it is of.
+    key: str = ""
+    generation: str = ""
 
 
 class StateFolder:
@@ -52,7 +56,8 @@ class StateFolder:
         """The stored credential, or None where there is none that can be read."""
         try:
             content = json.loads((self.root / "credential.json").read_text("utf-8"))
-            return Credential(**{name: str(content[name]) for name in Credential.__slots__})
+            known = {name: str(content[name]) for name in ("machine_id", "machine_id_source", "secret")}
+            return Credential(**known, key=str(content.get("key", "")), generation=str(content.get("generation", "")))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -4,17 +4,20 @@ Both sides import this file and nothing else of each other. It holds shapes and 
 so that an agent pays nothing for it. Every time is an RFC 3339 string in UTC on the wire (a `datetime` once decoded);
 both sides ignore fields and report kinds that they do not know.
 
-An agent makes three calls, all outbound:
+An agent makes four calls, all outbound:
 
-* `POST ENROL_PATH`: a join token for a credential of this machine. Everything else carries
-  `Authorization: Bearer <credential>`.
+* `POST CHALLENGES_PATH`: a nonce, for Azure to sign with who this machine is. 0.1.0 does not know it (404).
+* `POST ENROL_PATH`: an attested document, a join token, or both, for a key or a credential of this machine. Everything
+  else carries `Authorization: Drydock ...` (see `call_text`), or `Authorization: Bearer <credential>` as 0.1.0 does.
 * `POST REPORTS_PATH`: numbered reports in, an acknowledgement and waiting orders out.
 * `GET ORDERS_PATH?wait=50&sent_at=…&last_poll_at=…&held=<order id>:<via>,…&spool=…&acknowledged=…&document=…&keys=…`:
   held open until an order comes, or for as long as the backend chooses, and made anew at once. So it says all that the
   backend has to hear of a machine where nothing happens: see `OrdersAnswer`.
 
 Errors are `application/problem+json` with `type`, `title`, `status`, `detail`: 401 (credential unknown or revoked:
-enrol anew), 403 (join token refused), 413 (too large), 422 (cannot be read), 429 and 503 (later; see `Retry-After`).
+enrol anew; with `server_time` the call was signed at another time: sign it anew by that), 403 (join token or attested
+document refused), 422 `intermediate-wanted` (the message of `errors` is an address on `ISSUER_HOSTS`, to be fetched),
+413 (too large), 422 (cannot be read), 429 and 503 (later; see `Retry-After`).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any
 
 PROTOCOL = 1
 
+CHALLENGES_PATH = "/agent/v1/challenges"
 ENROL_PATH = "/agent/v1/enrol"
 REPORTS_PATH = "/agent/v1/reports"
 ORDERS_PATH = "/agent/v1/orders"
@@ -36,6 +40,15 @@ MAX_REQUEST_BYTES = 4 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 1024 * 1024
 MAX_DEPTH = 32
 MAX_WAIT_SECONDS = 50
+
+# An attested document, decoded; each of so many certificates that may come with it has at most as many bytes.
+MAX_ATTESTED_BYTES = 16 * 1024
+MAX_INTERMEDIATES = 4
+# From where certificates of issuers are fetched, and from nowhere else.
+ISSUER_HOSTS = ("www.microsoft.com", "caissuers.microsoft.com")
+# How far the time of a signed call may be from the backend's.
+MAX_SKEW_SECONDS = 30
+SIGNED = "Drydock"
 
 # As `acknowledged` of an answer, beyond whatever was sent: the agent gives its spool a new name, numbers what waits in
 # it anew, and tells its newest document again. So did 0.1.0 with any number that it had not sent.
@@ -74,6 +87,23 @@ HOOK_PHASES = (PREPARE, RECOVER)
 
 
 @dataclass(slots=True, kw_only=True)
+class Challenge:
+    """A nonce of at most 32 letters and digits, good once and for `expires_in` seconds."""
+
+    nonce: str
+    expires_in: float
+    server_time: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class AttestedDocument:
+    """`signature` as the metadata service gave it, base64; certificates between it and a root, DER in base64."""
+
+    signature: str
+    intermediates: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
 class EnrolRequest:
     """What a machine says of itself once.
 
@@ -81,7 +111,8 @@ class EnrolRequest:
     says which (`imds`, `config`, `file`). `availability_set` is the configured set as `[kind:]name`, or empty.
     `instance` is the `compute` object of `/metadata/instance` as received, or null where it could not be read.
     `credential` is the one that it has, with which alone a known machine enrols again by itself. `ask` is a secret of
-    its state folder: a person admits whoever asked with it, and nobody else.
+    its state folder: a person admits whoever asked with it, and nobody else. `attested` is what Azure signed. With
+    `keyed` it wants a key in place of a credential; signed with the key that it has, the call proves who this is.
     """
 
     join_token: str
@@ -94,6 +125,8 @@ class EnrolRequest:
     protocol: int = PROTOCOL
     credential: str = ""
     ask: str = ""
+    attested: AttestedDocument | None = None
+    keyed: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,13 +170,29 @@ class Signature:
 
 @dataclass(slots=True, kw_only=True)
 class EnrolAnswer:
-    """The credential is shown this once; the backend keeps a hash of it. `signing_keys` are those that sign orders."""
+    """The credential is shown this once; the backend keeps a hash of it. `signing_keys` are those that sign orders.
+
+    Who asked for a key gets that instead: `key` (32 bytes in hex) of this `generation`, kept nowhere but here.
+    """
 
     credential: str
     machine_id: str
     server_time: datetime
     signing_keys: list[PublicKey] = field(default_factory=list)
     protocol: int = PROTOCOL
+    key: str = ""
+    generation: int = 0
+
+
+def call_text(method: str, target: str, body_hash: str, at: str, call_id: str) -> bytes:
+    """What is signed of a call, by HMAC-SHA-256 with the machine's key.
+
+    `target` is the path from the backend's address on, with its query as it is sent; `body_hash` the SHA-256 of the
+    body in hex, `-` without one; `at` the backend's time as the agent last heard it, in milliseconds since 1970;
+    `call_id` is new with each call. They go along as `Authorization: Drydock <machine id, quoted> <generation> <at>
+    <call id> <body hash> <HMAC in hex>`.
+    """
+    return "\n".join(("drydock call 1", method, target, body_hash, at, call_id)).encode()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -405,6 +454,8 @@ class ReportsAnswer:
     acknowledged_before: int | None = None
     wanted: list[str] = field(default_factory=list)
     protocol: int = PROTOCOL
+    # There is a key for this machine, or a newer one: it enrols again by what it has.
+    renew: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The three calls of agents: enrol, reports, orders. Each parses, makes its call, and answers."""
+"""The calls of agents: challenges, enrol, reports, orders. Each parses, makes its call, and answers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import msgspec
 import structlog
 from drydock_agent import wire
 
+from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
 from fleet.domain.trace import trace_as_kept
 from fleet.gateway import metrics
@@ -29,11 +30,13 @@ from fleet.gateway.keys import Keys
 from fleet.gateway.limits import Buckets, GatewayLimits
 from fleet.gateway.loops import Loop
 from fleet.gateway.presence import Contacts
+from fleet.gateway.signed_calls import SignedCalls
 from fleet.gateway.threads import Threads
 from fleet.gateway.waiters import Holds, Waiter, Waiters
 from fleet.operations.intake.keep import Delivery
 from fleet.operations.intake.standings import AgentStanding
-from fleet.operations.machines import enrolment
+from fleet.operations.machines import attestations, enrolment
+from fleet.operations.machines.keys import bearers_count
 from fleet.projections import machines
 from fleet.projections.machines import MachineIdentity
 from fleet.wording.problems import status_of
@@ -41,6 +44,7 @@ from fleet.wording.reader import API
 from fleet.wording.say import say
 
 ENROL_BYTES = 256 * 1024
+CHALLENGE_BYTES = 1024
 PAUSE_SECONDS = 1.0
 CLOCKS_DIFFER_SECONDS = 60.0
 # Orders that one call may say the agent holds.
@@ -70,6 +74,7 @@ class Agents:
         self.dispatcher = Dispatcher(self.waiters, events)
         self.calls = Buckets(limits.agent_calls)
         self.enrolments = Buckets(limits.enrolments)
+        self.signed_calls = SignedCalls()
         self.keys = Keys(threads)
         self.events = events
         self.revocations = Loop("revocations", self._look_for_revoked, pause=PAUSE_SECONDS)
@@ -77,9 +82,16 @@ class Agents:
         self._revoked_before = datetime.now(UTC)
         self.stopping = False
 
-    async def enrol(self, request: Request, send: Send) -> None:
-        """A credential: 200 with EnrolAnswer, or 202 with EnrolPending. Problems 403, 413, 422, 429, 503."""
+    async def challenges(self, request: Request, send: Send) -> None:
+        """A nonce for an attested document: 200 with Challenge. Problems 413, 429."""
         _throttle(self.enrolments, request.client, "Too many machines are enrolling at once: try again in a moment.")
+        await request.body(CHALLENGE_BYTES)
+        await answer(send, 200, msgspec.json.encode(attestations.challenge(now=datetime.now(UTC))))
+
+    async def enrol(self, request: Request, send: Send) -> None:
+        """A key or a credential: 200 with EnrolAnswer, 202 with EnrolPending. Problems 401, 403, 413, 422, 429, 503."""
+        _throttle(self.enrolments, request.client, "Too many machines are enrolling at once: try again in a moment.")
+        keyed_as = await self._keyed_as(request)
         raw = await request.body(ENROL_BYTES)
         try:
             wanted = msgspec.convert(clean(msgspec.json.decode(raw)), wire.EnrolRequest)
@@ -87,10 +99,12 @@ class Agents:
             raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
         try:
             granted = await self.threads.run(
-                enrolment.enrol, request=wanted, now=datetime.now(UTC), address=request.client
+                enrolment.enrol, request=wanted, now=datetime.now(UTC), address=request.client, keyed_as=keyed_as
             )
         except Refused as refused:
-            raise Problem(status_of(refused.code), refused.code, say(refused.reason, API)) from None
+            url = refused.details.get("url")
+            errors = [{"field": "attested.intermediates", "message": str(url)}] if url else ()
+            raise Problem(status_of(refused.code), refused.code, say(refused.reason, API), errors=errors) from None
         if isinstance(granted, wire.EnrolPending):
             if not wanted.ask:
                 # 0.1.0 knows no 202, and tries again after an error.
@@ -102,7 +116,7 @@ class Agents:
 
     async def reports(self, request: Request, send: Send) -> None:
         """`POST /agent/v1/reports`: 200 with ReportsAnswer, after the commit. Problems 401, 413, 422, 429, 503."""
-        machine = await self._authenticate(request)
+        machine, renew = await self._authenticate(request)
         raw = await request.body(self.limits.request_bytes)
         now = datetime.now(UTC)
         batch = read_batch(raw, received_at=now, limits=self.limits)
@@ -139,6 +153,7 @@ class Agents:
             key_words=key_words,
             acknowledged_before=written.before,
             wanted=written.wanted,
+            renew=renew,
         )
         await answer(send, 200, msgspec.json.encode(said))
 
@@ -168,7 +183,7 @@ class Agents:
 
     async def _waiter_of(self, request: Request) -> Waiter:
         """The call as it is held, registered and asked for; what it says is noted, and nothing else kept of it."""
-        machine = await self._authenticate(request)
+        machine, _ = await self._authenticate(request)
         await request.body(0)
         query, now = request.query, datetime.now(UTC)
         wait = _seconds(query.get("wait", "0"), self.limits.wait)
@@ -222,14 +237,35 @@ class Agents:
         self.stopping = True
         self.waiters.end_all()
 
-    async def _authenticate(self, request: Request) -> MachineIdentity:
-        credential = request.bearer
-        found = await self.credentials.identity(credential) if credential else None
+    async def _authenticate(self, request: Request) -> tuple[MachineIdentity, bool]:
+        """Who calls, and whether it should enrol again, since there is a better key for it than what it has."""
+        now = datetime.now(UTC)
+        signed = self.signed_calls.read(request, now)
+        if signed is not None:
+            found = await self.credentials.found(signed.found_by)
+        elif bearers_count(now):
+            credential = request.bearer
+            found = await self.credentials.identity(credential) if credential else None
+        else:
+            raise Problem(401, "not-authenticated", say(Reason("bearer-over"), API))
         if found is None:
             raise Problem(401, "not-authenticated", "This credential is unknown or has ended: enrol again.")
         request.call.machine = found.machine_id
         _throttle(self.calls, found.machine_id, "This machine calls too often: wait before the next call.")
-        return found
+        return found, signed is None or not signed.today
+
+    async def _keyed_as(self, request: Request) -> str:
+        """The machine with whose newest key an enrolment is signed; empty where it proves nothing. Raises Problem 401
+        where it is signed at another time.
+        """
+        try:
+            signed = self.signed_calls.read(request, datetime.now(UTC))
+        except Problem as problem:
+            if problem.code == "clock-skewed":
+                raise
+            return ""
+        found = await self.credentials.found(signed.found_by) if signed is not None else None
+        return found.vm_id if found is not None else ""
 
     def _note(
         self,

@@ -190,6 +190,7 @@ class Gateway:
             figures=self.figures,
         )
         self.routes = {
+            wire.CHALLENGES_PATH: {"POST": self.agents.challenges},
             wire.ENROL_PATH: {"POST": self.agents.enrol},
             wire.REPORTS_PATH: {"POST": self.agents.reports},
             wire.ORDERS_PATH: {"GET": self.agents.orders},

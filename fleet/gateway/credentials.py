@@ -58,7 +58,10 @@ class Credentials:
         """The identity, looked up where it is not known; None where there is none. Raises Problem 503 under pressure,
         or when the database is away.
         """
-        key = hash_of(credential)
+        return await self.found(hash_of(credential))
+
+    async def found(self, key: str) -> MachineIdentity | None:
+        """The same, by the hash of a credential or the name of a key."""
         known = self._cached(key)
         if not isinstance(known, Unknown):
             return known

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from ipaddress import ip_network
 from typing import Any
 from urllib.parse import parse_qsl
@@ -34,7 +36,8 @@ class Problem(Exception):
     """An answer that refuses: status, problem type, and one sentence that says what to do (RFC 9457).
 
     `retry_after` is in whole seconds; with it the answer carries `Retry-After`. With a 405 go the methods to `allow`,
-    with `validation` the `errors`, each a `field` and a `message`.
+    with `validation` the `errors`, each a `field` and a `message`. Who signed at another time is told the
+    `server_time`.
     """
 
     def __init__(
@@ -46,8 +49,10 @@ class Problem(Exception):
         retry_after: int | None = None,
         allow: Collection[str] = (),
         errors: Collection[dict[str, str]] = (),
+        server_time: datetime | None = None,
     ) -> None:
         super().__init__(sentence)
+        self.server_time = server_time
         self.allow = allow
         self.errors = errors
         self.status = status
@@ -68,12 +73,14 @@ class Disconnected(Exception):
 class Request:
     """One HTTP request: ASGI's scope and the ways to read it. Header names are lower case."""
 
-    __slots__ = ("_headers", "receive", "scope")
+    __slots__ = ("_headers", "receive", "scope", "signed_hash")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.receive = receive
         self._headers: dict[bytes, bytes] | None = None
+        # What its signature says of the body (SHA-256 in hex, `-` without one); empty where nothing is signed.
+        self.signed_hash = ""
 
     def header(self, name: bytes) -> bytes:
         if self._headers is None:
@@ -121,7 +128,15 @@ class Request:
         return token.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
 
     async def body(self, limit: int) -> bytes:
-        """The whole body. Raises Problem 413 above `limit` bytes, 408 if it comes too slowly, Disconnected."""
+        """The whole body. Raises Problem 413 above `limit` bytes, 408 if it comes too slowly, 401 if it is not the one
+        that was signed, Disconnected.
+        """
+        raw = await self._body(limit)
+        if self.signed_hash and self.signed_hash != (sha256(raw).hexdigest() if raw else "-"):
+            raise Problem(401, "not-authenticated", "The body of this call is not the one that was signed.")
+        return raw
+
+    async def _body(self, limit: int) -> bytes:
         too_large = Problem(413, "too-large", f"A request may have up to {limit} bytes.")
         stated = self.header(b"content-length")
         if stated.isdigit() and int(stated) > limit:
@@ -196,6 +211,7 @@ async def answer_problem(send: Send, problem: Problem) -> None:
         "status": problem.status,
         "detail": problem.sentence,
         **({"errors": list(problem.errors)} if problem.errors else {}),
+        **({"server_time": problem.server_time} if problem.server_time else {}),
     }
     headers: tuple[tuple[bytes, bytes], ...] = ()
     if problem.retry_after is not None:

@@ -18,7 +18,7 @@ from fleet.models.intake import (
     WaitingReport,
 )
 from fleet.models.lookups import EqualsAny
-from fleet.models.machines import Admission, InventoryMachine, JoinToken, Machine
+from fleet.models.machines import Admission, Entrance, InventoryMachine, JoinToken, Machine, Nonce
 from fleet.models.messages import (
     Channel,
     Cursor,
@@ -66,6 +66,7 @@ __all__ = [
     "DeliveryAttempt",
     "DocumentBody",
     "Drill",
+    "Entrance",
     "Entry",
     "EqualsAny",
     "FormerName",
@@ -83,6 +84,7 @@ __all__ = [
     "Message",
     "MessageDelivery",
     "NoApprovalWindow",
+    "Nonce",
     "Notification",
     "Observation",
     "OpenTrouble",

@@ -6,6 +6,7 @@ What was encrypted with an earlier key is read as long as that stands among the 
 import base64
 import secrets
 from dataclasses import dataclass
+from functools import cache
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -14,6 +15,16 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 
 NONCE_BYTES = 12
+
+
+@cache
+def _derived(key: str, purpose: str) -> bytes:
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose.encode()).derive(key.encode())
+
+
+def derived_keys(purpose: str) -> tuple[bytes, ...]:
+    """Keys for this purpose, made of SECRET_KEY and of those before it: the first is the one to use."""
+    return tuple(_derived(key, purpose) for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,10 @@ class Machine(ChangeColumn):
     revoked_at = models.DateTimeField(null=True, blank=True)
     # SHA-256 of the credential; a new enrolment replaces it and so revokes the old one.
     credential_hash = models.TextField(blank=True, default="")
+    # When Azure signed who it is; NULL where it came in by something else.
+    attested_at = models.DateTimeField(null=True, blank=True)
+    # Of the key that it has; 0 where it has a credential. `credential_hash` is the name of the key then.
+    key_generation = models.BigIntegerField(default=0, db_default=0)
     warnings = models.JSONField(default=list, blank=True)
     # With which it enrolled last; NULL before 0.2.0, and where it enrolled by its credential.
     join_token = models.ForeignKey(JoinToken, null=True, blank=True, on_delete=models.SET_NULL, related_name="machines")
@@ -89,20 +93,26 @@ class Machine(ChangeColumn):
 
 
 class Admission(models.Model):
-    """Somebody who enrols as a known machine without its credential, and waits until a person admits it.
+    """Somebody who enrols as a known machine without its credential, or as one that nobody knows, and waits until a
+    person admits it.
 
     It is no machine: it has no vote, no order and is counted nowhere. Whoever asks again with the secret of `ask_hash`
-    is who was admitted. `revoked`: the machine was revoked when it asked.
+    is who was admitted. `machine` is NULL where nobody knew it. `revoked`: the machine was revoked when it asked.
     """
 
-    machine = models.ForeignKey(Machine, on_delete=models.CASCADE, related_name="admissions")
+    vm_id = models.TextField(db_default="")
+    machine = models.ForeignKey(Machine, null=True, blank=True, on_delete=models.CASCADE, related_name="admissions")
+    # What it says of itself: the fields of `Claimed`, and its set as `[kind:]name`.
+    said = models.JSONField(default=dict, blank=True, db_default={})
+    # The subscription that Azure has signed; empty where it brought no attested document.
+    attested = models.TextField(blank=True, default="", db_default="")
     ask_hash = models.TextField()
     # An agent of 0.1.0 sends no secret: anybody at its address with the same join token would be taken for it.
     bound = models.BooleanField(default=True)
     resource_name = models.TextField(blank=True, default="")
     address = models.TextField(blank=True, default="")
     agent_version = models.TextField(blank=True, default="")
-    join_token = models.ForeignKey(JoinToken, on_delete=models.PROTECT, related_name="+")
+    join_token = models.ForeignKey(JoinToken, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     revoked = models.BooleanField(default=False)
     first_asked_at = models.DateTimeField()
     last_asked_at = models.DateTimeField()
@@ -110,10 +120,32 @@ class Admission(models.Model):
     admitted_by = models.TextField(blank=True, default="")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["machine", "ask_hash"], name="admission_once")]
+        constraints = [models.UniqueConstraint(fields=["vm_id", "ask_hash"], name="admission_once_by_id")]
 
     def __str__(self) -> str:
         return self.resource_name
+
+
+class Nonce(models.Model):
+    """A nonce of an attested document that was used; kept for as long as it would count otherwise."""
+
+    nonce = models.TextField(primary_key=True)
+    spent_at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return self.nonce
+
+
+class Entrance(models.Model):
+    """How machines may enrol where no setting says so: one row, where this was decided when the tables were made.
+
+    An installation that had machines before there were attested documents goes on as it was.
+    """
+
+    policy = models.TextField()
+
+    def __str__(self) -> str:
+        return self.policy
 
 
 class InventoryMachine(models.Model):

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
-from django.db.models.functions import Upper
+from django.db.models.functions import Coalesce, Upper
 
 from fleet.domain.aside import What
 from fleet.domain.blind_spots.facts import BlindSpot, CacheFacts, Confidence, SetAsideFacts
@@ -277,9 +277,10 @@ def _look(now: datetime, *, caches: int | None = None) -> _Look:
         if spot.other_set is None or sees_set(spot.other_set)
     ]
     alone = agentless().filter(availability_set=None)
+    called = Coalesce("machine__resource_name", "resource_name")
     waiting = seen(Admission).filter(admitted_at__isnull=True)
     beside = elsewhere(
-        waiting=_named(waiting.order_by("machine__resource_name", "pk"), "machine__resource_name"),
+        waiting=_named(waiting.annotate(called=called).order_by("called", "pk"), "called"),
         alone=_named(alone.order_by("name", "pk"), "name"),
         caches=(first := _caches(unheard[:caches], now)),
         aside=_aside(),

@@ -4,12 +4,16 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.conf import settings
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from fleet.domain.blind_spots.agents import SIGNATURES
 from fleet.domain.blind_spots.facts import BlindSpot, Confidence
 from fleet.domain.intake.presence import Limits
+from fleet.domain.machines.entrance import Claimed, claimed_of, contradictions
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.sets import SetSource
 from fleet.domain.shapes import like
@@ -44,6 +48,8 @@ class MachineRow:
     # What its agent does about signatures of orders; empty until it said so.
     signatures: str
     enrolled_at: datetime
+    # When Azure signed who it is; None where it came in by something else.
+    attested_at: datetime | None
     revoked_at: datetime | None
     # Whose statement about the set counts: a value of `SetSource`, empty when nobody says anything.
     set_source: str
@@ -68,10 +74,14 @@ class MachineIdentity:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRow:
-    """Somebody who enrols as a known machine and waits for a person. Once admitted it gets a credential on asking."""
+    """Somebody who enrols and waits for a person. Once admitted it gets a key or a credential on asking.
+
+    `machine` is who it says it is, where that is known here. `attested` is the subscription that Azure has signed,
+    empty without such a document; what it says of itself is `stated_*`, what speaks against that `contradictions`.
+    """
 
     id: int
-    machine: int
+    machine: int | None
     name: str
     vm_id: str
     resource_name: str
@@ -84,8 +94,14 @@ class AdmissionRow:
     last_asked_at: datetime
     admitted_at: datetime | None
     admitted_by: str
+    attested: str
+    stated_set: str
+    stated_subscription: str
+    stated_region: str
+    stated_addresses: tuple[str, ...]
+    contradictions: tuple[Reason, ...]
     # That of the machine.
-    set: SetRef
+    set: SetRef | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +203,51 @@ def agentless() -> QuerySet[InventoryMachine]:
 
 def waiting_rows() -> QuerySet[Admission]:
     """Admissions with all that their rows show."""
-    return seen(Admission).select_related("machine__availability_set", "join_token").defer("machine__compute")
+    twins = seen(Admission).filter(vm_id=OuterRef("vm_id")).exclude(pk=OuterRef("pk")).order_by().values("vm_id")
+    namesakes = seen(Machine).filter(resource_name__iexact=OuterRef("resource_name")).exclude(resource_name="")
+    rows = seen(Admission).select_related("machine__availability_set", "join_token").defer("machine__compute")
+    return rows.annotate(
+        twins=Coalesce(Subquery(twins.annotate(many=Count("pk")).values("many")), 0),
+        namesake=Exists(namesakes),
+        known_subscription=F("machine__compute__subscriptionId"),
+        known_addresses=F("machine__compute__privateIpAddresses"),
+    )
 
 
-def _admission(row: Admission) -> AdmissionRow:
+def _admission(row: Any) -> AdmissionRow:
+    """The shape of a row of `waiting_rows`."""
+    machine: Machine | None = row.machine
+    said = row.said
+    claimed = Claimed(
+        name=row.resource_name,
+        subscription=said.get("subscription", ""),
+        region=said.get("region", ""),
+        addresses=tuple(said.get("addresses", ())),
+    )
+    known = None
+    if machine is not None:
+        known_as = {"subscriptionId": row.known_subscription, "privateIpAddresses": row.known_addresses}
+        known = claimed_of(machine.resource_name, known_as | {"location": machine.region})
     return like(
         AdmissionRow,
         row,
         id=row.pk,
         machine=row.machine_id,
-        name=row.machine.resource_name,
-        vm_id=row.machine.vm_id,
-        join_token=row.join_token.prefix,
-        set=set_ref(row.machine.availability_set),
+        name=machine.resource_name if machine is not None else row.resource_name or row.vm_id,
+        join_token=row.join_token.prefix if row.join_token is not None else "",
+        stated_set=said.get("set", ""),
+        stated_subscription=claimed.subscription,
+        stated_region=claimed.region,
+        stated_addresses=claimed.addresses,
+        contradictions=contradictions(
+            claimed,
+            known,
+            attested=row.attested,
+            allowed=row.attested in settings.ATTESTED_SUBSCRIPTIONS,
+            twins=row.twins,
+            namesake=row.namesake,
+        ),
+        set=set_ref(machine.availability_set) if machine is not None else None,
     )
 
 

@@ -63,6 +63,18 @@ SENTENCES: dict[str, Sentence] = {
     " setting ATTESTED_SUBSCRIPTIONS.",
     "attested-other-machine": "The attested document is that of another machine.",
     "attested-unreadable": "The attested document cannot be read.",
+    "attested-other-subscription": "Azure says that this machine is in the subscription {subscription}, and it says"
+    " another of itself.",
+    "bearer-over": "Calls with a credential alone are over here: install an agent of this release, then have it"
+    " admitted.",
+    "admission-twins": "{count} more ask as the same machine.",
+    "admission-subscription": "Azure says that it is in the subscription {subscription}, which is not among those that"
+    " may enrol.",
+    "admission-namesake": "Another machine here is called {name} already.",
+    "admission-other-name": "The machine that is known is called {name}.",
+    "admission-other-subscription": "The machine that is known is in the subscription {subscription}.",
+    "admission-other-region": "The machine that is known is in {region}.",
+    "admission-other-address": "The machine that is known has other addresses: {addresses:list}.",
     "attested-required": "Machines enrol here with an attested document of Azure's, and none came.",
     "join-token-time": "A join token must be valid for some time, and for at most {days} days.",
     "join-token-unknown": "This join token is not known here. Make one and configure it.",

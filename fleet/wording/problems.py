@@ -20,11 +20,17 @@ PROBLEMS: dict[str, ProblemType] = {
     "not-authenticated": ProblemType(
         401, "Nobody is logged in", "Send `Authorization: Bearer <token>` with a valid token, or log in."
     ),
+    "clock-skewed": ProblemType(
+        401, "The call was signed at another time", "Sign it anew by `server_time`, which is the time here."
+    ),
     "not-permitted": ProblemType(
         403, "This person or token may not do that", "Use an account or a token that may do it."
     ),
     "join-token-refused": ProblemType(
         403, "This join token admits no agent", "Make a new one and configure the agent with it."
+    ),
+    "attestation-refused": ProblemType(
+        403, "This attested document is refused", "Read `detail`: it names the check that failed."
     ),
     "not-found": ProblemType(404, "Nothing was found here", "Check the address; paths end with a slash."),
     "unknown-event": ProblemType(404, "Nobody has reported this EventId", "Look it up in the list of events."),
@@ -89,6 +95,9 @@ PROBLEMS: dict[str, ProblemType] = {
         415, "The body is of a media type that is not supported", "Send `Content-Type: application/json`."
     ),
     "validation": ProblemType(422, "Something in the request is wrong", "Correct what `errors` names."),
+    "intermediate-wanted": ProblemType(
+        422, "The certificate of an issuer is missing", "Fetch what `errors` names, and send it along."
+    ),
     "key-reused": ProblemType(
         422, "This Idempotency-Key belongs to another request", "Use a new key for a new request."
     ),

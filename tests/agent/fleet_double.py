@@ -154,7 +154,10 @@ class FleetDouble:
             self._problem(handler, status)
             return
         content = json.loads(body)
-        if path == wire.ENROL_PATH:
+        if path == wire.CHALLENGES_PATH:
+            # As 0.1.0 does.
+            self._problem(handler, 404)
+        elif path == wire.ENROL_PATH:
             self._enrol(handler, content)
         elif self._machine(handler) is None:
             self._problem(handler, 401)

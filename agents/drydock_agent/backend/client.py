@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from drydock_agent import wire
+from drydock_agent.backend.own_key import Key, Secret, authorization
 from drydock_agent.clock import Clock, ServerClock, from_text, to_text
 from drydock_agent.connections import Answer, Connections, NoAnswer
 from drydock_agent.settings.load import ConfigError
@@ -27,16 +28,21 @@ ADMISSION_SECONDS = 30.0
 _LIMIT = 8 * 1024 * 1024
 # Nobody may send an agent away for longer than it takes to be missed.
 LONGEST_RENEWAL = 120.0
+SANE_NONCE = re.compile(r"[A-Za-z0-9]{1,32}")
+SANE_KEY = re.compile(r"[0-9a-f]{64}")
 SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 class RefusedByBackend(Exception):
-    """The backend answered with an error status; `retry_after` is in seconds, None where it was not stated."""
+    """The backend answered with an error status; `retry_after` is in seconds, None where it was not stated. `wanted` is
+    the address of a certificate that it misses, else empty.
+    """
 
-    def __init__(self, status: int, sentence: str, retry_after: float | None) -> None:
+    def __init__(self, status: int, sentence: str, retry_after: float | None, *, wanted: str = "") -> None:
         super().__init__(sentence)
         self.status = status
         self.retry_after = retry_after
+        self.wanted = wanted
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,6 +59,8 @@ class Acknowledgement:
     key_words: tuple[wire.KeyWord, ...] = ()
     before: int | None = None
     wanted: tuple[str, ...] = ()
+    # There is a better key for this machine than what it has.
+    renew: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -90,7 +98,7 @@ class AdmissionPending(RefusedByBackend):
 class Granted:
     """What enrolling brought."""
 
-    secret: str
+    secret: Secret
     signing_keys: tuple[wire.PublicKey, ...]
 
 
@@ -106,28 +114,36 @@ class BackendClient:
         self._server_clock = server_clock
         self._connections = Connections(
             headers={"User-Agent": user_agent(), "Accept": "application/json", "Connection": "keep-alive"},
-            proxies=_proxies(url),
+            proxies=proxies_for(url),
             tls=tls,
         )
 
-    def enrol(self, request: wire.EnrolRequest) -> Granted:
-        """The credential, and the keys that sign orders."""
-        content = self._call("POST", wire.ENROL_PATH, "", body=json.dumps(asdict(request)).encode())
+    def nonce(self) -> str:
+        """A nonce for an attested document; empty where the backend does not know of those."""
+        try:
+            content = self._call("POST", wire.CHALLENGES_PATH, "", body=b"{}")
+        except RefusedByBackend as error:
+            if error.status in (404, 405):
+                return ""
+            raise
+        nonce = content.get("nonce")
+        return nonce if isinstance(nonce, str) and SANE_NONCE.fullmatch(nonce) else ""
+
+    def enrol(self, request: wire.EnrolRequest, key: Key | None = None) -> Granted:
+        """A key or a credential, and the keys that sign orders. Signed with the `key` that this machine has."""
+        content = self._call("POST", wire.ENROL_PATH, key or "", body=json.dumps(asdict(request)).encode())
         if content.get("admission") == "pending":
             seconds = content.get("retry_after")
             wait = min(max(float(seconds), 1.0), 3600.0) if isinstance(seconds, int | float) else ADMISSION_SECONDS
             raise AdmissionPending(202, "a person has to admit this machine in Drydock first", wait)
-        credential = content.get("credential")
-        # It goes into a header, where nothing but printable ASCII may stand.
-        if not isinstance(credential, str) or not (credential and credential.isascii() and credential.isprintable()):
-            raise NoAnswer("the answer to enrolling holds no credential")
+        secret = _secret(content, request.machine_id)
         keys = [
             wire.PublicKey(id=str(item.get("id") or ""), public_key=str(item.get("public_key") or ""))
             for item in _dicts(content.get("signing_keys"))
         ]
-        return Granted(credential, tuple(key for key in keys if key.id and key.public_key))
+        return Granted(secret, tuple(key for key in keys if key.id and key.public_key))
 
-    def report(self, secret: str, request: wire.ReportsRequest, reports: Iterable[StoredReport]) -> Acknowledgement:
+    def report(self, secret: Secret, request: wire.ReportsRequest, reports: Iterable[StoredReport]) -> Acknowledgement:
         """Send one batch; `reports` stand in for `request.reports`."""
         envelope = {name: _plain(value) for name, value in asdict(request).items() if name != "reports"}
         # The stored data is JSON already: it is put in as it is.
@@ -164,9 +180,10 @@ class BackendClient:
             words,
             before=before if isinstance(before, int) and not isinstance(before, bool) else None,
             wanted=tuple(str(each) for each in wanted) if isinstance(wanted, list) else (),
+            renew=content.get("renew") is True,
         )
 
-    def orders(self, secret: str, *, wait: int, held: list[str], standing: Standing | None = None) -> Waited:
+    def orders(self, secret: Secret, *, wait: int, held: list[str], standing: Standing | None = None) -> Waited:
         """A held call: ends when an order comes, or with none after `wait` seconds or sooner."""
         query = {"wait": str(wait), "sent_at": to_text(self._clock.now())}
         if held:
@@ -201,8 +218,12 @@ class BackendClient:
         """Let go of the connection."""
         self._connections.close()
 
-    def _call(self, method: str, path: str, secret: str, *, body: bytes | None = None, wait: int = 0) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+    def _call(
+        self, method: str, path: str, secret: Secret, *, body: bytes | None = None, wait: int = 0, again: bool = False
+    ) -> dict[str, Any]:
+        headers = {}
+        if secret:
+            headers["Authorization"] = authorization(secret, method, path, body, self._server_clock.now())
         if body is not None:
             headers["Content-Type"] = "application/json"
         sent = self._clock.monotonic()
@@ -218,8 +239,14 @@ class BackendClient:
         content = _content(answer)
         if answer.status not in (200, 201, 202):
             detail = content.get("detail") or content.get("title") or "no reason given"
+            server_time = from_text(content.get("server_time"))
+            if answer.status == 401 and server_time is not None and not again:
+                # It was signed at another time than the backend's: by that, once more.
+                self._server_clock.contact(server_time, received)
+                return self._call(method, path, secret, body=body, wait=wait, again=True)
             sentence = f"the backend answered {answer.status}: {detail}"
-            raise RefusedByBackend(answer.status, sentence, _retry_after(answer, self._clock.now()))
+            seconds = _retry_after(answer, self._clock.now())
+            raise RefusedByBackend(answer.status, sentence, seconds, wanted=_wanted(content))
         server_time = from_text(content.get("server_time"))
         if server_time is None:
             # Some other server stands at this address: a good status without our time is no word of the backend.
@@ -237,7 +264,26 @@ def trust(ca_file: str) -> ssl.SSLContext:
         raise ConfigError(f"DRYDOCK_CA_FILE names {ca_file}, which holds no certificates.") from None
 
 
-def _proxies(url: str) -> dict[str, str]:
+def _secret(content: dict[str, Any], machine_id: str) -> Secret:
+    """The key that an answer to enrolling holds, else its credential. Raises `NoAnswer`."""
+    key, generation = content.get("key"), content.get("generation")
+    if key and isinstance(key, str) and SANE_KEY.fullmatch(key) and isinstance(generation, int):
+        return Key(str(content.get("machine_id") or machine_id), generation, key)
+    credential = content.get("credential")
+    # It goes into a header, where nothing but printable ASCII may stand.
+    if not isinstance(credential, str) or not (credential and credential.isascii() and credential.isprintable()):
+        raise NoAnswer("the answer to enrolling holds no credential")
+    return credential
+
+
+def _wanted(content: dict[str, Any]) -> str:
+    """The address of a certificate that the backend misses."""
+    if content.get("type") != "intermediate-wanted":
+        return ""
+    return next((str(item.get("message") or "") for item in _dicts(content.get("errors"))), "")
+
+
+def proxies_for(url: str) -> dict[str, str]:
     """The proxies that the environment names for `url`, read once; `NO_PROXY` is honoured."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}

@@ -1,17 +1,25 @@
-"""The credential of this machine: kept, refused, and asked for anew with a join token."""
+"""By what this machine proves who it is: kept, refused, and asked for anew, with what Azure says of it."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from collections.abc import Callable
 
 from drydock_agent import wire
-from drydock_agent.backend.client import BackendClient
+from drydock_agent.backend import issuers
+from drydock_agent.backend.client import BackendClient, RefusedByBackend, proxies_for
+from drydock_agent.backend.own_key import Key, Secret
 from drydock_agent.backend.signatures import Keyring
+from drydock_agent.connections import NoAnswer
 from drydock_agent.machine import Identity, resource_name
+from drydock_agent.metadata_service.client import Imds, NotNow
 from drydock_agent.settings.load import Settings
 from drydock_agent.state_folder import Credential, StateFolder
 from drydock_agent.version import agent_version
+
+log = logging.getLogger("drydock_agent")
 
 
 class Enrolment:
@@ -35,45 +43,89 @@ class Enrolment:
         stored = state.credential()
         # A disk that was cloned brings another machine's credential along.
         ours = stored is not None and stored.machine_id == identity.machine_id
-        self._secret = stored.secret if stored is not None and ours else None
+        self._secret = secret_of(stored) if stored is not None and ours else None
         # Proves who this is when it enrols again, even after it was refused.
-        self._last = self._secret or ""
+        self._last: Secret = self._secret or ""
 
     @property
-    def secret(self) -> str | None:
-        """The credential, or None while there is none that the backend takes."""
+    def secret(self) -> Secret | None:
+        """The key or the credential, or None while there is none that the backend takes."""
         with self._lock:
             return self._secret
 
-    @property
-    def possible(self) -> bool:
-        """Whether there is a join token to enrol with."""
-        return bool(self._settings.join_token)
-
-    def refused(self, secret: str) -> None:
+    def refused(self, secret: Secret) -> None:
         """The backend answered 401 to `secret`. It stays on disk until there is another one."""
         with self._lock:
-            if self._secret == secret and self.possible:
+            if self._secret == secret:
                 self._secret = None
 
     def enrol(self, client: BackendClient) -> None:
-        """Ask for a credential and store it. Raises what `client` raises, and `StateError`."""
-        granted = client.enrol(
-            wire.EnrolRequest(
-                join_token=self._settings.join_token,
-                machine_id=self._identity.machine_id,
-                machine_id_source=self._identity.source,
-                resource_name=resource_name(self._settings, self._identity.compute),
-                availability_set=self._settings.availability_set,
-                instance=self._identity.compute,
-                agent_version=agent_version(),
-                credential=self._last,
-                ask=self._state.ask(),
-            )
-        )
+        """Ask for a key and store it. Raises what `client` raises, and `StateError`."""
+        attested = self._attested(client)
+        last = self._last
+        for _ in range(wire.MAX_INTERMEDIATES):
+            try:
+                granted = client.enrol(self._request(attested), last if isinstance(last, Key) else None)
+                break
+            except RefusedByBackend as error:
+                if attested is None or not error.wanted:
+                    self._go_on_with(last, error)
+                    raise
+                attested.intermediates.append(issuers.fetch(error.wanted, proxies_for(error.wanted)))
+        else:
+            raise NoAnswer("it wants ever more certificates")
         # Used even where it cannot be stored: the spool is full of news, and enrolling again costs only a warning.
         with self._lock:
             self._secret = self._last = granted.secret
         self._enrolled()
         self._keyring.enrolled(granted.signing_keys)
-        self._state.keep_credential(Credential(self._identity.machine_id, self._identity.source, granted.secret))
+        self._state.keep_credential(_stored(granted.secret, self._identity))
+
+    def _go_on_with(self, last: Secret, error: RefusedByBackend) -> None:
+        # Without a join token nothing will change here: what was refused may count again, as after a restored backup.
+        if error.status == 403 and last and not self._settings.join_token:
+            with self._lock:
+                self._secret = last
+
+    def _attested(self, client: BackendClient) -> wire.AttestedDocument | None:
+        """What Azure signs of this machine; None where there is no Azure, or nobody to look at it."""
+        if self._identity.source != "imds":
+            return None
+        nonce = client.nonce()
+        if not nonce:
+            return None
+        try:
+            with contextlib.closing(Imds(self._settings.imds_url)) as imds:
+                return wire.AttestedDocument(signature=imds.attested(nonce))
+        except NotNow as error:
+            log.info("Azure does not say who this machine is: %s.", error)
+            return None
+
+    def _request(self, attested: wire.AttestedDocument | None) -> wire.EnrolRequest:
+        last = self._last
+        return wire.EnrolRequest(
+            join_token=self._settings.join_token,
+            machine_id=self._identity.machine_id,
+            machine_id_source=self._identity.source,
+            resource_name=resource_name(self._settings, self._identity.compute),
+            availability_set=self._settings.availability_set,
+            instance=self._identity.compute,
+            agent_version=agent_version(),
+            credential=last if isinstance(last, str) else "",
+            ask=self._state.ask(),
+            attested=attested,
+            keyed=True,
+        )
+
+
+def secret_of(stored: Credential) -> Secret:
+    """By what the stored one proves who this machine is."""
+    if stored.key and stored.generation.isdecimal():
+        return Key(stored.machine_id, int(stored.generation), stored.key)
+    return stored.secret
+
+
+def _stored(secret: Secret, identity: Identity) -> Credential:
+    if isinstance(secret, str):
+        return Credential(identity.machine_id, identity.source, secret)
+    return Credential(identity.machine_id, identity.source, key=secret.key, generation=str(secret.generation))

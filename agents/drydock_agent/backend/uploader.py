@@ -14,6 +14,7 @@ from drydock_agent.backend.client import Acknowledgement, BackendClient, Refused
 from drydock_agent.backend.enrolment import Enrolment
 from drydock_agent.backend.loss import Loss
 from drydock_agent.backend.orders import Orders
+from drydock_agent.backend.own_key import Secret
 from drydock_agent.backend.signatures import Keyring
 from drydock_agent.backoff import BACKEND_SECONDS, QUIET_SECONDS, Backoff
 from drydock_agent.connections import NoAnswer
@@ -25,6 +26,7 @@ from drydock_agent.version import agent_version
 HEARTBEAT_SECONDS = 15.0
 FRESH_SECONDS = 300.0
 ENROL_AGAIN_SECONDS = 30.0
+RENEW_SECONDS = 3600.0
 # Room for the envelope; a single report always fits, because a document is at most a quarter of a request.
 BATCH_BYTES = wire.MAX_REQUEST_BYTES - 64 * 1024
 
@@ -69,6 +71,7 @@ class Uploader:
         self._next_heartbeat = 0.0
         self._most = wire.MAX_REPORTS
         self._enrolled_at = float("-inf")
+        self._renew_after = float("-inf")
         self._trouble: set[str] = set()
         # The first contact carries nothing: its answer tells whether the state folder was put back to an older state.
         self._greeted = False
@@ -134,8 +137,6 @@ class Uploader:
     def _deliver(self) -> float:
         secret = self._enrolment.secret
         if secret is None:
-            if not self._enrolment.possible:
-                raise RefusedByBackend(401, "this machine has no credential and DRYDOCK_JOIN_TOKEN is not set", None)
             self._enrolment.enrol(self._client)
             self._enrolled_at = self._clock.monotonic()
             log.info("This machine is enrolled.")
@@ -157,6 +158,8 @@ class Uploader:
             if error.status in (413, 422) and batch:
                 return self._make_smaller(secret, batch, error)
             raise
+        if answer.renew:
+            self._renew()
         greeted, self._greeted = self._greeted, True
         if batch and answer.acknowledged < batch[0].seq and not answer.refused:
             raise NoAnswer("it answered without acknowledging anything")
@@ -165,6 +168,16 @@ class Uploader:
         while self._trouble:
             self._limiter.recovered(self._trouble.pop(), "The backend takes reports again.")
         return 0.0 if batch or not greeted else self._next_heartbeat - self._clock.monotonic()
+
+    def _renew(self) -> None:
+        """Enrol again by what there is, now and then: meanwhile that goes on."""
+        if self._clock.monotonic() < self._renew_after:
+            return
+        self._renew_after = self._clock.monotonic() + RENEW_SECONDS
+        try:
+            self._enrolment.enrol(self._client)
+        except (NoAnswer, RefusedByBackend) as error:
+            self._limiter.warn("renewal", f"This machine keeps its credential: {error}.")
 
     def _pause(self) -> float:
         """Seconds until a report without news is due; 0 when it is."""
@@ -177,7 +190,7 @@ class Uploader:
         self._client.close()
         return HEARTBEAT_SECONDS
 
-    def _send(self, secret: str, batch: list[StoredReport], poll_at: datetime | None) -> Acknowledgement:
+    def _send(self, secret: Secret, batch: list[StoredReport], poll_at: datetime | None) -> Acknowledgement:
         known = self._spool.acknowledged
         request = wire.ReportsRequest(
             spool=self._spool.id,
@@ -204,7 +217,7 @@ class Uploader:
         self._next_heartbeat = self._clock.monotonic() + HEARTBEAT_SECONDS
         return answer
 
-    def _make_smaller(self, secret: str, batch: list[StoredReport], error: RefusedByBackend) -> float:
+    def _make_smaller(self, secret: Secret, batch: list[StoredReport], error: RefusedByBackend) -> float:
         if len(batch) > 1:
             self._most = len(batch) // 2
             return 0.0

@@ -90,6 +90,18 @@ class Imds:
         found = _private_addresses(content.get("network"))
         return compute | {"privateIpAddresses": found} if found else compute
 
+    def attested(self, nonce: str) -> str:
+        """Who this machine is, signed by Azure together with `nonce`: PKCS #7 in base64. Raises `NotNow`."""
+        answer, _ = self._get("attested/document", self._instance_versions, READ_SECONDS, f"&nonce={nonce}")
+        try:
+            content = json.loads(answer.body)
+        except (ValueError, RecursionError):
+            content = None
+        signature = content.get("signature") if isinstance(content, dict) else None
+        if not isinstance(signature, str) or not 0 < len(signature) <= 2 * wire.MAX_ATTESTED_BYTES:
+            raise NotNow("the attested document cannot be read", status=200)
+        return signature
+
     def start(self, event_id: str) -> StartAnswer:
         """POST StartRequests for one event, spelled as its document spells it. Raises `NoAnswer`."""
         body = json.dumps({"StartRequests": [{"EventId": event_id}]}).encode()
@@ -128,14 +140,14 @@ class Imds:
         """Let go of the connection."""
         self._connections.close()
 
-    def _get(self, what: str, versions: Versions, read_seconds: float) -> tuple[Answer, str]:
+    def _get(self, what: str, versions: Versions, read_seconds: float, more: str = "") -> tuple[Answer, str]:
         while True:
             version = versions.current
             self._rate_limit.wait()
             try:
                 answer = self._connections.send(
                     "GET",
-                    f"{self._url}/metadata/{what}?api-version={version}",
+                    f"{self._url}/metadata/{what}?api-version={version}{more}",
                     timeout=(CONNECT_SECONDS, read_seconds),
                     whole=read_seconds + WHOLE_SECONDS,
                     limit=LIMIT,

@@ -29,6 +29,7 @@ MachineShape = shape(
         "last_heard_at": "When its agent was last heard.",
         "last_poll_at": "When that agent last had a good answer from the metadata service.",
         "clock_offset_seconds": "How far its clock is ahead.",
+        "attested_at": "When Azure signed who it is; null where it came in by something else.",
         "warnings": "What is wrong with the machine, in sentences; also when sources disagree about its set.",
     },
     signatures=serializers.ChoiceField(
@@ -97,7 +98,10 @@ JoinTokenShape = shape(
 AdmissionShape = shape(
     AdmissionRow,
     {
-        "machine": "The row id of the machine that it says it is.",
+        "machine": "The row id of the machine that it says it is; null where nobody knows that.",
+        "attested": "The subscription that Azure has signed; empty where it brought no attested document.",
+        "stated_set": "What it says of itself, as the other fields that begin so.",
+        "contradictions": "What speaks against it, in sentences.",
         "bound": "False for an agent of 0.1.0: whoever asks from its address with the same join token is taken for it.",
         "revoked": "The machine is revoked; admitting it lets it back in.",
         "join_token": "The beginning of the join token that it showed.",

@@ -104,7 +104,7 @@ class Admissions(Call):
     @describe(
         "list_admissions",
         "Who waits for admission",
-        "Whoever enrols as a known machine without its credential, or as a revoked one. The newest first.",
+        "Who enrols as a known machine without its credential, as a revoked one, or as a stranger. The newest first.",
         page=AdmissionShape,
         parameters=ADMISSION_FILTERS,
     )

@@ -12,7 +12,9 @@ from fleet.projections import machines
 
 
 class Command(OperationCommand):
-    help = "Admit who enrols as a known machine without its credential, or as a revoked one. Without an id: list them."
+    help = (
+        "Admit who waits: strangers, known machines without their credential, revoked ones. Without an id: list them."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="whom to admit, by the ids of the list")
@@ -28,5 +30,5 @@ class Command(OperationCommand):
             self.stdout.write(
                 f"{row.id}  {state}  {row.name}  {row.vm_id}  from {row.address or 'an unknown address'}"
                 f"  since {row.first_asked_at:%Y-%m-%d %H:%M} UTC  calls itself {row.resource_name!r}"
-                f"  by {row.join_token}"
+                f"  by {'Azure, ' + row.attested if row.attested else row.join_token or 'nothing'}"
             )

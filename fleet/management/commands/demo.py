@@ -32,6 +32,8 @@ from fleet.management.supervisor import WATCH_SECONDS, Recipe, Worker, stop_all
 FLEET_FILE = settings.BASE_DIR / "agents" / "azure_simulator" / "demo_fleet.json"
 # Passwords and tokens, there while everything answers.
 CREDENTIALS = "credentials.json"
+# Whom it believes who a machine is.
+ROOTS = "roots"
 PATIENCE_SECONDS = 90.0
 STOP_SECONDS = 4.0
 # The silent machine of the story, the last one of the first set: quiet after this time, for this time, then again.
@@ -113,6 +115,7 @@ class Command(BaseCommand):
         if not has_tables:
             self.launch(recipes.web(settings.PORT))
         self.wait_until(lambda: answers(f"{simulator_url}/control/log"), "the simulator does not answer")
+        trust_simulator(folder, simulator_url)
         self.wait_until(lambda: answers(f"{url}/readyz"), "the web server does not answer")
         where: dict[str, Any] = {"folder": folder, "fleet_url": url, "simulator_url": simulator_url}
         agents = [
@@ -202,6 +205,12 @@ def own_settings(folder: Path, url: str) -> dict[str, str]:
     if not path.exists():
         write_private(path, secrets.token_urlsafe(48))
     mine = {"SECRET_KEY": path.read_text(), "BASE_URL": url, "LATE_SECONDS": recipes.DEMO_LATE_SECONDS}
+    # Its machines prove who they are by what the simulated Azure signs.
+    roots = folder / ROOTS
+    roots.mkdir(exist_ok=True)
+    subscriptions = {one["subscription"] for one in json.loads(FLEET_FILE.read_text())["sets"]}
+    mine |= {"ENROLMENT_POLICY": "auto", "ATTESTED_ROOTS": str(roots.resolve())}
+    mine["ATTESTED_SUBSCRIPTIONS"] = ",".join(sorted(subscriptions))
     # Whoever tries a webhook does so on the same machine.
     mine["OUTGOING_ALLOW"] = "127.0.0.0/8, ::1"
     if settings.SIGN_ON:
@@ -209,6 +218,14 @@ def own_settings(folder: Path, url: str) -> dict[str, str]:
     return {
         name: value for name, value in mine.items() if not os.environ.get(name) and not os.environ.get(f"{name}_FILE")
     }
+
+
+def trust_simulator(folder: Path, simulator_url: str) -> None:
+    """The authority that the simulated Azure has made at this start, in place of that of the last one."""
+    shown = requests.get(f"{simulator_url}/control/authority", timeout=10)
+    if shown.ok:
+        for name, certificate in shown.json().items():
+            (folder / ROOTS / f"{name}.pem").write_text(certificate)
 
 
 def prepare(people_file: Path, url: str, simulator_url: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 from django.db.models import Count
+from django.db.models.functions import Coalesce
 
 from fleet.domain.blind_spots.agents import LACKING
 from fleet.domain.blind_spots.sets import NEAR_SWITCH_OFF
@@ -102,7 +103,8 @@ def troubles(*, now: datetime) -> Iterator[Trouble]:
         for cache_id, host in cursor.fetchall():
             yield Trouble("cache-unheard", cache_id=cache_id, of=host, names=(host,), count=1)
     waiting = Admission.objects.filter(admitted_at__isnull=True).order_by("pk")
-    names = tuple(waiting.values_list("machine__resource_name", flat=True)[: MOST_NAMES + 1])
+    called = Coalesce("machine__resource_name", "resource_name")
+    names = tuple(waiting.values_list(called, flat=True)[: MOST_NAMES + 1])
     if names:
         yield Trouble("waits-for-admission", names=names[:MOST_NAMES], count=waiting.count())
     aside = dict(SetAside.objects.filter(tries__gte=TRIES).values_list("what").annotate(Count("pk")).order_by("what"))

@@ -8,12 +8,13 @@ from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
-from fleet.domain.sets import PROVISIONAL, agree
+from fleet.domain.sets import PROVISIONAL, agree, read_stated
 from fleet.domain.states import Presence
 from fleet.domain.texts import cleaned
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, JoinToken, Machine
+from fleet.models import AvailabilitySet, Machine
 from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.operations.machines.admissions import Asker
 from fleet.operations.people.rights import require
 from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell
@@ -50,31 +51,48 @@ def set_rule(*, set_id: int, until: datetime | None, actor: Actor, now: datetime
     )
 
 
-def admits(machine: Machine, token: JoinToken, *, now: datetime, address: str) -> bool:
-    """Whether the rule of its set lets somebody in as this machine, whose row is locked; then the timeline has it.
+def admits(asker: Asker, *, now: datetime) -> bool:
+    """Whether the rule of its set lets whoever asks in; then the timeline has it.
 
-    It wants a join token that confines to this very set. Who is live does not come back, and who was revoked is
-    admitted by a person alone.
+    It wants a join token that confines to this very set, or a document of Azure's that names the set's subscription.
+    Who is live does not come back, and who was revoked is admitted by a person alone.
     """
-    home = placement.final(machine.availability_set)
-    if machine.revoked_at is not None or home.admits_until is None or home.admits_until <= now:
+    machine = asker.known
+    home = placement.final(machine.availability_set) if machine is not None else _named(asker)
+    if home is None or home.admits_until is None or home.admits_until <= now or not _speaks_for(asker, home):
         return False
-    confined = placement.confinement_of(token)
-    if confined is None or not confined.placed or not agree(confined, placement.key_of(home)):
-        return False
-    row = Machine.objects.select_related("presence", "latest_document").defer("compute").get(pk=machine.pk)
-    if machine_presence(row, now=now, limits=presence_limits()) is Presence.LIVE:
-        return False
+    if machine is not None:
+        row = Machine.objects.select_related("presence", "latest_document").defer("compute").get(pk=machine.pk)
+        live = machine_presence(row, now=now, limits=presence_limits()) is Presence.LIVE
+        if live or machine.revoked_at is not None:
+            return False
     tell(
         EntryKind.MACHINE_ADMITTED,
         DRYDOCK,
         at=now,
-        machine_id=machine.pk,
+        machine_id=machine.pk if machine is not None else None,
         set_id=home.pk,
         before={"admission": "waits"},
         after={"admission": "admitted"},
-        name=machine.resource_name,
-        address=address[:100],
+        name=machine.resource_name if machine is not None else asker.request.resource_name[:200] or asker.vm_id,
+        address=asker.address[:100],
         until=home.admits_until,
     )
     return True
+
+
+def _speaks_for(asker: Asker, home: AvailabilitySet) -> bool:
+    """Whether a join token or Azure says that it belongs to this set."""
+    confined = placement.confinement_of(asker.token) if asker.token is not None else None
+    if confined is not None and confined.placed and agree(confined, placement.key_of(home)):
+        return True
+    return bool(asker.attested) and asker.attested == home.subscription.lower()
+
+
+def _named(asker: Asker) -> AvailabilitySet | None:
+    """The set that a machine which nobody knows says it is in, where that is here and admits."""
+    named = read_stated(asker.request.availability_set.strip())
+    if named is None:
+        return None
+    rows = AvailabilitySet.objects.filter(merged_into=None, admits_until__isnull=False, kind=named[0])
+    return rows.filter(name__iexact=named[1], subscription__iexact=asker.attested).order_by("pk").first()

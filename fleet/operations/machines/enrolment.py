@@ -10,6 +10,7 @@ from django.utils.crypto import constant_time_compare
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
+from fleet.domain.machines.entrance import EntrancePolicy, Proof, checked, comes_in
 from fleet.domain.machines.names import machine_name
 from fleet.domain.reason import Reason, as_json
 from fleet.domain.refusal import Refused
@@ -18,7 +19,7 @@ from fleet.domain.sets import OUTSIDE, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
 from fleet.models import JoinToken, Machine
 from fleet.operations import wake_up
-from fleet.operations.machines import admission_rule, admissions, join_tokens, names
+from fleet.operations.machines import admission_rule, admissions, attestations, join_tokens, keys, names
 from fleet.operations.orders import sign
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import bring_events
@@ -28,35 +29,70 @@ MAX_ID = 200
 MOST_WARNINGS = 5
 
 
-@transaction.atomic
-def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wire.EnrolAnswer | wire.EnrolPending:
-    """Give a machine its credential.
+def enrol(
+    *, request: wire.EnrolRequest, now: datetime, address: str = "", keyed_as: str = ""
+) -> wire.EnrolAnswer | wire.EnrolPending:
+    """Give a machine its key, or its credential where it knows no keys.
 
     A known machine gets a new one for its old one, which ends at once; without it, or revoked, it waits for a person to
-    admit it, unless its set's rule does. Only one that nobody knows enrols with a join token alone. Raises Refused
-    `join-token-refused`, also where another set is stated than the token's; `admissions-full` or `validation`.
+    admit it, unless its set's rule does. One that nobody knows comes in as the installation's policy says. `keyed_as`
+    is the machine with whose key the call was signed. Raises Refused `join-token-refused`, also where another set is
+    stated than the token's; `attestation-refused`, `intermediate-wanted`, `admissions-full` or `validation`.
     """
     vm_id = request.machine_id.strip().lower()
     if not vm_id or len(vm_id) > MAX_ID:
         raise Refused("validation", Reason("machine-id-unusable", most=MAX_ID))
-    compute = request.instance or {}
-    stated = request.availability_set.strip()
-    read_stated(stated)
+    policy = attestations.policy()
+    attested = None
+    if request.attested is not None and policy is not EntrancePolicy.TOKEN:
+        # Apart from what follows: a nonce that was shown is spent, whatever comes of it.
+        attested = attestations.attested_by(request.attested, now=now)
+    proof = checked(Proof(attested, keyed=keyed_as == vm_id), vm_id=vm_id, compute=request.instance or {})
+    return _enrol(request, vm_id, policy, proof, now=now, address=address)
+
+
+@transaction.atomic
+def _enrol(
+    request: wire.EnrolRequest, vm_id: str, policy: EntrancePolicy, proof: Proof, *, now: datetime, address: str
+) -> wire.EnrolAnswer | wire.EnrolPending:
+    read_stated(request.availability_set.strip())
     # Locked: whoever revokes it comes before or after.
     rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
     known = rows.filter(vm_id=vm_id).first()
-    token = None if _holds_credential(known, request) else join_tokens.valid(request.join_token, now=now)
-    if known is not None and token is not None:
-        admitted = admissions.is_admitted(known, request, now=now, address=address)
-        if not admitted and not admission_rule.admits(known, token, now=now, address=address):
-            return admissions.wait(known, request, token, now=now, address=address)
-        admissions.done(known)
+    token = None
+    proved = _holds_credential(known, request, proof, now)
+    if not proved:
+        token = _token(request, policy, now)
+        asker = admissions.Asker(vm_id, known, token, proof, request, address)
+        if not _comes_in(asker, policy, now):
+            return admissions.wait(asker, now=now)
+        admissions.done(vm_id)
+    # Who proved to be the same machine is as sure as it was.
+    attested_at = now if proof.attested else known.attested_at if known is not None and proved else None
+    # By the word of Azure, where that was heard.
+    of_azure = {"subscriptionId": proof.attested.subscription} if proof.attested else {}
+    compute = (request.instance or {}) | of_azure
+    return _let_in(known, token, request, vm_id, compute=compute, attested_at=attested_at, now=now)
+
+
+def _let_in(
+    known: Machine | None,
+    token: JoinToken | None,
+    request: wire.EnrolRequest,
+    vm_id: str,
+    *,
+    compute: dict[str, Any],
+    attested_at: datetime | None,
+    now: datetime,
+) -> wire.EnrolAnswer:
+    """Its row with a new key, in its set, and what the timeline tells of that."""
+    stated = request.availability_set.strip()
     token_set = token.set_name if token is not None else known.token_set if known is not None else ""
     confined = _confinement(known, token, compute)
     configured = stated or (token_set if confined is None else "")
     name = machine_name((request.resource_name.strip() or str(compute.get("name") or "") or vm_id)[:MAX_ID])
     placed = _place(known, vm_id=vm_id, name=name, configured=configured, compute=compute, confined=confined, now=now)
-    plain = new_secret("agent")
+    plain, key, generation, found_by = _secret(known, vm_id, request, now)
     called = names.claim(known, vm_id=vm_id, stated=name, set_id=placed.home.pk, now=now)
     values = placed.where | {
         **called,
@@ -70,7 +106,9 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
         "protocol": request.protocol,
         "enrolled_at": now,
         "revoked_at": None,
-        "credential_hash": hash_of(plain),
+        "attested_at": attested_at,
+        "credential_hash": found_by,
+        "key_generation": generation,
         "join_token": token or (known.join_token if known is not None else None),
     }
     machine, is_new = _keep(vm_id, values, now)
@@ -87,7 +125,43 @@ def enrol(*, request: wire.EnrolRequest, now: datetime, address: str = "") -> wi
     )
     named = names.taken(machine.pk, name, was=known.called if known is not None else "", now=now)
     write([*placed.written, *brought, enrolled, *warned, *named])
-    return wire.EnrolAnswer(credential=plain, machine_id=vm_id, server_time=now, signing_keys=sign.public_keys(now=now))
+    return wire.EnrolAnswer(
+        credential=plain,
+        machine_id=vm_id,
+        server_time=now,
+        signing_keys=sign.public_keys(now=now),
+        key=key,
+        generation=generation,
+    )
+
+
+def _secret(known: Machine | None, vm_id: str, request: wire.EnrolRequest, now: datetime) -> tuple[str, str, int, str]:
+    """A credential, or a key with its generation; and by what calls with it are found."""
+    if request.keyed:
+        return ("", *keys.next_key(known, vm_id, now=now))
+    if not keys.bearers_count(now):
+        raise Refused("not-permitted", Reason("bearer-over"))
+    plain = new_secret("agent")
+    return plain, "", 0, hash_of(plain)
+
+
+def _token(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) -> JoinToken | None:
+    """The join token that it brings. Where tokens decide nothing, one that is over counts as none."""
+    if policy is EntrancePolicy.TOKEN:
+        return join_tokens.valid(request.join_token, now=now)
+    try:
+        return join_tokens.valid(request.join_token, now=now) if request.join_token else None
+    except Refused:
+        return None
+
+
+def _comes_in(asker: admissions.Asker, policy: EntrancePolicy, now: datetime) -> bool:
+    """Whether who has not proved to be a known machine gets in, by the policy, a person, or its set's rule."""
+    attested = asker.proof.attested
+    allowed = attested is not None and attestations.is_allowed(attested)
+    if comes_in(policy, asker.proof, known=asker.known is not None, allowed=allowed):
+        return True
+    return admissions.is_admitted(asker, now=now) or admission_rule.admits(asker, now=now)
 
 
 def _keep(vm_id: str, values: dict[str, Any], now: datetime) -> tuple[Machine, bool]:
@@ -117,8 +191,12 @@ def _place(known: Machine | None, **said: Any) -> placement.Placed:
     return placed
 
 
-def _holds_credential(known: Machine | None, request: wire.EnrolRequest) -> bool:
-    """Whether who asks proves to be this machine by the credential that it has."""
-    if known is None or known.revoked_at is not None or not (known.credential_hash and request.credential):
+def _holds_credential(known: Machine | None, request: wire.EnrolRequest, proof: Proof, now: datetime) -> bool:
+    """Whether who asks proves to be this machine, by its key or by the credential that it has."""
+    if known is None or known.revoked_at is not None:
+        return False
+    if known.key_generation:
+        return proof.keyed
+    if not (known.credential_hash and request.credential and keys.bearers_count(now)):
         return False
     return constant_time_compare(known.credential_hash, hash_of(request.credential))

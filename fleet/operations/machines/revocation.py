@@ -35,7 +35,7 @@ def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
     if not Machine.objects.filter(pk=machine_id, revoked_at__isnull=True).update(revoked_at=now, credential_hash=""):
         return
     # Whoever was admitted as this machine before has to ask a person again.
-    admissions.done(machine)
+    admissions.done(machine.vm_id)
     tell(
         EntryKind.MACHINE_REVOKED,
         actor,

@@ -1,0 +1,84 @@
+"""Calls that are signed with a machine's own key: checked before anybody is asked, and each taken once."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from urllib.parse import unquote
+
+from drydock_agent import wire
+
+from fleet.domain.machines.keys import mark_of
+from fleet.gateway.http import Problem, Request
+from fleet.operations.machines.keys import possible_keys
+
+PREFIX = wire.SIGNED.lower().encode() + b" "
+SKEW_MILLISECONDS = wire.MAX_SKEW_SECONDS * 1000
+LONGEST = 1000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedCall:
+    """A call whose signature is right. `found_by` is the name of its key; `today` says that its key is made of today's
+    SECRET_KEY.
+    """
+
+    vm_id: str
+    found_by: str
+    today: bool
+
+
+class SignedCalls:
+    """The signed calls of this process, and the marks of those that it took within the time that a signature counts.
+
+    Only what is signed rightly is remembered, and of a machine no more than it may call: so they are bounded.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._before: set[str] = set()
+        self._turned = 0
+
+    def read(self, request: Request, now: datetime) -> SignedCall | None:
+        """Who has signed this call; None where nobody did. Raises Problem 401."""
+        header = request.header(b"authorization")
+        if header[: len(PREFIX)].lower() != PREFIX:
+            return None
+        parts = header[len(PREFIX) :].decode("latin-1").split(" ")
+        if len(parts) != 6 or not header.isascii() or len(header) > LONGEST:
+            raise _wrong("This call is not signed as the protocol says.")
+        quoted, generation, at, call_id, body_hash, mark = parts
+        if not (generation.isdecimal() and at.isdecimal() and len(generation) < 20 and len(at) < 20):
+            raise _wrong("This call is not signed as the protocol says.")
+        scope = request.scope
+        query = scope["query_string"].decode("latin-1")
+        target = f"{scope['path']}?{query}" if query else scope["path"]
+        text = wire.call_text(scope["method"], target, body_hash, at, call_id)
+        vm_id = unquote(quoted) if "%" in quoted else quoted
+        for number, (key, found_by) in enumerate(possible_keys(vm_id, int(generation))):
+            if hmac.compare_digest(mark_of(key, text), mark):
+                self._take(mark, int(at), now)
+                request.signed_hash = body_hash
+                return SignedCall(vm_id, found_by, number == 0)
+        raise _wrong("The signature of this call is not that of its machine's key: enrol again.")
+
+    def _take(self, mark: str, at: int, now: datetime) -> None:
+        milliseconds = (now - EPOCH) // MILLISECOND
+        if abs(milliseconds - at) > SKEW_MILLISECONDS:
+            sentence = f"This call was signed more than {wire.MAX_SKEW_SECONDS} seconds from now: sign it anew."
+            raise Problem(401, "clock-skewed", sentence, server_time=now)
+        # Twice the skew: a call of the future counts until then.
+        turn = milliseconds // (2 * SKEW_MILLISECONDS)
+        if turn != self._turned:
+            self._before = self._taken if turn == self._turned + 1 else set()
+            self._taken, self._turned = set(), turn
+        if mark in self._taken or mark in self._before:
+            raise _wrong("This call was made before: each is signed anew.")
+        self._taken.add(mark)
+
+
+def _wrong(sentence: str) -> Problem:
+    return Problem(401, "not-authenticated", sentence)

@@ -1,0 +1,174 @@
+"""A real agent's part, a real gateway and the simulated Azure between them: from the nonce to the signed call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from azure_simulator.child_process import RunningSimulator
+from drydock_agent import wire
+from drydock_agent.backend.client import AdmissionPending, BackendClient, RefusedByBackend, trust
+from drydock_agent.backend.enrolment import Enrolment
+from drydock_agent.backend.own_key import Key, authorization
+from drydock_agent.backend.signatures import Keyring
+from drydock_agent.clock import Clock, ServerClock
+from drydock_agent.log_limiter import LogLimiter
+from drydock_agent.machine import Identity
+from drydock_agent.settings.load import load
+from drydock_agent.state_folder import StateFolder
+
+from fleet.embedded import Urls
+from fleet.models import Admission, Machine
+from tests.agent.agents import FLEET, VM_IDS
+from tests.gateway_process import Gateway, now, running_gateway
+
+pytestmark = [pytest.mark.flow, pytest.mark.real_time]
+SUBSCRIPTION = FLEET["sets"][0]["subscription"]
+FIRST, SECOND = VM_IDS
+
+
+@dataclass
+class Doors:
+    """A new installation that trusts the simulated Azure."""
+
+    azure: RunningSimulator
+    gateway: Gateway
+    folder: Path
+
+    def agent(
+        self, vm: str, *, machine_id: str = "", ahead: timedelta = timedelta()
+    ) -> tuple[Enrolment, BackendClient]:
+        """The parts of an agent that enrol, with a state folder of their own."""
+
+        class Ahead(Clock):
+            def now(self) -> Any:
+                return super().now() + ahead
+
+        clock = Ahead()
+        state = StateFolder(self.folder / f"{vm}{machine_id}", clock)
+        state.prepare()
+        settings = replace(load({"DRYDOCK_FLEET_URL": self.gateway.url}), imds_url=self.azure.vm_url(vm))
+        client = BackendClient(self.gateway.url, tls=trust(""), clock=clock, server_clock=ServerClock(clock))
+        keyring = Keyring(state=state, mode="auto", limiter=LogLimiter(clock))
+        identity = Identity(machine_id or VM_IDS[vm], "imds", {"name": vm, "subscriptionId": SUBSCRIPTION})
+        return Enrolment(settings, identity, state, keyring=keyring, enrolled=lambda: None), client
+
+    def enrol(self, **body: Any) -> requests.Response:
+        whole = {"join_token": "", "machine_id": VM_IDS[FIRST], "ask": "its own", "keyed": True, **body}
+        return requests.post(f"{self.gateway.url}{wire.ENROL_PATH}", json=whole, timeout=20)
+
+    def document(self, vm: str) -> str:
+        nonce = requests.post(f"{self.gateway.url}{wire.CHALLENGES_PATH}", timeout=20).json()["nonce"]
+        url = f"{self.azure.vm_url(vm)}/metadata/attested/document?api-version=2021-02-01&nonce={nonce}"
+        answer = requests.get(url, headers={"Metadata": "true"}, timeout=20)
+        return str(answer.json()["signature"])
+
+
+@pytest.fixture
+def doors(servers: Urls, folder: Path) -> Iterator[Doors]:
+    with RunningSimulator(FLEET) as azure:
+        roots = folder / "roots"
+        roots.mkdir()
+        for name, pem in azure.call("GET", "/control/authority").items():
+            (roots / f"{name}.pem").write_text(pem)
+        environment = {
+            "ENROLMENT_POLICY": "auto",
+            "ATTESTED_ROOTS": str(roots),
+            "ATTESTED_SUBSCRIPTIONS": SUBSCRIPTION,
+        }
+        with running_gateway(servers, folder, environment=environment) as gateway:
+            yield Doors(azure, gateway, folder)
+
+
+def report(client: BackendClient, secret: Any, spool: str = "a spool") -> Any:
+    return client.report(secret, wire.ReportsRequest(spool=spool, sent_at=Clock().now()), [])
+
+
+def test_from_the_nonce_to_the_signed_call(doors: Doors) -> None:
+    enrolment, client = doors.agent(FIRST)
+    enrolment.enrol(client)
+    key = enrolment.secret
+    assert isinstance(key, Key)
+    assert Machine.objects.get(vm_id=VM_IDS[FIRST]).key_generation == key.generation
+    assert not report(client, key).renew
+    assert client.orders(key, wait=0, held=[]).takes_polls
+    # A machine whose clock is a day ahead is told the time, and signs anew by that.
+    late, its_client = doors.agent(SECOND, ahead=timedelta(days=1))
+    late.enrol(its_client)
+    assert late.secret is not None
+    assert report(its_client, late.secret, "another spool") is not None
+    overheard(doors, key)
+    forged(doors)
+    # It enrols again by its key, which ends with that; a copy of the folder is a stranger then.
+    enrolment.enrol(client)
+    assert isinstance(enrolment.secret, Key) and enrolment.secret.generation > key.generation
+    with pytest.raises(RefusedByBackend, match="401"):
+        report(client, key)
+    assert report(client, enrolment.secret) is not None
+
+
+def overheard(doors: Doors, key: Key) -> None:
+    """Whoever has heard a call can do nothing with it: not again, not for another call, not with another body."""
+    url = f"{doors.gateway.url}{wire.REPORTS_PATH}"
+    body = json.dumps({"spool": "a spool", "sent_at": now(), "reports": []}).encode()
+    said = authorization(key, "POST", wire.REPORTS_PATH, body, Clock().now())
+    headers = {"Authorization": said, "Content-Type": "application/json"}
+    other = requests.post(url, data=body + b" ", headers=headers, timeout=20)
+    assert other.status_code == 401, "another body"
+    said = authorization(key, "POST", wire.REPORTS_PATH, body, Clock().now())
+    statuses = [
+        requests.post(url, data=body, headers={"Authorization": said}, timeout=20).status_code for _ in range(3)
+    ]
+    assert statuses == [200, 401, 401]
+    orders = requests.get(f"{doors.gateway.url}{wire.ORDERS_PATH}?wait=0", headers={"Authorization": said}, timeout=20)
+    assert orders.status_code == 401
+    assert requests.post(url, data=body, headers={"Authorization": f"Bearer {key.key}"}, timeout=20).status_code == 401
+
+
+def forged(doors: Doors) -> None:
+    once = doors.document(FIRST)
+    attested = {"signature": once, "intermediates": []}
+    # As a machine that is known, by a valid document alone: a person has to admit it.
+    assert doors.enrol(attested=attested).status_code == 202
+    refusals = {
+        "used before": doors.enrol(attested=attested),
+        "another machine": doors.enrol(attested={"signature": doors.document(SECOND)}),
+        "too large": doors.enrol(attested={"signature": "A" * 100_000}),
+        "intermediates": doors.enrol(attested={"signature": once, "intermediates": ["AA"] * 5}),
+    }
+    for sentence, answer in refusals.items():
+        assert answer.status_code == 403 and sentence in answer.json()["detail"], answer.text
+        assert answer.json()["type"] == "attestation-refused"
+    assert doors.enrol(attested={"signature": "A" * 300_000}).status_code == 413
+    for fault, sentence in {
+        "altered": "signature",
+        "expired": "not valid now",
+        "foreign-root": "no root that counts",
+        "old-nonce": "not given here",
+        "other-vm": "another machine",
+        "other-subscription": "",
+        "wrong-subject": "metadata service",
+    }.items():
+        doors.azure.call("POST", "/control/faults", {"vm": SECOND, "fault": f"attested-{fault}"})
+        answer = doors.enrol(machine_id=VM_IDS[SECOND], attested={"signature": doors.document(SECOND)})
+        if not sentence:
+            # Azure has signed it: of a subscription that is not allowed a person decides.
+            assert answer.status_code == 202
+        else:
+            assert answer.status_code == 403 and sentence in answer.json()["detail"], (fault, answer.text)
+
+
+def test_where_azure_does_not_answer_a_person_admits_it(doors: Doors) -> None:
+    stranger = "00000000-0000-4000-8000-0000000000aa"
+    doors.azure.call("POST", "/control/faults", {"vm": FIRST, "fault": "attested-404"})
+    enrolment, client = doors.agent(FIRST, machine_id=stranger)
+    with pytest.raises(AdmissionPending):
+        enrolment.enrol(client)
+    row = Admission.objects.get(vm_id=stranger)
+    assert (row.machine, row.attested, row.said["subscription"]) == (None, "", SUBSCRIPTION)

@@ -1,0 +1,297 @@
+"""Machines prove who they are: by what Azure signs of them, and from then on by a key of their own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from django.core.management import call_command
+from django.test import Client
+from drydock_agent import wire
+from drydock_agent.backend.own_key import Key, authorization
+from pytest_django import Settings
+
+from fleet.domain.machines.keys import machine_key
+from fleet.gateway.http import Problem, Request
+from fleet.gateway.signed_calls import SignedCalls
+from fleet.models import Admission, Entrance, JoinToken, Machine, Nonce
+from fleet.models.cipher import derived_keys
+from fleet.operations.machines import admission_rule, admissions, attestations, enrolment, revocation
+from fleet.operations.machines.keys import PURPOSE
+from fleet.projections import machines
+from fleet.projections.machines import identities_of
+from tests.approvals.asking import entries, refused
+from tests.dashboard.conftest import text_of
+from tests.factories import acting, admin, the_set
+from tests.machines import forger
+from tests.machines.forger import NOW, OTHER_VM_ID, SUBSCRIPTION, VM_ID, intermediate, root
+from tests.words import text
+
+pytestmark = pytest.mark.django_db
+COMPUTE = {"name": "vm1", "subscriptionId": SUBSCRIPTION, "resourceGroupName": "shop", "location": "westeurope"}
+
+
+@pytest.fixture(autouse=True)
+def azure(settings: Settings, tmp_path: Path) -> None:
+    """A new installation that trusts the pretended Azure and one subscription."""
+    for name, certificate in {"root": root(), "intermediate": intermediate()}.items():
+        (tmp_path / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    settings.ATTESTED_ROOTS = str(tmp_path)
+    settings.ATTESTED_SUBSCRIPTIONS = frozenset({SUBSCRIPTION})
+    settings.ENROLMENT_POLICY = ""
+
+
+def document(now: datetime = NOW, **changes: Any) -> wire.AttestedDocument:
+    nonce = attestations.challenge(now=now).nonce
+    times = {"createdOn": forger.stamp(now), "expiresOn": forger.stamp(now + timedelta(hours=6))}
+    said = forger.said(nonce=nonce, timeStamp=times) | changes
+    return wire.AttestedDocument(signature=forger.Document(content=json.dumps(said).encode()).text())
+
+
+def ask(
+    attested: wire.AttestedDocument | None = None, *, now: datetime = NOW, keyed_as: str = "", **fields: Any
+) -> wire.EnrolAnswer | wire.EnrolPending:
+    request = wire.EnrolRequest(
+        join_token="",
+        machine_id=VM_ID,
+        resource_name="vm1",
+        availability_set="web",
+        instance=COMPUTE,
+        ask="its own",
+        attested=attested,
+        keyed=True,
+    )
+    wanted = replace(request, **fields)
+    return enrolment.enrol(request=wanted, now=now, address="203.0.113.9", keyed_as=keyed_as)
+
+
+def why(attested: wire.AttestedDocument | None, **fields: Any) -> str:
+    found = refused(lambda: ask(attested, **fields))
+    assert not isinstance(found.reason, str)
+    return found.reason.code
+
+
+def test_an_attested_machine_needs_no_join_token_and_no_person() -> None:
+    answer = ask(document())
+    assert isinstance(answer, wire.EnrolAnswer)
+    assert (answer.credential, len(answer.key), answer.machine_id) == ("", 64, VM_ID)
+    machine = Machine.objects.get()
+    assert (machine.resource_name, machine.availability_set.name) == ("vm1", "web")
+    assert machine.attested_at == NOW
+    # Nothing that is kept is the key, or leads to it.
+    assert answer.key not in json.dumps(list(Machine.objects.values()), default=str)
+    assert not JoinToken.objects.exists() and not Admission.objects.exists()
+
+
+def test_a_document_is_good_once_for_its_own_machine_in_its_own_subscription() -> None:
+    once = document()
+    assert isinstance(ask(once), wire.EnrolAnswer)
+    assert why(once) == "attested-nonce-spent"
+    # A valid document of another VM of ours; and its nonce is spent by that.
+    other = document(vmId=OTHER_VM_ID)
+    assert why(other) == "attested-other-machine"
+    assert why(other, machine_id=OTHER_VM_ID) == "attested-nonce-spent"
+    assert why(document(), machine_id=VM_ID, instance=COMPUTE | {"subscriptionId": OTHER_VM_ID}) == (
+        "attested-other-subscription"
+    )
+    old = document()
+    assert why(old, now=NOW + timedelta(seconds=61)) == "attested-nonce-over"
+
+
+def test_spent_nonces_are_kept_no_longer_than_they_would_count() -> None:
+    ask(document())
+    later = NOW + timedelta(minutes=5)
+    attestations.attested_by(document(later), now=later)
+    assert Nonce.objects.count() == 1
+
+
+@pytest.mark.parametrize("policy", ["", "auto", "admit"])
+def test_without_a_document_a_person_admits_it(policy: str, settings: Settings) -> None:
+    settings.ENROLMENT_POLICY = policy
+    assert isinstance(ask(), wire.EnrolPending)
+    assert not Machine.objects.exists()
+    (row,) = Admission.objects.all()
+    assert row.machine is None
+    admissions.admit(ids=[row.pk], actor=acting(admin()), now=NOW)
+    (line,) = entries("machine_admitted")
+    assert "vm1" in text(line)
+    # Who was admitted is who asked, and nobody else.
+    assert isinstance(ask(ask="a thief's"), wire.EnrolPending)
+    assert isinstance(ask(), wire.EnrolAnswer)
+    assert not Admission.objects.exists()
+
+
+def test_by_the_policy_admit_a_person_admits_the_attested_too(settings: Settings) -> None:
+    settings.ENROLMENT_POLICY = "admit"
+    assert isinstance(ask(document()), wire.EnrolPending)
+    assert machines.waiting()[0].attested == SUBSCRIPTION
+
+
+def test_by_the_policy_attested_nothing_else_lets_anybody_in(settings: Settings) -> None:
+    settings.ENROLMENT_POLICY = "attested"
+    assert why(None) == "attested-required"
+    settings.ATTESTED_SUBSCRIPTIONS = frozenset({OTHER_VM_ID})
+    assert why(document()) == "attested-subscription-strange"
+    settings.ATTESTED_SUBSCRIPTIONS = frozenset({SUBSCRIPTION})
+    assert isinstance(ask(document()), wire.EnrolAnswer)
+
+
+def test_a_subscription_that_is_not_allowed_waits_and_the_page_says_so(settings: Settings) -> None:
+    settings.ATTESTED_SUBSCRIPTIONS = frozenset()
+    assert isinstance(ask(document(), ask="one"), wire.EnrolPending)
+    assert isinstance(ask(ask="two", resource_name="vm9"), wire.EnrolPending)
+    ada = Client()
+    ada.force_login(admin())
+    page = text_of(ada.get("/admissions/"))
+    assert "attested by Azure" in page and f"subscription {SUBSCRIPTION}, which is not among those" in page
+    assert "1 more ask as the same machine" in page and "nobody knows it yet" in page
+    assert "by its own word" in page
+
+
+def test_what_a_known_machine_says_otherwise_contradicts_it() -> None:
+    ask(document(), instance=COMPUTE | {"privateIpAddresses": ["10.0.0.4"]})
+    other = COMPUTE | {"location": "northeurope", "privateIpAddresses": ["10.9.9.9"]}
+    assert isinstance(ask(resource_name="other", instance=other), wire.EnrolPending)
+    (row,) = machines.waiting()
+    assert [reason.code for reason in row.contradictions] == [
+        "admission-other-name",
+        "admission-other-region",
+        "admission-other-address",
+    ]
+
+
+def test_strangers_for_whom_nothing_speaks_keep_nobody_else_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admissions, "MOST_OF_AN_ADDRESS", 3)
+    for number in range(3):
+        ask(machine_id=f"stranger-{number}")
+    assert refused(lambda: ask(machine_id="stranger-3")).code == "admissions-full"
+    # Nothing of them is on the timeline before somebody decides.
+    assert not entries("machine_waits")
+    assert isinstance(ask(document(vmId=OTHER_VM_ID), machine_id=OTHER_VM_ID), wire.EnrolAnswer)
+    later = NOW + timedelta(hours=2)
+    assert isinstance(ask(now=later, machine_id="stranger-3"), wire.EnrolPending)
+    assert Admission.objects.count() == 1
+
+
+def test_a_sets_rule_admits_the_attested_of_its_subscription(settings: Settings) -> None:
+    ask(document())
+    settings.ENROLMENT_POLICY = "admit"
+    until = NOW + timedelta(days=1)
+    admission_rule.set_rule(set_id=the_set().pk, until=until, actor=acting(admin()), now=NOW)
+    stranger: dict[str, Any] = {"machine_id": OTHER_VM_ID, "resource_name": "vm2"}
+    assert isinstance(ask(**stranger), wire.EnrolPending), "by its own word alone"
+    assert isinstance(ask(document(vmId=OTHER_VM_ID), **stranger), wire.EnrolAnswer)
+    # A machine that was rebuilt, too; nobody takes it over while it is live.
+    assert isinstance(ask(document(), ask="rebuilt"), wire.EnrolAnswer)
+
+
+def test_a_key_proves_who_enrols_again_and_ends_with_that() -> None:
+    first = ask(document())
+    assert isinstance(first, wire.EnrolAnswer)
+    again = ask(keyed_as=VM_ID)
+    assert isinstance(again, wire.EnrolAnswer)
+    assert again.generation > first.generation and again.key != first.key
+    assert isinstance(ask(keyed_as=""), wire.EnrolPending), "without its key"
+    assert isinstance(ask(keyed_as=OTHER_VM_ID), wire.EnrolPending), "by another machine's key"
+    revocation.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
+    assert isinstance(ask(document(), keyed_as=VM_ID), wire.EnrolPending), "revoked: a person alone"
+
+
+def test_an_installation_that_had_machines_goes_on_by_join_tokens() -> None:
+    Entrance.objects.create(policy="token")
+    assert refused(ask).code == "join-token-refused"
+    assert refused(lambda: ask(document())).code == "join-token-refused"
+
+
+def test_from_the_day_on_that_is_set_credentials_count_no_more(settings: Settings) -> None:
+    settings.BEARER_UNTIL = NOW
+    assert refused(lambda: ask(document(), keyed=False)).code == "not-permitted"
+    assert isinstance(ask(document(), keyed=False, now=NOW - timedelta(seconds=1)), wire.EnrolAnswer)
+    machine = Machine.objects.get()
+    assert machine.key_generation == 0 and machine.credential_hash
+
+
+# The signature of a call, as the gateway reads it.
+
+KEY_GENERATION = 17
+
+
+def call(
+    vm_id: str = VM_ID, *, at: datetime = NOW, target: str = "/agent/v1/reports", body: bytes = b"{}", **over: Any
+) -> Request:
+    """A call as an agent signs it, and then as it comes: `over` changes what was sent."""
+    key = machine_key(derived_keys(PURPOSE)[0], vm_id, KEY_GENERATION)
+    said = authorization(Key(vm_id, KEY_GENERATION, key.hex()), "POST", target, body, at)
+    path, _, query = target.partition("?")
+    scope = {"method": "POST", "path": path, "query_string": query.encode()} | over
+    header = scope.pop("header", said)
+    return Request(scope | {"headers": [(b"authorization", header.encode())]}, None)  # type: ignore[arg-type]
+
+
+def refusal(request: Request, calls: SignedCalls | None = None, now: datetime = NOW) -> str:
+    with pytest.raises(Problem) as problem:
+        (calls or SignedCalls()).read(request, now)
+    assert problem.value.status == 401
+    return problem.value.code
+
+
+def test_a_signed_call_is_known_by_its_key_alone() -> None:
+    for vm_id in (VM_ID, "a machine of ours/ü"):
+        signed = SignedCalls().read(call(vm_id, target="/agent/v1/orders?wait=50&held=a:b"), NOW)
+        assert signed is not None and (signed.vm_id, signed.today) == (vm_id, True)
+    assert SignedCalls().read(call(header="Bearer agent_x_y"), NOW) is None
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"method": "GET"},
+        {"path": "/agent/v1/orders"},
+        {"query_string": b"wait=50"},
+        {"header": "Drydock a b c d e f"},
+        {"header": f"Drydock {VM_ID} 17 {int(NOW.timestamp() * 1000)} 1 - {'0' * 64}"},
+        {"header": "Drydock " + "a" * 2000 + " 1 1 1 - 1"},
+        {"header": f"Drydock {VM_ID} 9{'9' * 40} 1 1 - 1"},
+        {"header": f"Drydock {VM_ID} ² 1 1 - 1"},
+    ],
+)
+def test_what_was_changed_on_the_way_is_refused(over: dict[str, Any]) -> None:
+    assert refusal(call(**over)) == "not-authenticated"
+
+
+def test_a_call_is_taken_once_and_a_skewed_one_is_told_the_time() -> None:
+    calls, one = SignedCalls(), call()
+    assert calls.read(one, NOW) is not None
+    for seconds in (0, 1, 29):
+        assert refusal(one, calls, NOW + timedelta(seconds=seconds)) == "not-authenticated"
+    assert refusal(one, calls, NOW + timedelta(seconds=31)) == "clock-skewed"
+    ahead = call(at=NOW + timedelta(seconds=29))
+    assert calls.read(ahead, NOW) is not None
+    assert refusal(ahead, calls, NOW + timedelta(seconds=58)) == "not-authenticated"
+    assert refusal(call(at=NOW - timedelta(days=1)), calls) == "clock-skewed"
+    # Nothing is remembered for longer than it counts.
+    calls.read(call(at=NOW + timedelta(minutes=5)), NOW + timedelta(minutes=5))
+    assert len(calls._taken) + len(calls._before) == 1
+
+
+def test_a_key_of_the_secret_before_counts_and_is_to_be_renewed(settings: Settings) -> None:
+    made = call()
+    settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another secret, long enough to be one"
+    signed = SignedCalls().read(made, NOW)
+    assert signed is not None and not signed.today
+    settings.SECRET_KEY_FALLBACKS = []
+    assert refusal(made) == "not-authenticated"
+
+
+def test_the_name_of_a_key_is_found_by_nothing_else() -> None:
+    answer = ask(document())
+    assert isinstance(answer, wire.EnrolAnswer)
+    name = Machine.objects.get().credential_hash
+    assert name in identities_of(hashes=[name])
+    assert answer.key != name and len(name) == 64
+    call_command("admit_machine")
