@@ -149,6 +149,13 @@ SETTINGS: tuple[Setting, ...] = (
         "CREDENTIAL_SECONDS", "600", REPORTS, "How long a process trusts a machine's credential without a new look."
     ),
     Setting("SESSION_SECONDS", "43200", BROWSERS, "How long a login lasts."),
+    Setting(
+        "STEP_UP_SECONDS",
+        "600",
+        BROWSERS,
+        "How long somebody who was asked again for a second factor, or the password where there is none, is not asked"
+        " anew.",
+    ),
     Setting("API_TOKEN_SECONDS", "7776000", BROWSERS, "How long a new API token lasts, if nothing else is said."),
     Setting(
         "HEAD_SECONDS",

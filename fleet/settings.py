@@ -231,6 +231,7 @@ DEVICE_COOKIE_NAME = ("__Host-" if SESSION_COOKIE_SECURE else "") + "drydock_dev
 
 # The door is django-allauth's, with our adapters. Its own throttle lets strangers lock people out: one throttle, ours.
 
+STEP_UP_SECONDS = read.seconds("STEP_UP_SECONDS")
 ACCOUNT_ADAPTER = "fleet.dashboard.people.door.AccountDoor"
 ACCOUNT_RATE_LIMITS = False
 ACCOUNT_LOGIN_METHODS = {"username"}

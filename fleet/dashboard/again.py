@@ -2,17 +2,22 @@
 
 from typing import Any
 
+from allauth.account.internal.stagekit import clear_login
 from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import get_token
 from django.shortcuts import render
 from django.template.response import TemplateResponse
 from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
 from django_htmx.middleware import HtmxDetails
 
 from fleet.dashboard import visitor
 from fleet.dashboard.login import Login
+from fleet.dashboard.people import proof
+from fleet.dashboard.people.second_factor import challenge_of, stage_of, throttled
 from fleet.dashboard.visitor import Kept
+from fleet.projections.factors import factors_of
 
 
 class Again(Login):
@@ -53,17 +58,55 @@ class Again(Login):
             context = self.get_context_data(form=form, other=True)
             return TemplateResponse(self.request, self.get_template_names(), context, status=403)
         kept, done = self.kept, super().form_valid(form)
-        if in_a_box(self.request):
-            answer = render(self.request, "again/done.html", {"token": get_token(self.request)})
-        elif kept is not None:
-            answer = render(self.request, "again/send.html", {"kept": kept})
-        else:
-            return done
-        answer.cookies.update(done.cookies)
-        return answer
+        if stage_of(self.request) is not None:
+            return _asks_factor(self.request, self.whose, kept)
+        return _goes_on(self.request, kept, done)
 
 
 again = never_cache(Again.as_view())
+
+
+@never_cache
+@require_POST
+def again_factor(request: HttpRequest) -> HttpResponse:
+    """The second factor of somebody who logs in again; where its login is over, the password is asked for anew."""
+    kept = visitor.unsealed(request.POST.get("kept", ""))
+    whose = visitor.opened_by(request) if in_a_box(request) else kept.whose if kept else ""
+    stage = stage_of(request)
+    # Nobody else goes on with what somebody typed.
+    if stage is None or stage.login.user.get_username() != whose:
+        return _asks_password(request, whose, kept)
+    found = proof.factor(request, stage.login.user, challenge=challenge_of(stage))
+    if found.right:
+        return _goes_on(request, kept, stage.exit())
+    if found.over:
+        clear_login(request)
+        return _asks_password(request, whose, kept, said=found.said)
+    return throttled(_asks_factor(request, whose, kept, said=found.said), found)
+
+
+def _goes_on(request: HttpRequest, kept: Kept | None, done: HttpResponse) -> HttpResponse:
+    """All the way in: what was typed is shown, and nothing is sent yet."""
+    if in_a_box(request):
+        answer = render(request, "again/done.html", {"token": get_token(request)})
+    elif kept is not None:
+        answer = render(request, "again/send.html", {"kept": kept})
+    else:
+        return done
+    answer.cookies.update(done.cookies)
+    return answer
+
+
+def _asks_password(request: HttpRequest, whose: str, kept: Kept | None, said: str = "") -> HttpResponse:
+    template = "again/box.html" if in_a_box(request) else "again/page.html"
+    return render(request, template, {"whose": whose, "kept": kept, "said": said}, status=401)
+
+
+def _asks_factor(request: HttpRequest, whose: str, kept: Kept | None, said: str = "") -> HttpResponse:
+    user = stage_of(request).login.user
+    context = {"factors": factors_of(user_id=user.pk), "options": proof.passkey_options(user)}
+    template = "again/box.html" if in_a_box(request) else "again/page.html"
+    return render(request, template, {"whose": whose, "kept": kept, "said": said, **context}, status=401)
 
 
 def in_a_box(request: HttpRequest) -> bool:

@@ -31,7 +31,7 @@ from fleet.dashboard.history import handover, reports
 from fleet.dashboard.messages import channels as message_channels
 from fleet.dashboard.messages import log, overview
 from fleet.dashboard.messages import routes as message_routes
-from fleet.dashboard.people import mapping, members, outside, sign_on, you
+from fleet.dashboard.people import mapping, members, outside, second_factor, sign_on, signing_in, you
 from fleet.dashboard.policy import rules, stop, windows
 from fleet.domain.history import Month
 from fleet.domain.intake.documents import EVENT_ID
@@ -162,6 +162,14 @@ urlpatterns = [
     path("you/", you.you, name="you"),
     path("you/messages/", overview.own, name="you-messages"),
     path("you/settings/", you.choose, name="you-settings"),
+    path("you/signing-in/", signing_in.signing_in, name="you-signing-in"),
+    path("you/signing-in/app/", signing_in.app_page, name="factor-app"),
+    path("you/signing-in/app/add/", signing_in.add_app, name="factor-app-add"),
+    path("you/signing-in/passkey/", signing_in.passkey_page, name="factor-passkey"),
+    path("you/signing-in/passkey/add/", signing_in.add_passkey, name="factor-passkey-add"),
+    path("you/signing-in/codes/", signing_in.new_codes, name="factor-codes"),
+    path("you/signing-in/<int:factor_id>/remove/", signing_in.remove_factor, name="factor-remove"),
+    path("you/again/", second_factor.step_up_page, name="step-up"),
     path("you/password/", you.password, name="you-password"),
     path("you/accounts/<str:invitation>/", outside.account, name="you-account"),
     path("you/accounts/<str:invitation>/link/", outside.link_account, name="you-account-link"),
@@ -177,6 +185,7 @@ urlpatterns = [
     path("people/new/", members.make_person, name="person-make"),
     path("people/<str:username>/", members.person_page, name="person"),
     path("people/<str:username>/change/", members.change_person, name="person-change"),
+    path("people/<str:username>/factors/", members.reset_factors, name="person-factors"),
     path("people/<str:username>/password/", members.reset_password, name="person-password"),
     path("people/<str:username>/forget/", members.forget_page, name="person-forget"),
     path("people/<str:username>/forget/now/", members.forget_person, name="person-forget-now"),
@@ -186,6 +195,8 @@ urlpatterns = [
     path("sw.js", worker.service_worker, name="service-worker"),
     path("manifest.webmanifest", worker.manifest, name="manifest"),
     path("accounts/login/", login.Login.as_view(), name="login"),
+    path("accounts/passkey/", second_factor.passkey_login, name="login-passkey"),
+    path("accounts/second-factor/", second_factor.at_login, name="mfa_authenticate"),
     path("accounts/again/", again.again, name="login-again"),
     path("accounts/sign-on/", sign_on.begin, name="sign-on"),
     path("accounts/sign-on/back/", sign_on.back, name="sign-on-back"),
@@ -197,6 +208,7 @@ urlpatterns = [
     path("sign-on/lines/<int:grant_id>/delete/", mapping.delete_line, name="mapping-delete"),
     path("sign-on/links/", mapping.link_account, name="mapping-link"),
     path("sign-on/links/<int:sign_on_id>/end/", mapping.unlink_account, name="mapping-unlink"),
+    path("accounts/again/factor/", again.again_factor, name="login-again-factor"),
     path("accounts/logout/", login.Logout.as_view(), name="logout"),
     # The same by the names that django-allauth knows; none of its own pages is here.
     path("accounts/login/", login.Login.as_view(), name="account_login"),

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
@@ -249,6 +250,7 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.Profile: _everything,
     models.Scope: _everything,
     models.ApiToken: _everything,
+    Authenticator: _everything,
     models.CalendarFeed: _everything,
     models.PushKey: _everything,
     models.OutsideAccount: _everything,

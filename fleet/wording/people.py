@@ -107,6 +107,12 @@ SENTENCES: dict[str, Sentence] = {
     "outside-taken": "This account is {name}'s already: an admin can end that first.",
     "outside-unknown": "No account of this id is linked to anybody.",
     "outside-invitation": "This link is not valid any more: press the button once more, and use the new one.",
+    "factor-app-there": "You have an authenticator app already: remove it first.",
+    "factor-code-wrong": "This code is wrong, or too old. Wait for the next one and try again.",
+    "factor-too-many": "Nobody needs more than {most} passkeys: remove one first.",
+    "factor-unknown": "This is none of your second factors, or it was removed already.",
+    "factor-none": "Recovery codes stand in for a second factor: add one first.",
+    "factor-passkey-wrong": "The browser's answer does not fit what was asked. Try again.",
     "token-unknown": "No token has this prefix.",
     "token-ended": "This token has ended already.",
     "token-without-scope": "The token that asks does not have the scope `{scope}`.",
@@ -125,9 +131,31 @@ def person_changed(row: TimelineRow, reader: Reader) -> str:
         case "password":
             whose = "their own password" if row.actor == person else f"the password of {person}"
             return f"{row.actor} changed {whose}."
+        case "factor-added" | "factor-removed" | "factors-reset" | "codes-made" | "code-used":
+            return _factors_changed(row)
         case "settings":
             return f"{row.actor} changed their own settings: {' and '.join(row.after or {}).replace('_', ' ')}."
     return f"{row.actor} {did} the person {person}: {told(row.after or {})}."
+
+
+# What proves that somebody is who they say.
+FACTORS = {"totp": "an authenticator app", "webauthn": "a passkey", "recovery_codes": "recovery codes"}
+
+
+def _factors_changed(row: TimelineRow) -> str:
+    person, did = row.data["person"], row.data["did"]
+    before, after = row.before or {}, row.after or {}
+    named = f" “{row.data['name']}”" if row.data["name"] else ""
+    match did:
+        case "factor-added":
+            return f"{row.actor} added {FACTORS[after['factor']]}{named} to their account."
+        case "factor-removed":
+            return f"{row.actor} removed {FACTORS[before['factor']]}{named} from their account."
+        case "factors-reset":
+            return f"{row.actor} removed all second factors of {person}."
+        case "codes-made":
+            return f"{row.actor} made new recovery codes; the old ones have ended."
+    return f"{row.actor} used a recovery code; {after['codes']} are left."
 
 
 def _account_changed(row: TimelineRow) -> str:
@@ -205,6 +233,10 @@ def person_forgotten(row: TimelineRow, reader: Reader) -> str:
     return f"{row.actor} had a person forgotten, who is {row.data['person']} now: the name was erased{also}."
 
 
+FACTOR_WRONG = "This code is wrong, too old, or was used before."
+PASSKEY_WRONG = "The passkey was not accepted. Try again, or use another way."
+CHALLENGE_OVER = "Too many wrong codes. Log in with your password again."
+PASSWORD_WRONG = "The password is wrong."  # noqa: S105
 LOGIN_WAITS = "Too many attempts failed. Wait {wait}, then try again."
 LOGIN_REFUSED = (
     "Too many attempts to log in with this name failed. Log in on a device that you have used before, or ask an admin"

@@ -43,7 +43,7 @@ from tests.messages.sent import a_channel, a_message, a_post, failed
 from tests.policy.conftest import made
 
 # Pages whose address ends here and not at a page: they need what only a form gives them, or are another page's part.
-BESIDE = ("/accounts/logout/", "/accounts/sign-on/", "/agent/")
+BESIDE = ("/accounts/logout/", "/accounts/sign-on/", "/accounts/passkey/", "/agent/")
 # What an address has to ask for.
 QUERIES = {"/bulk/": "?do=approve&all=on&of=queue", "/services/": "?name=shop", "/waves/begin/": "?service=shop"}
 
@@ -127,6 +127,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "account_id": [],
         "grant_id": [SignOnGrant.objects.create(value="Drydock.Operator", group="operator", created_at=now).pk],
         "sign_on_id": [],
+        "factor_id": [],
         "kind": list(KINDS),
         "channel_id": list(Channel.objects.order_by("pk").values_list("pk", flat=True)),
         "route_id": [Route.objects.create(name="All", created_at=now, changed_at=now).pk],

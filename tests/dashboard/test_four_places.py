@@ -15,8 +15,11 @@ OWN = {"you", "you-settings", "you-password", "token-make", "token-end", "views"
 OWN |= {"calendar-make", "calendar-end"}
 OWN |= {"you-messages", "browser-tell", "browser-key", "browser-end"}
 OWN |= {"you-account", "you-account-link", "you-account-unlink"}
-WITHOUT_A_PLACE = OWN | {"manifest", "agent-package", "pulse", "find", "login", "login-again", "logout"}
-WITHOUT_A_PLACE |= {"account_login", "account_logout", "sign-on", "sign-on-back", "sign-on-end"}
+OWN |= {"you-signing-in", "factor-app", "factor-app-add", "factor-passkey", "factor-passkey-add"}
+OWN |= {"factor-codes", "factor-remove", "step-up"}
+DOOR = {"login", "login-again", "login-again-factor", "login-passkey", "mfa_authenticate", "logout"}
+DOOR |= {"account_login", "account_logout", "sign-on", "sign-on-back", "sign-on-end"}
+WITHOUT_A_PLACE = OWN | DOOR | {"manifest", "agent-package", "pulse", "find"}
 
 
 def current(body: str, nav: str) -> list[str]:

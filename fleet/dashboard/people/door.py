@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.internal.flows.login import get_authentication_records
 from allauth.mfa.adapter import DefaultMFAAdapter
 from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
@@ -17,10 +18,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.utils import timezone
 
-from fleet.operations.people import factors, logins, sign_on
+from fleet.operations.people import factors, logins, sign_on, step_up
 from fleet.wording import people, times
 
 A_DAY = 86400
+# Whoever comes from a provider may have been asked there hours ago.
+PROVED_HERE = ("password", "mfa")
 
 
 class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
@@ -71,6 +74,8 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
         """All the way in, second factor and all: from now on this browser is known."""
         answer: HttpResponse = super().post_login(request, user, **hints)
         sign_on.note_break_glass(user, address=str(request.META.get("REMOTE_ADDR", "")), now=timezone.now())
+        if any(record["method"] in PROVED_HERE for record in get_authentication_records(request, user)):
+            step_up.note(request.session, at=timezone.now())
         device = request.COOKIES.get(settings.DEVICE_COOKIE_NAME, "")
         new = logins.know_device(user=user, device=device, now=timezone.now())
         if new:

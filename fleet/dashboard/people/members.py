@@ -12,7 +12,7 @@ from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, known, listed, page, refused, shown
 from fleet.domain.people import GROUPS, Right
 from fleet.domain.refusal import Refused
-from fleet.operations.people import accounts
+from fleet.operations.people import accounts, factors
 from fleet.operations.people import forget as forgetting
 from fleet.projections import people
 from fleet.projections.timeline import audit
@@ -150,3 +150,10 @@ def forget_person(request: Asked, username: str) -> HttpResponse:
         username=username, confirmed=request.POST.get("confirmed", ""), actor=request.actor, now=request.now
     )
     return done(request, f"The name was erased: who had it is {found.former} from now on.", "people")
+
+
+@acts(person_answer)
+def reset_factors(request: Asked, username: str) -> HttpResponse:
+    gone = factors.remove_all(username=username, actor=request.actor, now=request.now)
+    said = "Their password alone lets them in until they add another one." if gone else "There was none to remove."
+    return done(request, said, "person", username=username)

@@ -32,7 +32,7 @@ from django.views.decorators.http import require_safe
 
 from fleet.domain.refusal import Refused
 from fleet.domain.sign_on import ClaimFault, identity_of
-from fleet.operations.people import provider, sign_on
+from fleet.operations.people import provider, sign_on, step_up
 from fleet.operations.people.provider import ProviderError, Why
 from fleet.wording import say
 from fleet.wording.reader import page_reader
@@ -150,6 +150,8 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
         return trouble(request, "somebody-else")
     login(request, person, backend=sign_on.BACKEND)
     request.session[PROVED_AT] = now.timestamp()
+    if data.get("again"):
+        step_up.note(request.session, at=now)
     return redirect(state.get("next") or settings.LOGIN_REDIRECT_URL)
 
 

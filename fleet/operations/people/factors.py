@@ -1,10 +1,37 @@
-"""Second factors of people: their secrets, encrypted with the installation's SECRET_KEY."""
+"""Second factors of people: an authenticator app, passkeys and recovery codes; each change with its entry.
+
+Rows are django-allauth's; what they keep secret is encrypted with the installation's SECRET_KEY.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
 import structlog
+from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, hotp_value
+from allauth.mfa.webauthn.internal.auth import WebAuthn
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils.crypto import constant_time_compare
 
+from fleet.domain.actor import Actor
+from fleet.domain.people import Right
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.texts import tidy
+from fleet.domain.timeline import EntryKind
 from fleet.models.cipher import Cipher
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import tell
 
 CIPHER = Cipher("drydock second factors")
+APP, PASSKEY, CODES = "totp", "webauthn", "recovery_codes"
+MOST_PASSKEYS = 10
+MAX_PASSKEY_NAME = 100
+# Seconds that a code of an app counts; the one before and the one after it count, too: clocks differ.
+STEP = 30
 
 log = structlog.get_logger(__name__)
 
@@ -25,3 +52,136 @@ def opened(text: str) -> str:
         log.error("factors.unreadable", advice="Add the old SECRET_KEY to SECRET_KEY_FALLBACKS.")
         raise UnreadableFactorError
     return plain.decode()
+
+
+def step_of(secret: str, code: str, *, now: datetime) -> int | None:
+    """Which step of time a code belongs to; None where it is none of these three."""
+    digits, step = "".join(code.split()), int(now.timestamp()) // STEP
+    near = (each for each in (step, step - 1, step + 1))
+    return next(
+        (each for each in near if constant_time_compare(format_hotp_value(hotp_value(secret, each)), digits)), None
+    )
+
+
+@transaction.atomic
+def add_app(*, actor: Actor, secret: str, code: str, now: datetime) -> list[str]:
+    """From now on an authenticator app with this secret says codes; `code` is its first. Returns new recovery codes
+    where there were none. Raises Refused `validation`.
+    """
+    _lock(actor.person)
+    if _of(actor.person, APP).exists():
+        raise Refused("validation", Reason("factor-app-there"))
+    step = step_of(secret, code, now=now)
+    if step is None:
+        raise Refused("validation", Reason("factor-code-wrong"))
+    row = TOTP.activate(actor.person, secret).instance
+    row.data["step"] = step
+    row.save(update_fields=["data"])
+    return _added(actor, row, now)
+
+
+@transaction.atomic
+def add_passkey(*, actor: Actor, name: str, credential: Mapping[str, Any], now: datetime) -> list[str]:
+    """From now on this passkey lets its person in. That it answers to what was asked, the edge has checked. Returns new
+    recovery codes where there were none. Raises Refused `validation`.
+    """
+    _lock(actor.person)
+    if _of(actor.person, PASSKEY).count() >= MOST_PASSKEYS:
+        raise Refused("validation", Reason("factor-too-many", most=MOST_PASSKEYS))
+    name = tidy(name)[:MAX_PASSKEY_NAME] or "Passkey"
+    return _added(actor, WebAuthn.add(actor.person, name, dict(credential)).instance, now)
+
+
+@transaction.atomic
+def remove(*, actor: Actor, factor_id: int, now: datetime) -> Any:
+    """One's own second factor is none any more; with the last one the recovery codes go. Raises Refused."""
+    _lock(actor.person)
+    found = Authenticator.objects.filter(user=actor.person, pk=factor_id).exclude(type=CODES).first()
+    row = or_refuse(found, "validation", Reason("factor-unknown"))
+    kind, name = row.type, _name(row)
+    row.delete()
+    if not Authenticator.objects.filter(user=actor.person).exclude(type=CODES).exists():
+        Authenticator.objects.filter(user=actor.person).delete()
+    _write("factor-removed", actor.person, actor, now, before={"factor": kind}, after={"factor": None}, name=name)
+    return row
+
+
+@transaction.atomic
+def remove_all(*, username: str, actor: Actor, now: datetime) -> int:
+    """For somebody who lost theirs, by an admin. How many there were. Raises Refused."""
+    require(actor, Right.ADMINISTER)
+    found = User.objects.select_for_update().filter(username=username).first()
+    person = or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
+    if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
+        raise Refused("not-permitted", Reason("superusers-only", name=username))
+    gone: int = Authenticator.objects.filter(user=person).exclude(type=CODES).count()
+    Authenticator.objects.filter(user=person).delete()
+    if gone:
+        _write("factors-reset", person, actor, now, before={"factors": gone}, after={"factors": 0})
+    return gone
+
+
+@transaction.atomic
+def new_codes(*, actor: Actor, now: datetime) -> list[str]:
+    """New recovery codes, returned this once; the old ones end. Raises Refused `validation` without a factor."""
+    _lock(actor.person)
+    if not Authenticator.objects.filter(user=actor.person).exclude(type=CODES).exists():
+        raise Refused("validation", Reason("factor-none"))
+    _of(actor.person, CODES).delete()
+    codes: list[str] = RecoveryCodes.activate(actor.person).generate_codes()
+    _write("codes-made", actor.person, actor, now, before={"codes": "old"}, after={"codes": "new"})
+    return codes
+
+
+@transaction.atomic
+def check_code(*, actor: Actor, code: str, now: datetime) -> Any:
+    """The factor that this code belongs to, an app's or a recovery code; each counts once. None where it is wrong."""
+    for row in Authenticator.objects.select_for_update().filter(user=actor.person).exclude(type=PASSKEY).order_by("pk"):
+        if row.type == APP:
+            step = step_of(opened(row.data["secret"]), code, now=now)
+            # Overheard or repeated, it counts no second time, in whichever process.
+            if step is not None and step > row.data.get("step", -1):
+                row.data["step"] = step
+                row.save(update_fields=["data"])
+                return row
+        elif RecoveryCodes(row).validate_code("".join(code.split())):
+            left = len(RecoveryCodes(Authenticator.objects.get(pk=row.pk)).get_unused_codes())
+            _write("code-used", actor.person, actor, now, before={"codes": left + 1}, after={"codes": left})
+            return row
+    return None
+
+
+def _lock(person: User) -> None:
+    """One change of somebody's factors at a time."""
+    User.objects.select_for_update().get(pk=person.pk)
+
+
+def _of(person: User, kind: str) -> Any:
+    return Authenticator.objects.filter(user=person, type=kind)
+
+
+def _added(actor: Actor, row: Any, now: datetime) -> list[str]:
+    kind = row.type
+    _write("factor-added", actor.person, actor, now, before={"factor": None}, after={"factor": kind}, name=_name(row))
+    if _of(actor.person, CODES).exists():
+        return []
+    codes: list[str] = RecoveryCodes.activate(actor.person).generate_codes()
+    return codes
+
+
+def _name(row: Any) -> str:
+    return str(row.data.get("name", "")) if row.type == PASSKEY else ""
+
+
+def _write(
+    did: str,
+    person: User,
+    actor: Actor,
+    now: datetime,
+    *,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    name: str = "",
+) -> None:
+    who = person.get_username()
+    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, person=who, did=did, name=name)

@@ -53,6 +53,10 @@ MOST_IN_A_ROW = 100
 FOR_GOOD = 100 * 365 * 86400
 IN_A_ROW = _limit(MOST_IN_A_ROW, FOR_GOOD, FOR_GOOD, FOR_GOOD)
 
+# Second factors: of one person, and of one challenge, after which the password is asked for anew.
+FACTOR = _limit(20, 3600, 3600, 3600)
+MOST_OF_A_CHALLENGE = 5
+
 DEVICE_DAYS = 90
 MOST_DEVICES = 10
 # How many old counts a new one removes, and how old they are then.
@@ -135,9 +139,41 @@ def know_device(*, user: User, device: str, now: datetime) -> str:
     return secret
 
 
+@transaction.atomic
+def begin_factor(*, user: User, challenge: str, now: datetime) -> Attempt:
+    """Count one attempt at a second factor. `wait` is None where this `challenge` has had enough of them."""
+    person, one = _key("factor", f"{user.pk}"), _key("challenge", challenge)
+    LoginAttempts.objects.bulk_create(
+        [LoginAttempts(key=key, count=0, since=now, at=now) for key in (person, one)], ignore_conflicts=True
+    )
+    rows = {
+        row.key: row for row in LoginAttempts.objects.select_for_update().filter(key__in=[person, one]).order_by("key")
+    }
+    if rows[one].count >= MOST_OF_A_CHALLENGE:
+        return Attempt(None)
+    at = rows[person].at or rows[person].since
+    if at <= now - FACTOR.forgotten:
+        rows[person].count = 0
+    wait = (at + FACTOR.wait(rows[person].count) - now).total_seconds()
+    if wait > 0:
+        log.warning("login.factor_throttled", person=user.get_username(), seconds=round(wait))
+        return Attempt(wait)
+    for row in rows.values():
+        row.count, row.at = row.count + 1, now
+    LoginAttempts.objects.bulk_update(rows.values(), ["count", "at"])
+    return Attempt(0.0, (person, one))
+
+
+def factor_succeeded(attempt: Attempt) -> None:
+    """It was right: what failed before it is forgotten."""
+    LoginAttempts.objects.filter(key__in=attempt.keys).delete()
+
+
 def release(*, username: str) -> None:
     """What failed in this name is forgotten: its password has been set anew, or an admin says so."""
-    LoginAttempts.objects.filter(key__in=[_key("name", username), _key("row", username)]).delete()
+    keys = [_key("name", username), _key("row", username)]
+    keys += [_key("factor", f"{pk}") for pk in User.objects.filter(username=username).values_list("pk", flat=True)]
+    LoginAttempts.objects.filter(key__in=keys).delete()
 
 
 def _known(username: str, device: str, now: datetime) -> str:

@@ -25,7 +25,7 @@ document.body.addEventListener("htmx:afterSwap", (event) => {
   if (dialog) {
     if (!focused) focused = document.activeElement;
     dialog.showModal();
-    dialog.querySelector("input[type=password]")?.focus();
+    dialog.querySelector("input[type=password], input[name=code]")?.focus();
     return;
   }
   const token = box.querySelector("[data-token]")?.dataset.token;

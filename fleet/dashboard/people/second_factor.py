@@ -1,0 +1,152 @@
+"""Asked for more than a password: at the login, by a passkey alone, and again in the middle of a session."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+from urllib.parse import urlencode
+
+from allauth.account.adapter import get_adapter
+from allauth.account.internal.decorators import login_stage_required
+from allauth.account.internal.stagekit import clear_login
+from allauth.account.models import Login as Entering
+from allauth.account.stages import LoginStageController
+from allauth.mfa.stages import AuthenticateStage
+from allauth.mfa.webauthn.internal.flows import perform_passwordless_login
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
+
+from fleet.dashboard.pages import Asked, came_from, page, reader
+from fleet.dashboard.people import proof
+from fleet.dashboard.people.sign_on import step_up_address
+from fleet.operations.people import step_up
+from fleet.projections.factors import Factors, factors_of
+from fleet.wording.people import PASSKEY_WRONG
+
+P = ParamSpec("P")
+
+
+def stage_of(request: HttpRequest) -> Any:
+    """The login that waits for its second factor in this browser; None where there is none."""
+    return None if request.user.is_authenticated else LoginStageController.enter(request, AuthenticateStage.key)
+
+
+def challenge_of(stage: Any) -> str:
+    return f"{stage.login.user.pk} {stage.login.initiated_at}"
+
+
+def throttled(answer: HttpResponse, found: proof.Proof) -> HttpResponse:
+    if found.retry_after:
+        answer.status_code = 429
+        answer.headers["Retry-After"] = str(found.retry_after)
+    return answer
+
+
+@sensitive_post_parameters()
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_stage_required(stage=AuthenticateStage.key, redirect_urlname="login")  # type: ignore[untyped-decorator]
+def at_login(request: HttpRequest) -> HttpResponse:
+    """Behind the right password: a code, a recovery code, or a passkey of this very person."""
+    stage = stage_of(request)
+    user, found = stage.login.user, proof.Proof(True)
+    if request.method == "POST":
+        found = proof.factor(request, user, challenge=challenge_of(stage))
+        if found.right:
+            answer: HttpResponse = stage.exit()
+            return answer
+        if found.over:
+            clear_login(request)
+            messages.error(request, found.said)
+            return redirect("login")
+    context = {"factors": factors_of(user_id=user.pk), "said": found.said, "options": proof.passkey_options(user)}
+    answer = render(request, "registration/second_factor.html", context, status=200 if found.right else 401)
+    return throttled(answer, found)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def passkey_login(request: HttpRequest) -> HttpResponse:
+    """What a passkey has to sign; and the login by it, which needs neither a name nor a password."""
+    if request.method == "GET":
+        return HttpResponse(proof.passkey_options(None), content_type="application/json")
+    found = proof.passkey(request.POST.get("credential", ""))
+    if found is None:
+        messages.error(request, PASSKEY_WRONG)
+        return redirect(f"{reverse('login')}?{urlencode({'next': _there(request)})}")
+    answer: HttpResponse = perform_passwordless_login(
+        request, found, Entering(user=found.user, redirect_url=_there(request))
+    )
+    return answer
+
+
+def asked_again(
+    view: Callable[Concatenate[Asked, P], HttpResponseBase],
+) -> Callable[Concatenate[Asked, P], HttpResponseBase]:
+    """Only for who has proved lately that they are still there; everybody else is asked, and comes back."""
+
+    @wraps(view)
+    def guarded(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if step_up.recent(step_up.last(request.session), now=request.now):
+            return view(request, *args, **kwargs)
+        there = request.get_full_path() if request.method == "GET" else came_from(request)
+        return redirect(f"{reverse('step-up')}?{urlencode({'next': there})}")
+
+    return guarded
+
+
+def way_of(request: Asked, known: Factors) -> str:
+    """How somebody proves that they are still there: `factor`, `password`, or `provider`, where their account is."""
+    if known.usable:
+        return "factor"
+    return "password" if request.user.has_usable_password() else "provider"
+
+
+@sensitive_post_parameters()
+@reader
+def step_up_page(request: Asked) -> HttpResponse:
+    """Asked again: by a second factor, by the password where there is none, or at the provider."""
+    known = factors_of(user_id=request.user.pk)
+    way, found = way_of(request, known), proof.RIGHT
+    if request.method == "POST":
+        found = prove_again(request, way)
+        if found.right:
+            return redirect(_there(request))
+    answer = page(
+        request,
+        "people/step_up.html",
+        status=200 if found.right else 401,
+        way=way,
+        factors=known,
+        said=found.said,
+        next=_there(request),
+        provider=step_up_address(request, _there(request)) if way == "provider" else "",
+        options=proof.passkey_options(request.user) if known.passkeys else "",
+    )
+    return throttled(answer, found)
+
+
+def prove_again(request: Asked, way: str) -> proof.Proof:
+    """What the form sent, looked at; where it is right, this session counts as asked again."""
+    if way == "provider":
+        return proof.Proof(False, "Your provider asks you.")
+    if way == "factor":
+        # One challenge is what this session asks until somebody answers.
+        challenge = f"{request.user.pk} {request.session.session_key}"
+        found = proof.factor(request, request.user, challenge=challenge, again=True)
+    else:
+        found = proof.password(request, request.user)
+    if found.right:
+        step_up.note(request.session, at=request.now)
+    return found
+
+
+def _there(request: HttpRequest) -> str:
+    """Where somebody wanted to go, if that is here."""
+    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    safe: bool = bool(wanted) and wanted.startswith("/") and get_adapter(request).is_safe_url(wanted)
+    return wanted if safe else reverse("queue")

@@ -1,0 +1,96 @@
+"""How somebody comes in: their second factors, added and removed by themselves alone."""
+
+import base64
+import json
+from typing import Any
+
+from allauth.mfa.adapter import get_adapter
+from allauth.mfa.totp.internal import auth as app
+from allauth.mfa.webauthn.internal import auth as webauthn
+from django.core.exceptions import ValidationError
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.views.decorators.debug import sensitive_post_parameters
+
+from fleet.dashboard.pages import Asked, acts, done, page, shown
+from fleet.dashboard.people.second_factor import asked_again
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused
+from fleet.operations.people import factors
+from fleet.projections.factors import factors_of
+
+
+def signing_in_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    context.pop("factor_id", None)
+    return page(request, "people/signing_in.html", factors=factors_of(user_id=request.user.pk), **context)
+
+
+signing_in = shown(signing_in_answer)
+
+
+@asked_again
+def app_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """The secret of a new app, as a picture and as text; it counts once its first code was right."""
+    secret = app.get_totp_secret(regenerate=request.method == "GET")
+    adapter = get_adapter()
+    svg = adapter.build_totp_svg(adapter.build_totp_url(request.user, secret))
+    picture = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+    return page(request, "people/app.html", secret=secret, picture=picture, **context)
+
+
+app_page = shown(app_answer)
+
+
+@sensitive_post_parameters()
+@acts(app_answer)
+@asked_again
+def add_app(request: Asked) -> HttpResponseBase:
+    secret, code = app.get_totp_secret(), request.POST.get("code", "")[:100]
+    codes = factors.add_app(actor=request.actor, secret=secret, code=code, now=request.now)
+    app.clear_totp_secret(request)
+    return _added(request, "Your app is asked for its code from now on.", codes)
+
+
+@asked_again
+def passkey_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    options = json.dumps(webauthn.begin_registration(request.user, True))
+    return page(request, "people/passkey.html", options=options, **context)
+
+
+passkey_page = shown(passkey_answer)
+
+
+@acts(passkey_answer)
+@asked_again
+def add_passkey(request: Asked) -> HttpResponseBase:
+    try:
+        told = json.loads(request.POST.get("credential", "")[:20_000])
+        webauthn.parse_registration_response(told)
+        right = webauthn.complete_registration(told).is_user_verified()
+    except (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        right = False
+    if not right:
+        raise Refused("validation", Reason("factor-passkey-wrong"))
+    codes = factors.add_passkey(
+        actor=request.actor, name=request.POST.get("name", ""), credential=told, now=request.now
+    )
+    return _added(request, "You can log in by this passkey from now on.", codes)
+
+
+@acts(signing_in_answer)
+@asked_again
+def remove_factor(request: Asked, factor_id: int) -> HttpResponseBase:
+    factors.remove(actor=request.actor, factor_id=factor_id, now=request.now)
+    return done(request, "It is no second factor of yours any more.", "you-signing-in")
+
+
+@acts(signing_in_answer)
+@asked_again
+def new_codes(request: Asked) -> HttpResponseBase:
+    return signing_in_answer(request, new_codes=factors.new_codes(actor=request.actor, now=request.now))
+
+
+def _added(request: Asked, said: str, codes: list[str]) -> HttpResponse:
+    if codes:
+        return signing_in_answer(request, new_codes=codes, said=said)
+    return done(request, said, "you-signing-in")

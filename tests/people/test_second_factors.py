@@ -1,0 +1,210 @@
+"""A second factor: asked for behind the password at every door, guessed at in vain, and changed only by who is asked
+again.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.internal.auth import format_hotp_value, generate_totp_secret, hotp_value
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.test import Client
+from django.utils import timezone
+
+from fleet.domain.people import OPERATOR
+from fleet.models import Entry, KnownDevice
+from fleet.operations.people import factors, logins, step_up
+from tests import factories
+from tests.dashboard.conftest import text_of
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "a pier of green heart"
+
+
+class Otto:
+    """With an authenticator app; `code` is what it says, `later` in that many steps."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.user: User = factories.person("otto", OPERATOR)
+        self.user.set_password(PASSWORD)
+        self.user.save()
+        self.secret = generate_totp_secret()
+        actor = factories.acting(self.user)
+        # Long ago, so that today's codes are fresh.
+        self.codes = factors.add_app(
+            actor=actor, secret=self.secret, code=self.code(0), now=datetime.fromtimestamp(0, UTC)
+        )
+
+    def code(self, at: float | None = None) -> str:
+        step = int((timezone.now().timestamp() if at is None else at) // factors.STEP)
+        return format_hotp_value(hotp_value(self.secret, step))
+
+    def password(self, to: str = "/sets/") -> Any:
+        return self.client.post(f"/accounts/login/?next={to}", {"username": "otto", "password": PASSWORD})
+
+    def second(self, code: str) -> Any:
+        return self.client.post("/accounts/second-factor/", {"code": code})
+
+    @property
+    def is_in(self) -> bool:
+        return "_auth_user_id" in self.client.session
+
+
+@pytest.fixture
+def otto(client: Client) -> Otto:
+    return Otto(client)
+
+
+@pytest.mark.parametrize("to", ["/sets/", "/admin/"])
+def test_behind_the_right_password_a_code_is_asked_for_and_only_then_somebody_is_in(otto: Otto, to: str) -> None:
+    answer = otto.password(to)
+    assert answer["Location"] == "/accounts/second-factor/"
+    assert not otto.is_in
+    assert not KnownDevice.objects.exists()
+    assert "One thing more" in text_of(otto.client.get("/accounts/second-factor/"))
+    code = otto.code()
+    assert otto.second(code)["Location"] == to
+    assert otto.is_in
+    assert KnownDevice.objects.count() == 1
+    # A code that was seen counts no second time, in whichever process.
+    otto.client.post("/accounts/logout/")
+    otto.password()
+    assert otto.second(code).status_code == 401
+    assert not otto.is_in
+
+
+def test_nobody_comes_to_the_second_factor_without_the_password(client: Client) -> None:
+    assert client.get("/accounts/second-factor/")["Location"] == "/accounts/login/"
+    assert client.post("/accounts/second-factor/", {"code": "000000"})["Location"] == "/accounts/login/"
+
+
+def test_a_recovery_code_counts_once_and_leaves_its_line(otto: Otto) -> None:
+    otto.password()
+    assert otto.second(otto.codes[3])["Location"] == "/sets/"
+    assert Entry.objects.get(data__did="code-used").after == {"codes": 9}
+    otto.client.post("/accounts/logout/")
+    otto.password()
+    assert otto.second(otto.codes[3]).status_code == 401
+
+
+def test_five_codes_a_challenge_then_the_password_again_and_twenty_an_hour_a_person(otto: Otto) -> None:
+    for _ in range(4):
+        otto.password()
+        assert [otto.second("nonsense").status_code for _ in range(5)] == [401] * 5
+        assert otto.second(otto.code())["Location"] == "/accounts/login/"
+        assert "Too many wrong codes" in text_of(otto.client.get("/accounts/login/"))
+    otto.password()
+    answer = otto.second(otto.code())
+    assert answer.status_code == 429
+    assert 3500 < int(answer["Retry-After"]) <= 3600
+    later = timezone.now() + timedelta(hours=1)
+    assert logins.begin_factor(user=otto.user, challenge="another", now=later).wait == 0.0
+
+
+def test_who_changes_a_factor_is_asked_again_first(otto: Otto) -> None:
+    otto.client.force_login(otto.user)
+    page = otto.client.get("/you/signing-in/passkey/")
+    assert page["Location"] == "/you/again/?next=%2Fyou%2Fsigning-in%2Fpasskey%2F"
+    row = Authenticator.objects.get(type="totp")
+    assert "/you/again/" in otto.client.post(f"/you/signing-in/{row.pk}/remove/")["Location"]
+    # The password alone is no proof where there is more.
+    assert otto.client.post("/you/again/", {"password": PASSWORD}).status_code == 401
+    wrong = otto.client.post("/you/again/", {"code": "000000", "next": "https://elsewhere.example/"})
+    assert wrong.status_code == 401
+    right = otto.client.post("/you/again/", {"code": otto.code(), "next": "//elsewhere.example/"})
+    assert right["Location"] == "/"
+    assert otto.client.post(f"/you/signing-in/{row.pk}/remove/")["Location"] == "/you/signing-in/"
+    # With the last one the recovery codes go.
+    assert not Authenticator.objects.exists()
+    assert Entry.objects.filter(data__did="factor-removed").count() == 1
+
+
+def test_an_app_is_added_by_its_first_code_and_its_secret_is_nowhere_in_the_clear(client: Client) -> None:
+    user = factories.operator()
+    user.set_password(PASSWORD)
+    user.save()
+    client.force_login(user)
+    assert client.post("/you/again/", {"password": PASSWORD, "next": "/you/signing-in/app/"})["Location"].endswith(
+        "/app/"
+    )
+    page = client.get("/you/signing-in/app/")
+    secret = page.context["secret"]
+    assert "data:image/svg+xml;base64," in page.content.decode()
+    assert client.post("/you/signing-in/app/add/", {"code": "000000"}).status_code == 422
+    step = int(timezone.now().timestamp()) // factors.STEP
+    added = client.post("/you/signing-in/app/add/", {"code": format_hotp_value(hotp_value(secret, step))})
+    assert len(added.context["new_codes"]) == 10
+    assert secret not in str(list(Authenticator.objects.values_list("data", flat=True)))
+    line = Entry.objects.get(data__did="factor-added")
+    assert (line.actor, line.after) == ("otto", {"factor": "totp"})
+    assert secret not in str(line.data)
+    assert "an authenticator app" in text_of(client.get("/audit/?person=otto"))
+
+
+def test_somebody_elses_factor_is_out_of_reach(otto: Otto, client: Client) -> None:
+    vera = factories.viewer()
+    other = Client()
+    other.force_login(vera)
+    session = other.session
+    step_up.note(session, at=timezone.now())
+    session.save()
+    row = Authenticator.objects.get(type="totp")
+    assert other.post(f"/you/signing-in/{row.pk}/remove/").status_code == 422
+    assert other.post("/people/otto/factors/").status_code in (403, 422)
+    assert Authenticator.objects.filter(pk=row.pk).exists()
+    ada = Client()
+    ada.force_login(factories.admin())
+    assert ada.post("/people/otto/factors/").status_code == 302
+    assert not Authenticator.objects.exists()
+    assert Entry.objects.get(data__did="factors-reset").data["person"] == "otto"
+
+
+@pytest.fixture
+def fleet() -> factories.Fleet:
+    return factories.Fleet(now=timezone.now())
+
+
+HOSTILE = [
+    "",
+    "[]",
+    "{}",
+    "null",
+    '{"id": 1}',
+    '{"response": []}',
+    "[" * 5000,
+    '{"response": {"userHandle": "x"}, "id": "eA"}',
+]
+
+
+@pytest.mark.parametrize("credential", HOSTILE)
+def test_whatever_a_browser_sends_for_a_passkey_is_refused_and_no_more(client: Client, credential: str) -> None:
+    assert client.get("/accounts/passkey/").json()["publicKey"]["userVerification"] == "required"
+    answer = client.post("/accounts/passkey/", {"credential": credential, "next": "/sets/"})
+    assert answer["Location"] == "/accounts/login/?next=%2Fsets%2F"
+    assert "The passkey was not accepted." in text_of(client.get("/accounts/login/"))
+
+
+@pytest.mark.parametrize("htmx", [False, True])
+def test_a_session_that_ended_asks_for_the_code_in_its_place_too(
+    fleet: factories.Fleet, otto: Otto, htmx: bool
+) -> None:
+    event = factories.announced(fleet)
+    otto.client.force_login(otto.user)
+    otto.client.get(f"/events/{event.event_id}/")
+    Session.objects.all().delete()
+    headers: dict[str, Any] = {"HX-Request": "true", "X-Drydock-User": "otto"} if htmx else {}
+    sent = {"comment": "drained", "when": "now"}
+    asked = otto.client.post(f"/events/{event.event_id}/approve/", sent, headers=headers)
+    kept = {} if htmx else {"kept": asked.context["kept"].sealed}
+    answer = otto.client.post("/accounts/again/", {"username": "otto", "password": PASSWORD, **kept}, headers=headers)
+    assert answer.status_code == 401
+    assert "one thing more" in text_of(answer)
+    assert not otto.is_in
+    wrong = otto.client.post("/accounts/again/factor/", {"code": "000000", **kept}, headers=headers)
+    assert (wrong.status_code, otto.is_in) == (401, False)
+    back = otto.client.post("/accounts/again/factor/", {"code": otto.code(), **kept}, headers=headers)
+    assert (back.status_code, otto.is_in) == (200, True)
+    assert ("drained" in text_of(back)) is not htmx
