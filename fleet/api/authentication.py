@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from fleet.api.problems import Problem
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
-from fleet.operations.people import tokens
+from fleet.operations.people import step_up, tokens
 from fleet.projections.people import rights
 from fleet.wording.reader import API
 from fleet.wording.say import say
@@ -88,6 +88,8 @@ def actor_of(request: Request) -> Actor:
         token_name=token_name(request),
         request_id=request.META.get(REQUEST_ID, ""),
         address=request.META["REMOTE_ADDR"],
+        # A token proves that somebody has it, and no more.
+        proved=request.auth is None and step_up.recent(step_up.last(request.session), now=timezone.now()),
     )
 
 

@@ -17,7 +17,7 @@ from fleet.dashboard.login import Login
 from fleet.dashboard.people import proof
 from fleet.dashboard.people.second_factor import challenge_of, stage_of, throttled
 from fleet.dashboard.visitor import Kept
-from fleet.projections.factors import factors_of
+from fleet.projections.people.factors import factors_of
 
 
 class Again(Login):

@@ -31,7 +31,7 @@ from fleet.domain.desk import LISTS
 from fleet.domain.people import Right, Rights
 from fleet.domain.policy import hours
 from fleet.domain.refusal import Refused
-from fleet.operations.people import sign_on
+from fleet.operations.people import sign_on, step_up
 from fleet.operations.people.profiles import BROWSER
 from fleet.projections import sight
 from fleet.projections.desk import queue, saved_views
@@ -80,7 +80,8 @@ def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseB
             return render(request, "403.html", {"reason": "You are in none of the groups that may read."}, status=403)
         asked.now, asked.own = timezone.now(), own_settings(user_id=asked.user.pk)
         request_id, address = request.META.get(REQUEST_ID, ""), request.META["REMOTE_ADDR"]
-        asked.actor = actor.person(asked.user, "page", request_id=request_id, address=address)
+        proved = step_up.recent(step_up.last(request.session), now=asked.now)
+        asked.actor = actor.person(asked.user, "page", request_id=request_id, address=address, proved=proved)
         sight.read_as(asked.rights, name=asked.actor.name, number=asked.user.pk)
         if request.method not in ("GET", "HEAD") and sight.out_of_sight(kwargs):
             raise Http404("Nothing is known at this address.")

@@ -50,6 +50,10 @@ class SecondPersonForm(Sent):
     second_person = forms.BooleanField(required=False)
 
 
+class StepUpForm(Sent):
+    step_up = forms.BooleanField(required=False)
+
+
 class NeedsForm(Sent):
     wrong = f"Say how many live machines it needs: 1 to {MAX_NEEDS}, or nothing where nobody says."
     needs_live = forms.IntegerField(min_value=0, max_value=MAX_NEEDS, required=False)
@@ -125,6 +129,18 @@ def ask_for_second(request: Asked, set_id: int) -> HttpResponse:
     names.name_set(set_id=set_id, actor=request.actor, now=request.now, second_person=wanted)
     said = f"Approving here now {'always takes a second person' if wanted else 'takes one person'}."
     return done(request, said, "set", set_id=set_id)
+
+
+@acts(set_answer)
+def ask_again(request: Asked, set_id: int) -> HttpResponse:
+    wanted = StepUpForm(request.POST).values["step_up"]
+    names.name_set(set_id=set_id, actor=request.actor, now=request.now, step_up=wanted)
+    return done(
+        request,
+        f"Approving here now asks {'again who somebody is' if wanted else 'nobody again'}.",
+        "set",
+        set_id=set_id,
+    )
 
 
 @acts(set_answer)

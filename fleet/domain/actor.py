@@ -45,6 +45,8 @@ class Actor:
     why: str = ""
     request_id: str = ""
     address: str = ""
+    # Whether they have proved lately, in this very session, that they are who they are.
+    proved: bool = False
 
     @property
     def kept_as(self) -> str:
@@ -66,8 +68,8 @@ def machine(name: str) -> Actor:
     return Actor(ActorKind.MACHINE, name, "agent")
 
 
-def person(account: Any, via: str, **known: str) -> Actor:
-    """A person, by the account behind the page, the call or the command; `known` are the other texts of an actor."""
+def person(account: Any, via: str, **known: Any) -> Actor:
+    """A person, by the account behind the page, the call or the command; `known` is what else is known of an actor."""
     return Actor(ActorKind.PERSON, account.get_username(), via, person=account, **known)
 
 

@@ -92,6 +92,8 @@ class SetRow:
     grid: Grid
     # Approving in it always takes a second person.
     second_person: bool
+    # Whoever approves in it is asked again who they are.
+    step_up: bool
     # How many live machines it is said to need; None when nobody said.
     needs_live: int | None
     # Until then its machines that come back without their credential are admitted by themselves; None: a person does.

@@ -100,6 +100,7 @@ GUARDS: dict[str, Sentence] = {
     "service-in-flight": lambda values, reader: (
         f"Another event of the service {values['service']} is under way, in {', '.join(sets_named(values['sets']))}."
     ),
+    "set-wants-step-up": "Approving in this set asks once more who you are, by a second factor or the password.",
     "set-wants-second": "Approving in this set always takes a second person, an approver.",
     "last-live-machines": last_live_machines,
     "held": lambda values, reader: (

@@ -187,6 +187,7 @@ SEVERITY_LOOKS: dict[Severity, Look] = {
 NEED_LOOKS: dict[Need, Look] = {
     Need.BLOCKS: Look("nobody can override it", "bad", "octagon-x"),
     Need.SECOND: Look("needs a second person", "due", "users"),
+    Need.STEP_UP: Look("asks you again who you are", "due", "key-round"),
     Need.REASON: Look("needs a reason", "due", "triangle-alert"),
     Need.NOTE: Look("for your information", "quiet", "info"),
 }

@@ -165,6 +165,10 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
         needs = "always takes" if after["second_person"] else "takes"
         where = "" if after["second_person"] else " only where a guard asks for one"
         said.append(f"said that approving here {needs} a second person{where}")
+    if "step_up" in after:
+        said.append(
+            f"said that approving here {'asks again who somebody is' if after['step_up'] else 'asks nobody again'}"
+        )
     if "needs_live" in after:
         needs = after["needs_live"]
         said.append(f"said that it needs {counted(needs, 'live machine')}" if needs else "took back how many it needs")

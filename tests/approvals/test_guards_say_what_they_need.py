@@ -127,6 +127,7 @@ CASES: list[tuple[dict[str, Any], str, Need, str]] = [
         "A prepare hook failed on vm1 (10-drain).",
     ),
     ({"machines": with_first(prepared=Prepared.PREPARING)}, "not-prepared", REASON, "vm1 is still preparing."),
+    ({"step_up": True}, "set-wants-step-up", Need.STEP_UP, "Approving in this set asks once more who you are"),
     ({"second_person": True}, "set-wants-second", SECOND, "Approving in this set always takes a second person"),
     (
         {"event_type": "Reboot", "resources": ("vm1", "vm2", "vm3")},
@@ -213,7 +214,7 @@ def test_a_machine_that_is_hit_and_not_live_does_not_make_the_others_the_last() 
 
 def test_the_documentation_lists_each_guard_with_what_it_needs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "approvals.md").read_text(encoding="utf-8")
-    listed = dict(re.findall(r"^\| `([a-z-]+)` \| ([a-z, ]+) \|", page, re.MULTILINE))
+    listed = dict(re.findall(r"^\| `([a-z-]+)` \| ([a-z, -]+) \|", page, re.MULTILINE))
     assert {code: set(needs.split(", ")) for code, needs in listed.items()} == {
         code: {need.value for need in needs} for code, needs in all_guards().items()
     }

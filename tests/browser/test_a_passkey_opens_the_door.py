@@ -5,6 +5,7 @@ the password, asked for again, removed.
 from __future__ import annotations
 
 import pytest
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from playwright.sync_api import expect
 
 from tests import factories
@@ -19,7 +20,8 @@ def test_a_passkey_is_added_lets_in_and_is_removed(fleet: Fleet, open_page: Open
     watched = open_page("/")
     page = watched.page
     otto = factories.operator()
-    otto.set_password(PASSWORD)
+    # As the server keeps it, which is a process of its own.
+    otto.password = PBKDF2PasswordHasher().encode(PASSWORD, "salt")
     otto.save()
     # Passkeys belong to a name, not to an address.
     watched.url = watched.url.replace("127.0.0.1", "localhost")
@@ -35,7 +37,6 @@ def test_a_passkey_is_added_lets_in_and_is_removed(fleet: Fleet, open_page: Open
     page.get_by_label("Name").fill("otto")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
-    page.wait_for_url("**/you/signing-in/")
     page.get_by_role("link", name="Add a passkey").click()
     page.get_by_label("What do you call it?").fill("Laptop <b>")
     page.get_by_role("button", name="Add the passkey").click()
@@ -48,7 +49,7 @@ def test_a_passkey_is_added_lets_in_and_is_removed(fleet: Fleet, open_page: Open
     page.context.clear_cookies()
     watched.open("/accounts/login/?next=/sets/")
     page.get_by_role("button", name="Use a passkey").click()
-    page.wait_for_url("**/sets/")
+    expect(page.get_by_role("heading", name="Availability sets")).to_be_visible()
 
     # Behind the password it is the second factor.
     page.context.clear_cookies()
@@ -57,7 +58,6 @@ def test_a_passkey_is_added_lets_in_and_is_removed(fleet: Fleet, open_page: Open
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("button", name="Use your passkey").click()
-    page.wait_for_url("**/you/signing-in/")
 
     page.get_by_role("button", name="Remove Laptop").click()
     expect(page.get_by_text("None yet.")).to_be_visible()

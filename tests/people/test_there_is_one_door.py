@@ -1,10 +1,14 @@
 """Whoever comes in comes by one door: no page of a library goes round it."""
 
+import re
+from pathlib import Path
+
 import pytest
 from django.contrib import admin
 from django.test import Client
 from django.urls import NoReverseMatch, reverse
 
+from fleet.domain.secrets import new_secret, prefix_of
 from fleet.models import KnownDevice
 from tests import factories
 
@@ -59,3 +63,14 @@ def test_who_may_not_come_in_any_more_does_not(client: Client) -> None:
     answer = client.post("/accounts/login/", {"username": "otto", "password": PASSWORD})
     assert answer.status_code == 200
     assert "_auth_user_id" not in client.session
+
+
+@pytest.mark.parametrize("kind", ["dd", "join"])
+def test_the_documentation_tells_scanners_how_secrets_look(kind: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "people.md").read_text(encoding="utf-8")
+    found = re.search(r"match `(\\bdd_[^`]+)`", page)
+    assert found
+    pattern = found[1].replace("dd_", f"{kind}_", 1)
+    for _ in range(50):
+        secret = new_secret(kind)
+        assert re.findall(pattern, f'token = "{secret}"; {prefix_of(secret)}') == [secret]

@@ -99,6 +99,7 @@ def test_pages_that_only_take_forms_refuse_who_has_not_logged_in_and_who_may_not
         "browser-key",
         "logout",
         "login-again",
+        "login-again-factor",
         "rule-dry-run",
     }
     for name, address in forms:

@@ -64,6 +64,7 @@ SetShape = shape(
         "open_events": "By time left.",
         "warnings": "What is wrong with the set, in sentences.",
         "second_person": "Approving in it always takes a second person.",
+        "step_up": "Whoever approves in it is asked again who they are.",
         "needs_live": "How many live machines it is said to need; null when nobody said.",
         "admits_until": "Until then its machines that come back without their credential are admitted by themselves.",
     },

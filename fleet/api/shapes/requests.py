@@ -32,6 +32,10 @@ class NameSetSerializer(RequestSerializer):
     second_person = serializers.BooleanField(
         required=False, help_text="Whether approving in it always takes a second person."
     )
+    step_up = serializers.BooleanField(
+        required=False,
+        help_text="Whether whoever approves in it is asked again who they are; no token approves in it then.",
+    )
     needs_live = serializers.IntegerField(
         required=False,
         min_value=0,
@@ -41,7 +45,7 @@ class NameSetSerializer(RequestSerializer):
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         if not values:
-            raise serializers.ValidationError("Say a name, a service, `second_person` or `needs_live`.")
+            raise serializers.ValidationError("Say a name, a service, `second_person`, `step_up` or `needs_live`.")
         return values
 
 

@@ -8,6 +8,7 @@ from django.http import HttpResponse
 from fleet.dashboard.events import event_answer
 from fleet.dashboard.forms import CommentForm, MomentField, Sent, line
 from fleet.dashboard.pages import Asked, acts, done, known
+from fleet.dashboard.people.second_factor import proved
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
@@ -79,6 +80,7 @@ def commented(request: Asked) -> Actor:
 
 
 @acts(panel)
+@proved
 def approve(request: Asked, event_id: str) -> HttpResponse:
     values = ApprovalForm(request.POST).values
     approval = operations.grant(
@@ -103,6 +105,7 @@ def withdraw(request: Asked, approval_id: int) -> HttpResponse:
 
 
 @acts(panel_of)
+@proved
 def consent(request: Asked, approval_id: int) -> HttpResponse:
     event_id = event_of(request, approval_id)
     approval = second.consent(

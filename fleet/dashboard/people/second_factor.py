@@ -15,17 +15,21 @@ from allauth.mfa.webauthn.internal.flows import perform_passwordless_login
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.middleware.csrf import get_token
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
+from fleet.dashboard import visitor
 from fleet.dashboard.pages import Asked, came_from, page, reader
 from fleet.dashboard.people import proof
 from fleet.dashboard.people.sign_on import step_up_address
+from fleet.domain.approvals.guards import Need
+from fleet.domain.refusal import Refused
 from fleet.operations.people import step_up
-from fleet.projections.factors import Factors, factors_of
+from fleet.projections.people.factors import Factors, factors_of
 from fleet.wording.people import PASSKEY_WRONG
 
 P = ParamSpec("P")
@@ -106,6 +110,46 @@ def way_of(request: Asked, known: Factors) -> str:
     return "password" if request.user.has_usable_password() else "provider"
 
 
+def proved(view: Callable[Concatenate[Asked, P], HttpResponse]) -> Callable[Concatenate[Asked, P], HttpResponse]:
+    """A decision: where nothing stands in its way but that somebody proves once more who they are, they are asked in
+    its place, and what they typed is kept.
+    """
+
+    @wraps(view)
+    def guarded(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        try:
+            return view(request, *args, **kwargs)
+        except Refused as error:
+            standing: Any = error.details.get("guards", ())
+            if not standing or any(guard["needs"] != Need.STEP_UP.value for guard in standing):
+                raise
+        kept = None if request.htmx else visitor.kept_of(request, request.user.get_username())
+        return asks(request, kept=kept)
+
+    return guarded
+
+
+def asks(request: Asked, kept: visitor.Kept | None, found: proof.Proof | None = None) -> HttpResponse:
+    """The question, in a box beside the page (htmx) or as a page with what was typed (plain)."""
+    known = factors_of(user_id=request.user.pk)
+    way, there = way_of(request, known), came_from(request)
+    context = {
+        "way": way,
+        "factors": known,
+        "kept": kept,
+        "said": found.said if found else "",
+        "next": there,
+        "provider": step_up_address(request, there) if way == "provider" else "",
+        "options": proof.passkey_options(request.user) if known.passkeys else "",
+        "in_box": bool(request.htmx),
+    }
+    template = "people/step_up_box.html" if request.htmx else "people/step_up_kept.html"
+    answer = render(request, template, context, status=401)
+    if request.htmx:
+        answer["HX-Retarget"], answer["HX-Reswap"] = "#again", "innerHTML"
+    return throttled(answer, found) if found else answer
+
+
 @sensitive_post_parameters()
 @reader
 def step_up_page(request: Asked) -> HttpResponse:
@@ -114,8 +158,15 @@ def step_up_page(request: Asked) -> HttpResponse:
     way, found = way_of(request, known), proof.RIGHT
     if request.method == "POST":
         found = prove_again(request, way)
+        kept = visitor.unsealed(request.POST.get("kept", ""))
+        # Nobody else goes on with what somebody typed.
+        kept = kept if kept is not None and kept.whose == request.user.get_username() else None
+        if found.right and request.htmx:
+            return render(request, "people/step_up_done.html", {"token": get_token(request)})
         if found.right:
-            return redirect(_there(request))
+            return render(request, "again/send.html", {"kept": kept}) if kept else redirect(_there(request))
+        if request.htmx or kept is not None:
+            return asks(request, kept, found)
     answer = page(
         request,
         "people/step_up.html",

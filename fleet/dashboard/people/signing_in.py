@@ -17,7 +17,7 @@ from fleet.dashboard.people.second_factor import asked_again
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
 from fleet.operations.people import factors
-from fleet.projections.factors import factors_of
+from fleet.projections.people.factors import factors_of
 
 
 def signing_in_answer(request: Asked, /, **context: Any) -> HttpResponse:

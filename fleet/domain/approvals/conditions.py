@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from fleet.domain.approvals.guards import EventFacts, guards, hit_machines, without
+from fleet.domain.approvals.guards import ASKS_AGAIN, EventFacts, guards, hit_machines, without
 from fleet.domain.reason import Reason
 from fleet.domain.states import ApprovalState, EventStatus
 
@@ -100,7 +100,7 @@ def next_wait(
     is_met, reason = met(when, facts, due_at=due_at, may_go=may_go, now=now)
     if not is_met:
         return Waited(Wait.STAY, reason)
-    against = without(guards(facts, now=now), overridden | {"already-decided"})
+    against = without(guards(facts, now=now), overridden | {"already-decided", ASKS_AGAIN})
     if against:
         return Waited(Wait.STAY, Reason("kept-by-guard", reason=reason, guard=against[0].sentence))
     return Waited(Wait.GRANT, reason)

@@ -18,11 +18,14 @@ from fleet.domain.states import EndedAs, EventStatus, Presence
 
 
 class Need(StrEnum):
-    """What a guard asks for: nothing but to be read, a reason, a second person, or it blocks."""
+    """What a guard asks for: nothing but to be read, a reason, a second person, that its person proves once more who
+    they are, or it blocks.
+    """
 
     NOTE = "note"
     REASON = "reason"
     SECOND = "second"
+    STEP_UP = "step-up"
     BLOCKS = "blocks"
 
 
@@ -134,6 +137,8 @@ class EventFacts:
     set_service: str = ""
     set_resource_group: str = ""
     second_person: bool = False
+    # Whoever approves is asked again who they are.
+    step_up: bool = False
     # How many live machines the set is said to need; None when nobody said.
     needs_live: int | None = None
     hold: HoldFacts | None = None
@@ -208,6 +213,10 @@ ACCEPTABLE = ("lost-for-good", "not-prepared", "hook-failed", "no-approval-windo
 TAKE_REASONS = ("set-in-flight", "held", *ACCEPTABLE)
 
 
+# The guard that asks whoever decides, in that moment, and nobody later.
+ASKS_AGAIN = "set-wants-step-up"
+
+
 def guards(facts: EventFacts, *, now: datetime, expected_version: int | None = None) -> list[Guard]:
     """Every reason against approving now, those that block first, then by what they need."""
     found = [*_impossible(facts, now, expected_version)]
@@ -249,6 +258,8 @@ def _in_flight(facts: EventFacts) -> Iterator[Guard]:
 
 
 def _second(facts: EventFacts) -> Iterator[Guard]:
+    if facts.step_up:
+        yield Guard(ASKS_AGAIN, Need.STEP_UP)
     if facts.second_person:
         yield Guard("set-wants-second", Need.SECOND)
     hit = {machine.machine_id for machine in hit_machines(facts)}

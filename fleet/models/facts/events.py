@@ -256,6 +256,7 @@ def set_facts(row: AvailabilitySet) -> dict[str, Any]:
         "set_service": row.service,
         "set_resource_group": row.resource_group,
         "second_person": row.second_person,
+        "step_up": row.step_up,
         "needs_live": row.needs_live,
     }
 

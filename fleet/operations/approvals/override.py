@@ -24,12 +24,14 @@ OWN_TYPES = {
 def override(facts: EventFacts, found: list[Guard], actor: Actor, reasons: Mapping[str, str]) -> list[dict[str, Any]]:
     """What was overridden, as an approval keeps it (`kept`); `reasons` are by guard code.
 
-    Guards that ask for a second person are left to the caller. Raises Refused for what stands in the way.
+    Guards that ask for a second person are left to the caller; one that asks for a proof is satisfied by
+    `actor.proved`. Raises Refused for what stands in the way.
     """
     # A rule accepts some guards in advance; past one that blocks only a person goes.
     may_be = ACCEPTABLE if actor.person is None else [guard.code for guard in found]
     given = {g.code for g in found if g.takes_reason and g.code in may_be and reasons.get(g.code)}
-    standing = [guard for guard in without(found, given) if guard.needs is not Need.SECOND]
+    dealt_with = (Need.SECOND, Need.STEP_UP) if actor.proved else (Need.SECOND,)
+    standing = [guard for guard in without(found, given) if guard.needs not in dealt_with]
     if standing:
         refuse(facts, standing)
     if actor.person is not None and any(guard.blocks for guard in found):

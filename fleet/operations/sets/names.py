@@ -39,9 +39,11 @@ def name_set(
     service: str | None = None,
     second_person: bool | None = None,
     needs_live: int | None = None,
+    step_up: bool | None = None,
 ) -> AvailabilitySet:
     """Name a provisional set (without a kind: an availability set), say which service a set belongs to, whether
-    approving in it always takes a second person, or how many live machines it needs (0: nobody says).
+    approving in it always takes a second person or asks again who somebody is, or how many live machines it needs
+    (0: nobody says).
 
     Raises Refused: `not-permitted`, `not-found`, `validation`, `set-exists` (details `set`).
     """
@@ -58,9 +60,11 @@ def name_set(
         row.service = tidy(service)[:MAX_NAME]
     if second_person is not None:
         row.second_person = second_person
+    if step_up is not None:
+        row.step_up = step_up
     if needs_live is not None:
         row.needs_live = _needed(needs_live)
-    row.save(update_fields=["key", "kind", "name", "service", "second_person", "needs_live"])
+    row.save(update_fields=["key", "kind", "name", "service", "second_person", "needs_live", "step_up"])
     if name is not None:
         tell_apart(row.name)
     was = before["name"]
@@ -72,7 +76,7 @@ def name_set(
 
 
 def _shown(row: AvailabilitySet) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in ("name", "kind", "service", "second_person", "needs_live")}
+    return {name: getattr(row, name) for name in ("name", "kind", "service", "second_person", "needs_live", "step_up")}
 
 
 def _needed(needs_live: int) -> int | None:

@@ -1,0 +1,97 @@
+"""A set that asks again: approving in it takes a fresh proof of who somebody is; nothing that was typed is lost."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from fleet.models import Approval, Entry
+from fleet.operations.people import step_up
+from fleet.operations.sets import names
+from tests import factories
+from tests.api.conftest import caller, problem
+from tests.dashboard.conftest import text_of
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "a pier of green heart"
+APPROVE = f"/events/{factories.EVENT}/approve/"
+
+
+@pytest.fixture
+def otto() -> Client:
+    """Logged in for long; the event lies in a set that asks again."""
+    fleet = factories.Fleet(now=datetime.now(UTC))
+    factories.announced(fleet)
+    names.name_set(
+        set_id=factories.the_set().pk, step_up=True, actor=factories.acting(factories.admin()), now=fleet.now
+    )
+    user = factories.operator()
+    user.set_password(PASSWORD)
+    user.save()
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def approve(client: Client, **headers: str) -> Any:
+    return client.post(APPROVE, {"comment": "drained <vm1>", "when": "now"}, headers=headers)
+
+
+def test_a_plain_form_is_kept_while_its_person_is_asked_again(otto: Client) -> None:
+    asked = approve(otto)
+    assert asked.status_code == 401
+    assert "drained &lt;vm1&gt;" in asked.content.decode()
+    kept = asked.context["kept"].sealed
+    wrong = otto.post("/you/again/", {"kept": kept, "password": "wrong"})
+    assert wrong.status_code == 401
+    assert "drained &lt;vm1&gt;" in wrong.content.decode()
+    assert not Approval.objects.exists()
+    right = otto.post("/you/again/", {"kept": kept, "password": PASSWORD})
+    assert "This was not sent yet" in text_of(right)
+    assert "drained &lt;vm1&gt;" in right.content.decode()
+    # Remembered for some minutes.
+    assert approve(otto).status_code == 302
+    assert Approval.objects.get().comment == "drained <vm1>"
+
+
+def test_a_form_of_a_page_is_asked_in_a_box_beside_it(otto: Client) -> None:
+    headers = {"HX-Request": "true", "X-Drydock-User": "otto"}
+    asked = approve(otto, **headers)
+    assert (asked.status_code, asked["HX-Retarget"]) == (401, "#again")
+    assert otto.post("/you/again/", {"password": "wrong"}, headers=headers).status_code == 401
+    done = otto.post("/you/again/", {"password": PASSWORD}, headers=headers)
+    assert "press the button once more" in text_of(done)
+    assert approve(otto, **headers).status_code == 200
+    assert Approval.objects.count() == 1
+
+
+def test_nobody_elses_form_is_gone_on_with(otto: Client) -> None:
+    kept = approve(otto).context["kept"].sealed
+    other = Client()
+    vera = factories.viewer()
+    vera.set_password(PASSWORD)
+    vera.save()
+    other.force_login(vera)
+    assert "drained" not in text_of(other.post("/you/again/", {"kept": kept, "password": PASSWORD}))
+
+
+def test_a_proof_grows_old(otto: Client, settings: Any) -> None:
+    session = otto.session
+    step_up.note(session, at=timezone.now())
+    session.save()
+    settings.STEP_UP_SECONDS = 0.000001
+    assert approve(otto).status_code == 401
+
+
+def test_the_api_says_what_is_missing_to_a_token_and_lets_a_proved_session_through(otto: Client) -> None:
+    address = f"/api/v1/events/{factories.EVENT}/approvals/"
+    by_token = caller(factories.operator())
+    refused = problem(by_token.post(f"events/{factories.EVENT}/approvals/", {"comment": "drained"}), 409, "guarded")
+    assert [(one["code"], one["needs"]) for one in refused["guards"]] == [("set-wants-step-up", "step-up")]
+    session = otto.session
+    step_up.note(session, at=timezone.now())
+    session.save()
+    assert otto.post(address, {"comment": "drained"}, content_type="application/json").status_code in (200, 201)
+    assert Entry.objects.filter(kind="approval_granted").count() == 1
