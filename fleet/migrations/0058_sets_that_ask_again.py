@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0056_to_decide'),
+        ('fleet', '0057_doors'),
     ]
 
     operations = [
