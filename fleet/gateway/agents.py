@@ -212,7 +212,7 @@ class Agents:
         if self.stopping:
             waiter.end([])
         else:
-            self.dispatcher.ask(standing)
+            self.dispatcher.ask(standing, held=not waiter.once)
         return waiter
 
     def cut_off(self, machine_ids: set[int]) -> None:

@@ -39,8 +39,10 @@ SEAL_PAUSE_SECONDS = 20.0
 SEAL_QUIET_SECONDS = 90.0
 # How long after a wake-up a call that comes in counts as brought by it.
 WAKE_UP_SECONDS = 1.0
-# What comes within this time after a look is looked for together: at most fifty looks a second.
+# What comes within this time after a look is looked for together: at most fifty looks a second; and ten of them while
+# nothing but calls come that will be held anyway.
 GATHER_SECONDS = 0.02
+GATHER_HELD_SECONDS = 0.1
 
 Held = tuple[int, UUID, str]
 
@@ -59,12 +61,14 @@ class Dispatcher:
         self._held: set[Held] = set()
         self._next_full = 0.0
         self._looked = float("-inf")
+        # Somebody waits for the next look: not only calls that are held for longer than it takes to gather them.
+        self._awaited = threading.Event()
 
-    def ask(self, standing: AgentStanding) -> None:
-        """A call of this machine is registered: ask for its orders now."""
+    def ask(self, standing: AgentStanding, *, held: bool) -> None:
+        """A call of this machine is registered: ask for its orders now, or soon where it is held."""
         with self._lock:
             self._asked[standing.machine_id] = standing
-        self.loop.wake()
+        self._wake(awaited=not held)
 
     def wake(self, machine_ids: Iterable[int], via: str) -> None:
         """A wake-up named these machines."""
@@ -77,24 +81,27 @@ class Dispatcher:
                     self._asked.setdefault(machine_id, None)
             wake = bool(self._asked)
         if wake:
-            self.loop.wake()
+            self._wake()
 
     def ask_all(self) -> None:
         """Ask for the orders of everybody now, not within the second."""
         self._next_full = 0.0
-        self.loop.wake()
+        self._wake()
 
     def note_held(self, held: Iterable[Held]) -> None:
         """An agent says that it has these orders: (machine, order, via)."""
         with self._lock:
             self._held.update(held)
+        self._wake()
+
+    def _wake(self, *, awaited: bool = True) -> None:
+        if awaited:
+            self._awaited.set()
         self.loop.wake()
 
     def dispatch(self) -> None:
         """Write what agents hold, ask for orders, hand them over. While Postgres is away, all of it is kept."""
-        pause = self._looked + GATHER_SECONDS - time.monotonic()
-        if pause > 0:
-            self.loop.sleep(pause)
+        self._gather()
         with self._lock:
             asked, self._asked = self._asked, {}
             held, self._held = self._held, set()
@@ -121,6 +128,15 @@ class Dispatcher:
             raise
         finally:
             self._looked = time.monotonic()
+
+    def _gather(self) -> None:
+        since = time.monotonic() - self._looked
+        if since < GATHER_HELD_SECONDS:
+            self._awaited.wait(GATHER_HELD_SECONDS - since)
+        self._awaited.clear()
+        since = time.monotonic() - self._looked
+        if since < GATHER_SECONDS:
+            self.loop.sleep(GATHER_SECONDS - since)
 
     def _write_held(self, held: set[Held]) -> set[Held]:
         """Write what agents hold; what has to be written again."""

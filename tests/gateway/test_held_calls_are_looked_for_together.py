@@ -1,0 +1,73 @@
+"""Calls that will be held anyway are looked for some at a time; whoever waits for the answer is not kept by them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from fleet.gateway import dispatcher as dispatching
+from fleet.gateway.dispatcher import Dispatcher
+from fleet.gateway.waiters import Holds, Waiters
+from fleet.operations.intake.standings import AgentStanding
+from tests.loops import in_a_loop
+
+HOLDS = Holds(most=40.0, close=2.0, renewals=250)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
+    """The machines of each look, in place of a database."""
+    found: list[set[int]] = []
+
+    def look(self: Dispatcher, asked: dict[int, Any], *, whole: bool, now: float) -> None:
+        found.append(set(asked))
+
+    monkeypatch.setattr(Dispatcher, "_look", look)
+    # So long that it is told from the other by its order alone.
+    monkeypatch.setattr(dispatching, "GATHER_HELD_SECONDS", 30.0)
+    return found
+
+
+def play(looks: list[set[int]], *, awaited: Any) -> None:
+    async def story() -> None:
+        it = Dispatcher(Waiters(4, HOLDS), asyncio.get_running_loop())
+        it.ask(AgentStanding(1, "spool"), held=True)
+        it.loop.start()
+        try:
+            await until(lambda: {1} in looks)
+            for machine_id in range(2, 50):
+                it.ask(AgentStanding(machine_id, "spool"), held=True)
+            await asyncio.sleep(0.05)
+            assert looks == [{1}], "they wait for each other"
+            awaited(it)
+            await until(lambda: len(looks) > 1)
+            assert looks[1] >= set(range(2, 50)), "and go with whoever does not"
+        finally:
+            it.loop.stop()
+            it.ask_all()
+
+    in_a_loop(story())
+
+
+async def until(there: Any) -> None:
+    ends = time.monotonic() + 20
+    while not there():
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    "awaited",
+    [
+        lambda it: it.ask(AgentStanding(99, "spool"), held=False),
+        lambda it: it.wake([7], "celery"),
+        lambda it: it.ask_all(),
+        lambda it: it.note_held([]),
+    ],
+    ids=["a call that does not wait", "a wake-up", "an undo that is over", "an order that an agent has"],
+)
+def test_whoever_is_waited_for_ends_the_gathering(looks: list[set[int]], awaited: Any) -> None:
+    play(looks, awaited=awaited)
