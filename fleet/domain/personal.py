@@ -75,7 +75,7 @@ COLUMNS: Mapping[str, Fate] = {
 
 # What says something of machines, of Azure or of the installation itself.
 NAMES_NOBODY: Mapping[str, str] = {
-    "fleet.Admission": "ask_hash resource_name address agent_version",
+    "fleet.Admission": "ask_hash vm_id resource_name said attested address agent_version",
     "fleet.Approval": "state via when",
     "fleet.ArchiveFile": "kind manifest hash",
     "fleet.ArchiveState": "name fault held",
@@ -88,6 +88,7 @@ NAMES_NOBODY: Mapping[str, str] = {
     "fleet.DeliveryAttempt": "error",
     "fleet.DocumentBody": "hash body flags",
     "fleet.Drill": "via outcome",
+    "fleet.Entrance": "policy",
     "fleet.Entry": "kind via",
     "fleet.FormerName": "hash",
     "fleet.Hold": "via",
@@ -108,6 +109,7 @@ NAMES_NOBODY: Mapping[str, str] = {
     "fleet.Message": "moment subject only_if severity service state why",
     "fleet.MessageDelivery": "moment group state why",
     "fleet.NoApprovalWindow": "weekdays time_zone set_pattern service resource_group",
+    "fleet.Nonce": "nonce",
     "fleet.Notification": "source raw raw_base64 raw_hash type ip_address flags",
     "fleet.Observation": "kind data flag",
     "fleet.OpenTrouble": "key code of names values",

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
 from fleet.api.routes import CALLS
 from fleet.models import ScheduledEvent
@@ -55,6 +56,11 @@ def world() -> Caller:
     assert admin.post("no-approval-windows/", window).status_code == 201
     rule = {"name": "Short", "reason": "x", "action": "hold", "event_types": ["Freeze"]}
     assert admin.post("rules/", rule).status_code == 201
+    line = {"value": "Drydock.Operators", "group": "operator", "scopes": []}
+    assert admin.post("sign-on/mapping/", line).status_code == 201
+    account = {"username": factories.viewer("vic").get_username(), "subject": "11111111-2222-3333-4444-555555555555"}
+    with override_settings(OIDC_ISSUER="https://login.example"):
+        assert admin.post("sign-on/accounts/", account).status_code == 201
     return admin
 
 

@@ -90,7 +90,7 @@ def test_a_timeline_has_pages_too(fleet: factories.Fleet, viewer: Caller) -> Non
         ("machines/", 3),
         ("events/", 7),
         ("events/{event}/", 16),
-        ("events/{event}/timeline/", 5),
+        ("events/{event}/timeline/", 6),
         ("events/{event}/documents/", 7),
         # While it is on its way: who is asked next takes what the relay judges by.
         ("approvals/{approval}/", 14),
