@@ -187,6 +187,23 @@ def test_whatever_a_browser_sends_for_a_passkey_is_refused_and_no_more(client: C
     assert "The passkey was not accepted." in text_of(client.get("/accounts/login/"))
 
 
+def test_who_only_asks_for_a_challenge_is_forgotten_within_minutes(db: None) -> None:
+    for _ in range(3):
+        assert Client().get("/accounts/passkey/").status_code == 200
+    now = timezone.now()
+    assert Session.objects.filter(expire_date__gt=now + timedelta(minutes=6)).count() == 0
+    Session.objects.update(expire_date=now - timedelta(seconds=1))
+    client = Client()
+    client.get("/accounts/passkey/")
+    assert Session.objects.count() == 1, "those that are over went"
+    otto = factories.operator()
+    otto.set_password("a long enough word")
+    otto.save()
+    client.post("/accounts/login/", {"username": "otto", "password": "a long enough word"})
+    (session,) = Session.objects.all()
+    assert session.expire_date > now + timedelta(hours=1), "whoever logged in stays as long as ever"
+
+
 @pytest.mark.parametrize("htmx", [False, True])
 def test_a_session_that_ended_asks_for_the_code_in_its_place_too(
     fleet: factories.Fleet, otto: Otto, htmx: bool

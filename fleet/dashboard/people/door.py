@@ -72,6 +72,8 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
 
     def post_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse:
         """All the way in, second factor and all: from now on this browser is known."""
+        # A session that began with a passkey's challenge was to last for minutes only.
+        request.session.set_expiry(None)
         answer: HttpResponse = super().post_login(request, user, **hints)
         sign_on.note_break_glass(user, address=str(request.META.get("REMOTE_ADDR", "")), now=timezone.now())
         if any(record["method"] in PROVED_HERE for record in get_authentication_records(request, user)):

@@ -12,6 +12,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 
 import structlog
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import F
 
@@ -109,6 +110,12 @@ def begin(*, username: str, address: str, device: str = "", now: datetime) -> At
         old = LoginAttempts.objects.filter(since__lt=now - OLD, at__lt=now - OLD, count__lt=MOST_IN_A_ROW)
         LoginAttempts.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:REMOVED])).delete()
     return Attempt(0.0, tuple(limits), known_device=bool(known))
+
+
+def forget_sessions(*, now: datetime) -> None:
+    """Sessions that are over go, some at a time: whoever only asks for a passkey's challenge has begun one."""
+    over = Session.objects.filter(expire_date__lt=now)
+    Session.objects.filter(pk__in=list(over.values_list("pk", flat=True)[:REMOVED])).delete()
 
 
 @transaction.atomic
