@@ -27,8 +27,8 @@ from tests.gateway_process import running_gateway
 CONFIG = Path(__file__).parent / "schemathesis.toml"
 SEED = 14
 # For each role so long goes the search over the edges of every shape, so long the random one, so long that for
-# sequences of calls; all of it together takes three minutes.
-SECONDS = {"examples,coverage": 35, "fuzzing": 12, "stateful": 12}
+# sequences of calls; all of it together takes two minutes.
+SECONDS = {"examples,coverage": 20, "fuzzing": 8, "stateful": 8}
 NOBODY = ""
 
 
