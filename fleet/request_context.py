@@ -5,6 +5,7 @@ and whose eyes it reads with.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from ipaddress import ip_network
 
 import structlog
@@ -19,6 +20,7 @@ from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.trace import CALL, Call, trace_of
 from fleet.operations.timeline.entries import asked_by
 from fleet.projections import sight
+from fleet.projections.once import asking_once
 
 
 class AskedMiddleware:
@@ -55,7 +57,9 @@ class SightMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        with sight.seeing(None):
+        # Whoever writes and then reads has to see what they wrote.
+        reads = request.method in ("GET", "HEAD")
+        with sight.seeing(None), asking_once() if reads else nullcontext():
             answer = self.get_response(request)
             if isinstance(answer, StreamingHttpResponse):
                 answer.streaming_content = sight.sent_later(answer.streaming_content)  # type: ignore[arg-type]

@@ -28,16 +28,23 @@ from fleet.wording.times import iso
 ROWS = 100
 # Cells of one page that carry their names; of more, each shows it where somebody points.
 NAMED = 60
+# What one page draws, in cells; the head of a service takes the room of so many. Services for which there is no room
+# are a cell each, and of those, too, only so many are drawn.
+ROOM, HEAD, MOST_SERVICES = 600, 7, 400
+# Of one service among others so many; of one alone as many as there is room for.
+MOST_OF_ONE = 120
 COLUMNS = ("set", "kind", "service", "subscription", "resource_group", "regions", "state", "next_not_before")
 COUNTS = ("undecided", "scheduled", "started", "without_agent")
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnGroup:
-    """A service with its cells as they are drawn."""
+    """A service with its cells as they are drawn; `more` are not, for which there was no room, and stand at `rest`."""
 
     group: ServiceGroup
     cells: SafeString
+    more: int
+    rest: str
 
 
 @gzip_page
@@ -51,13 +58,10 @@ def map_page(request: Asked) -> HttpResponse:
 
     def body() -> dict[str, Any]:
         found = fleet_map(now=request.now, chosen=chosen)
-        reader = page_reader(request.now)
         told = {"map": found, "chips": _chips(found, request), "choices": _offered(found)}
         if as_table:
             return told | _rows(found, request)
-        named = sum(len(group.sets) + len(group.caches) for group in found.groups) <= NAMED
-        drawn = [DrawnGroup(group, draw_cells(group, reader, named=named)) for group in found.groups]
-        return told | {"groups": drawn, "named": named}
+        return told | _laid_out(found, request)
 
     return page(
         request,
@@ -82,6 +86,25 @@ def map_csv(request: Asked) -> StreamingHttpResponse:
     return StreamingHttpResponse(_lines(found.cells), content_type="text/csv; charset=utf-8", headers=headers)
 
 
+def _laid_out(found: FleetMap, request: Asked) -> dict[str, Any]:
+    """Services with their cells, those in trouble first, while there is room, and a cell for each of the others."""
+    reader, room, drawn = page_reader(request.now), ROOM, list[DrawnGroup]()
+    named = sum(group.size for group in found.groups) <= NAMED
+    most = MOST_OF_ONE if len(found.groups) > 1 else ROOM
+    for group in found.groups:
+        few = group.worst_first(most)
+        room -= few.size + HEAD
+        if room < 0 and drawn:
+            break
+        rest = _with(request, **{"as": "table"}, **({"service": group.service} if group.service else {}))
+        drawn.append(DrawnGroup(group, draw_cells(few, reader, named=named), group.size - few.size, rest))
+    others = found.groups[len(drawn) :]
+    # Names are escaped; all else is ours.
+    cells = mark_safe("".join(_services(others[:MOST_SERVICES], request, reader)))  # noqa: S308
+    unseen = max(0, len(others) - MOST_SERVICES)
+    return {"groups": drawn, "named": named, "others": cells, "other_count": len(others), "unseen": unseen}
+
+
 def draw_cells(group: ServiceGroup, reader: Reader, *, named: bool) -> SafeString:
     """The cells of a service, one link each. As short as can be, since a page has thousands."""
     drawn = [
@@ -90,6 +113,18 @@ def draw_cells(group: ServiceGroup, reader: Reader, *, named: bool) -> SafeStrin
     ]
     # Names are escaped; all else is ours.
     return mark_safe("".join(drawn))  # noqa: S308
+
+
+def _services(groups: Iterable[ServiceGroup], request: Asked, reader: Reader) -> Iterator[str]:
+    """A cell for each service, which leads to its own map."""
+    for group in groups:
+        mark = "" if group.glance is Glance.LIVE else f" g-{group.glance}"
+        there = (
+            escape(_with(request, service=group.service))
+            if group.service
+            else escape(_with(request, **{"as": "table"}))
+        )
+        yield f'<a class="service{mark}" href="{there}" title="{escape(say(group.title, reader))}"></a>'
 
 
 def _drawn(

@@ -276,14 +276,18 @@ def listed(
     """
 
     def rows() -> dict[str, Any]:
-        found = read(cursor=request.GET.get("cursor"))
-        older, newer = (f"?{_query(request, cursor=to)}" if to else "" for to in (found.next, found.previous))
-        return {"rows": found.results, "older": older, "newer": newer}
+        return pager(request, read(cursor=request.GET.get("cursor")))
 
     try:
         return page(request, template, {part: rows, **(beside or {})}, query=_query(request), **context)
     except BadCursorError:
         return redirect(request.path)
+
+
+def pager(request: HttpRequest, found: Page[Any]) -> dict[str, Any]:
+    """The rows of a page and where to go on from them, as `pager.html` shows it."""
+    older, newer = (f"?{_query(request, cursor=to)}" if to else "" for to in (found.next, found.previous))
+    return {"rows": found.results, "older": older, "newer": newer, "looked_to": found.looked_to}
 
 
 def _query(request: HttpRequest, **more: str) -> str:

@@ -7,7 +7,7 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
 from fleet.dashboard import timelines
-from fleet.dashboard.fleet_map import NAMED, draw_cells
+from fleet.dashboard.fleet_map import NAMED, ROOM, draw_cells
 from fleet.dashboard.lanes.shapes import Band
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, history, known, page, shown
 from fleet.dashboard.tags.words import service_url
@@ -38,8 +38,15 @@ def service_page(request: Asked, name: str = "") -> HttpResponseBase:
 
     def body() -> dict[str, Any]:
         named = len(found.group.sets) + len(found.group.caches) <= NAMED
-        cells = draw_cells(found.group, page_reader(request.now), named=named)
-        return {"cells": cells, "named": named, "meetings": seen()[1], **seen()[0].context}
+        few = found.group.worst_first(ROOM)
+        cells = draw_cells(few, page_reader(request.now), named=named)
+        return {
+            "cells": cells,
+            "more": found.group.size - few.size,
+            "named": named,
+            "meetings": seen()[1],
+            **seen()[0].context,
+        }
 
     def story() -> dict[str, Any]:
         told = entries.without_sightings(EntryFilter({"service": found.name}).qs)

@@ -7,17 +7,19 @@ from typing import Any
 from django import forms
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
 
 from fleet.dashboard import timelines
 from fleet.dashboard.forms import CommentForm, Sent, line
-from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
+from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, pager, shown
 from fleet.domain import drills
 from fleet.domain.people import Right
 from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
 from fleet.operations.machines import admission_rule
 from fleet.operations.sets import names
-from fleet.projections import sets
+from fleet.projections import crowds, sets
 from fleet.projections.filters import SetFilter
+from fleet.projections.pages import BadCursorError
 from fleet.projections.timeline import entries
 from fleet.wording import sets as wording
 
@@ -73,7 +75,8 @@ def set_list(request: Asked) -> HttpResponse:
 
 def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBase:
     """The set's page; also the answer to a form that was refused, which explains itself on it."""
-    found = known(sets.detail(set_id=set_id, now=request.now), "No availability set has this number.")
+    found = sets.detail(set_id=set_id, now=request.now, most=sets.MOST_SHOWN)
+    found = known(found, "No availability set has this number.")
     home = found.set.id
     drawn = cache(lambda: timelines.of_set(request, found.set))
     if timelines.wants_file(request):
@@ -83,20 +86,28 @@ def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBa
     if request.rights.may(Right.ADMINISTER):
         context |= {"admit_hours": ADMIT_HOURS, "kinds": KINDS, "max_needs": MAX_NEEDS}
         context["merge_targets"] = sets.merge_targets(set_id=home)
-    return page(
-        request,
-        "sets/page.html",
-        {
-            "sets/set_body.html": dict,
-            "sets/set_timeline.html": lambda: drawn().context,
-            "timeline/history.html": lambda: history(
-                entries.for_set(set_id=home, cursor=None, size=HISTORY_SIZE), set=home
-            ),
-        },
-        detail=found,
-        query=timelines.query_of(request),
-        **context,
+    parts = {
+        "sets/set_body.html": lambda: _agents(request, found),
+        "sets/set_timeline.html": lambda: drawn().context,
+        "timeline/history.html": lambda: history(
+            entries.for_set(set_id=home, cursor=None, size=HISTORY_SIZE), set=home
+        ),
+    }
+    try:
+        return page(request, "sets/page.html", parts, detail=found, query=timelines.query_of(request), **context)
+    except BadCursorError:
+        return redirect(request.path)
+
+
+def _agents(request: Asked, found: sets.SetDetail) -> dict[str, Any]:
+    """The machines of its table: of a large set a page of them, those first that need somebody."""
+    if not found.set.left_out:
+        return {"rows": found.set.machines}
+    hit = {name for event in found.set.open_events for name in event.resources}
+    rows = crowds.page(
+        set_id=found.set.id, hit=hit, now=request.now, cursor=request.GET.get("cursor"), size=sets.MOST_SHOWN
     )
+    return pager(request, rows)
 
 
 set_page = shown(set_answer)

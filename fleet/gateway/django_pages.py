@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from io import BytesIO
+from time import monotonic
 from typing import Any, TypeVar, cast
 from urllib.parse import quote_from_bytes
 
@@ -35,6 +36,8 @@ BODY_BYTES = 256 * 1024
 LARGE_AT_ONCE = 2
 # A thread computes about so much of a long answer at once.
 PIECE_BYTES = 64 * 1024
+# And for so long at once, where little of it is found among much.
+PIECE_WORK = 0.5
 # So long may one piece take to go out. Whoever reads more slowly asks again.
 PIECE_SECONDS = 30.0
 
@@ -126,8 +129,9 @@ class Pages:
         try:
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             while True:
-                async with asyncio.timeout(PIECE_SECONDS):
-                    await send({"type": "http.response.body", "body": piece, "more_body": more})
+                if piece or not more:
+                    async with asyncio.timeout(PIECE_SECONDS):
+                        await send({"type": "http.response.body", "body": piece, "more_body": more})
                 if not more or gone.done():
                     return
                 piece, more = await in_a_thread(answer.next_piece)
@@ -157,11 +161,11 @@ class _Answer:
 
     def next_piece(self) -> tuple[bytes, bool]:
         """The next piece, and whether there are more; the last one ends the request for Django."""
-        piece = bytearray()
+        piece, began = bytearray(), monotonic()
         try:
             for chunk in self._chunks:
                 piece += chunk
-                if len(piece) >= PIECE_BYTES:
+                if len(piece) >= PIECE_BYTES or monotonic() - began >= PIECE_WORK:
                     return bytes(piece), True
         except BaseException:
             self.close()

@@ -1,7 +1,8 @@
 """Rows that lie nearest to a place in an order, found by indexes: of each key the first ones, then the first of all.
 
 Asked for `key IN (...) ORDER BY at LIMIT 50`, Postgres sorts all rows of these keys, or walks through the rows of
-everybody until it has found enough, which it never does where there are none.
+everybody until it has found enough, which it never does where there are none. What no index finds is looked for in
+portions: `last_looked_at` says where one ends.
 """
 
 from __future__ import annotations
@@ -34,10 +35,24 @@ class Near:
     where: Q = ALL
 
 
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Rows are looked for among others, `portion` of them at once: those of which `within` holds, and where no key
+    leads to them, `among`, too. Both are what an index answers while it is walked.
+    """
+
+    portion: int
+    within: Q = ALL
+    among: Q = ALL
+
+
 class NearRows(QuerySet[M]):
-    """Rows of which it is known by which keys they are found: one of the ways in `nearest` leads to each of them."""
+    """Rows of which it is known by which keys they are found: one of the ways in `nearest` leads to each of them; and
+    whether that leads to others as well, which have to be looked through (`walk`).
+    """
 
     nearest: tuple[Near, ...] = ()
+    walk: Walk | None = None
 
     def near(self, *ways: Near) -> NearRows[M]:
         """The same rows. No row that the filters leave may lie outside these ways."""
@@ -45,34 +60,97 @@ class NearRows(QuerySet[M]):
         clone.nearest = ways
         return clone
 
+    def looked_through(self, walk: Walk) -> NearRows[M]:
+        """The same rows, found portion by portion: a page may hold none, and others may follow."""
+        clone: NearRows[M] = self.all()
+        clone.walk = walk
+        return clone
+
     def _clone(self) -> NearRows[M]:
         clone: NearRows[M] = super()._clone()  # type: ignore[misc]
-        clone.nearest = self.nearest
+        clone.nearest, clone.walk = self.nearest, self.walk
         return clone
 
 
 def first_rows(rows: QuerySet[M], order: Sequence[str], count: int) -> QuerySet[M]:
     """The first so many rows in this order."""
-    ways = getattr(rows, "nearest", ())
-    if not ways or sum(len(way.values) for way in ways) > FEW:
+    ways = _ways(rows)
+    if not ways:
         return rows.order_by(*order)[:count]
-    parts, parameters = [], []
+    parts, parameters = [], list[Any]()
     for way in ways:
-        field: Any = rows.model._meta.get_field(way.column)
-        key = field.target_field if field.is_relation else field
-        one = RawSQL("near.key", (), output_field=field)
-        asked = rows.filter(way.where, **{way.column: one}).order_by(*order).values("pk")[:count]
-        try:
-            sql, values = asked.query.sql_with_params()
-        except EmptyResultSet:
-            # Django sees itself that nothing can be found this way.
-            continue
-        parts.append(
-            f"SELECT found.id FROM unnest(%s::{key.db_type(connection)}[]) AS near (key), LATERAL ({sql}) AS found (id)"
-        )
-        parameters += [list(way.values), *values]
+        asked = rows.filter(way.where, **{way.column: _key(rows, way)}).order_by(*order).values("pk")[:count]
+        if (told := _of_each(rows, way, asked, "found.id", "id")) is not None:
+            parts.append(told[0])
+            parameters += told[1]
     if not parts:
         return rows.none()
     # All of it was made by Django, with the values as parameters.
     found = RawSQL(" UNION ALL ".join(parts), tuple(parameters))  # noqa: S611
     return rows.filter(pk__in=found).order_by(*order)[:count]
+
+
+def first_of_each(rows: QuerySet[M], way: Near, order: Sequence[str], count: int) -> QuerySet[M]:
+    """The first so many rows of each key, in this order; what they share with others is not read."""
+    asked = rows.filter(way.where, **{way.column: _key(rows, way)}).order_by(*order).values("pk")[:count]
+    told = _of_each(rows, way, asked, "found.id", "id")
+    if told is None:
+        return rows.none()
+    return rows.filter(pk__in=RawSQL(told[0], tuple(told[1]))).order_by(*order)  # noqa: S611
+
+
+def last_looked_at(rows: NearRows[M], order: Sequence[str], beyond: Q) -> tuple[Any, int] | None:
+    """Where a portion of the walk ends that begins `beyond` a place: the value of the column that rows go by, and the
+    id. None where it comes to the end of all. `order` is (column, id), both in one direction. One query, of an index.
+
+    Of several keys each has its share of the portion; the walk ends where the first of them has used up its own.
+    """
+    walk = rows.walk or Walk(0)
+    column = order[0].lstrip("-")
+    ways, plain = _ways(rows), rows.model._default_manager.order_by(*order).filter(walk.within, beyond)
+    last = walk.portion // max(1, sum(len(way.values) for way in ways)) or 1
+    if not ways:
+        found: tuple[Any, int] | None = plain.filter(walk.among).values_list(column, "pk")[last - 1 : last].first()
+        return found
+    parts, parameters = [], list[Any]()
+    for way in ways:
+        asked = plain.filter(way.where, **{way.column: _key(rows, way)}).values(column, "pk")[last - 1 : last]
+        if (told := _of_each(rows, way, asked, "found.place, found.id", "place, id")) is not None:
+            parts.append(told[0])
+            parameters += told[1]
+    if not parts:
+        return None
+    way_back = " DESC" if order[0].startswith("-") else ""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT place, id FROM ({' UNION ALL '.join(parts)}) AS ends (place, id)"
+            f" ORDER BY place{way_back}, id{way_back} LIMIT 1",
+            parameters,
+        )
+        end: tuple[Any, int] | None = cursor.fetchone()
+    return end
+
+
+def _ways(rows: QuerySet[M]) -> tuple[Near, ...]:
+    ways: tuple[Near, ...] = getattr(rows, "nearest", ())
+    return () if sum(len(way.values) for way in ways) > FEW else ways
+
+
+def _key(rows: QuerySet[M], way: Near) -> RawSQL:
+    """The key that is looked up, one of the way's values."""
+    field: Any = rows.model._meta.get_field(way.column)
+    return RawSQL("near.key", (), output_field=field)
+
+
+def _of_each(
+    rows: QuerySet[M], way: Near, asked: QuerySet[Any, Any], wanted: str, columns: str
+) -> tuple[str, list[Any]] | None:
+    """The statement that asks this for each key of a way; None where Django sees itself that nothing can be found."""
+    field: Any = rows.model._meta.get_field(way.column)
+    key = field.target_field if field.is_relation else field
+    try:
+        sql, values = asked.query.sql_with_params()
+    except EmptyResultSet:
+        return None
+    each = f"unnest(%s::{key.db_type(connection)}[]) AS near (key)"
+    return f"SELECT {wanted} FROM {each}, LATERAL ({sql}) AS found ({columns})", [list(way.values), *values]

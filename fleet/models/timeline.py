@@ -152,6 +152,7 @@ class Entry(models.Model):
                 fields=["actor", "-at", "-id"], name="entry_acts_by_actor", condition=models.Q(via__in=ACTING)
             ),
             models.Index(fields=["-at", "-id"], name="entry_acts", condition=models.Q(via__in=ACTING)),
+            models.Index(fields=["via", "-at", "-id"], name="entry_acts_by_via", condition=models.Q(via__in=ACTING)),
         ]
 
     def __str__(self) -> str:

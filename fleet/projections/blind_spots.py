@@ -4,12 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
-from django.db.models.functions import Coalesce, Upper
+from django.db.models.functions import Coalesce, Collate, Upper
 
 from fleet.domain.aside import What
 from fleet.domain.blind_spots.facts import BlindSpot, CacheFacts, Confidence, SetAsideFacts
@@ -45,6 +44,9 @@ MOST_NAMED = 500
 MOST_JUDGED = 20
 # So many of one kind are shown at once.
 FIRST = 6
+UNHEARD = "cache-unheard"
+# Where caches stand among the others: (rank, set's name, set).
+CACHE_PLACE = (RANKS[UNHEARD], "", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ def overview(*, now: datetime) -> BlindSpots:
     """Every kind of blind spot of the fleet with the first of it, in nineteen queries."""
     look = _look(now, caches=FIRST)
     counts = Counter(row.code for row in look.rows)
-    counts.update({"cache-unheard": look.more_caches} if look.more_caches else {})
+    counts.update({UNHEARD: look.more_caches} if look.more_caches else {})
     counts.update(dict(look.kept.order_by().values_list("code").annotate(Count("pk"))))
     codes = sorted(counts, key=RANKS.__getitem__)
     # Of none, too: the same number of queries whatever there is.
@@ -175,12 +177,18 @@ def page(
             and (plain is None or any(plain_name(name) in plain for name in row.names))
         )
 
-    look = _look(now, caches=None if code in ("", "cache-unheard") else 0)
+    some = code in ("", UNHEARD) and sets is None and machines is None
+    # All of them are read only where few are named.
+    look = _look(now, caches=None if some and names is not None else 0, hosts=names)
     beside = [row for row in look.rows if wanted(row)]
     kept = look.kept.filter(rank=RANKS[code]) if code else look.kept
     kept = kept.filter(availability_set__any=list(sets)) if sets is not None else kept
     if machines is None and plain is None:
-        window = partial(_window, kept)
+
+        def window(beyond: Key | None, onwards: bool, most: int) -> list[BlindSpotRow]:
+            caches = _cache_window(now, beyond, onwards, most) if some else []
+            return [*_window(kept, beyond, onwards, most), *caches]
+
         found = cut_window(beside, window, _place, like=(0, "", 0, ""), cursor=cursor, size=size)
     else:
         # Of few sets, so all of them are read.
@@ -208,6 +216,17 @@ def _window(kept: QuerySet[SetBlindSpot], beyond: Key | None, onwards: bool, mos
         kept = kept.filter(side(Tuple(*KEY), beyond), **bound)
     rows = _listed(kept)
     return _shaped((rows if onwards else rows.reverse())[:most])
+
+
+def _cache_window(now: datetime, beyond: Key | None, onwards: bool, most: int) -> list[BlindSpotRow]:
+    """The same of caches to which nobody listens: of no set, by their hosts. Two queries."""
+    rows, (here, there) = _unheard(now), (CACHE_PLACE, tuple(beyond or ())[:3])
+    if there == here:
+        rows = rows.filter(**{f"by_host__{'gt' if onwards else 'lte'}": (beyond or ())[3]})
+    elif (there > here) == onwards:
+        rows = rows.none()
+    rows = rows if onwards else rows.reverse()
+    return [_row(spot, None) for spot in elsewhere(caches=_caches(rows[:most], now))]
 
 
 def _shaped(rows: Iterable[SetBlindSpot]) -> list[BlindSpotRow]:
@@ -264,9 +283,13 @@ def _homes(machines: Collection[int] | None, names: Collection[str] | None) -> l
     return sorted(pk for pk in found if pk is not None)
 
 
-def _look(now: datetime, *, caches: int | None = None) -> _Look:
-    """`caches`: so many of those to which nobody listens, the others are counted; all of them if nothing is said."""
+def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | None = None) -> _Look:
+    """`caches`: so many of those to which nobody listens, the others are counted; all of them if nothing is said, or
+    those of these `hosts`, in any case.
+    """
     unheard = _unheard(now)
+    if hosts is not None:
+        unheard = unheard.filter(host__named=list(hosts))
     stale = stale_sets(now=now)
     judged = stale[:MOST_JUDGED]
     homes = {row.pk: set_ref(row) for row in seen(AvailabilitySet).filter(pk__any=judged)}
@@ -282,13 +305,13 @@ def _look(now: datetime, *, caches: int | None = None) -> _Look:
     beside = elsewhere(
         waiting=_named(waiting.annotate(called=called).order_by("called", "pk"), "called"),
         alone=_named(alone.order_by("name", "pk"), "name"),
-        caches=(first := _caches(unheard[:caches], now)),
+        caches=(first := _caches(unheard[:caches], now) if caches != 0 else []),
         aside=_aside(),
         era_missing=eras.current().missing,
     )
     rows += [_row(spot, None) for spot in beside]
     kept = seen(SetBlindSpot).exclude(availability_set__any=judged)
-    more = unheard.count() - len(first) if caches is not None and len(first) == caches else 0
+    more = unheard.count() - len(first) if caches and len(first) == caches else 0
     return _Look(tuple(rows), kept, len(stale) - len(judged), more)
 
 
@@ -299,10 +322,10 @@ def _named(rows: QuerySet[Any], column: str) -> Named:
 
 
 def _unheard(now: datetime) -> QuerySet[Cache]:
-    """The caches to which no live machine listens."""
+    """The caches to which no live machine listens, in the order of their hosts' code points."""
     heard = seen(Coverage).filter(cache=OuterRef("pk"), until=None, state="subscribed")
     heard = heard.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
-    return seen(Cache).filter(~Exists(heard)).order_by("host")
+    return seen(Cache).filter(~Exists(heard)).alias(by_host=Collate("host", "C")).order_by("by_host")
 
 
 def _caches(rows: Iterable[Cache], now: datetime) -> list[CacheFacts]:

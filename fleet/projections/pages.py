@@ -9,7 +9,7 @@ import binascii
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -17,7 +17,7 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
-from fleet.models.nearest import first_rows
+from fleet.models.nearest import NearRows, first_rows, last_looked_at
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
@@ -33,15 +33,20 @@ class BadCursorError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """One page. `next` and `previous` are opaque cursors, or None at an end."""
+    """One page. `next` and `previous` are opaque cursors, or None at an end.
+
+    `looked_to`: rows are looked for among many others, and this page ends here, with fewer rows than asked for or none,
+    because it has looked through enough; `next` goes on.
+    """
 
     results: tuple[T, ...]
     next: str | None
     previous: str | None
+    looked_to: Any = None
 
     def map(self, shape: Callable[[Sequence[T]], Sequence[U]]) -> "Page[U]":
         """The same page with its rows shaped all at once."""
-        return Page(results=tuple(shape(self.results)), next=self.next, previous=self.previous)
+        return replace(self, results=tuple(shape(self.results)))  # type: ignore[arg-type, return-value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +117,17 @@ def _fits(value: Any) -> bool:
     return number or isinstance(value, datetime) or (isinstance(value, str) and "\x00" not in value)
 
 
-def _beyond(segment: Segment[M], cursor: _Cursor, *, descending: bool) -> QuerySet[M]:
+def _beyond(field: str, value: Any, key: int | str, *, descending: bool, itself: bool = False) -> Q:
+    """What comes after this place in this direction; with `itself` the place, too."""
     # The plain bound lets the index begin at the key; the second condition drops the rows that share its value.
     side = "lt" if descending else "gt"
+    also = "e" if itself else ""
+    return Q(**{f"{field}__{side}e": value}) & (Q(**{f"{field}__{side}": value}) | Q(**{f"pk__{side}{also}": key}))
+
+
+def _from(rows: QuerySet[M], beyond: Q) -> QuerySet[M]:
     try:
-        return segment.rows.filter(
-            Q(**{f"{segment.field}__{side}e": cursor.value})
-            & (Q(**{f"{segment.field}__{side}": cursor.value}) | Q(**{f"pk__{side}": cursor.id}))
-        )
+        return rows.filter(beyond)
     except (ValidationError, ValueError, TypeError) as error:
         raise BadCursorError("The cursor is of another list.") from error
 
@@ -130,7 +138,8 @@ def clamp(size: int | None) -> int:
 
 
 def read_page(segments: Sequence[Segment[M]], *, cursor: str | None, size: int | None) -> Page[M]:
-    """Rows after (or before) `cursor`, at most `size`. One query for each segment that the page touches.
+    """Rows after (or before) `cursor`, at most `size`. One query for each segment that the page touches, and one more
+    where its rows have to be looked for among others: then it may end early.
 
     Raises `BadCursorError`.
     """
@@ -141,31 +150,41 @@ def read_page(segments: Sequence[Segment[M]], *, cursor: str | None, size: int |
     numbers = list(range(len(segments)))
     if start is not None:
         numbers = numbers[start.segment :] if not backwards else numbers[: start.segment + 1][::-1]
+    end: _Cursor | None = None
     for number in numbers:
         segment = segments[number]
         descending = segment.descending != backwards
-        rows = segment.rows
+        rows, beyond = segment.rows, Q()
         if start is not None and number == start.segment:
-            rows = _beyond(segment, start, descending=descending)
+            beyond = _beyond(segment.field, start.value, start.id, descending=descending)
+            rows = _from(rows, beyond)
         sign = "-" if descending else ""
         wanted = size + 1 - len(found)
         order = (f"{sign}{segment.field}", f"{sign}pk")
+        if isinstance(rows, NearRows) and rows.walk is not None:
+            last = last_looked_at(rows, order, beyond)
+            if last is not None:
+                end = _Cursor(number, False, *last)
+                rows = rows.filter(_beyond(segment.field, *last, descending=not descending, itself=True))
         found += [(number, row) for row in first_rows(rows, order, wanted)]
-        if len(found) > size:
+        if len(found) > size or end is not None:
             break
     more = len(found) > size
     found = found[:size]
     if backwards:
         found.reverse()
+    if end is not None and not more:
+        return _cut_short(found, segments, end, start)
 
     def at(entry: tuple[int, M], *, back: bool) -> str:
-        number, row = entry
-        value = getattr(row, segments[number].field)
-        key = str(row.pk) if isinstance(row.pk, UUID) else row.pk
-        return _encode(_Cursor(segment=number, backwards=back, value=value, id=key))
+        return _encode(replace(_place(entry, segments), backwards=back))
 
     has_next = bool(found) and (more or backwards)
     has_previous = bool(found) and (more if backwards else start is not None)
+    if start is not None and not backwards and not found and isinstance(start.id, int):
+        # Nobody came this far by a row that is shown here, as where rows are looked for in portions: back to that one.
+        itself = start.id + (-1 if segments[start.segment].descending else 1)
+        return Page(results=(), next=None, previous=_encode(replace(start, backwards=True, id=itself)))
     if backwards and not found:
         # Before the first row there is nothing: the way on is the beginning.
         return Page(results=(), next=None, previous=None)
@@ -173,6 +192,27 @@ def read_page(segments: Sequence[Segment[M]], *, cursor: str | None, size: int |
         results=tuple(row for _, row in found),
         next=at(found[-1], back=False) if has_next else None,
         previous=at(found[0], back=True) if has_previous else None,
+    )
+
+
+def _place(entry: tuple[int, M], segments: Sequence[Segment[M]]) -> _Cursor:
+    number, row = entry
+    key = str(row.pk) if isinstance(row.pk, UUID) else row.pk
+    return _Cursor(number, False, getattr(row, segments[number].field), key)
+
+
+def _cut_short(
+    found: Sequence[tuple[int, M]], segments: Sequence[Segment[M]], end: _Cursor, start: _Cursor | None
+) -> Page[M]:
+    """A page that ends at `end`, up to which rows were looked through. Nothing between it and the rows is one."""
+    backwards = start is not None and start.backwards
+    first, last = (_place(found[0], segments), _place(found[-1], segments)) if found else (end, end)
+    onwards, back = (last, end) if backwards else (end, first)
+    return Page(
+        results=tuple(row for _, row in found),
+        next=_encode(replace(onwards, backwards=False)),
+        previous=_encode(replace(back, backwards=True)) if start is not None else None,
+        looked_to=None if backwards else end.value,
     )
 
 

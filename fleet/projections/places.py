@@ -4,6 +4,7 @@ The library ships no types, hence the ignores at its base class. Names are compa
 of services exactly. All of them look at what the reader sees.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,9 +15,9 @@ from django.db.models.functions import Greatest, Least
 from fleet.domain.intake.presence import Limits
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent
-from fleet.models.nearest import Near, NearRows
+from fleet.models.nearest import Near, NearRows, Walk
 from fleet.projections.filter_kinds import IdsFilter, TextsFilter, one_of
-from fleet.projections.sight import listening, seen
+from fleet.projections.sight import limited, listening, seen
 
 # The columns of a set by the filters that look at them.
 COLUMNS = {
@@ -28,6 +29,9 @@ COLUMNS = {
 }
 # So many ids stand in a query by themselves.
 FEW = 100
+# So many entries are looked through for a page, and so many where texts are searched.
+PORTION = 50_000
+HARD = 20_000
 Ids = list[int] | QuerySet[Any]
 MACHINE_COLUMNS = {"machine": ("pk", "exact"), "machine_name": ("resource_name", "iexact")}
 
@@ -94,15 +98,38 @@ class MachinePlaceFilter(PlaceFilter):
 
 
 class EntryPlaceFilter(MachinePlaceFilter):
-    """The same of entries, and by kind and event: of ten million only those are read that such a value leads to."""
+    """The same of entries, and by kind and event: of ten million only those are read that such a value leads to. Where
+    one value alone does not lead to them, as many are looked through at once as a page may take.
+    """
+
+    # The column that leads to the entries of a filter, beside those of places.
+    keys: Mapping[str, str] = {"cache": "cache", "kind": "kind"}
+    # What is looked through where nothing leads.
+    among: Q = Q()
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         found = super().filter_queryset(queryset)
-        for name in ("cache", "kind"):
+        for name, column in self.keys.items():
             values = self.form.cleaned_data.get(name)
             if values and name in self.filters and not getattr(found, "nearest", ()):
-                found = nearest(found, name, list(values))
-        return found
+                found = nearest(found, column, list(values))
+        return self._in_portions(found) if isinstance(found, NearRows) else found
+
+    def leads_to_its_own(self, name: str) -> bool:
+        """Whether this filter's index holds the entries that it leaves, and no others."""
+        return name in (*COLUMNS, *MACHINE_COLUMNS, *self.keys, "event")
+
+    def _in_portions(self, found: NearRows[Any]) -> NearRows[Any]:
+        asked = {name for name, value in self.form.cleaned_data.items() if value not in ("", None, [], ())}
+        times = {name: self.form.cleaned_data[name] for name in ("since", "until") if name in asked}
+        asked -= times.keys()
+        known = len(asked) == 1 and self.leads_to_its_own(*asked) and (bool(found.nearest) or "event" in asked)
+        # Of a reader who sees little, all ways lead to what they see.
+        if not asked or (known and not limited()):
+            return found
+        within = Q(**({"at__gte": times["since"]} if "since" in times else {}))
+        within &= Q(**({"at__lt": times["until"]} if "until" in times else {}))
+        return found.looked_through(Walk(HARD if "q" in asked else PORTION, within, self.among))
 
     def filter_event(self, queryset: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return queryset.filter(event=Subquery(seen(ScheduledEvent).filter(event_id=value.strip().upper()).values("pk")))

@@ -15,6 +15,7 @@ from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import presence_limits
 from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.counts import SetCounts, counts_of_sets
+from fleet.projections.crowds import MOST, Crowd, crowds, firsts
 from fleet.projections.events.rows import OPEN, EventRow, event_rows
 from fleet.projections.machines import (
     MachineRow,
@@ -22,11 +23,13 @@ from fleet.projections.machines import (
     agentless,
     event_brief,
     machine_rows,
-    with_presence,
 )
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import PresenceCounts, SetRef, count_presence, label_of, plain_name, set_ref
 from fleet.projections.sight import seen
+
+# So many machines are shown one by one.
+MOST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class GridRow:
 
     fault_domain: int | None
     cells: tuple[tuple[GridMachine, ...], ...]
+    # Of a large set instead: how many machines of each update domain are how present.
+    counts: tuple[PresenceCounts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,11 @@ class Grid:
 
     update_domains: tuple[int | None, ...]
     rows: tuple[GridRow, ...]
+
+    @property
+    def in_numbers(self) -> bool:
+        """Whether there are too many machines to show each."""
+        return any(row.counts for row in self.rows)
 
     @property
     def stated(self) -> bool:
@@ -74,7 +84,7 @@ class MissingMachine:
 
 @dataclass(frozen=True, slots=True)
 class SetRow:
-    """One set with its machines by name."""
+    """One set with its machines by name; of a large one with the first of them (`left_out` says how many more)."""
 
     id: int
     kind: str
@@ -85,6 +95,7 @@ class SetRow:
     subscription: str
     resource_group: str
     machines: tuple[MachineRow, ...]
+    left_out: int
     without_agent: tuple[MissingMachine, ...]
     presence: PresenceCounts
     open_events: tuple[OpenEventBrief, ...]
@@ -110,7 +121,8 @@ class SetRow:
         """The name; of a set that nobody named it is the machines in it, because a vmId tells people nothing."""
         if not self.provisional or not self.machines:
             return label_of(self.name, self.apart)
-        return Reason("first-machine", names=[machine.resource_name for machine in self.machines])
+        names = [machine.resource_name for machine in self.machines]
+        return Reason("first-machine", names=names + [""] * self.left_out)
 
     @property
     def provisional(self) -> bool:
@@ -169,16 +181,13 @@ class SetDetail:
 
 
 def _grid(machines: Sequence[MachineRow], events: Sequence[OpenEventBrief]) -> Grid:
-    def rank(domain: int | None) -> tuple[bool, int]:
-        return (domain is None, domain or 0)
-
     hits: dict[str, OpenEventBrief] = {}
     for event in events:
         for name in event.resources:
             hits.setdefault(plain_name(name), event)
     present = [machine for machine in machines if machine.presence is not Presence.GONE]
-    update_domains = tuple(sorted({machine.update_domain for machine in present}, key=rank))
-    fault_domains = sorted({machine.fault_domain for machine in present}, key=rank)
+    update_domains = tuple(sorted({machine.update_domain for machine in present}, key=_rank))
+    fault_domains = sorted({machine.fault_domain for machine in present}, key=_rank)
     cells: dict[tuple[int | None, int | None], list[GridMachine]] = defaultdict(list)
     for machine in present:
         place = (machine.fault_domain, machine.update_domain)
@@ -190,15 +199,38 @@ def _grid(machines: Sequence[MachineRow], events: Sequence[OpenEventBrief]) -> G
     return Grid(update_domains=update_domains, rows=rows)
 
 
+def _domains(crowd: Crowd) -> Grid:
+    """The same in numbers."""
+    here = {domains: counts for domains, counts in crowd.domains.items() if counts.total}
+    update_domains = tuple(sorted({update for _, update in here}, key=_rank))
+    return Grid(
+        update_domains,
+        tuple(
+            GridRow(fault, (), tuple(here.get((fault, update), PresenceCounts()) for update in update_domains))
+            for fault in sorted({fault for fault, _ in here}, key=_rank)
+        ),
+    )
+
+
+def _rank(domain: int | None) -> tuple[bool, int]:
+    return (domain is None, domain or 0)
+
+
 def _warnings(
     row: AvailabilitySet,
     machines: Sequence[MachineRow],
     counts: PresenceCounts,
     without_agent: Sequence[MissingMachine],
     foreign: Sequence[Reason],
+    crowd: Crowd | None = None,
 ) -> tuple[Reason, ...]:
+    """`machines` are all of them; of a large set those with warnings, and `crowd` tells of the others."""
+
     def named(code: str, presence: Presence) -> list[Reason]:
-        names = [machine.resource_name for machine in machines if machine.presence is presence]
+        if crowd is not None:
+            names = crowd.named(presence)
+        else:
+            names = [machine.resource_name for machine in machines if machine.presence is presence]
         return [Reason(code, names=names)] if names else []
 
     found = [Reason("set-unnamed")] if row.kind == "provisional" else []
@@ -209,7 +241,7 @@ def _warnings(
     if (counts.total or without_agent) and not counts.live:
         found.append(Reason("set-unwatched"))
     plain = [plain_name(machine.resource_name) for machine in machines if machine.presence is not Presence.GONE]
-    if len(set(plain)) < len(plain):
+    if crowd.name_twice if crowd is not None else len(set(plain)) < len(plain):
         found.append(Reason("set-name-twice"))
     found += [
         Reason("machine-warning", machine=machine.resource_name, warning=warning)
@@ -219,12 +251,13 @@ def _warnings(
     return tuple(found)
 
 
-def _shape(sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *, now: datetime) -> tuple[SetRow, ...]:
+def _shape(
+    sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *, now: datetime, most: int
+) -> tuple[SetRow, ...]:
+    """Sets with `most` machines each."""
     limits = presence_limits()
-    machines: dict[int, list[Machine]] = defaultdict(list)
-    rows = with_presence().filter(availability_set__in=[row.pk for row in sets]).order_by("resource_name", "pk")
-    for machine in rows:
-        machines[machine.availability_set_id].append(machine)
+    machines = firsts([row.pk for row in sets], most=most)
+    large = crowds([pk for pk, found in machines.items() if len(found) > most], now=now)
     open_events: dict[int, list[OpenEventBrief]] = defaultdict(list)
     for event in events:
         open_events[event.availability_set_id].append(event_brief(event))
@@ -232,19 +265,22 @@ def _shape(sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *,
     foreign = _foreign(sets)
     shaped = []
     for row in sets:
-        inside = machine_rows(machines[row.pk], now=now, limits=limits)
-        counts = count_presence([machine.presence for machine in inside])
+        inside = machine_rows(machines[row.pk][:most], now=now, limits=limits)
+        crowd = large.get(row.pk)
+        told = machine_rows(crowd.warned, now=now, limits=limits) if crowd else inside
+        counts = crowd.presence if crowd else count_presence([machine.presence for machine in inside])
         shaped.append(
             like(
                 SetRow,
                 row,
                 machines=inside,
+                left_out=counts.all - len(inside),
                 without_agent=tuple(missing[row.pk]),
                 presence=counts,
                 open_events=tuple(open_events[row.pk]),
-                warnings=_warnings(row, inside, counts, missing[row.pk], foreign[row.pk]),
+                warnings=_warnings(row, told, counts, missing[row.pk], foreign[row.pk], crowd),
                 changed_at=changed_at(row),
-                grid=_grid(inside, open_events[row.pk]),
+                grid=_domains(crowd) if crowd else _grid(inside, open_events[row.pk]),
                 admits_until=row.admits_until if row.admits_until is not None and row.admits_until > now else None,
             )
         )
@@ -304,16 +340,18 @@ def listing(
     cursor: str | None = None,
     size: int | None = None,
 ) -> Page[SetRow]:
-    """Sets by name or by another column, without those that were merged into another. Five queries."""
+    """Sets by name or by another column, without those that were merged into another. Five queries, five more where one
+    is large.
+    """
     rows = seen(AvailabilitySet) if sets is None else sets
     rows = with_changes(rows.filter(merged_into=None))
     page = read_page(ordered(rows, order, [Segment(rows, "name")]), cursor=cursor, size=size)
-    return page.map(lambda found: _shape(found, _open_events(found), now=now))
+    return page.map(lambda found: _shape(found, _open_events(found), now=now, most=MOST))
 
 
 def in_numbers(row: SetRow) -> SetRow:
     """The same without its machines one by one: what counts them stays."""
-    return replace(row, machines=(), without_agent=(), grid=_grid((), ()))
+    return replace(row, machines=(), left_out=row.presence.all, without_agent=(), grid=_grid((), ()))
 
 
 def lines(
@@ -358,7 +396,7 @@ def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple
     # Others by the index on their names: to put all in one order, all would be read.
     others = there.exclude(pk__in=chosen).order_by("name", "pk")[: limit - len(found)]
     sets = [*(found[pk] for pk in chosen if pk in found), *others]
-    return _shape(sets, _open_events(sets), now=now)
+    return _shape(sets, _open_events(sets), now=now, most=MOST_SHOWN)
 
 
 def named(*, limit: int = 500) -> tuple[NamedSet, ...]:
@@ -380,12 +418,16 @@ def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
     return tuple(set_ref(other) for other in others.order_by("name", "pk")[:limit])
 
 
-def detail(*, set_id: int, now: datetime) -> SetDetail | None:
-    """One set with its open events. Seven queries; a merged set answers with the one it went into, for one more."""
+def detail(*, set_id: int, now: datetime, most: int = 0) -> SetDetail | None:
+    """One set with its open events, and with `most` of its machines (`MOST` if nothing is said). Seven queries, five
+    more where there are more; a merged set answers with the one it went into, for one more.
+    """
     row = with_changes(seen(AvailabilitySet).select_related("merged_into")).filter(pk=set_id).first()
     if row is None:
         return None
     if row.merged_into is not None:
         row = with_changes(seen(AvailabilitySet)).get(pk=row.merged_into.pk)
     events = _open_events([row])
-    return SetDetail(set=_shape([row], events, now=now)[0], events=event_rows(events, now=now), server_time=now)
+    return SetDetail(
+        set=_shape([row], events, now=now, most=most or MOST)[0], events=event_rows(events, now=now), server_time=now
+    )

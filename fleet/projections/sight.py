@@ -326,6 +326,12 @@ def listening() -> QuerySet[models.Coverage]:
     return rows if sight is None else rows.filter(machine__availability_set__in=sight.sets)
 
 
+def reader_key() -> tuple[Any, ...]:
+    """What tells how far readers see: an answer may be begun before it is known who asks."""
+    sight = _sight.get()
+    return () if sight is None else (sight.name, sight.scopes)
+
+
 def limited() -> bool:
     """Whether the reader sees less than everything: nothing that was read for others is for them."""
     return _sight.get() is not None

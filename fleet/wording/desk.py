@@ -35,6 +35,12 @@ def _cache_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
     return f"cache {values['name']}: {said.get(glance) or counted(values['listening'], 'machine listens', 'listen')}"
 
 
+def _service_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
+    """`shop-001: 2 needs a decision, 18 live`."""
+    said = ", ".join(f"{count} {GLANCE_LOOKS[Glance(glance)].label}" for glance, count in values["counts"])
+    return f"{values['name'] or 'no service stated'}: {said}"
+
+
 def _meeting(values: Mapping[str, Any], reader: Reader) -> str:
     """An event of machines and a maintenance of a cache at the same time."""
     event = f"{named(values['event_type'], values['resources'])} ({values['set']})"
@@ -50,6 +56,7 @@ def _meeting(values: Mapping[str, Any], reader: Reader) -> str:
 SENTENCES: dict[str, Sentence] = {
     "service-meeting": _meeting,
     "set-at-a-glance": _set_at_a_glance,
+    "service-at-a-glance": _service_at_a_glance,
     "cache-at-a-glance": _cache_at_a_glance,
     "no-agents": "No agent has enrolled, so nothing that Azure announces is seen.",
     "no-live-agents": lambda values, reader: (

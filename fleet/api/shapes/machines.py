@@ -59,6 +59,8 @@ SetShape = shape(
     SetRow,
     {
         "service": "What belongs together for the people who run it; may be empty.",
+        "machines": "By name, the first 500.",
+        "left_out": "How many machines are not in `machines`; `GET machines/?set=` has all of them, page by page.",
         "without_agent": "Machines that an imported inventory lists and that have no agent.",
         "presence": "How many machines are how present.",
         "open_events": "By time left.",

@@ -46,7 +46,9 @@ class Audit(Acts):
         "Who did what, through what and why, newest first",
         (
             "Acts of people, rules and commands, with the reason that was given and what they changed. What"
-            " machines report is not among them: it stands in the timeline of each event."
+            " machines report is not among them: it stands in the timeline of each event. With `q`, and with several"
+            " filters at once, so many entries are looked through for a page: it may hold fewer than asked for, or"
+            " none, and `next` goes on."
         ),
         page=EntryShape,
         parameters=[*AUDIT_FILTERS, ordering("at")],

@@ -28,6 +28,8 @@ SET_FILTERS = filters_of(
     },
 )
 
+IN_NUMBERS = next(each for each in SET_FILTERS if each.name == "machines")
+
 
 class Sets(Call):
     @describe(
@@ -35,7 +37,7 @@ class Sets(Call):
         "Availability sets by name",
         (
             "Each with its machines, how present they are, and its open events. Sets that were merged into"
-            " another are not listed. All machines of a set stand in it, so a page holds few sets if nothing is said;"
+            " another are not listed. Machines stand in their set, so a page holds few sets if nothing is said;"
             " with `machines=false` fifty fit into 100 kB."
         ),
         page=SetShape,
@@ -58,12 +60,18 @@ class Set(OneSet):
     @describe(
         "get_set",
         "One availability set with its machines and open events",
-        "The id of a set that was merged answers with the set that remains.",
+        (
+            "The id of a set that was merged answers with the set that remains. Of a set of more than 500 machines the"
+            " first 500 by name stand in it, and `left_out` counts the others: `GET machines/?set=` gives all of them."
+        ),
         answer=SetShape,
         missing=UNKNOWN,
+        parameters=[IN_NUMBERS],
     )
     def get(self, set_id: int) -> sets.SetRow | None:
-        return self.one(set_id)
+        found = self.one(set_id)
+        in_numbers = self.request.query_params.get("machines", "").lower() == "false"
+        return sets.in_numbers(found) if found and in_numbers else found
 
     @describe(
         "name_set",

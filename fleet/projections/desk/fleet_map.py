@@ -9,6 +9,7 @@ from functools import partial
 from django.db.models import QuerySet
 
 from fleet.domain.desk import WORST_FIRST, Glance, worst
+from fleet.domain.reason import Reason
 from fleet.models import AvailabilitySet
 from fleet.projections.desk.cells import CacheCell, SetCell, by_glance, cache_cells, set_cells
 
@@ -28,6 +29,27 @@ class ServiceGroup:
     def counts(self) -> tuple[tuple[Glance, int], ...]:
         """How many stand how, the worst first."""
         return by_glance((*self.sets, *self.caches))
+
+    @property
+    def size(self) -> int:
+        return len(self.sets) + len(self.caches)
+
+    @property
+    def title(self) -> Reason:
+        counts = [[glance.value, count] for glance, count in self.counts]
+        return Reason("service-at-a-glance", name=self.service, counts=counts)
+
+    def worst_first(self, most: int) -> "ServiceGroup":
+        """The same; of more than `most` sets and caches those that stand worst, sets before caches."""
+        if self.size <= most:
+            return self
+        whole: list[SetCell | CacheCell] = [*self.sets, *self.caches]
+        cells = sorted(whole, key=lambda cell: WORST_FIRST[cell.glance])[:most]
+        return replace(
+            self,
+            sets=tuple(cell for cell in cells if isinstance(cell, SetCell)),
+            caches=tuple(cell for cell in cells if isinstance(cell, CacheCell)),
+        )
 
     @property
     def glance(self) -> Glance:

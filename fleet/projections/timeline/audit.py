@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import django_filters
@@ -33,11 +33,19 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 ACTING_KINDS = (ActorKind.PERSON, ActorKind.RULE, ActorKind.COMMAND)
+# Those that one key leads to.
+BY_ONE_KEY = (ActorKind.RULE.value, ActorKind.COMMAND.value)
+
+
+# The condition of the partial indexes of acts.
+IS_ACT = Q(via__in=ACTING)
+# Whoever looks for a longer text has pasted something.
+LONGEST = 200
 
 
 def acts() -> QuerySet[Entry]:
-    """What people and rules did. The condition is that of two partial indexes."""
-    return seen(Entry).filter(via__in=ACTING)
+    """What people and rules did, by index."""
+    return seen(Entry).filter(IS_ACT)
 
 
 class Told(Func):
@@ -58,16 +66,20 @@ class AuditFilter(EntryPlaceFilter):
     `kinds_named` gives the kinds that people call by a name with a text in it.
     """
 
+    among = IS_ACT
+
     person = django_filters.CharFilter(method="filter_person", label="Person")
     actor_kind = django_filters.ChoiceFilter(
         choices=[(kind.value, kind.value) for kind in ACTING_KINDS], method="filter_actor_kind", label="Kind of actor"
     )
-    via = django_filters.MultipleChoiceFilter(choices=[(via, via) for via in ACTING], label="Through")
+    via = django_filters.MultipleChoiceFilter(
+        choices=[(via, via) for via in ACTING], method="filter_via", label="Through"
+    )
     kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
     event = django_filters.CharFilter(method="filter_event", label="Event")
     since = TimeFilter(field_name="at", lookup_expr="gte", label="Since")
     until = TimeFilter(field_name="at", lookup_expr="lt", label="Until")
-    q = django_filters.CharFilter(method="filter_q", label="Search")
+    q = django_filters.CharFilter(method="filter_q", max_length=LONGEST, label="Search")
 
     class Meta:
         model = Entry
@@ -84,19 +96,27 @@ class AuditFilter(EntryPlaceFilter):
         self.kinds_named = kinds_named
         super().__init__(data, acts() if queryset is None else queryset, **kwargs)
 
+    def leads_to_its_own(self, name: str) -> bool:
+        """Indexes by other columns lead to what machines reported as well."""
+        return name in ("person", "via", "event") or self.form.cleaned_data.get("actor_kind") in BY_ONE_KEY
+
     def filter_person(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
         keys = keys_of(value)
         found = queryset.filter(actor__in=keys)
-        return found.near(Near("actor", keys, Q(via__in=ACTING))) if isinstance(found, NearRows) else found
+        return found.near(Near("actor", keys, IS_ACT)) if isinstance(found, NearRows) else found
 
     def filter_actor_kind(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
         by_command = Q(via="command", actor=COMMAND_LINE.name)
         match ActorKind(value):
             case ActorKind.RULE:
-                return queryset.filter(via="rule")
+                return _near(queryset.filter(via="rule"), "via", ["rule"])
             case ActorKind.COMMAND:
-                return queryset.filter(by_command)
-        return queryset.exclude(via="rule").exclude(by_command)
+                return _near(queryset.filter(by_command), "actor", [COMMAND_LINE.name])
+        people = [via for via in ACTING if via != "rule"]
+        return _near(queryset.filter(via__in=people).exclude(by_command), "via", people)
+
+    def filter_via(self, queryset: QuerySet[Entry], name: str, value: list[str]) -> QuerySet[Entry]:
+        return _near(queryset.filter(via__in=value), "via", value) if value else queryset
 
     def filter_q(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
         found = Q(kind__in=[kind.value for kind in self.kinds_named(value)])
@@ -105,6 +125,11 @@ class AuditFilter(EntryPlaceFilter):
         if people := called(value):
             found |= Q(actor__in=people) | Q(told__regex=rf"(^|\n)({'|'.join(people)})(\n|$)")
         return queryset.alias(told=Told(F("data"), F("before"), F("after"))).filter(found)
+
+
+def _near(rows: QuerySet[Entry], column: str, keys: list[str]) -> QuerySet[Entry]:
+    """The same acts by the index that begins with this column, where no other leads to them."""
+    return rows.near(Near(column, keys, IS_ACT)) if isinstance(rows, NearRows) and not rows.nearest else rows
 
 
 def listing(
@@ -119,39 +144,42 @@ def about(*, person: PersonRow, size: int = 25) -> tuple[TimelineRow, ...]:
     return listing(entries=acts().filter(data__person__in=[person.pseudonym, person.username]), size=size).results
 
 
-def everything(entries: QuerySet[Entry]) -> Iterator[TimelineRow]:
-    """All rows of a filtered queryset, newest first, page by page: memory and each query stay small."""
+def everything(entries: QuerySet[Entry]) -> Iterator[Sequence[TimelineRow]]:
+    """All rows of a filtered queryset, newest first, page by page: memory and each query stay small. A page may be
+    empty where rows are looked for among others.
+    """
     cursor = None
     while True:
         page = listing(entries=entries, cursor=cursor, size=MAX_PAGE_SIZE)
-        yield from page.results
+        yield page.results
         cursor = page.next
         if cursor is None:
             return
 
 
 def csv_lines(entries: QuerySet[Entry], *, text: Callable[[TimelineRow], str]) -> Iterator[str]:
-    """A CSV file line by line, with a head. `text` words an entry. No cell is a formula."""
+    """A CSV file piece by piece, with a head. `text` words an entry. No cell is a formula."""
     buffer = io.StringIO()
     writer = csv.writer(buffer)
     writer.writerow(COLUMNS)
-    yield _taken(buffer)
-    for number, row in enumerate(everything(entries), 1):
-        writer.writerow([defused(_text(value)) for value in _values(row, text(row)).values()])
-        if number % 100 == 0:
+    for rows in everything(entries):
+        for some in _hundreds(rows):
+            for row in some:
+                writer.writerow([defused(_text(value)) for value in _values(row, text(row)).values()])
             yield _taken(buffer)
-    yield _taken(buffer)
 
 
 def json_lines(entries: QuerySet[Entry], *, text: Callable[[TimelineRow], str]) -> Iterator[str]:
-    """One JSON object a line. `text` words an entry."""
-    pieces: list[str] = []
-    for row in everything(entries):
-        pieces.append(json.dumps(_values(row, text(row)), ensure_ascii=False) + "\n")
-        if len(pieces) == 100:
-            yield "".join(pieces)
-            pieces.clear()
-    yield "".join(pieces)
+    """One JSON object a line, piece by piece. `text` words an entry."""
+    for rows in everything(entries):
+        for some in _hundreds(rows):
+            yield "".join(json.dumps(_values(row, text(row)), ensure_ascii=False) + "\n" for row in some)
+
+
+def _hundreds(rows: Sequence[TimelineRow]) -> Iterator[Sequence[TimelineRow]]:
+    """A hundred at a time; of no rows an empty one, so that whoever sends may turn to somebody else."""
+    for first in range(0, max(1, len(rows)), 100):
+        yield rows[first : first + 100]
 
 
 def defused(cell: str) -> str:

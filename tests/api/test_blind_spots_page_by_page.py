@@ -1,0 +1,68 @@
+"""Caches to which nobody listens are read page by page like all other blind spots, whatever stands around them."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from fleet.models import Cache
+from fleet.operations.sets import coverage
+from fleet.projections import blind_spots
+from tests import factories
+from tests.api.conftest import Caller
+
+
+@pytest.fixture
+def gaps(fleet: factories.Fleet) -> list[tuple[str, str]]:
+    """Twelve caches in any order, and sets with gaps of kinds that are more and less dangerous."""
+    for number in range(4):
+        fleet.enrol(f"vm{number}", availability_set=f"set-{number}", heard=number % 2 == 0)
+    for host in ("b", "B", "a", "Z", "c-1", "c_1", "c", "\u00e4", "d", "e", "f", "g"):
+        Cache.objects.create(host=f"{host}.redis", created_at=fleet.now)
+    coverage.renew_all(now=fleet.now)
+    return [(row.code, row.part) for row in blind_spots.page(now=fleet.now, size=500).results]
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_all_pages_are_the_whole_there_and_back(fleet: factories.Fleet, gaps: list[tuple[str, str]], size: int) -> None:
+    hosts = [part for code, part in gaps if code == "cache-unheard"]
+    assert hosts == sorted(hosts)
+    assert len(hosts) == 12
+    page = blind_spots.page(now=fleet.now, size=size)
+    found = [page]
+    while page.next:
+        page = blind_spots.page(now=fleet.now, size=size, cursor=page.next)
+        found.append(page)
+    assert [(row.code, row.part) for one in found for row in one.results] == gaps
+    back = [page]
+    while page.previous:
+        page = blind_spots.page(now=fleet.now, size=size, cursor=page.previous)
+        back.insert(0, page)
+    assert [(row.code, row.part) for one in back for row in one.results] == gaps
+
+
+def test_what_is_asked_for_by_kind_name_or_set_is_found(fleet: factories.Fleet, gaps: list[tuple[str, str]]) -> None:
+    alone = blind_spots.page(now=fleet.now, code="cache-unheard", size=500).results
+    assert [row.part for row in alone] == [part for code, part in gaps if code == "cache-unheard"]
+    named = blind_spots.page(now=fleet.now, names=["D.REDIS", "vm1"]).results
+    assert {row.names for row in named if row.code == "cache-unheard"} == {("d.redis",)}
+    assert "vm1" in {name for row in named for name in row.names}
+    for narrowed in ({"sets": [0]}, {"machines": [0]}, {"code": "no-agent"}):
+        assert blind_spots.page(now=fleet.now, **narrowed).results == ()
+
+
+def test_no_page_reads_more_caches_than_it_shows(
+    fleet: factories.Fleet, gaps: list[tuple[str, str]], viewer: Caller
+) -> None:
+    def asked() -> int:
+        with CaptureQueriesContext(connection) as caught:
+            assert viewer.get("blind-spots/?page_size=3").status_code == 200
+        read = [one["sql"] for one in caught.captured_queries if 'FROM "fleet_cache"' in one["sql"]]
+        assert all("LIMIT" in sql for sql in read), read
+        return len(caught)
+
+    asked()
+    before = asked()
+    Cache.objects.bulk_create(Cache(host=f"more-{n}", created_at=fleet.now) for n in range(50))
+    assert asked() == before

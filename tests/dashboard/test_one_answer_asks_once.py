@@ -1,0 +1,61 @@
+"""What several parts of one answer need is asked for once; whoever writes sees what they wrote."""
+
+from collections.abc import Iterator
+
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from fleet.domain.people import Rights
+from fleet.models import StaleSet
+from fleet.projections import sight
+from fleet.projections.once import asking_once, once
+from fleet.projections.stale import changed_sets
+from tests.factories import Fleet
+
+
+def test_a_page_asks_once_which_sets_have_changed(fleet: Fleet, operator: Client) -> None:
+    fleet.enrol_set(3)
+    for address in ("/", "/fleet/", "/blind-spots/", "/sets/"):
+        with CaptureQueriesContext(connection) as caught:
+            operator.get(address)
+        asked = [one["sql"] for one in caught.captured_queries if one["sql"].startswith("SELECT DISTINCT")]
+        assert len([sql for sql in asked if "fleet_staleset" in sql]) == 1, address
+
+
+def test_outside_of_an_answer_it_is_asked_each_time(fleet: Fleet) -> None:
+    StaleSet.objects.all().delete()
+    assert changed_sets(now=fleet.now) == frozenset()
+    StaleSet.objects.create(availability_set_id=7)
+    assert changed_sets(now=fleet.now) == {7}
+    with asking_once():
+        assert changed_sets(now=fleet.now) == {7}
+        StaleSet.objects.all().delete()
+        assert changed_sets(now=fleet.now) == {7}
+    assert changed_sets(now=fleet.now) == frozenset()
+
+
+def test_a_reader_of_few_sets_is_not_told_what_was_read_for_all(fleet: Fleet, settings: object) -> None:
+    settings.SCOPED_READING = True  # type: ignore[attr-defined]
+    StaleSet.objects.create(availability_set_id=7)
+    with sight.seeing(None), asking_once():
+        assert changed_sets(now=fleet.now) == {7}
+        sight.read_as(Rights(frozenset(["operator"]), (("name", "nothing"),)), name="ada")
+        assert changed_sets(now=fleet.now) == frozenset()
+
+
+def test_what_fails_is_asked_again() -> None:
+    said: Iterator[ValueError | int] = iter([ValueError(), 5])
+
+    def ask() -> int:
+        found = next(said)
+        if isinstance(found, ValueError):
+            raise found
+        return found
+
+    with asking_once():
+        for _ in range(2):
+            try:
+                assert once("x", ask) == 5
+            except ValueError:
+                continue

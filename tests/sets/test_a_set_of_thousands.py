@@ -1,0 +1,159 @@
+"""A set of thousands of machines is told in numbers, and shown page by page, first those that need somebody."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from fleet.models import Machine, PresenceRow
+from fleet.projections import crowds, sets
+from tests import factories
+from tests.api.conftest import caller
+from tests.dashboard.conftest import logged_in, text_of
+
+MANY = 30
+
+
+@pytest.fixture
+def fleet(db: None, monkeypatch: pytest.MonkeyPatch) -> factories.Fleet:
+    """`web` with thirty machines, where ten are many: `m07` is silent, `m08` was never heard, `m09` has a warning,
+    `m25` is named by an event, and `m01` is gone.
+    """
+    monkeypatch.setattr(sets, "MOST_SHOWN", 10)
+    monkeypatch.setattr(crowds, "MOST", 10)
+    monkeypatch.setattr(sets, "MOST", 10)
+    found = factories.Fleet(now=datetime.now(UTC))
+    found.enrol("m00", availability_set="web")
+    first = found.agents["m00"].machine
+    found.say("m00")
+    for number in range(1, MANY):
+        machine = Machine.objects.create(
+            vm_id=f"vm-{number}",
+            resource_name=f"m{number:02}",
+            availability_set=first.availability_set,
+            enrolled_at=found.now,
+            fault_domain=number % 2,
+            update_domain=0,
+        )
+        heard = found.now - timedelta(minutes=10 if number == 7 else 0)
+        if number != 8:
+            PresenceRow.objects.create(machine=machine, last_heard_at=heard, last_poll_at=heard)
+    Machine.objects.filter(resource_name="m01").update(revoked_at=found.now)
+    Machine.objects.filter(resource_name="m09").update(warnings=["It says so."])
+    found.later(0.1)
+    found.say("m00", factories.listing(resources=("m25",), not_before=found.now + timedelta(minutes=9)))
+    return found
+
+
+def named(body: str) -> list[str]:
+    """The machines of the table of a page."""
+    table = body.partition('id="agents-title"')[2].partition("</table>")[0]
+    return re.findall(r'<th scope="row"><a href="/machines/\d+/">(.*?)</a>', table)
+
+
+def walked(client: Client, address: str) -> list[list[str]]:
+    pages = []
+    while address:
+        body = client.get(address).content.decode()
+        pages.append(named(body))
+        following = re.search(r'href="(\?[^"]*cursor=[^"]*)" rel="next"', body)
+        address = f"{address.partition('?')[0]}{following[1].replace('&amp;', '&')}" if following else ""
+    return pages
+
+
+def test_those_that_need_somebody_come_first_and_nobody_is_left_out(fleet: factories.Fleet, viewer: Client) -> None:
+    pages = walked(viewer, f"/sets/{factories.the_set('web').pk}/")
+    assert [len(page) for page in pages] == [10, 10, 10]
+    whole = [name for page in pages for name in page]
+    needy = ["m07", "m08", "m09", "m25"]
+    assert whole == [*needy, *(f"m{n:02}" for n in range(MANY) if n != 1 and f"m{n:02}" not in needy), "m01"]
+
+
+@pytest.fixture
+def viewer(db: None) -> Client:
+    return logged_in(factories.viewer())
+
+
+def test_the_page_tells_the_others_in_numbers(fleet: factories.Fleet, viewer: Client) -> None:
+    said = text_of(viewer.get(f"/sets/{factories.the_set('web').pk}/"))
+    assert "30 machines: those that need somebody first" in said
+    assert "Not heard: m07." in said
+    assert "Enrolled but never heard: m08." in said
+    # By domain: 13 of those with an odd number are live, 14 of those with an even one.
+    assert re.search(r"Fault domain 0 14 live", said.replace("  ", " ")), said
+    front = viewer.get("/").content.decode()
+    assert front.count('class="mini-machine') == 0
+
+
+def test_a_set_that_grows_while_somebody_pages_through_it_repeats_nobody(
+    fleet: factories.Fleet, viewer: Client
+) -> None:
+    home = factories.the_set("web")
+    first = crowds.page(set_id=home.pk, hit=(), now=fleet.now, size=10)
+    for name in ("a00", "m05b", "z99"):
+        new = Machine.objects.create(vm_id=name, resource_name=name, availability_set=home, enrolled_at=fleet.now)
+        PresenceRow.objects.create(machine=new, last_heard_at=fleet.now, last_poll_at=fleet.now)
+    rows, cursor = [], first.next
+    while cursor:
+        page = crowds.page(set_id=home.pk, hit=(), now=fleet.now, cursor=cursor, size=10)
+        rows += [row.resource_name for row in page.results]
+        cursor = page.next
+    before = [row.resource_name for row in first.results]
+    assert len({*before, *rows}) == len(before) + len(rows)
+    assert "z99" in rows
+    assert viewer.get(f"/sets/{home.pk}/?cursor=made-up").status_code == 302
+
+
+def test_the_api_keeps_its_shape_and_says_how_many_are_left_out(fleet: factories.Fleet) -> None:
+    reader, home = caller(factories.viewer()), factories.the_set("web")
+    found = reader.get(f"sets/{home.pk}/").json()
+    assert [machine["resource_name"] for machine in found["machines"]] == [f"m{n:02}" for n in range(10)]
+    assert (found["left_out"], found["presence"]) == (
+        20,
+        {"live": 27, "late": 0, "silent": 1, "gone": 1, "expected": 1},
+    )
+    assert found["warnings"] == ["Not heard: m07.", "Enrolled but never heard: m08.", "m09: It says so."]
+    (listed,) = reader.get("sets/").json()["results"]
+    assert listed == found | {"server_time": listed["server_time"], "open_events": listed["open_events"]}
+    names, address = [], f"machines/?set={home.pk}&page_size=7"
+    while address:
+        body = reader.get(address).json()
+        names += [row["resource_name"] for row in body["results"]]
+        address = (body["next"] or "").partition("/api/v1/")[2]
+    assert len(set(names)) == len(names) == MANY
+
+
+def test_it_costs_the_same_however_many_there_are(fleet: factories.Fleet) -> None:
+    home = factories.the_set("web")
+
+    def asked() -> list[str]:
+        with CaptureQueriesContext(connection) as caught:
+            assert sets.detail(set_id=home.pk, now=fleet.now) is not None
+            crowds.page(set_id=home.pk, hit=(), now=fleet.now)
+        return [one["sql"] for one in caught.captured_queries]
+
+    before = asked()
+    Machine.objects.bulk_create(
+        Machine(vm_id=f"more-{n}", resource_name=f"n{n}", availability_set=home, enrolled_at=fleet.now)
+        for n in range(100)
+    )
+    assert len(asked()) <= len(before)
+
+
+def test_what_a_large_set_says_is_what_a_small_one_would(
+    fleet: factories.Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = factories.the_set("web")
+    Machine.objects.filter(resource_name="m12").update(resource_name="M13")
+    large = sets.detail(set_id=home.pk, now=fleet.now, most=10)
+    whole = sets.detail(set_id=home.pk, now=fleet.now, most=MANY)
+    assert large is not None
+    assert whole is not None
+    assert (large.set.left_out, whole.set.left_out) == (20, 0)
+    assert large.set.presence == whole.set.presence
+    assert {w.code for w in large.set.warnings} == {w.code for w in whole.set.warnings}
+    assert "set-name-twice" in {warning.code for warning in large.set.warnings}
+    assert large.set.grid.update_domains == whole.set.grid.update_domains

@@ -1,0 +1,193 @@
+"""What no index finds is looked through in portions: no filter, however rare, makes a page walk through everything."""
+
+import base64
+import json
+from datetime import timedelta
+from random import Random
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.db import connection
+from django.db.models import Q, QuerySet
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from fleet.models import Entry
+from fleet.models.nearest import Near, NearRows, Walk, last_looked_at
+from fleet.models.timeline import ACTING
+from fleet.projections import places
+from fleet.projections.filters import EntryFilter
+from fleet.projections.timeline import audit, entries
+from tests import factories
+from tests.api.conftest import caller, problem
+from tests.dashboard.conftest import logged_in, text_of
+from tests.plans import is_answered_by
+from tests.timeline.test_rare_entries_are_found_by_their_key import NOW
+
+HOSTILE = ("nothing is like this", "%", "_", "%_%", "\\", "'", "x", "é", "person", "ä" * 200)
+
+
+@pytest.fixture(autouse=True)
+def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "PORTION", 7)
+    monkeypatch.setattr(places, "HARD", 5)
+
+
+@pytest.fixture
+def viewer(db: None) -> Client:
+    return logged_in(factories.viewer())
+
+
+@pytest.fixture
+def acts(db: None) -> None:
+    """A hundred acts and a hundred other entries, several at one moment."""
+    dice = Random(11)
+    Entry.objects.bulk_create(
+        Entry(
+            at=NOW - timedelta(seconds=dice.randrange(60)),
+            kind=dice.choice(["approval_granted", "event_claimed", "event_seen"]),
+            via=dice.choice(["page", "api", "rule", "command", "agent", "agent", "agent"]),
+            actor=dice.choice(["ada", "otto", "the command line"]),
+            text="",
+            why=dice.choice(["", "100 % sure", "x_y", "for the move"]),
+        )
+        for _ in range(200)
+    )
+
+
+def walked(rows: QuerySet[Entry]) -> tuple[list[int], list[int]]:
+    """The ids of all pages to the end, and those of the pages before that one, on the way back."""
+    page = audit.listing(entries=rows, size=4)
+    there = [row.id for row in page.results]
+    while page.next:
+        page = audit.listing(entries=rows, cursor=page.next, size=4)
+        there += [row.id for row in page.results]
+    last, back = page.results, list[int]()
+    while page.previous:
+        page = audit.listing(entries=rows, cursor=page.previous, size=4)
+        back = [*(row.id for row in page.results), *back]
+    return there, [*back, *(row.id for row in last)]
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"q": "for the"},
+        {"q": "100 %"},
+        {"q": "nobody says this"},
+        {"q": "x_y", "via": ["api"]},
+        {"via": ["slack"]},
+        {"via": ["api", "rule"], "kind": ["event_claimed"]},
+        {"kind": ["event_seen"]},
+        {"actor_kind": "person"},
+        {"actor_kind": "command", "person": "the command line"},
+        {"person": "ada", "actor_kind": "rule"},
+        {"q": "sure", "since": (NOW - timedelta(seconds=40)).isoformat()},
+        {"q": "sure", "until": (NOW - timedelta(seconds=20)).isoformat(), "kind": ["approval_granted", "event_seen"]},
+    ],
+)
+def test_all_pages_together_are_what_the_filter_leaves_there_and_back(acts: None, filters: dict[str, Any]) -> None:
+    rows = audit.AuditFilter(filters).qs
+    plain = list(rows.order_by("-at", "-pk").values_list("pk", flat=True))
+    there, back = walked(rows)
+    assert there == plain
+    assert back == plain
+
+
+def test_a_page_looks_through_one_portion_and_says_how_far_it_came(acts: None) -> None:
+    rows = audit.AuditFilter({"q": "nobody says this"}).qs
+    with CaptureQueriesContext(connection) as caught:
+        page = audit.listing(entries=rows)
+    assert (page.results, len(caught)) == ((), 2)
+    newest = list(audit.acts().order_by("-at", "-pk")[:5])
+    assert page.looked_to == newest[-1].at
+    # Only what lies up to there was asked for.
+    assert "OFFSET 4" in caught.captured_queries[0]["sql"]
+    assert '"at" >=' in caught.captured_queries[1]["sql"]
+
+
+def test_several_keys_share_a_portion(acts: None) -> None:
+    rows: NearRows[Entry] = NearRows(Entry).near(Near("via", ["page", "rule", "slack"])).looked_through(Walk(30))
+    found = last_looked_at(rows, ("-at", "-pk"), Q())
+    tenth = [
+        Entry.objects.filter(via=via).order_by("-at", "-pk").values_list("at", "pk")[9] for via in ("page", "rule")
+    ]
+    assert found == max(tenth)
+    oldest = [Entry.objects.filter(via=via).order_by("at", "pk").values_list("at", "pk")[9] for via in ("page", "rule")]
+    assert last_looked_at(rows, ("at", "pk"), Q()) == min(oldest)
+    # One that has fewer than its share is at its end.
+    alone: NearRows[Entry] = NearRows(Entry).near(Near("via", ["slack"])).looked_through(Walk(30))
+    assert last_looked_at(alone, ("-at", "-pk"), Q()) is None
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [{}, {"via": ["rule"]}, {"person": "ada"}, {"actor_kind": "rule"}, {"event": "x"}, {"since": NOW.isoformat()}],
+)
+def test_what_an_index_finds_is_asked_for_at_once(acts: None, filters: dict[str, Any]) -> None:
+    assert audit.AuditFilter(filters).qs.walk is None
+
+
+def test_the_timeline_goes_by_keys_and_combinations_by_portions(acts: None) -> None:
+    assert EntryFilter({"kind": ["event_seen"]}).qs.walk is None
+    both = EntryFilter({"kind": ["event_seen"], "event": "x"}).qs
+    assert both.walk is not None
+    assert entries.fleet(entries=both).results == ()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_is_more_than_a_text(acts: None, text: str) -> None:
+    reader = caller(factories.viewer())
+    told = {row.pk: f"{row.why}\n{row.kind}\n{row.actor}".lower() for row in Entry.objects.filter(via__in=ACTING)}
+    plain = [pk for pk, words in told.items() if text.lower() in words]
+    found, address = [], f"audit/?q={quote(text)}"
+    while address:
+        body = reader.get(address).json()
+        found += [row["id"] for row in body["results"]]
+        address = (body["next"] or "").partition("/api/v1/")[2]
+    # Names of kinds as people call them are found as well.
+    assert set(plain) <= set(found)
+    if text in ("%", "_", "%_%", "\\", "'", "é", HOSTILE[0], HOSTILE[-1]):
+        assert sorted(found) == sorted(plain)
+
+
+def test_a_text_that_nobody_typed_is_refused(acts: None) -> None:
+    reader = factories.viewer()
+    problem(caller(reader).get(f"audit/?q={'x' * 10_000}"), 422, "validation")
+    page = logged_in(reader).get(f"/audit/?q={'x' * 10_000}")
+    assert page.status_code == 200
+    assert "could not be read and were ignored: Search" in text_of(page)
+
+
+def test_a_cursor_that_somebody_made_up_costs_no_more(acts: None, viewer: Client) -> None:
+    first, last = {"t": "0001-01-01T00:00:00+00:00"}, {"t": "9999-12-31T00:00:00+00:00"}
+    for made_up in ([0, 0, first, 1], [0, 1, last, 1], [0, 0, last, 2**62], [9, 0, "x", 1], [0, 0, "x", 1]):
+        told = base64.urlsafe_b64encode(json.dumps(made_up).encode()).decode()
+        assert viewer.get(f"/audit/?q=for&cursor={told}").status_code in (200, 302)
+    problem(caller(factories.viewer("else")).get("audit/?q=for&cursor=made-up"), 422, "validation")
+
+
+def test_people_are_told_how_far_was_looked_and_go_on(acts: None, viewer: Client) -> None:
+    answer = viewer.get("/audit/?q=nobody+says+this")
+    said = text_of(answer)
+    assert "Nothing matches back to" in said
+    assert "Search further back" in said
+    assert "No act matches" not in said
+    filled = text_of(viewer.get("/audit/?q=for+the"))
+    assert "These are all that match back to" in filled
+
+
+def test_files_hold_everything_and_pause_where_nothing_is_found(acts: None) -> None:
+    rows = audit.AuditFilter({"q": "for the"}).qs
+    whole = list(rows.order_by("-at", "-pk").values_list("pk", flat=True))
+    pieces = list(audit.json_lines(rows, text=lambda row: ""))
+    assert sum(piece.count("\n") for piece in pieces) == len(whole)
+    nothing = list(audit.csv_lines(audit.AuditFilter({"q": "nobody says this"}).qs, text=lambda row: ""))
+    # The head, and a pause after each portion.
+    assert len([piece for piece in nothing if not piece]) > 10
+
+
+def test_acts_by_their_way_are_found_by_an_index(db: None) -> None:
+    asked = audit.acts().filter(via="slack").order_by("-at", "-pk")[:50]
+    assert is_answered_by(asked, "entry_acts_by_via")
