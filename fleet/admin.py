@@ -22,7 +22,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from fleet.domain import actor
-from fleet.operations.people import accounts
+from fleet.operations.people import accounts, sessions
 
 if TYPE_CHECKING:
     AnyModelAdmin = admin.ModelAdmin[Any]
@@ -76,11 +76,16 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
 
     @transaction.atomic
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:  # noqa: A002
+        key = str(request.session.session_key)
         before = User.objects.filter(pk=id).values_list("password", flat=True).first() if id.isdigit() else None
         answer = super().user_change_password(request, id, form_url)
         changed = User.objects.filter(pk=id).exclude(password=before).first() if before is not None else None
         if changed is not None and isinstance(request.user, User):
-            accounts.note_password(changed, now=timezone.now(), actor=actor.person(request.user, "page"))
+            own = changed.pk == request.user.pk
+            if own and request.session.session_key:
+                sessions.moved(old_key=key, new_key=request.session.session_key)
+            but = str(request.session.session_key) if own else ""
+            accounts.note_password(changed, now=timezone.now(), actor=actor.person(request.user, "page"), but=but)
         return answer
 
 

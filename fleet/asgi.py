@@ -30,7 +30,16 @@ from fleet.gateway.app import Gateway
 from fleet.gateway.django_pages import Pages
 from fleet.gateway.limits import GatewayLimits
 from fleet.notify.teller import tell_if_quiet
+from fleet.operations.people.sessions import last_seen
 from fleet.projections.desk import gauges, last_known
+
+
+
+def learn() -> None:
+    """Each second, in a thread of its own: what pages know by heart, and now and then when sessions were seen last."""
+    last_known.refresh(now=datetime.now(UTC))
+    last_seen.write_if_due()
+
 
 limits = GatewayLimits.from_settings()
 # Threads that come and go: whoever stands in for Celery, and who looks for blind spots.
@@ -47,7 +56,7 @@ application = Gateway(
     ),
     limits=limits,
     measure=lambda: [*gauges.measure(now=datetime.now(UTC)), *celery_counts.measure()],
-    learn=lambda: last_known.refresh(now=datetime.now(UTC)),
+    learn=learn,
     tell=tell_if_quiet,
     opens=lambda own: database.opens_at_most(own + limits.django_threads + BESIDE, kind="web"),
 )

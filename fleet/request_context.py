@@ -13,11 +13,13 @@ from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from django.utils import timezone
 
 from fleet.domain.actor import REQUEST_ID
 from fleet.domain.addresses import address_of
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.trace import CALL, Call, trace_of
+from fleet.operations.people import sessions
 from fleet.operations.timeline.entries import asked_by
 from fleet.projections import sight
 from fleet.projections.once import asking_once
@@ -77,6 +79,16 @@ def note(call: Call, request: HttpRequest) -> None:
     person = getattr(request, "_cached_user", None) or request.__dict__.get("user")
     # Not `isinstance`, which would have Django look.
     if person is not None and issubclass(type(person), AbstractBaseUser):
+        _note_session(request)
         # Logs are kept elsewhere, where no name can be erased.
         call.person = pseudonym(person.pk)
     call.token = str(getattr(getattr(request, "auth", None), "name", ""))
+
+
+def _note_session(request: HttpRequest) -> None:
+    """That a session goes on: in memory, and of this request what is known anyhow."""
+    session, person = getattr(request, "session", None), getattr(request, "_cached_user", None)
+    if session is None or person is None or not session.session_key or not person.is_authenticated:
+        return
+    agent, address = request.headers.get("User-Agent", ""), str(request.META["REMOTE_ADDR"])
+    sessions.last_seen.note(session.session_key, sessions.Sight(person.pk, agent, address, timezone.now()))

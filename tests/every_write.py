@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.test import override_settings
 from drydock_agent import wire
 
@@ -17,6 +18,7 @@ from fleet.operations.machines import enrolment
 from tests import factories
 from tests.factories import EVENT, Fleet
 from tests.messages import messages
+from tests.people.signed_in import a_session
 
 OTHER = "0A1B2C3D-0000-4000-8000-00000000000A"
 SAMPLES = Path(__file__).parent / "samples"
@@ -100,6 +102,10 @@ def api_steps(fleet: Fleet) -> Iterator[Step]:
     yield "POST", "people/", ("people/", {"username": "nina", "group": "viewer"})
     yield "PATCH", "people/<str:username>/", ("people/nina/", {"active": False})
     yield "POST", "people/<str:username>/password/", ("people/nina/password/", None)
+    nina = User.objects.get(username="nina")
+    yield "DELETE", "sessions/<int:session_id>/", (f"sessions/{a_session(nina).pk}/", None)
+    a_session(nina)
+    yield "POST", "sessions/end/", ("sessions/end/", {"person": "nina"})
     line = {"value": "Drydock.Operator", "group": "operator"}
     yield "POST", "sign-on/mapping/", ("sign-on/mapping/", line)
     grant = newest(SignOnGrant)

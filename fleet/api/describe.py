@@ -66,6 +66,7 @@ PLACES = {
         ("message_id", ROW_ID, "The id of a message."),
         ("route_id", ROW_ID, "The id of a route."),
         ("rule_id", ROW_ID, "The id of a rule."),
+        ("session_id", ROW_ID, "The id of a session."),
         ("sign_on_id", ROW_ID, "The id of an account at the provider."),
         ("set_id", ROW_ID, "The id of a set; of one that was merged, too."),
         ("wave_id", ROW_ID, "The id of a wave."),

@@ -13,6 +13,7 @@ from django.shortcuts import redirect, resolve_url
 
 from fleet.dashboard import visitor
 from fleet.dashboard.people import sign_on
+from fleet.operations.people import sessions
 
 
 class LoginForm(AuthenticationForm):
@@ -58,6 +59,8 @@ class Logout(LogoutView):
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         by_provider = sign_on.by_sign_on(request)
+        if request.session.session_key:
+            sessions.left(session_key=request.session.session_key)
         answer = super().post(request, *args, **kwargs)
         if by_provider:
             # A form may lead nowhere else: the login page has a link to where one logs out at the provider.

@@ -31,7 +31,7 @@ from fleet.dashboard.history import handover, reports
 from fleet.dashboard.messages import channels as message_channels
 from fleet.dashboard.messages import log, overview
 from fleet.dashboard.messages import routes as message_routes
-from fleet.dashboard.people import mapping, members, outside, second_factor, sign_on, signing_in, you
+from fleet.dashboard.people import mapping, members, outside, second_factor, sessions, sign_on, signing_in, you
 from fleet.dashboard.policy import rules, stop, windows
 from fleet.domain.history import Month
 from fleet.domain.intake.documents import EVENT_ID
@@ -170,6 +170,8 @@ urlpatterns = [
     path("you/signing-in/passkey/add/", signing_in.add_passkey, name="factor-passkey-add"),
     path("you/signing-in/codes/", signing_in.new_codes, name="factor-codes"),
     path("you/signing-in/<int:factor_id>/remove/", signing_in.remove_factor, name="factor-remove"),
+    path("you/sessions/", sessions.sessions_page, name="you-sessions"),
+    path("you/sessions/end/", sessions.end_others, name="sessions-end-others"),
     path("you/again/", second_factor.step_up_page, name="step-up"),
     path("you/password/", you.password, name="you-password"),
     path("you/accounts/<str:invitation>/", outside.account, name="you-account"),
@@ -181,6 +183,7 @@ urlpatterns = [
     path("you/browser/<int:channel_id>/end/", you.end_browser, name="browser-end"),
     path("you/calendars/", you.make_calendar, name="calendar-make"),
     path("you/calendars/<str:prefix>/end/", you.end_calendar, name="calendar-end"),
+    path("sessions/<int:session_id>/end/", sessions.end_session, name="session-end"),
     path("tokens/<str:prefix>/end/", you.end_token, name="token-end"),
     path("people/", members.people_page, name="people"),
     path("people/new/", members.make_person, name="person-make"),
@@ -188,6 +191,7 @@ urlpatterns = [
     path("people/<str:username>/change/", members.change_person, name="person-change"),
     path("people/<str:username>/factors/", members.reset_factors, name="person-factors"),
     path("people/<str:username>/password/", members.reset_password, name="person-password"),
+    path("people/<str:username>/sessions/end/", sessions.end_all, name="person-sessions-end"),
     path("people/<str:username>/forget/", members.forget_page, name="person-forget"),
     path("people/<str:username>/forget/now/", members.forget_person, name="person-forget-now"),
     # Where these stood before the desk had four places.

@@ -45,6 +45,7 @@ from fleet.models.people import (
 )
 from fleet.models.policy import NoApprovalWindow, Rule, Stop
 from fleet.models.reconcile import LastRun, SetAside
+from fleet.models.sessions import PersonSession
 from fleet.models.sets import AvailabilitySet
 from fleet.models.sign_on import SignOn, SignOnGrant
 from fleet.models.timeline import Entry, Seal
@@ -90,6 +91,7 @@ __all__ = [
     "OpenTrouble",
     "Order",
     "OutsideAccount",
+    "PersonSession",
     "PollGap",
     "Preparation",
     "PresenceRow",

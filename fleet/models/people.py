@@ -63,7 +63,8 @@ class Scope(models.Model):
 
 class ApiToken(models.Model):
     """A bearer token: a public prefix and the SHA-256 of a 256-bit secret. `scopes` out of `read`, `approve`,
-    `admin`.
+    `admin`. Calls count from `allowed_from` alone (networks such as `10.0.0.0/8`; empty: from everywhere). `told_days`:
+    that it expires was told so many days ahead; None while it was not.
     """
 
     prefix = models.TextField(unique=True)
@@ -75,6 +76,14 @@ class ApiToken(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
+    # A process of an earlier release writes no value for it.
+    allowed_from = models.JSONField(default=list, db_default=[])
+    told_days = models.SmallIntegerField(null=True, blank=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["expires_at"], name="token_by_expiry", condition=models.Q(revoked_at__isnull=True)),
+        ]
 
     def __str__(self) -> str:
         return self.name

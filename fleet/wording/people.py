@@ -133,6 +133,12 @@ def person_changed(row: TimelineRow, reader: Reader) -> str:
             return f"{row.actor} changed {whose}."
         case "factor-added" | "factor-removed" | "factors-reset" | "codes-made" | "code-used":
             return _factors_changed(row)
+        case "session-ended":
+            return f"{row.actor} ended a session of {'their own' if row.actor == person else person}."
+        case "sessions-ended":
+            count = (row.before or {})["sessions"]
+            said = f"{count} session{'' if count == 1 else 's'}"
+            return f"{row.actor} ended {said} of {'their own' if row.actor == person else person}."
         case "settings":
             return f"{row.actor} changed their own settings: {' and '.join(row.after or {}).replace('_', ' ')}."
     return f"{row.actor} {did} the person {person}: {told(row.after or {})}."
@@ -202,6 +208,7 @@ FORGOTTEN: dict[str, tuple[str, str]] = {
     "mfa.Authenticator": ("second factor", "second factors"),
     "socialaccount.SocialAccount": ("account of single sign-on", "accounts of single sign-on"),
     "fleet.SignOn": ("link to the single sign-on", "links to the single sign-on"),
+    "fleet.PersonSession": ("line in the list of sessions", "lines in the list of sessions"),
     "fleet.Profile": ("page of settings", "pages of settings"),
     "fleet.Scope": ("scope", "scopes"),
     "fleet.ApiToken": ("API token", "API tokens"),

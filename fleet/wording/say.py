@@ -17,7 +17,7 @@ from fleet.wording.sentences import EntryText, Sentence, machine_named
 
 NAMES = (
     "alerts approvals blind_spots caches channels desk drills events history intake machines",
-    "orders people policy sets sign_on timeline waves",
+    "orders people policy sessions sets sign_on timeline waves",
 )
 ROOMS = [import_module(f"fleet.wording.{name}") for name in " ".join(NAMES).split()]
 # Each room words its own codes and kinds; none is worded twice.

@@ -7,12 +7,14 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from django.conf import LazySettings
+from django.contrib.auth.models import User
 
 from fleet.api.documentation import schema
 from fleet.domain.messages.moments import Moment
 from fleet.models import Admission, JoinToken
 from tests import factories
 from tests.api.conftest import Caller, problem
+from tests.people.signed_in import a_session
 from tests.rows import MachineFactory
 
 
@@ -43,7 +45,7 @@ def test_every_list_takes_a_cursor_and_a_page_size() -> None:
     "address",
     [
         "rules/", "routes/", "channels/", "no-approval-windows/", "tokens/", "join-tokens/", "admissions/",
-        "blind-spots/", "machines/", "events/DOCS/documents/", "events/DOCS/timeline/", "sets/", "people/", "audit/",
+        "blind-spots/", "machines/", "events/DOCS/documents/", "events/DOCS/timeline/", "sets/", "people/", "audit/", "sessions/",
     ],
 )  # fmt: skip
 def test_pages_of_one_row_are_the_list(fleet: factories.Fleet, admin: Caller, address: str) -> None:
@@ -92,6 +94,8 @@ def several_of_everything(fleet: factories.Fleet, admin: Caller) -> None:
         moments = [Moment.FIRST_SEEN.value]
         made.append(admin.post("routes/", {"name": f"told {number}", "channel": channel, "moments": moments}))
         assert [answer.status_code for answer in made] == [201] * len(made), [answer.content for answer in made]
+    for _ in range(2):
+        a_session(User.objects.get(username="ada"))
     for number in range(2):
         asked = {"first_asked_at": fleet.now, "last_asked_at": fleet.now}
         token = JoinToken.objects.earliest("pk")

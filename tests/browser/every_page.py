@@ -128,6 +128,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "grant_id": [SignOnGrant.objects.create(value="Drydock.Operator", group="operator", created_at=now).pk],
         "sign_on_id": [],
         "factor_id": [],
+        "session_id": [],
         "kind": list(KINDS),
         "channel_id": list(Channel.objects.order_by("pk").values_list("pk", flat=True)),
         "route_id": [Route.objects.create(name="All", created_at=now, changed_at=now).pk],

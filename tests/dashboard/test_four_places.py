@@ -16,6 +16,7 @@ OWN |= {"calendar-make", "calendar-end"}
 OWN |= {"you-messages", "browser-tell", "browser-key", "browser-end"}
 OWN |= {"you-account", "you-account-link", "you-account-unlink"}
 OWN |= {"you-signing-in", "factor-app", "factor-app-add", "factor-passkey", "factor-passkey-add"}
+OWN |= {"you-sessions", "sessions-end-others", "session-end"}
 OWN |= {"factor-codes", "factor-remove", "step-up"}
 DOOR = {"login", "login-again", "login-again-factor", "login-passkey", "mfa_authenticate", "logout"}
 DOOR |= {"account_login", "account_logout", "sign-on", "sign-on-back", "sign-on-end"}

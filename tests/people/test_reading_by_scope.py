@@ -205,6 +205,7 @@ def ids(hidden: bool) -> dict[str, list[Any]]:
         "grant_id": [1],
         "sign_on_id": [1],
         "factor_id": [1],
+        "session_id": [1],
         "view_id": [SavedView.objects.get().pk],
         "prefix": ["dd_none"],
         "month": [f"{datetime.now(UTC):%Y-%m}"],

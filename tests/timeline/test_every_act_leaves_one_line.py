@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern
 
@@ -18,6 +19,7 @@ from tests.api.conftest import Caller, caller, problem
 from tests.dashboard.conftest import logged_in
 from tests.every_write import OTHER, api_steps, busy_fleet
 from tests.factories import EVENT, Fleet
+from tests.people.signed_in import a_session
 
 pytestmark = pytest.mark.django_db
 # Calls that leave another number of lines, each with its reason; tests of their own look at them.
@@ -98,6 +100,7 @@ def test_pages_that_only_take_forms_refuse_who_has_not_logged_in_and_who_may_not
         "browser-tell",
         "browser-key",
         "logout",
+        "sessions-end-others",
         "login-again",
         "login-again-factor",
         "rule-dry-run",
@@ -133,6 +136,9 @@ PAGES: list[tuple[str, dict[str, str]]] = [
     ("/people/new/", {"username": "nina", "group": "viewer"}),
     ("/people/nina/change/", {"group": "operator", "active": "on"}),
     ("/people/nina/password/", {}),
+    ("/sessions/{session}/end/", {}),
+    ("/people/nina/sessions/end/", {}),
+    ("/you/sessions/end/", {}),
     ("/sign-on/lines/", {"value": "Drydock.Operator", "group": "operator", "scopes": "name: web*"}),
     ("/sign-on/lines/{line}/", {"group": "viewer", "scopes": ""}),
     ("/sign-on/lines/{line}/delete/", {}),
@@ -161,6 +167,11 @@ def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet, settings: Any) ->
         assert (factories.who(line), line.via, line.token_name) == ("ada", "page", ""), address
         if address == "/you/tokens/" and line.after:
             named["token"] = line.after["token"]
+        if address == "/people/nina/password/":
+            nina = User.objects.get(username="nina")
+            named["session"] = str(a_session(nina).pk)
+            a_session(nina)
+            a_session(User.objects.get(username="ada"))
         if address == "/you/calendars/" and line.after:
             named["calendar"] = line.after["calendar"]
         if address == "/views/save/":

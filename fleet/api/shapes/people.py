@@ -10,6 +10,7 @@ from fleet.api.shapes.strict import RequestSerializer
 from fleet.domain.people import GROUPS
 from fleet.operations.people.accounts import SCOPE_KINDS
 from fleet.operations.people.tokens import SCOPES
+from fleet.projections.people.sessions import SessionRow
 from fleet.projections.people import CarriedToken, Me, OwnSettings, PersonRow, TokenRow
 
 
@@ -51,6 +52,29 @@ TokenShape = shape(
         "last_used_at": "To the minute.",
     },
 )
+SessionShape = shape(
+    SessionRow,
+    {
+        "browser": "Such as `Firefox`; empty where the browser does not tell.",
+        "system": "Such as `Linux`; empty where the browser does not tell.",
+        "way": (
+            "How they came in: `password`, `password-factor`, `passkey`, `sign-on`, `proxy`; empty for a session that"
+            " began before 0.2.0."
+        ),
+        "address": "From where they logged in; empty where that is not known.",
+        "last_address": "From where the session was seen last.",
+        "began_at": "Null where that is not known.",
+        "last_seen_at": "Right to a few minutes.",
+        "this": "Whether this very call came with it.",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedSessions:
+    """How many sessions have ended."""
+
+    ended: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +105,7 @@ NewTokenShape = shape(NewToken, {"token": "Shown this once."}, beside=("row",))
 NewPersonShape = shape(
     NewPerson, {"password": "Shown this once; they change it on their own page."}, beside=("person",)
 )
+EndedSessionsShape = shape(EndedSessions, {"ended": "How many have ended."})
 PasswordShape = shape(Password, {"password": "Shown this once."})
 
 
@@ -92,6 +117,12 @@ class ChoicesSerializer(RequestSerializer):
     sound = serializers.BooleanField(required=False)
     notifications = serializers.BooleanField(required=False)
     first_steps = serializers.BooleanField(required=False)
+
+
+class EndSessionsSerializer(RequestSerializer):
+    person = serializers.CharField(
+        required=False, max_length=150, help_text="All of this person's, by an admin. Left out: one's own, but this one."
+    )
 
 
 class MakeTokenSerializer(RequestSerializer):

@@ -18,6 +18,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.utils import timezone
 
+from fleet.dashboard.people.arrival import arrived, local_way
 from fleet.operations.people import factors, logins, sign_on, step_up
 from fleet.wording import people, times
 
@@ -75,6 +76,7 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
         # A session that began with a passkey's challenge was to last for minutes only.
         request.session.set_expiry(None)
         answer: HttpResponse = super().post_login(request, user, **hints)
+        arrived(request, user, local_way(request, user))
         sign_on.note_break_glass(user, address=str(request.META.get("REMOTE_ADDR", "")), now=timezone.now())
         if any(record["method"] in PROVED_HERE for record in get_authentication_records(request, user)):
             step_up.note(request.session, at=timezone.now())

@@ -15,9 +15,12 @@ from fleet.domain.refusal import Refused
 from fleet.operations.people import accounts, factors
 from fleet.operations.people import forget as forgetting
 from fleet.projections import people
+from fleet.projections.people.sessions import sessions
 from fleet.projections.timeline import audit
 from fleet.wording.people import all_roles, counted_part
 
+# So many of a person are shown.
+MOST_SESSIONS = 100
 NOBODY = "Nobody has this name."
 
 
@@ -82,6 +85,9 @@ def person_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
         found=found,
         scopes="\n".join(f"{scope.kind}: {scope.pattern}" for scope in found.scopes),
         tokens=people.tokens(username=username),
+        sessions=sessions(
+            username=username, session_key=str(request.session.session_key), now=request.now, size=MOST_SESSIONS
+        ).results,
         groups=GROUPS,
         roles=all_roles(),
         did=audit.listing(entries=audit.AuditFilter({"person": username}).qs, size=10).results,

@@ -12,6 +12,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
 
+from fleet.dashboard.people.arrival import arrived
 from fleet.domain.refusal import Refused
 from fleet.domain.sign_on import TOLD_BY_PROXY, ToldByProxy
 from fleet.operations.people import sign_on
@@ -60,4 +61,5 @@ class ProxyMiddleware:
                 return render(request, "people/sign_on_trouble.html", shown, status=status)
             login(request, person, backend=BACKEND)
             request.session[SAID] = said
+            arrived(request, person, "proxy")
         return self.get_response(request)

@@ -30,6 +30,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from fleet.dashboard.people.arrival import arrived
 from fleet.domain.refusal import Refused
 from fleet.domain.sign_on import ClaimFault, identity_of
 from fleet.operations.people import provider, sign_on, step_up
@@ -149,6 +150,7 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
     if data.get("again") and data["again"] != person.pk:
         return trouble(request, "somebody-else")
     login(request, person, backend=sign_on.BACKEND)
+    arrived(request, person, "sign-on")
     request.session[PROVED_AT] = now.timestamp()
     if data.get("again"):
         step_up.note(request.session, at=now)

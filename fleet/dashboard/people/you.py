@@ -15,8 +15,9 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, page, reader, shown
+from fleet.dashboard.people.arrival import session_key
 from fleet.operations.messages import browsers, push
-from fleet.operations.people import calendars, profiles, tokens
+from fleet.operations.people import calendars, profiles, sessions, tokens
 from fleet.projections import people
 from fleet.projections.messages.browsers import own_browsers
 from fleet.projections.messages.calendar import feeds
@@ -150,8 +151,10 @@ def password(request: Asked) -> HttpResponse:
     who, sent = request.user, request.method == "POST"
     form = PasswordChangeForm(who, request.POST or None)
     if sent and form.is_valid():
-        profiles.set_own_password(actor=request.actor, password=form.cleaned_data["new_password1"], now=request.now)
+        key, password = str(request.session.session_key), form.cleaned_data["new_password1"]
+        profiles.set_own_password(actor=request.actor, password=password, now=request.now, session_key=key)
         # This session stays; every other one of theirs ends.
         update_session_auth_hash(request, who)
+        sessions.moved(old_key=key, new_key=session_key(request))
         return done(request, "Your password has been changed. Your other sessions have ended.", "you")
     return page(request, "people/password.html", status=422 if sent else 200, form=form)

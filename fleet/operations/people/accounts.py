@@ -19,7 +19,7 @@ from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Scope
 from fleet.operations.locks import Lock, take
-from fleet.operations.people import logins
+from fleet.operations.people import logins, sessions
 from fleet.operations.people.rights import require
 from fleet.operations.timeline.entries import tell
 
@@ -158,10 +158,11 @@ def reset_password(*, username: str, now: datetime, actor: Actor = COMMAND_LINE)
     return plain
 
 
-def note_password(person: User, *, now: datetime, actor: Actor) -> None:
+def note_password(person: User, *, now: datetime, actor: Actor, but: str = "") -> None:
     """Say that a password is another one now, and nothing of it, inside the transaction that made it so; what was
-    guessed at was the old one.
+    guessed at was the old one. Their sessions are over, but the one with this key.
     """
+    sessions.drop(person, but=but)
     logins.release(username=person.get_username())
     tell(
         EntryKind.PERSON_CHANGED,

@@ -20,6 +20,7 @@ from fleet.domain.actor import DRYDOCK
 from fleet.domain.secrets import hash_of, new_secret
 from fleet.domain.timeline import EntryKind
 from fleet.models import KnownDevice, LoginAttempts
+from fleet.operations.people import sessions
 from fleet.operations.timeline.entries import tell
 
 
@@ -116,6 +117,7 @@ def forget_sessions(*, now: datetime) -> None:
     """Sessions that are over go, some at a time: whoever only asks for a passkey's challenge has begun one."""
     over = Session.objects.filter(expire_date__lt=now)
     Session.objects.filter(pk__in=list(over.values_list("pk", flat=True)[:REMOVED])).delete()
+    sessions.forget_over(now=now)
 
 
 @transaction.atomic

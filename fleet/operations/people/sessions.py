@@ -1,0 +1,222 @@
+"""Sessions of people in browsers: begun at each door, ended by their person or an admin.
+
+Django's own row is what lets somebody in; beside it stands what is known of the session. When one was seen last is
+noted in memory and written a few times an hour, all of them at once: no request waits for it.
+"""
+
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from fleet.domain.actor import Actor
+from fleet.domain.people import Right
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.secrets import hash_of
+from fleet.domain.timeline import EntryKind
+from fleet.domain.user_agents import browser_of
+from fleet.models import ApiToken, PersonSession
+from fleet.models.sessions import django_sessions
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import tell
+
+# A session that goes on is noted so often, and what was noted is written so often.
+NOTED_EVERY = timedelta(minutes=5)
+WRITTEN_EVERY = 30.0
+# Of how many a process knows when it noted them; beyond, it begins anew.
+MOST_NOTED = 20_000
+# How many rows of sessions that are over one run removes.
+REMOVED = 500
+LONGEST_ADDRESS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One session, seen in a request."""
+
+    user_id: int
+    agent: str
+    address: str
+    at: datetime
+
+
+class LastSeen:
+    """When sessions were seen last, between two writes of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._noted: dict[str, datetime] = {}
+        self._waiting: dict[str, Sight] = {}
+        self._written = time.monotonic()
+
+    def note(self, session_key: str, sight: Sight) -> None:
+        """Nothing is asked of the database. Nothing at all is done within minutes of the last time."""
+        key = hash_of(session_key)
+        with self._lock:
+            before = self._noted.get(key)
+            if before is not None and sight.at - before < NOTED_EVERY:
+                return
+            if len(self._noted) >= MOST_NOTED:
+                self._noted.clear()
+            self._noted[key] = sight.at
+            if len(self._waiting) < MOST_NOTED:
+                self._waiting[key] = sight
+
+    def write(self) -> int:
+        """Write what was noted: one statement. How many sessions. What could not be written waits on."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+        try:
+            _write(waiting)
+        except Exception:
+            with self._lock:
+                self._waiting = waiting | self._waiting
+            raise
+        return len(waiting)
+
+    def write_if_due(self) -> int:
+        """The same for who asks each second."""
+        if time.monotonic() - self._written < WRITTEN_EVERY:
+            return 0
+        self._written = time.monotonic()
+        return self.write()
+
+
+last_seen = LastSeen()
+
+
+def begin(*, user: User, session_key: str, way: str, agent: str, address: str, now: datetime) -> None:
+    """Somebody has just come in, by this `way`."""
+    told = browser_of(agent)
+    known = {
+        "user": user,
+        "way": way,
+        "browser": told.browser,
+        "system": told.system,
+        "address": address[:LONGEST_ADDRESS],
+        "last_address": address[:LONGEST_ADDRESS],
+        "began_at": now,
+        "last_seen_at": now,
+    }
+    PersonSession.objects.update_or_create(key_hash=hash_of(session_key), defaults=known)
+
+
+def moved(*, old_key: str, new_key: str) -> None:
+    """The same session has another key now."""
+    PersonSession.objects.filter(key_hash=hash_of(old_key)).update(key_hash=hash_of(new_key))
+
+
+def left(*, session_key: str) -> None:
+    """Somebody has logged out of it."""
+    PersonSession.objects.filter(key_hash=hash_of(session_key)).delete()
+
+
+@transaction.atomic
+def end(*, actor: Actor, session_id: int, now: datetime, carried: ApiToken | None = None) -> PersonSession:
+    """End one session (row id): one's own, or by an admin anybody's. Its next request is a stranger's, and its streams
+    end. Raises Refused: `not-permitted`, `not-found`.
+    """
+    found = PersonSession.objects.select_for_update(of=("self",)).select_related("user").filter(pk=session_id).first()
+    row = or_refuse(found, "not-found", Reason("session-unknown"))
+    _allowed(actor, row.user, carried)
+    _end([row])
+    _tell("session-ended", row.user, 1, actor=actor, now=now)
+    return row
+
+
+@transaction.atomic
+def end_others(*, actor: Actor, session_key: str, now: datetime, carried: ApiToken | None = None) -> int:
+    """End all of one's own sessions but the one with this key; how many. Raises Refused `not-permitted`."""
+    _allowed(actor, actor.person, carried)
+    return _end_of(actor.person, actor, now, but=session_key)
+
+
+@transaction.atomic
+def end_all(*, actor: Actor, username: str, now: datetime, carried: ApiToken | None = None) -> int:
+    """End all of somebody's sessions, by an admin; how many. Raises Refused: `not-permitted`, `unknown-person`."""
+    require(actor, Right.ADMINISTER)
+    person = or_refuse(
+        User.objects.filter(username=username).first(), "unknown-person", Reason("person-unknown", name=username)
+    )
+    _allowed(actor, person, carried)
+    return _end_of(person, actor, now)
+
+
+def drop(person: User, *, but: str = "") -> None:
+    """Inside a transaction that tells of something else: this person's sessions are over, but the one of this key."""
+    rows = PersonSession.objects.filter(user=person)
+    _end(list(rows.exclude(key_hash=hash_of(but)) if but else rows))
+
+
+def forget_over(*, now: datetime) -> None:
+    """What is known of sessions that are over goes, some at a time."""
+    old = now - timedelta(seconds=settings.SESSION_COOKIE_AGE)
+    over = PersonSession.objects.filter(last_seen_at__lt=old).order_by("last_seen_at")
+    PersonSession.objects.filter(pk__in=list(over.values_list("pk", flat=True)[:REMOVED])).delete()
+
+
+def _end_of(person: User, actor: Actor, now: datetime, *, but: str = "") -> int:
+    rows = PersonSession.objects.select_for_update().filter(user=person).going_on(now)
+    found = list(rows.exclude(key_hash=hash_of(but)) if but else rows)
+    if found:
+        _end(found)
+        _tell("sessions-ended", person, len(found), actor=actor, now=now)
+    return len(found)
+
+
+def _end(rows: Collection[PersonSession]) -> None:
+    if not rows:
+        return
+    django_sessions([row.key_hash for row in rows]).delete()
+    PersonSession.objects.filter(pk__in=[row.pk for row in rows]).delete()
+
+
+def _allowed(actor: Actor, person: User, carried: ApiToken | None) -> None:
+    if actor.person == person:
+        require(actor, Right.READ)
+        if carried is not None and set(carried.scopes) <= {"read"}:
+            raise Refused("not-permitted", Reason("token-only-reads"))
+        return
+    require(actor, Right.ADMINISTER)
+    if carried is not None and "admin" not in carried.scopes:
+        raise Refused("not-permitted", Reason("token-without-scope", scope="admin"))
+    if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
+        raise Refused("not-permitted", Reason("superusers-only", name=person.get_username()))
+
+
+def _tell(did: str, person: User, count: int, *, actor: Actor, now: datetime) -> None:
+    before, after = {"sessions": count}, {"sessions": 0}
+    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, person=person.get_username(), did=did)
+
+
+def _write(waiting: dict[str, Sight]) -> None:
+    """A session that no door has told of, of an earlier release, is known from now on."""
+    if not waiting:
+        return
+    rows = []
+    # In one order, so that two processes that write the same ones wait for each other and never in a circle.
+    for key, sight in sorted(waiting.items()):
+        told, address = browser_of(sight.agent), sight.address[:LONGEST_ADDRESS]
+        rows.append(
+            PersonSession(
+                key_hash=key,
+                user_id=sight.user_id,
+                browser=told.browser,
+                system=told.system,
+                last_address=address,
+                last_seen_at=sight.at,
+            )
+        )
+    PersonSession.objects.bulk_create(
+        rows,
+        batch_size=500,
+        update_conflicts=True,
+        unique_fields=["key_hash"],
+        update_fields=["last_address", "last_seen_at"],
+    )

@@ -1,0 +1,240 @@
+"""Sessions are listed and ended: one's own by oneself, anybody's by an admin, and nobody else sees from where."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.test import Client
+
+from fleet.domain.refusal import Refused
+from fleet.domain.secrets import hash_of
+from fleet.domain.timeline import EntryKind
+from fleet.domain.user_agents import browser_of
+from fleet.gateway.streams import ear_of
+from fleet.models import Entry, PersonSession
+from fleet.operations.people import accounts, logins, sessions
+from fleet.operations.people.sessions import LastSeen, Sight
+from fleet.projections.people import sessions as shown
+from tests import factories
+from tests.api.conftest import caller
+from tests.dashboard.conftest import text_of
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "a pier of green heart"
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:133.0) Gecko/20100101 Firefox/133.0"
+SAFARI = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_1 like Mac OS X) AppleWebKit/605.1.15 Version/18.1 Mobile Safari/604.1"
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def otto() -> User:
+    person = factories.operator()
+    person.set_password(PASSWORD)
+    person.save()
+    return person
+
+
+def logged_in(person: User, agent: str = FIREFOX, address: str = "192.0.2.1") -> Client:
+    client = Client(headers={"user-agent": agent}, REMOTE_ADDR=address)
+    answer = client.post("/accounts/login/", {"username": person.get_username(), "password": PASSWORD})
+    assert answer.status_code == 302
+    return client
+
+
+def is_in(client: Client) -> bool:
+    return client.get("/you/").status_code == 200
+
+
+def own(client: Client) -> PersonSession:
+    return PersonSession.objects.get(key_hash=hash_of(client.session.session_key or ""))
+
+
+def rows(person: User) -> tuple[shown.SessionRow, ...]:
+    now = datetime.now(UTC)
+    return shown.sessions(username=person.get_username(), session_key="", now=now).results
+
+
+def test_the_page_names_each_session_its_browser_its_address_and_which_one_this_is(otto: User) -> None:
+    here, phone = logged_in(otto), logged_in(otto, SAFARI, "2001:db8::7")
+    body = text_of(here.get("/you/sessions/"))
+    assert re.search(r"Firefox on Linux this one password .* 192\.0\.2\.1", body)
+    assert re.search(r"Safari on iOS password .* 2001:db8::7", body)
+    assert body.count("this one") == 1
+    assert own(phone).began_at == own(phone).last_seen_at
+
+
+def test_no_row_holds_a_key_by_which_somebody_comes_in(otto: User) -> None:
+    client = logged_in(otto)
+    key = client.session.session_key or ""
+    assert key not in str(PersonSession.objects.values_list().get())
+
+
+def test_a_session_that_was_ended_is_refused_from_its_next_request_on_and_the_act_stands_in_the_audit(
+    otto: User,
+) -> None:
+    here, stolen = logged_in(otto), logged_in(otto, SAFARI, "198.51.100.9")
+    key = stolen.session.session_key or ""
+    answer = here.post(f"/sessions/{own(stolen).pk}/end/")
+    assert answer["Location"] == "/you/sessions/"
+    assert is_in(here)
+    assert not is_in(stolen)
+    # A stream looks again at each entry of this kind.
+    assert ear_of(token="", session_key=key, now=datetime.now(UTC)) is None
+    entry = Entry.objects.get(kind=EntryKind.PERSON_CHANGED.value, data__did="session-ended")
+    assert (entry.actor, entry.via, entry.after) == (f"person {otto.pk}", "page", {"sessions": 0})
+    assert "ended a session of their own" in text_of(here.get("/audit/"))
+
+
+def test_all_others_end_at_once_and_this_one_goes_on(otto: User) -> None:
+    here, one, two = logged_in(otto), logged_in(otto), logged_in(otto)
+    here.post("/you/sessions/end/")
+    assert [is_in(client) for client in (here, one, two)] == [True, False, False]
+    assert [row.id for row in rows(otto)] == [own(here).pk]
+    # Nobody writes a line about nothing.
+    here.post("/you/sessions/end/")
+    assert Entry.objects.filter(data__did="sessions-ended").count() == 1
+
+
+def test_whoever_ends_their_own_session_is_logged_out(otto: User) -> None:
+    here = logged_in(otto)
+    assert here.post(f"/sessions/{own(here).pk}/end/")["Location"] == "/accounts/login/"
+    assert not is_in(here)
+    assert not PersonSession.objects.exists()
+
+
+def test_logging_out_takes_the_session_out_of_the_list(otto: User) -> None:
+    here = logged_in(otto)
+    here.post("/accounts/logout/")
+    assert not PersonSession.objects.exists()
+
+
+def test_a_new_password_ends_all_sessions_but_the_one_in_which_it_was_set(otto: User) -> None:
+    here, other = logged_in(otto), logged_in(otto)
+    new = "a pier of grey granite"
+    here.post("/you/password/", {"old_password": PASSWORD, "new_password1": new, "new_password2": new})
+    assert is_in(here)
+    assert not is_in(other)
+    assert [(row.id, row.way) for row in rows(otto)] == [(own(here).pk, "password")]
+    accounts.reset_password(username="otto", now=datetime.now(UTC))
+    assert rows(otto) == ()
+    assert not is_in(here)
+
+
+def test_an_admin_sees_and_ends_the_sessions_of_somebody_and_nobody_else_does(otto: User) -> None:
+    stolen = logged_in(otto, SAFARI, "198.51.100.9")
+    vera, ada = Client(), Client()
+    vera.force_login(factories.viewer())
+    ada.force_login(factories.admin())
+    assert vera.post(f"/sessions/{own(stolen).pk}/end/").status_code == 403
+    assert vera.get("/people/otto/").status_code == 403
+    assert vera.post("/people/otto/sessions/end/").status_code == 403
+    assert "198.51.100.9" not in text_of(vera.get("/you/sessions/"))
+    assert is_in(stolen)
+    assert "198.51.100.9" in text_of(ada.get("/people/otto/"))
+    assert ada.post("/people/otto/sessions/end/")["Location"] == "/people/otto/"
+    assert not is_in(stolen)
+    assert Entry.objects.get(data__did="sessions-ended").data["person"] == f"person {otto.pk}"
+
+
+def test_only_a_superuser_ends_the_sessions_of_one() -> None:
+    root = User.objects.create_superuser("root", password=PASSWORD)
+    stays = logged_in(root)
+    actor = factories.acting(factories.admin())
+    with pytest.raises(Refused, match="superuser"):
+        sessions.end(actor=actor, session_id=own(stays).pk, now=NOW)
+    assert is_in(stays)
+
+
+def test_the_api_lists_and_ends_them_and_a_token_that_only_reads_ends_none(otto: User) -> None:
+    one, two = logged_in(otto), logged_in(otto, SAFARI)
+    reads, acts, admin = caller(otto, "read"), caller(otto, "read", "approve"), caller(factories.admin())
+    listed = reads.get("sessions/").json()["results"]
+    assert [(row["browser"], row["system"], row["this"]) for row in listed] == [
+        ("Safari", "iOS", False),
+        ("Firefox", "Linux", False),
+    ]
+    assert reads.delete(f"sessions/{own(one).pk}/").status_code == 403
+    assert reads.post("sessions/end/", {}).status_code == 403
+    assert acts.delete(f"sessions/{own(one).pk}/").status_code == 204
+    assert [is_in(one), is_in(two)] == [False, True]
+    assert acts.post("sessions/end/", {"person": "ada"}).status_code == 403
+    assert caller(factories.viewer()).get("people/otto/sessions/").status_code == 403
+    assert len(admin.get("people/otto/sessions/").json()["results"]) == 1
+    assert admin.get("people/nobody/sessions/").status_code == 404
+    assert admin.post("sessions/end/", {"person": "otto"}).json() == {"ended": 1}
+    assert not is_in(two)
+
+
+def test_a_header_of_8_kb_with_markup_is_a_name_out_of_our_table_and_nothing_of_it_is_kept(otto: User) -> None:
+    hostile = ("<script>alert(1)</script>\x00" * 400)[:8192]
+    client = logged_in(otto, hostile)
+    assert (own(client).browser, own(client).system) == ("", "")
+    body = client.get("/you/sessions/").content.decode()
+    assert "An unknown browser" in body
+    assert "alert(1)" not in body
+    assert browser_of("x" * 500 + "Firefox/133.0").browser == ""
+
+
+def test_what_a_proxy_says_of_addresses_counts_only_from_proxies_that_are_trusted(otto: User, settings: Any) -> None:
+    told = {"HTTP_X_FORWARDED_FOR": "203.0.113.5"}
+
+    def come() -> str:
+        client = Client(REMOTE_ADDR="192.0.2.1")
+        client.post("/accounts/login/", {"username": "otto", "password": PASSWORD}, **told)
+        return own(client).address
+
+    assert come() == "192.0.2.1"
+    settings.TRUSTED_PROXIES = ["192.0.2.0/24"]
+    assert come() == "203.0.113.5"
+
+
+def test_no_request_writes_when_a_session_was_seen_and_it_is_written_once_in_minutes(
+    otto: User, django_assert_num_queries: Any
+) -> None:
+    seen, key = LastSeen(), "a" * 32
+    begun = {"user": otto, "session_key": key, "way": "passkey", "agent": FIREFOX, "address": "192.0.2.1"}
+    sessions.begin(**begun, now=NOW)  # type: ignore[arg-type]
+    with django_assert_num_queries(0):
+        for second in range(0, 290, 10):
+            seen.note(key, Sight(otto.pk, FIREFOX, "192.0.2.1", NOW + timedelta(seconds=second)))
+    assert seen.write() == 1
+    later = NOW + timedelta(minutes=6)
+    seen.note(key, Sight(otto.pk, SAFARI, "198.51.100.9", later))
+    with django_assert_num_queries(1):
+        assert seen.write() == 1
+    row = PersonSession.objects.get()
+    assert (row.address, row.last_address, row.last_seen_at) == ("192.0.2.1", "198.51.100.9", later)
+    # It is of the login what it was.
+    assert (row.way, row.browser, row.began_at) == ("passkey", "Firefox", NOW)
+    assert seen.write() == 0
+
+
+def test_whose_session_is_used_from_elsewhere_reads_both_addresses(otto: User) -> None:
+    here = logged_in(otto)
+    PersonSession.objects.update(last_address="198.51.100.9")
+    assert "198.51.100.9 login from 192.0.2.1" in text_of(here.get("/you/sessions/"))
+
+
+def test_a_session_of_before_goes_on_and_is_listed_with_what_is_known(otto: User) -> None:
+    client = Client(headers={"user-agent": FIREFOX}, REMOTE_ADDR="192.0.2.1")
+    client.force_login(otto)
+    assert not PersonSession.objects.exists()
+    assert is_in(client)
+    sessions.last_seen.write()
+    (row,) = rows(otto)
+    assert (row.browser, row.way, row.began_at, row.address) == ("Firefox", "", None, "")
+    assert "before 0.2.0" in text_of(client.get("/you/sessions/"))
+
+
+def test_what_is_known_of_sessions_that_are_over_goes(otto: User, settings: Any) -> None:
+    logged_in(otto)
+    Session.objects.all().delete()
+    assert rows(otto) == ()
+    logins.forget_sessions(now=datetime.now(UTC))
+    assert PersonSession.objects.count() == 1
+    age = timedelta(seconds=settings.SESSION_COOKIE_AGE, minutes=1)
+    logins.forget_sessions(now=datetime.now(UTC) + age)
+    assert not PersonSession.objects.exists()
