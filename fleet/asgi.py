@@ -34,7 +34,6 @@ from fleet.operations.people.sessions import last_seen
 from fleet.projections.desk import gauges, last_known
 
 
-
 def learn() -> None:
     """Each second, in a thread of its own: what pages know by heart, and now and then when sessions were seen last."""
     last_known.refresh(now=datetime.now(UTC))

@@ -91,4 +91,4 @@ def _note_session(request: HttpRequest) -> None:
     if session is None or person is None or not session.session_key or not person.is_authenticated:
         return
     agent, address = request.headers.get("User-Agent", ""), str(request.META["REMOTE_ADDR"])
-    sessions.last_seen.note(session.session_key, sessions.Sight(person.pk, agent, address, timezone.now()))
+    sessions.last_seen.note(session.session_key, sessions.SeenSession(person.pk, agent, address, timezone.now()))

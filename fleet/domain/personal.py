@@ -42,8 +42,9 @@ COLUMNS: Mapping[str, Fate] = {
     **_each(
         Fate.GOES,
         "auth.User_groups.user auth.User_user_permissions.user admin.LogEntry.user Profile.user Scope.user"
-        " ApiToken.user CalendarFeed.user OutsideAccount.user KnownDevice.user PersonSession.user StoredAnswer.user SavedView.owner"
-        " SignOn.user account.EmailAddress.user mfa.Authenticator.user socialaccount.SocialAccount.user",
+        " ApiToken.user CalendarFeed.user OutsideAccount.user KnownDevice.user StoredAnswer.user SavedView.owner"
+        " PersonSession.user SignOn.user account.EmailAddress.user mfa.Authenticator.user"
+        " socialaccount.SocialAccount.user",
     ),
     # Found without a column that leads to the account: sessions by what they hold, failed logins by their key.
     **_each(Fate.GOES, "sessions.Session.session_data LoginAttempts.key"),

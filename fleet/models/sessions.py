@@ -21,13 +21,6 @@ def django_sessions(hashes: Collection[str]) -> QuerySet[Session]:
     return Session.objects.annotate(hash=KeyHash(F("session_key"))).filter(hash__in=list(hashes))
 
 
-class PersonSessions(QuerySet["PersonSession"]):
-    def going_on(self, now: datetime) -> "PersonSessions":
-        """Those that Django still knows. It reads all of its sessions, once."""
-        known = Session.objects.annotate(hash=KeyHash(F("session_key"))).filter(expire_date__gt=now)
-        return self.filter(Exists(known.filter(hash=OuterRef("key_hash"))))
-
-
 class PersonSession(models.Model):
     """One session, by the SHA-256 of its key: who gets this table gets no session. `way` is how its person came in, a
     code of `fleet.wording.sessions.WAYS`; `browser` and `system` are names out of `fleet.domain.user_agents`.
@@ -46,10 +39,14 @@ class PersonSession(models.Model):
     began_at = models.DateTimeField(null=True, blank=True)
     last_seen_at = models.DateTimeField()
 
-    objects = PersonSessions.as_manager()
-
     class Meta:
         indexes = [models.Index(fields=["last_seen_at"], name="person_session_by_age")]
 
     def __str__(self) -> str:
         return f"session of {self.user_id}"
+
+
+def going_on(rows: QuerySet[PersonSession], *, now: datetime) -> QuerySet[PersonSession]:
+    """Of these the sessions that Django still knows. It reads all of its sessions, once."""
+    known = Session.objects.annotate(hash=KeyHash(F("session_key"))).filter(expire_date__gt=now)
+    return rows.filter(Exists(known.filter(hash=OuterRef("key_hash"))))

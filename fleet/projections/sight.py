@@ -250,6 +250,7 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.Profile: _everything,
     models.Scope: _everything,
     models.ApiToken: _everything,
+    models.PersonSession: _everything,
     Authenticator: _everything,
     models.CalendarFeed: _everything,
     models.PushKey: _everything,

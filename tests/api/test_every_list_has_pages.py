@@ -45,7 +45,8 @@ def test_every_list_takes_a_cursor_and_a_page_size() -> None:
     "address",
     [
         "rules/", "routes/", "channels/", "no-approval-windows/", "tokens/", "join-tokens/", "admissions/",
-        "blind-spots/", "machines/", "events/DOCS/documents/", "events/DOCS/timeline/", "sets/", "people/", "audit/", "sessions/",
+        "blind-spots/", "machines/", "events/DOCS/documents/", "events/DOCS/timeline/", "sets/", "people/", "audit/",
+        "sessions/",
     ],
 )  # fmt: skip
 def test_pages_of_one_row_are_the_list(fleet: factories.Fleet, admin: Caller, address: str) -> None:

@@ -2,9 +2,11 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
@@ -16,7 +18,7 @@ from fleet.domain.user_agents import browser_of
 from fleet.gateway.streams import ear_of
 from fleet.models import Entry, PersonSession
 from fleet.operations.people import accounts, logins, sessions
-from fleet.operations.people.sessions import LastSeen, Sight
+from fleet.operations.people.sessions import LastSeen, SeenSession
 from fleet.projections.people import sessions as shown
 from tests import factories
 from tests.api.conftest import caller
@@ -199,10 +201,10 @@ def test_no_request_writes_when_a_session_was_seen_and_it_is_written_once_in_min
     sessions.begin(**begun, now=NOW)  # type: ignore[arg-type]
     with django_assert_num_queries(0):
         for second in range(0, 290, 10):
-            seen.note(key, Sight(otto.pk, FIREFOX, "192.0.2.1", NOW + timedelta(seconds=second)))
+            seen.note(key, SeenSession(otto.pk, FIREFOX, "192.0.2.1", NOW + timedelta(seconds=second)))
     assert seen.write() == 1
     later = NOW + timedelta(minutes=6)
-    seen.note(key, Sight(otto.pk, SAFARI, "198.51.100.9", later))
+    seen.note(key, SeenSession(otto.pk, SAFARI, "198.51.100.9", later))
     with django_assert_num_queries(1):
         assert seen.write() == 1
     row = PersonSession.objects.get()
@@ -218,7 +220,11 @@ def test_whose_session_is_used_from_elsewhere_reads_both_addresses(otto: User) -
     assert "198.51.100.9 login from 192.0.2.1" in text_of(here.get("/you/sessions/"))
 
 
-def test_a_session_of_before_goes_on_and_is_listed_with_what_is_known(otto: User) -> None:
+def test_a_session_of_before_goes_on_and_is_listed_with_what_is_known(
+    otto: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of this test alone.
+    monkeypatch.setattr(sessions, "last_seen", LastSeen())
     client = Client(headers={"user-agent": FIREFOX}, REMOTE_ADDR="192.0.2.1")
     client.force_login(otto)
     assert not PersonSession.objects.exists()
@@ -238,3 +244,22 @@ def test_what_is_known_of_sessions_that_are_over_goes(otto: User, settings: Any)
     age = timedelta(seconds=settings.SESSION_COOKIE_AGE, minutes=1)
     logins.forget_sessions(now=datetime.now(UTC) + age)
     assert not PersonSession.objects.exists()
+
+
+def test_a_session_of_an_account_that_is_not_there_keeps_no_other_back(transactional_db: None) -> None:
+    seen, here = LastSeen(), "192.0.2.1"
+    seen.note("a" * 32, SeenSession(404, FIREFOX, here, NOW))
+    assert seen.write() == 0
+    seen.note("b" * 32, SeenSession(factories.viewer().pk, FIREFOX, here, NOW))
+    assert seen.write() == 1
+
+
+def test_the_migration_lists_the_sessions_that_go_on(otto: User) -> None:
+    client = Client()
+    client.force_login(otto)
+    # A stranger's, who only asked for a challenge.
+    Client().get("/accounts/passkey/")
+    import_module("fleet.migrations.0059_sessions").list_sessions(apps, None)
+    row = PersonSession.objects.get()
+    assert (row.user_id, row.key_hash, row.way) == (otto.pk, hash_of(client.session.session_key or ""), "")
+    assert row.last_seen_at <= datetime.now(UTC)

@@ -10,8 +10,8 @@ from fleet.api.shapes.strict import RequestSerializer
 from fleet.domain.people import GROUPS
 from fleet.operations.people.accounts import SCOPE_KINDS
 from fleet.operations.people.tokens import SCOPES
-from fleet.projections.people.sessions import SessionRow
 from fleet.projections.people import CarriedToken, Me, OwnSettings, PersonRow, TokenRow
+from fleet.projections.people.sessions import SessionRow
 
 
 class ScopeSerializer(RequestSerializer):
@@ -121,7 +121,9 @@ class ChoicesSerializer(RequestSerializer):
 
 class EndSessionsSerializer(RequestSerializer):
     person = serializers.CharField(
-        required=False, max_length=150, help_text="All of this person's, by an admin. Left out: one's own, but this one."
+        required=False,
+        max_length=150,
+        help_text="All of this person's, by an admin. Left out: one's own, but this one.",
     )
 
 

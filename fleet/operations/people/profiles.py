@@ -71,8 +71,8 @@ def note_read(*, actor: Actor, until: datetime, now: datetime) -> bool:
 
 @transaction.atomic
 def set_own_password(*, actor: Actor, password: str, now: datetime, session_key: str = "") -> None:
-    """A new password of one's own. That it is good, and that the old one was known, the edge's form has checked. Of their
-    sessions the one with this key goes on.
+    """A new password of one's own. That it is good, and that the old one was known, the edge's form has checked.
+    Of their sessions the one with this key goes on.
     """
     actor.person.set_password(password)
     actor.person.save(update_fields=["password"])

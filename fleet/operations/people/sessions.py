@@ -10,9 +10,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import structlog
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import DatabaseError, IntegrityError, transaction
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
@@ -22,7 +23,7 @@ from fleet.domain.secrets import hash_of
 from fleet.domain.timeline import EntryKind
 from fleet.domain.user_agents import browser_of
 from fleet.models import ApiToken, PersonSession
-from fleet.models.sessions import django_sessions
+from fleet.models.sessions import django_sessions, going_on
 from fleet.operations.people.rights import require
 from fleet.operations.timeline.entries import tell
 
@@ -35,9 +36,11 @@ MOST_NOTED = 20_000
 REMOVED = 500
 LONGEST_ADDRESS = 64
 
+log = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class SeenSession:
     """One session, seen in a request."""
 
     user_id: int
@@ -52,10 +55,10 @@ class LastSeen:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._noted: dict[str, datetime] = {}
-        self._waiting: dict[str, Sight] = {}
+        self._waiting: dict[str, SeenSession] = {}
         self._written = time.monotonic()
 
-    def note(self, session_key: str, sight: Sight) -> None:
+    def note(self, session_key: str, sight: SeenSession) -> None:
         """Nothing is asked of the database. Nothing at all is done within minutes of the last time."""
         key = hash_of(session_key)
         with self._lock:
@@ -69,12 +72,16 @@ class LastSeen:
                 self._waiting[key] = sight
 
     def write(self) -> int:
-        """Write what was noted: one statement. How many sessions. What could not be written waits on."""
+        """Write what was noted: one statement. How many sessions. While the database is away it waits on."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         try:
             _write(waiting)
-        except Exception:
+        except IntegrityError:
+            # Of an account that is not there, after a backup came back: it would keep all others back for ever.
+            log.warning("sessions.not_noted", count=len(waiting))
+            return 0
+        except DatabaseError:
             with self._lock:
                 self._waiting = waiting | self._waiting
             raise
@@ -162,7 +169,7 @@ def forget_over(*, now: datetime) -> None:
 
 
 def _end_of(person: User, actor: Actor, now: datetime, *, but: str = "") -> int:
-    rows = PersonSession.objects.select_for_update().filter(user=person).going_on(now)
+    rows = going_on(PersonSession.objects.select_for_update().filter(user=person), now=now)
     found = list(rows.exclude(key_hash=hash_of(but)) if but else rows)
     if found:
         _end(found)
@@ -195,7 +202,7 @@ def _tell(did: str, person: User, count: int, *, actor: Actor, now: datetime) ->
     tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, person=person.get_username(), did=did)
 
 
-def _write(waiting: dict[str, Sight]) -> None:
+def _write(waiting: dict[str, SeenSession]) -> None:
     """A session that no door has told of, of an earlier release, is known from now on."""
     if not waiting:
         return

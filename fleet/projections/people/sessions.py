@@ -6,6 +6,7 @@ from datetime import datetime
 from fleet.domain.secrets import hash_of
 from fleet.domain.shapes import like
 from fleet.models import PersonSession
+from fleet.models.sessions import going_on
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.sight import seen
 
@@ -37,6 +38,6 @@ def sessions(
 ) -> Page[SessionRow]:
     """Somebody's sessions that go on, those first that were seen last. One query."""
     own = hash_of(session_key) if session_key else ""
-    rows = seen(PersonSession).filter(user__username=username).going_on(now)
+    rows = going_on(seen(PersonSession).filter(user__username=username), now=now)
     found = read_page([Segment(rows, "last_seen_at", descending=True)], cursor=cursor, size=size)
     return found.map(lambda shown: [like(SessionRow, row, this=row.key_hash == own) for row in shown])
