@@ -41,7 +41,7 @@ def list_sessions(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [
-        ('fleet', '0058_sets_that_ask_again'),
+        ('fleet', '0059_acts_by_way'),
         ('sessions', '0001_initial'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
