@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -35,6 +36,12 @@ def seeded(**numbers: int) -> str:
     asked = {"machines": 25, "set_size": 6, "entries": 900, "open_events": 5, **numbers}
     call_command("seed", stdout=out, **asked)
     return out.getvalue()
+
+
+@pytest.mark.parametrize("policy", ["auto", "attested", "admit"])
+def test_however_machines_come_in_that_nobody_knows(settings: Any, policy: str) -> None:
+    settings.ENROLMENT_POLICY = policy
+    assert "6 machines in 1 sets" in seeded(machines=6, entries=100, open_events=0)
 
 
 def test_a_fleet_with_a_sealed_past_stands_as_if_it_had_happened() -> None:

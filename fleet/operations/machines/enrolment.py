@@ -30,19 +30,25 @@ MOST_WARNINGS = 5
 
 
 def enrol(
-    *, request: wire.EnrolRequest, now: datetime, address: str = "", keyed_as: str = ""
+    *,
+    request: wire.EnrolRequest,
+    now: datetime,
+    address: str = "",
+    keyed_as: str = "",
+    policy: EntrancePolicy | None = None,
 ) -> wire.EnrolAnswer | wire.EnrolPending:
     """Give a machine its key, or its credential where it knows no keys.
 
     A known machine gets a new one for its old one, which ends at once; without it, or revoked, it waits for a person to
-    admit it, unless its set's rule does. One that nobody knows comes in as the installation's policy says. `keyed_as`
-    is the machine with whose key the call was signed. Raises Refused `join-token-refused`, also where another set is
-    stated than the token's; `attestation-refused`, `intermediate-wanted`, `admissions-full` or `validation`.
+    admit it, unless its set's rule does. One that nobody knows comes in as the installation's policy says, or this one.
+    `keyed_as` is the machine with whose key the call was signed. Raises Refused `join-token-refused`, also where
+    another set is stated than the token's; `attestation-refused`, `intermediate-wanted`, `admissions-full` or
+    `validation`.
     """
     vm_id = request.machine_id.strip().lower()
     if not vm_id or len(vm_id) > MAX_ID:
         raise Refused("validation", Reason("machine-id-unusable", most=MAX_ID))
-    policy = attestations.policy()
+    policy = policy or attestations.policy()
     attested = None
     if request.attested is not None and policy is not EntrancePolicy.TOKEN:
         # Apart from what follows: a nonce that was shown is spent, whatever comes of it.

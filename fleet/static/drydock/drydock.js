@@ -82,16 +82,19 @@ let flushing = 0;
 let flushedAt = 0;
 
 // News is asked for at once, and in a storm of it once a second: every open page asks the same server. A slow one is
-// asked again when it has answered, or when nobody knows any more whether it will.
+// left in peace for as long as its last answer took, and asked again when it has answered, or when nobody knows any
+// more whether it will.
 const BURST_MS = 120;
 const PAUSE_MS = 1000;
+const LONGEST_PAUSE_MS = 3000;
 const ANSWER_MS = 30_000;
 const asked = new Map();
+let pause = PAUSE_MS;
 
 function refreshSoon(found) {
   for (const region of found) due.add(region.id);
   if (flushing || !due.size) return;
-  flushing = setTimeout(flush, Math.max(BURST_MS, flushedAt + PAUSE_MS - Date.now()));
+  flushing = setTimeout(flush, Math.max(BURST_MS, flushedAt + pause - Date.now()));
 }
 
 function flush() {
@@ -111,7 +114,11 @@ document.body.addEventListener("htmx:beforeRequest", ({ detail }) => {
 });
 document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
   // The part itself may have been replaced by the answer.
-  if (asked.delete(detail.requestConfig.elt.id)) refreshSoon([]);
+  const { id } = detail.requestConfig.elt;
+  const since = asked.get(id);
+  if (!asked.delete(id)) return;
+  pause = Math.min(LONGEST_PAUSE_MS, Math.max(PAUSE_MS, 2 * (Date.now() - since)));
+  refreshSoon([]);
 });
 
 function concerns(region, change) {

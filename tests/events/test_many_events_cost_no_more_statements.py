@@ -1,0 +1,32 @@
+"""A storm comes as batches that speak of many events: what they cost in statements does not grow with them."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tests.factories import Fleet, listing
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def statements(fleet: Fleet, places: range) -> int:
+    """Of one batch in which one machine of each of these sets lists the set's own event."""
+    said = []
+    for place in places:
+        agent = fleet.agents[f"vm{place}"]
+        event = listing(f"00000000-0000-4000-8000-{place:012d}", resources=[f"vm{place}"])
+        said.append(agent.delivery(agent.document(event, at=fleet.now)))
+    with CaptureQueriesContext(connection) as asked:
+        fleet.record(*said)
+    return len(asked)
+
+
+@pytest.mark.parametrize("kind", ["web-{}", ""])
+def test_a_batch_about_thirty_events_takes_as_many_statements_as_one_about_two(kind: str) -> None:
+    fleet = Fleet()
+    for place in range(32):
+        # Sets that have a name, and those that nobody has named, which may turn out to be one.
+        fleet.enrol(f"vm{place}", availability_set=kind.format(place))
+    assert statements(fleet, range(2)) == statements(fleet, range(2, 32))
