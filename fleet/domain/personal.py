@@ -132,6 +132,7 @@ NAMES_NOBODY: Mapping[str, str] = {
     "fleet.SigningKey": "key_id public_key private_key introduced_by introduction retired_by retirement",
     "fleet.SignOnGrant": "value group scopes",
     "fleet.Spool": "spool",
+    "fleet.UnusedKey": "found_by proved_by ask_hash",
     "fleet.WaitingReport": "what about",
     "fleet.Wave": "service state via",
     # It goes with the address that it confirms, or the account that it is of.

@@ -1,12 +1,12 @@
-"""The calls of agents: challenges, enrol, reports, orders. Each parses, makes its call, and answers."""
+"""The calls of agents that are in: reports and orders. Each parses, makes its call, and answers."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import re
-import time
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from uuid import UUID
@@ -16,7 +16,6 @@ import structlog
 from drydock_agent import wire
 
 from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
 from fleet.domain.trace import trace_as_kept
 from fleet.gateway import metrics
 from fleet.gateway.clean import clean
@@ -25,27 +24,26 @@ from fleet.gateway.committer import Committer
 from fleet.gateway.credentials import Credentials
 from fleet.gateway.decoder import read_batch
 from fleet.gateway.dispatcher import Dispatcher
+from fleet.gateway.entrance import Entrance
 from fleet.gateway.http import Problem, Request, Send, answer
 from fleet.gateway.keys import Keys
-from fleet.gateway.limits import Buckets, GatewayLimits
+from fleet.gateway.limits import Buckets, GatewayLimits, throttle
 from fleet.gateway.loops import Loop
 from fleet.gateway.presence import Contacts
-from fleet.gateway.signed_calls import SignedCalls
+from fleet.gateway.signed_calls import SignedCall, SignedCalls
 from fleet.gateway.threads import Threads
 from fleet.gateway.waiters import Holds, Waiter, Waiters
 from fleet.operations.intake.keep import Delivery
 from fleet.operations.intake.standings import AgentStanding
-from fleet.operations.machines import attestations, enrolment
 from fleet.operations.machines.keys import bearers_count
 from fleet.projections import machines
 from fleet.projections.machines import MachineIdentity
-from fleet.wording.problems import status_of
 from fleet.wording.reader import API
 from fleet.wording.say import say
 
-ENROL_BYTES = 256 * 1024
-CHALLENGE_BYTES = 1024
 PAUSE_SECONDS = 1.0
+# So long a call is on its way; what comes later was kept somewhere, or its agent does not know our time.
+ON_ITS_WAY = timedelta(seconds=1)
 CLOCKS_DIFFER_SECONDS = 60.0
 # Orders that one call may say the agent holds.
 MOST_HELD = 100
@@ -58,6 +56,27 @@ HASH = re.compile("[0-9a-f]{64}")
 NOTHING: frozenset[str] = frozenset()
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and how: `signed` is None where it is by a credential alone."""
+
+    machine: MachineIdentity
+    signed: SignedCall | None
+
+    @property
+    def renew(self) -> bool:
+        """Whether it should enrol again, since there is a better key for it than what it has."""
+        return self.signed is None or not self.signed.today
+
+    def as_of(self, now: datetime) -> tuple[datetime, bool]:
+        """The time of which this call speaks, and whether it came late. What is signed speaks of when it was signed,
+        however often it comes.
+        """
+        if self.signed is None or (signed_at := self.signed.signed_at) >= now:
+            return now, False
+        return signed_at, now - signed_at > ON_ITS_WAY
 
 
 class Agents:
@@ -73,8 +92,8 @@ class Agents:
         self.waiters = Waiters(limits.held_per_machine, holds)
         self.dispatcher = Dispatcher(self.waiters, events)
         self.calls = Buckets(limits.agent_calls)
-        self.enrolments = Buckets(limits.enrolments)
         self.signed_calls = SignedCalls()
+        self.entrance = Entrance(limits, threads, self.signed_calls)
         self.keys = Keys(threads)
         self.events = events
         self.revocations = Loop("revocations", self._look_for_revoked, pause=PAUSE_SECONDS)
@@ -82,46 +101,17 @@ class Agents:
         self._revoked_before = datetime.now(UTC)
         self.stopping = False
 
-    async def challenges(self, request: Request, send: Send) -> None:
-        """A nonce for an attested document: 200 with Challenge. Problems 413, 429."""
-        _throttle(self.enrolments, request.client, "Too many machines are enrolling at once: try again in a moment.")
-        await request.body(CHALLENGE_BYTES)
-        await answer(send, 200, msgspec.json.encode(attestations.challenge(now=datetime.now(UTC))))
-
-    async def enrol(self, request: Request, send: Send) -> None:
-        """A key or a credential: 200 with EnrolAnswer, 202 with EnrolPending. Problems 401, 403, 413, 422, 429, 503."""
-        _throttle(self.enrolments, request.client, "Too many machines are enrolling at once: try again in a moment.")
-        keyed_as = await self._keyed_as(request)
-        raw = await request.body(ENROL_BYTES)
-        try:
-            wanted = msgspec.convert(clean(msgspec.json.decode(raw)), wire.EnrolRequest)
-        except (ValueError, RecursionError) as error:
-            raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
-        try:
-            granted = await self.threads.run(
-                enrolment.enrol, request=wanted, now=datetime.now(UTC), address=request.client, keyed_as=keyed_as
-            )
-        except Refused as refused:
-            url = refused.details.get("url")
-            errors = [{"field": "attested.intermediates", "message": str(url)}] if url else ()
-            raise Problem(status_of(refused.code), refused.code, say(refused.reason, API), errors=errors) from None
-        if isinstance(granted, wire.EnrolPending):
-            if not wanted.ask:
-                # 0.1.0 knows no 202, and tries again after an error.
-                sentence = "A person has to admit this machine first."
-                raise Problem(503, "admission-pending", sentence, retry_after=math.ceil(granted.retry_after))
-            await answer(send, 202, msgspec.json.encode(granted))
-            return
-        await answer(send, 200, msgspec.json.encode(granted))
-
     async def reports(self, request: Request, send: Send) -> None:
         """`POST /agent/v1/reports`: 200 with ReportsAnswer, after the commit. Problems 401, 413, 422, 429, 503."""
-        machine, renew = await self._authenticate(request)
+        caller = await self._authenticate(request)
+        machine = caller.machine
         raw = await request.body(self.limits.request_bytes)
-        now = datetime.now(UTC)
-        batch = read_batch(raw, received_at=now, limits=self.limits)
+        arrived = datetime.now(UTC)
+        batch = read_batch(raw, received_at=arrived, limits=self.limits)
         wanted = batch.request
-        self._note(machine, batch.clock, None, wanted.held, now)
+        now, late = caller.as_of(arrived)
+        clock = Clock.measured(sent_at=wanted.sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
+        self._note(machine, clock, None, wanted.held, now, late=late)
         delivery = Delivery(
             machine_id=machine.machine_id,
             spool=wanted.spool,
@@ -144,7 +134,8 @@ class Agents:
                 key_words = self.keys.news_for(wanted.signing_keys[:MOST_KEYS])
         finally:
             # Only now: a poll counts when everything that was written down before it is here.
-            self._note(machine, batch.clock, wanted.last_poll_at, [], now, self.keys.check(wanted.signing_keys))
+            check = self.keys.check(wanted.signing_keys)
+            self._note(machine, clock, wanted.last_poll_at, [], now, check, late=late)
         said = wire.ReportsAnswer(
             acknowledged=written.acknowledged,
             server_time=datetime.now(UTC),
@@ -153,7 +144,7 @@ class Agents:
             key_words=key_words,
             acknowledged_before=written.before,
             wanted=written.wanted,
-            renew=renew,
+            renew=caller.renew,
         )
         await answer(send, 200, msgspec.json.encode(said))
 
@@ -183,9 +174,11 @@ class Agents:
 
     async def _waiter_of(self, request: Request) -> Waiter:
         """The call as it is held, registered and asked for; what it says is noted, and nothing else kept of it."""
-        machine, _ = await self._authenticate(request)
+        caller = await self._authenticate(request)
+        machine = caller.machine
         await request.body(0)
-        query, now = request.query, datetime.now(UTC)
+        query = request.query
+        now, late = caller.as_of(datetime.now(UTC))
         wait = _seconds(query.get("wait", "0"), self.limits.wait)
         held = [part for part in query.get("held", "").split(",") if part]
         sent_at = _moment("sent_at", query.get("sent_at", "")) or now
@@ -203,7 +196,7 @@ class Agents:
                 # Without the database what was known of them counts.
                 await self.keys.look(now)
             check, waiter.report = self.keys.judged(query.get("keys"))
-        self._note(machine, clock, _moment("last_poll_at", query.get("last_poll_at", "")), held, now, check)
+        self._note(machine, clock, _moment("last_poll_at", query.get("last_poll_at", "")), held, now, check, late=late)
         request.forget()
         longest = min(wait, self.waiters.holds.long()) if waiter.carries else wait
         waiter.hold(longest if wait else self.limits.commit_wait)
@@ -237,8 +230,7 @@ class Agents:
         self.stopping = True
         self.waiters.end_all()
 
-    async def _authenticate(self, request: Request) -> tuple[MachineIdentity, bool]:
-        """Who calls, and whether it should enrol again, since there is a better key for it than what it has."""
+    async def _authenticate(self, request: Request) -> Caller:
         now = datetime.now(UTC)
         signed = self.signed_calls.read(request, now)
         if signed is not None:
@@ -251,21 +243,8 @@ class Agents:
         if found is None:
             raise Problem(401, "not-authenticated", "This credential is unknown or has ended: enrol again.")
         request.call.machine = found.machine_id
-        _throttle(self.calls, found.machine_id, "This machine calls too often: wait before the next call.")
-        return found, signed is None or not signed.today
-
-    async def _keyed_as(self, request: Request) -> str:
-        """The machine with whose newest key an enrolment is signed; empty where it proves nothing. Raises Problem 401
-        where it is signed at another time.
-        """
-        try:
-            signed = self.signed_calls.read(request, datetime.now(UTC))
-        except Problem as problem:
-            if problem.code == "clock-skewed":
-                raise
-            return ""
-        found = await self.credentials.found(signed.found_by) if signed is not None else None
-        return found.vm_id if found is not None else ""
+        throttle(self.calls, found.machine_id, "This machine calls too often: wait before the next call.")
+        return Caller(found, signed)
 
     def _note(
         self,
@@ -275,13 +254,17 @@ class Agents:
         held: list[str],
         now: datetime,
         check: str = "",
+        *,
+        late: bool,
     ) -> None:
-        """Keep what every contact says: that the machine is there, its clock, its last good poll, its orders."""
+        """Keep what every contact says: that the machine is there, its clock, its last good poll, its orders. One that
+        comes late says nothing of the clock.
+        """
         self.contacts.note(
             machine.machine_id,
             heard_at=now,
             poll_at=clock.not_after(last_poll_at, now),
-            clock_offset=clock.offset,
+            clock_offset=None if late else clock.offset,
             signatures=check,
         )
         noted = []
@@ -304,13 +287,6 @@ def _standing(machine_id: int, query: dict[str, str]) -> AgentStanding:
     return AgentStanding(
         machine_id, spool, number if number < BIGGEST else 0, document if HASH.fullmatch(document) else None
     )
-
-
-def _throttle(buckets: Buckets, key: int | str, sentence: str) -> None:
-    seconds = buckets.take(key, time.monotonic())
-    if seconds:
-        metrics.SHED.labels("rate").inc()
-        raise Problem(429, "throttled", sentence, retry_after=math.ceil(seconds))
 
 
 def _count(orders: list[wire.Order]) -> None:

@@ -190,8 +190,8 @@ class Gateway:
             figures=self.figures,
         )
         self.routes = {
-            wire.CHALLENGES_PATH: {"POST": self.agents.challenges},
-            wire.ENROL_PATH: {"POST": self.agents.enrol},
+            wire.CHALLENGES_PATH: {"POST": self.agents.entrance.challenges},
+            wire.ENROL_PATH: {"POST": self.agents.entrance.enrol},
             wire.REPORTS_PATH: {"POST": self.agents.reports},
             wire.ORDERS_PATH: {"GET": self.agents.orders},
             "/api/v1/stream": {"GET": self.streams.serve},

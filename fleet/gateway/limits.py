@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from django.conf import settings
 from drydock_agent import wire
+
+from fleet.gateway import metrics
+from fleet.gateway.http import Problem
 
 HOLD_SECONDS = 40.0
 # Of the time after which a machine is no longer live: what is left is for the way, and for writing it down.
@@ -99,3 +104,11 @@ class Buckets:
             del self._filled[key]
         if not full:
             self._filled.clear()
+
+
+def throttle(buckets: Buckets, key: int | str, sentence: str) -> None:
+    """Take one token. Raises Problem 429 with this sentence where there is none."""
+    seconds = buckets.take(key, time.monotonic())
+    if seconds:
+        metrics.SHED.labels("rate").inc()
+        raise Problem(429, "throttled", sentence, retry_after=math.ceil(seconds))

@@ -1,4 +1,9 @@
-"""Calls that are signed with a machine's own key: checked before anybody is asked, and each taken once."""
+"""Calls that are signed with a machine's own key: checked before anybody is asked, and each taken once by a process.
+
+Another process does not know of it. Sent there again, within the time that a signature counts, a call says nothing that
+it has not said before: it speaks for the moment in which it was signed, and what it carries is numbered. Only enrolling
+gives something each time; so its marks are kept in the database, for all processes.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +28,25 @@ MILLISECOND = timedelta(milliseconds=1)
 @dataclass(frozen=True, slots=True)
 class SignedCall:
     """A call whose signature is right. `found_by` is the name of its key; `today` says that its key is made of today's
-    SECRET_KEY.
+    SECRET_KEY; `at` is when it was signed, in milliseconds since 1970, and `mark` the signature.
     """
 
     vm_id: str
     found_by: str
     today: bool
+    at: int
+    mark: str
+
+    @property
+    def signed_at(self) -> datetime:
+        return EPOCH + timedelta(milliseconds=self.at)
+
+
+class Repeated(Problem):
+    """This call was made before."""
+
+    def __init__(self) -> None:
+        super().__init__(401, "not-authenticated", "This call was made before: each is signed anew.")
 
 
 class SignedCalls:
@@ -43,7 +61,7 @@ class SignedCalls:
         self._turned = 0
 
     def read(self, request: Request, now: datetime) -> SignedCall | None:
-        """Who has signed this call; None where nobody did. Raises Problem 401."""
+        """Who has signed this call; None where nobody did. Raises Problem 401, `Repeated` for what was taken before."""
         header = request.header(b"authorization")
         if header[: len(PREFIX)].lower() != PREFIX:
             return None
@@ -62,7 +80,7 @@ class SignedCalls:
             if hmac.compare_digest(mark_of(key, text), mark):
                 self._take(mark, int(at), now)
                 request.signed_hash = body_hash
-                return SignedCall(vm_id, found_by, number == 0)
+                return SignedCall(vm_id, found_by, number == 0, int(at), mark)
         raise _wrong("The signature of this call is not that of its machine's key: enrol again.")
 
     def _take(self, mark: str, at: int, now: datetime) -> None:
@@ -76,7 +94,7 @@ class SignedCalls:
             self._before = self._taken if turn == self._turned + 1 else set()
             self._taken, self._turned = set(), turn
         if mark in self._taken or mark in self._before:
-            raise _wrong("This call was made before: each is signed anew.")
+            raise Repeated
         self._taken.add(mark)
 
 

@@ -18,7 +18,7 @@ from fleet.models.intake import (
     WaitingReport,
 )
 from fleet.models.lookups import EqualsAny
-from fleet.models.machines import Admission, Entrance, InventoryMachine, JoinToken, Machine, Nonce
+from fleet.models.machines import Admission, Entrance, InventoryMachine, JoinToken, Machine, Nonce, UnusedKey
 from fleet.models.messages import (
     Channel,
     Cursor,
@@ -118,6 +118,7 @@ __all__ = [
     "StaleSet",
     "Stop",
     "StoredAnswer",
+    "UnusedKey",
     "WaitingReport",
     "Wave",
 ]

@@ -126,8 +126,31 @@ class Admission(models.Model):
         return self.resource_name
 
 
+class UnusedKey(models.Model):
+    """The key or credential that a machine was given last, as long as no call was made with it: the answer that brought
+    it may have been lost on the way. The first call removes the row.
+
+    Who was given it may be given another one. `proved_by` names the keys and credentials that prove it, the first of
+    them what the machine had before. Where it had none, `ask_hash` is the secret with which it asked, and what spoke
+    for it then has to speak for it again: Azure (`attested`), else its join token.
+    """
+
+    machine = models.OneToOneField(Machine, primary_key=True, on_delete=models.CASCADE, related_name="unused_key")
+    found_by = models.TextField(unique=True)
+    proved_by = models.JSONField(default=list)
+    ask_hash = models.TextField(blank=True, default="")
+    attested = models.BooleanField(default=False)
+    join_token = models.ForeignKey(JoinToken, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
+    given_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"of machine {self.machine_id}"
+
+
 class Nonce(models.Model):
-    """A nonce of an attested document that was used; kept for as long as it would count otherwise."""
+    """The nonce of an attested document, or the mark of a signed enrolment, that was used; kept for as long as it would
+    count otherwise.
+    """
 
     nonce = models.TextField(primary_key=True)
     spent_at = models.DateTimeField(db_index=True)

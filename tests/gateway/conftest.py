@@ -17,6 +17,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from fleet.embedded import Urls, valkey
 from fleet.operations import wake_up
 from tests.databases import database, database_named, django_on
+from tests.gateway.doors import Doors, opened
 from tests.gateway_process import Gateway, running_gateway
 
 
@@ -59,3 +60,16 @@ def servers(gateway: Gateway) -> Urls:
 def folder(tmp_path: Path) -> Path:
     """Where a gateway of one test writes its log."""
     return tmp_path
+
+
+@pytest.fixture(scope="package")
+def one_doors(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+    """A second gateway on the same servers; it trusts a simulated Azure."""
+    with opened(one_gateway.urls, tmp_path_factory.mktemp("doors")) as found:
+        yield found
+
+
+@pytest.fixture
+def doors(gateway: Gateway, one_doors: Doors) -> Doors:
+    """Where machines enrol as Azure attests them; the tests of this package share it, and no machine of it."""
+    return one_doors

@@ -3,87 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
-from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
-from drydock_agent.backend.client import AdmissionPending, BackendClient, RefusedByBackend, trust
-from drydock_agent.backend.enrolment import Enrolment
+from drydock_agent.backend.client import AdmissionPending, BackendClient, RefusedByBackend
 from drydock_agent.backend.own_key import Key, authorization
-from drydock_agent.backend.signatures import Keyring
-from drydock_agent.clock import Clock, ServerClock
-from drydock_agent.log_limiter import LogLimiter
-from drydock_agent.machine import Identity
-from drydock_agent.settings.load import load
-from drydock_agent.state_folder import StateFolder
+from drydock_agent.clock import Clock
 
-from fleet.embedded import Urls
 from fleet.models import Admission, Machine
-from tests.agent.agents import FLEET, VM_IDS
-from tests.gateway_process import Gateway, now, running_gateway
+from tests.gateway.doors import FIRST, SECOND, SUBSCRIPTION, VM_IDS, Doors
+from tests.gateway_process import now
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time]
-SUBSCRIPTION = FLEET["sets"][0]["subscription"]
-FIRST, SECOND = VM_IDS
-
-
-@dataclass
-class Doors:
-    """A new installation that trusts the simulated Azure."""
-
-    azure: RunningSimulator
-    gateway: Gateway
-    folder: Path
-
-    def agent(
-        self, vm: str, *, machine_id: str = "", ahead: timedelta = timedelta()
-    ) -> tuple[Enrolment, BackendClient]:
-        """The parts of an agent that enrol, with a state folder of their own."""
-
-        class Ahead(Clock):
-            def now(self) -> Any:
-                return super().now() + ahead
-
-        clock = Ahead()
-        state = StateFolder(self.folder / f"{vm}{machine_id}", clock)
-        state.prepare()
-        settings = replace(load({"DRYDOCK_FLEET_URL": self.gateway.url}), imds_url=self.azure.vm_url(vm))
-        client = BackendClient(self.gateway.url, tls=trust(""), clock=clock, server_clock=ServerClock(clock))
-        keyring = Keyring(state=state, mode="auto", limiter=LogLimiter(clock))
-        identity = Identity(machine_id or VM_IDS[vm], "imds", {"name": vm, "subscriptionId": SUBSCRIPTION})
-        return Enrolment(settings, identity, state, keyring=keyring, enrolled=lambda: None), client
-
-    def enrol(self, **body: Any) -> requests.Response:
-        whole = {"join_token": "", "machine_id": VM_IDS[FIRST], "ask": "its own", "keyed": True, **body}
-        return requests.post(f"{self.gateway.url}{wire.ENROL_PATH}", json=whole, timeout=20)
-
-    def document(self, vm: str) -> str:
-        nonce = requests.post(f"{self.gateway.url}{wire.CHALLENGES_PATH}", timeout=20).json()["nonce"]
-        url = f"{self.azure.vm_url(vm)}/metadata/attested/document?api-version=2021-02-01&nonce={nonce}"
-        answer = requests.get(url, headers={"Metadata": "true"}, timeout=20)
-        return str(answer.json()["signature"])
-
-
-@pytest.fixture
-def doors(servers: Urls, folder: Path) -> Iterator[Doors]:
-    with RunningSimulator(FLEET) as azure:
-        roots = folder / "roots"
-        roots.mkdir()
-        for name, pem in azure.call("GET", "/control/authority").items():
-            (roots / f"{name}.pem").write_text(pem)
-        environment = {
-            "ENROLMENT_POLICY": "auto",
-            "ATTESTED_ROOTS": str(roots),
-            "ATTESTED_SUBSCRIPTIONS": SUBSCRIPTION,
-        }
-        with running_gateway(servers, folder, environment=environment) as gateway:
-            yield Doors(azure, gateway, folder)
 
 
 def report(client: BackendClient, secret: Any, spool: str = "a spool") -> Any:

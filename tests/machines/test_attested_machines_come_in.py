@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
 from django.core.management import call_command
 from django.test import Client
 from drydock_agent import wire
@@ -21,53 +19,23 @@ from fleet.gateway.http import Problem, Request
 from fleet.gateway.signed_calls import SignedCalls
 from fleet.models import Admission, Entrance, JoinToken, Machine, Nonce
 from fleet.models.cipher import derived_keys
-from fleet.operations.machines import admission_rule, admissions, attestations, enrolment, revocation
+from fleet.operations.machines import admission_rule, admissions, attestations, revocation, unused_keys
 from fleet.operations.machines.keys import PURPOSE
 from fleet.projections import machines
 from fleet.projections.machines import identities_of
 from tests.approvals.asking import entries, refused
 from tests.dashboard.conftest import text_of
 from tests.factories import acting, admin, the_set
-from tests.machines import forger
-from tests.machines.forger import NOW, OTHER_VM_ID, SUBSCRIPTION, VM_ID, intermediate, root
+from tests.machines.forger import NOW, OTHER_VM_ID, SUBSCRIPTION, VM_ID
+from tests.machines.newcomers import COMPUTE, ask, document, key_of, trust_azure
 from tests.words import text
 
 pytestmark = pytest.mark.django_db
-COMPUTE = {"name": "vm1", "subscriptionId": SUBSCRIPTION, "resourceGroupName": "shop", "location": "westeurope"}
 
 
 @pytest.fixture(autouse=True)
 def azure(settings: Settings, tmp_path: Path) -> None:
-    """A new installation that trusts the pretended Azure and one subscription."""
-    for name, certificate in {"root": root(), "intermediate": intermediate()}.items():
-        (tmp_path / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    settings.ATTESTED_ROOTS = str(tmp_path)
-    settings.ATTESTED_SUBSCRIPTIONS = frozenset({SUBSCRIPTION})
-    settings.ENROLMENT_POLICY = ""
-
-
-def document(now: datetime = NOW, **changes: Any) -> wire.AttestedDocument:
-    nonce = attestations.challenge(now=now).nonce
-    times = {"createdOn": forger.stamp(now), "expiresOn": forger.stamp(now + timedelta(hours=6))}
-    said = forger.said(nonce=nonce, timeStamp=times) | changes
-    return wire.AttestedDocument(signature=forger.Document(content=json.dumps(said).encode()).text())
-
-
-def ask(
-    attested: wire.AttestedDocument | None = None, *, now: datetime = NOW, keyed_as: str = "", **fields: Any
-) -> wire.EnrolAnswer | wire.EnrolPending:
-    request = wire.EnrolRequest(
-        join_token="",
-        machine_id=VM_ID,
-        resource_name="vm1",
-        availability_set="web",
-        instance=COMPUTE,
-        ask="its own",
-        attested=attested,
-        keyed=True,
-    )
-    wanted = replace(request, **fields)
-    return enrolment.enrol(request=wanted, now=now, address="203.0.113.9", keyed_as=keyed_as)
+    trust_azure(settings, tmp_path)
 
 
 def why(attested: wire.AttestedDocument | None, **fields: Any) -> str:
@@ -193,13 +161,15 @@ def test_a_sets_rule_admits_the_attested_of_its_subscription(settings: Settings)
 def test_a_key_proves_who_enrols_again_and_ends_with_that() -> None:
     first = ask(document())
     assert isinstance(first, wire.EnrolAnswer)
-    again = ask(keyed_as=VM_ID)
+    again = ask(signed_by=key_of(first))
     assert isinstance(again, wire.EnrolAnswer)
     assert again.generation > first.generation and again.key != first.key
-    assert isinstance(ask(keyed_as=""), wire.EnrolPending), "without its key"
-    assert isinstance(ask(keyed_as=OTHER_VM_ID), wire.EnrolPending), "by another machine's key"
+    unused_keys.use([key_of(again)])
+    assert isinstance(ask(), wire.EnrolPending), "without its key"
+    assert isinstance(ask(signed_by=key_of(first)), wire.EnrolPending), "by the key before"
+    assert isinstance(ask(signed_by=key_of(again, OTHER_VM_ID)), wire.EnrolPending), "by another machine's key"
     revocation.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
-    assert isinstance(ask(document(), keyed_as=VM_ID), wire.EnrolPending), "revoked: a person alone"
+    assert isinstance(ask(document(), signed_by=key_of(again)), wire.EnrolPending), "revoked: a person alone"
 
 
 def test_an_installation_that_had_machines_goes_on_by_join_tokens() -> None:

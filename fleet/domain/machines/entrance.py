@@ -25,10 +25,12 @@ class EntrancePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What whoever asks has proved before anything is written: that Azure vouches for it, that it has its key."""
+    """What whoever asks has proved before anything is written: that Azure vouches for it, and that it has a key, which
+    `signed_by` names.
+    """
 
     attested: Attested | None = None
-    keyed: bool = False
+    signed_by: str = ""
 
 
 def checked(proof: Proof, *, vm_id: str, compute: Mapping[str, Any]) -> Proof:

@@ -16,7 +16,7 @@ from fleet.domain.intake.oddities import BYTES, PERIOD, cost, kept
 from fleet.domain.reason import Reason
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Machine, PresenceRow
-from fleet.operations.intake.keep import Delivery, KeptReport, ParsedReport
+from fleet.operations.intake.keep import Delivery, KeptReport, Numbered, ParsedReport
 from fleet.operations.timeline.entries import entry
 
 # Kind, machine (row id), time, data.
@@ -113,10 +113,13 @@ def entries(
     documents: Mapping[str, Document],
     new_hashes: set[str],
     beyond: Beyond,
+    numbered: Mapping[tuple[int, str], Numbered],
     *,
     now: datetime,
 ) -> list[Entry]:
-    """What was not understood, and what was refused; of what was too much only that it was, once."""
+    """What was not understood, and what was refused; of what was too much only that it was, once. A batch that comes
+    again says nothing more.
+    """
     found: list[Told] = []
     told: set[str] = set()
     silent = {(machine_id, seq) for machine_id, _, seq in beyond.reports}
@@ -139,9 +142,9 @@ def entries(
     for machine_id, since in beyond.since.items():
         reason = Reason("too-much-not-understood", megabytes=BYTES // 1024**2, until=since + PERIOD)
         found.append((EntryKind.REPORT_UNKNOWN, machine_id, now, {"reason": reason}))
-    for delivery in deliveries:
-        for seq, why in delivery.refused:
-            found.append((EntryKind.REPORT_REFUSED, delivery.machine_id, now, {"seq": seq, "reason": why}))
+    refused = {(one.key, seq): why for one in deliveries for seq, why in one.refused if seq > numbered[one.key].before}
+    for ((machine_id, _), seq), why in refused.items():
+        found.append((EntryKind.REPORT_REFUSED, machine_id, now, {"seq": seq, "reason": why}))
     return _of_machines(found)
 
 

@@ -43,7 +43,7 @@ def attested_by(document: wire.AttestedDocument, *, now: datetime) -> Attested:
 
     def judge(nonce: str) -> Reason | None:
         wrong = challenges.wrong_with(nonce, keys=derived_keys(PURPOSE), now=now)
-        return wrong or (None if _spend(nonce, now) else Reason("attested-nonce-spent"))
+        return wrong or (None if spend(nonce, now=now) else Reason("attested-nonce-spent"))
 
     return verify(
         document.signature,
@@ -56,8 +56,8 @@ def attested_by(document: wire.AttestedDocument, *, now: datetime) -> Attested:
 
 
 @transaction.atomic
-def _spend(nonce: str, now: datetime) -> bool:
-    """Whether nobody has used it before: one row for all gateways."""
+def spend(nonce: str, *, now: datetime) -> bool:
+    """Whether nobody has used this nonce, or this mark of a signed call, before: one row for all gateways."""
     Nonce.objects.filter(spent_at__lt=now - 2 * (challenges.LASTS + challenges.AHEAD)).delete()
     with connection.cursor() as cursor:
         cursor.execute(SPEND, [nonce, now])

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import F
-from django.utils.crypto import constant_time_compare
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
@@ -19,7 +18,7 @@ from fleet.domain.sets import OUTSIDE, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
 from fleet.models import JoinToken, Machine
 from fleet.operations import wake_up
-from fleet.operations.machines import admission_rule, admissions, attestations, join_tokens, keys, names
+from fleet.operations.machines import admission_rule, admissions, attestations, join_tokens, keys, names, unused_keys
 from fleet.operations.orders import sign
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import bring_events
@@ -34,16 +33,16 @@ def enrol(
     request: wire.EnrolRequest,
     now: datetime,
     address: str = "",
-    keyed_as: str = "",
+    signed_by: str = "",
     policy: EntrancePolicy | None = None,
 ) -> wire.EnrolAnswer | wire.EnrolPending:
     """Give a machine its key, or its credential where it knows no keys.
 
-    A known machine gets a new one for its old one, which ends at once; without it, or revoked, it waits for a person to
-    admit it, unless its set's rule does. One that nobody knows comes in as the installation's policy says, or this one.
-    `keyed_as` is the machine with whose key the call was signed. Raises Refused `join-token-refused`, also where
-    another set is stated than the token's; `attestation-refused`, `intermediate-wanted`, `admissions-full` or
-    `validation`.
+    A known machine gets a new one for its old one, which ends at once; also where it has got none of those that it was
+    given since. Without it, or revoked, it waits for a person to admit it, unless its set's rule does. One that nobody
+    knows comes in as the installation's policy says, or this one. `signed_by` names the key with which the call was
+    signed. Raises Refused `join-token-refused`, also where another set is stated than the token's;
+    `attestation-refused`, `intermediate-wanted`, `admissions-full` or `validation`.
     """
     vm_id = request.machine_id.strip().lower()
     if not vm_id or len(vm_id) > MAX_ID:
@@ -53,7 +52,7 @@ def enrol(
     if request.attested is not None and policy is not EntrancePolicy.TOKEN:
         # Apart from what follows: a nonce that was shown is spent, whatever comes of it.
         attested = attestations.attested_by(request.attested, now=now)
-    proof = checked(Proof(attested, keyed=keyed_as == vm_id), vm_id=vm_id, compute=request.instance or {})
+    proof = checked(Proof(attested, signed_by), vm_id=vm_id, compute=request.instance or {})
     return _enrol(request, vm_id, policy, proof, now=now, address=address)
 
 
@@ -66,19 +65,21 @@ def _enrol(
     rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
     known = rows.filter(vm_id=vm_id).first()
     token = None
-    proved = _holds_credential(known, request, proof, now)
-    if not proved:
+    owner = unused_keys.owner(known, request, proof, now=now)
+    proved = owner is not None
+    if owner is None:
         token = _token(request, policy, now)
         asker = admissions.Asker(vm_id, known, token, proof, request, address)
         if not _comes_in(asker, policy, now):
             return admissions.wait(asker, now=now)
         admissions.done(vm_id)
+        owner = unused_keys.newcomer(request, proof, token)
     # Who proved to be the same machine is as sure as it was.
     attested_at = now if proof.attested else known.attested_at if known is not None and proved else None
     # By the word of Azure, where that was heard.
     of_azure = {"subscriptionId": proof.attested.subscription} if proof.attested else {}
     compute = (request.instance or {}) | of_azure
-    return _let_in(known, token, request, vm_id, compute=compute, attested_at=attested_at, now=now)
+    return _let_in(known, token, request, vm_id, owner=owner, compute=compute, attested_at=attested_at, now=now)
 
 
 def _let_in(
@@ -87,6 +88,7 @@ def _let_in(
     request: wire.EnrolRequest,
     vm_id: str,
     *,
+    owner: unused_keys.Owner,
     compute: dict[str, Any],
     attested_at: datetime | None,
     now: datetime,
@@ -118,6 +120,7 @@ def _let_in(
         "join_token": token or (known.join_token if known is not None else None),
     }
     machine, is_new = _keep(vm_id, values, now)
+    unused_keys.note_given(machine.pk, found_by, owner, now=now)
     if token is not None:
         JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
     if not called["called"]:
@@ -195,14 +198,3 @@ def _place(known: Machine | None, **said: Any) -> placement.Placed:
             if warning["code"] == OUTSIDE:
                 raise Refused("join-token-refused", Reason("enrols-elsewhere", **warning["values"]))
     return placed
-
-
-def _holds_credential(known: Machine | None, request: wire.EnrolRequest, proof: Proof, now: datetime) -> bool:
-    """Whether who asks proves to be this machine, by its key or by the credential that it has."""
-    if known is None or known.revoked_at is not None:
-        return False
-    if known.key_generation:
-        return proof.keyed
-    if not (known.credential_hash and request.credential and keys.bearers_count(now)):
-        return False
-    return constant_time_compare(known.credential_hash, hash_of(request.credential))

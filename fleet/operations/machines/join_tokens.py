@@ -127,6 +127,11 @@ def valid(plain: str, *, now: datetime) -> JoinToken:
     return token
 
 
+def is_the_same(token: JoinToken, plain: str) -> bool:
+    """Whether this is that token, which no admin has ended; it may be used up by whoever brings it again."""
+    return token.revoked_at is None and constant_time_compare(token.secret_hash, hash_of(plain))
+
+
 @transaction.atomic
 def end_join_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> JoinToken:
     """Admit nobody more by this token; who enrolled by it stays. One that has ended stays so. Raises Refused

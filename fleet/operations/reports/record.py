@@ -51,7 +51,7 @@ def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool
         places = [(machine_id, spool) for (machine_id, _), spool in numbered.items()]
         rows = marks.news_among(keep.rows_of(deliveries, numbered), places)
         news, new_hashes = stage.keep(rows, bodies, documents, now)
-        written = oddities.entries(deliveries, news, documents, new_hashes, beyond, now=now)
+        written = oddities.entries(deliveries, news, documents, new_hashes, beyond, numbered, now=now)
         found = readable(news, documents)
         ahead = listings.ahead_of_latest(found) if found else []
         _note_presence(ahead, listings.newest_unreadable(news, documents), now)

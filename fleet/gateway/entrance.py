@@ -1,0 +1,85 @@
+"""The calls of agents that come in: challenges and enrol. Each parses, makes its call, and answers."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+import msgspec
+from drydock_agent import wire
+
+from fleet.domain.refusal import Refused
+from fleet.gateway.clean import clean
+from fleet.gateway.http import Problem, Request, Send, answer
+from fleet.gateway.limits import Buckets, GatewayLimits, throttle
+from fleet.gateway.signed_calls import Repeated, SignedCall, SignedCalls
+from fleet.gateway.threads import Threads
+from fleet.operations.machines import attestations, enrolment
+from fleet.wording.problems import status_of
+from fleet.wording.reader import API
+from fleet.wording.say import say
+
+ENROL_BYTES = 256 * 1024
+CHALLENGE_BYTES = 1024
+TOO_MANY = "Too many machines are enrolling at once: try again in a moment."
+
+
+class Entrance:
+    """The way in on this process."""
+
+    def __init__(self, limits: GatewayLimits, threads: Threads, signed_calls: SignedCalls) -> None:
+        self.threads = threads
+        self.signed_calls = signed_calls
+        self.enrolments = Buckets(limits.enrolments)
+
+    async def challenges(self, request: Request, send: Send) -> None:
+        """A nonce for an attested document: 200 with Challenge. Problems 413, 429."""
+        throttle(self.enrolments, request.client, TOO_MANY)
+        await request.body(CHALLENGE_BYTES)
+        await answer(send, 200, msgspec.json.encode(attestations.challenge(now=datetime.now(UTC))))
+
+    async def enrol(self, request: Request, send: Send) -> None:
+        """A key or a credential: 200 with EnrolAnswer, 202 with EnrolPending. Problems 401, 403, 413, 422, 429, 503."""
+        throttle(self.enrolments, request.client, TOO_MANY)
+        signed = self._signed(request)
+        raw = await request.body(ENROL_BYTES)
+        try:
+            wanted = msgspec.convert(clean(msgspec.json.decode(raw)), wire.EnrolRequest)
+        except (ValueError, RecursionError) as error:
+            raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
+        try:
+            granted = await self.threads.run(self._enrol, wanted, signed, request.client)
+        except Refused as refused:
+            url = refused.details.get("url")
+            errors = [{"field": "attested.intermediates", "message": str(url)}] if url else ()
+            raise Problem(status_of(refused.code), refused.code, say(refused.reason, API), errors=errors) from None
+        if isinstance(granted, wire.EnrolPending):
+            if not wanted.ask:
+                # 0.1.0 knows no 202, and tries again after an error.
+                sentence = "A person has to admit this machine first."
+                raise Problem(503, "admission-pending", sentence, retry_after=math.ceil(granted.retry_after))
+            await answer(send, 202, msgspec.json.encode(granted))
+            return
+        await answer(send, 200, msgspec.json.encode(granted))
+
+    def _signed(self, request: Request) -> SignedCall | None:
+        """By whom an enrolment is signed; None where that proves nothing, as of a key that nobody can make any more.
+        Raises Problem 401 where it is signed at another time, or was made before.
+        """
+        try:
+            return self.signed_calls.read(request, datetime.now(UTC))
+        except Problem as problem:
+            if problem.code == "clock-skewed" or isinstance(problem, Repeated):
+                raise
+            return None
+
+    @staticmethod
+    def _enrol(
+        wanted: wire.EnrolRequest, signed: SignedCall | None, address: str
+    ) -> wire.EnrolAnswer | wire.EnrolPending:
+        """Enrol; what was signed counts once in all processes. In a thread. Raises Problem 401, Refused."""
+        now = datetime.now(UTC)
+        if signed is not None and not attestations.spend(signed.mark, now=now):
+            raise Repeated
+        signed_by = signed.found_by if signed is not None else ""
+        return enrolment.enrol(request=wanted, now=now, address=address, signed_by=signed_by)
