@@ -5,7 +5,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0058_sets_that_ask_again'),
+        ('fleet', '0060_sessions'),
     ]
 
     operations = [
