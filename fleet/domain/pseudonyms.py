@@ -25,6 +25,7 @@ NAMING: Mapping[EntryKind, frozenset[str]] = {
     EntryKind.TOKEN_ENDED: _PERSON,
     EntryKind.CALENDAR_ENDED: _PERSON,
     EntryKind.LOGINS_REFUSED: _PERSON,
+    EntryKind.NEW_DEVICE: _PERSON,
     EntryKind.BREAK_GLASS_USED: _PERSON,
     EntryKind.STOP_LIFTED: frozenset({"by"}),
     EntryKind.EVENT_CLAIMED: _CLAIM,

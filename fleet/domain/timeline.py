@@ -117,6 +117,7 @@ class EntryKind(StrEnum):
     PUSH_KEY_MADE = "push_key_made"
     JOIN_TOKEN_ENDED = "join_token_ended"  # noqa: S105
     LOGINS_REFUSED = "logins_refused"
+    NEW_DEVICE = "new_device"
     ERA_BEGUN = "era_begun"
     ROWS_ARCHIVED = "rows_archived"
     HANDOVER_READ = "handover_read"

@@ -37,6 +37,7 @@ MOMENT_LABELS: dict[Moment, str] = {
     Moment.AUDIT_FAILED: "audit verification failed",
     Moment.STORAGE_TROUBLE: "disk or retention trouble",
     Moment.BREAK_GLASS: "the break-glass account was used",
+    Moment.ACCOUNT: "your account",
     Moment.CHANNEL_FAILING: "a channel fails",
     Moment.CHANNEL_WORKS: "a channel works again",
 }

@@ -321,6 +321,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.PUSH_KEY_MADE: Look("Push key made", "calm", "file-key"),
     EntryKind.JOIN_TOKEN_ENDED: Look("Join token ended", "calm", "key-round"),
     EntryKind.LOGINS_REFUSED: Look("Password guessed at", "due", "shield-alert"),
+    EntryKind.NEW_DEVICE: Look("New device", "due", "monitor-smartphone"),
 }
 # Entries that stand in one line, by what that says.
 SERIES_LOOKS: dict[str, Look] = {

@@ -131,7 +131,7 @@ def person_changed(row: TimelineRow, reader: Reader) -> str:
         case "password":
             whose = "their own password" if row.actor == person else f"the password of {person}"
             return f"{row.actor} changed {whose}."
-        case "factor-added" | "factor-removed" | "factors-reset" | "codes-made" | "code-used":
+        case "factor-added" | "factor-removed" | "factors-reset" | "codes-first" | "codes-made" | "code-used":
             return _factors_changed(row)
         case "session-ended":
             return f"{row.actor} ended a session of {'their own' if row.actor == person else person}."
@@ -159,6 +159,8 @@ def _factors_changed(row: TimelineRow) -> str:
             return f"{row.actor} removed {FACTORS[before['factor']]}{named} from their account."
         case "factors-reset":
             return f"{row.actor} removed all second factors of {person}."
+        case "codes-first":
+            return f"{row.actor} was given recovery codes."
         case "codes-made":
             return f"{row.actor} made new recovery codes; the old ones have ended."
     return f"{row.actor} used a recovery code; {after['codes']} are left."

@@ -1,6 +1,8 @@
 """Words of sessions: in which browser, and how somebody came in."""
 
 from fleet.domain.timeline import EntryKind
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence
 
 # How somebody came in, by the code that a session keeps.
@@ -16,7 +18,16 @@ WAYS = {
 SENTENCES: dict[str, Sentence] = {
     "session-unknown": "There is no such session, or it has ended.",
 }
-ENTRIES: dict[EntryKind, EntryText] = {}
+
+
+def new_device(row: TimelineRow, reader: Reader) -> str:
+    data = row.data
+    where, how = browser(data["browser"], data["system"]), WAYS.get(data["way"], data["way"])
+    place = f" from {data['from_address']}" if data["from_address"] else ""
+    return f"{data['person']} logged in on a device that was not known: {where},{place} by {how}."
+
+
+ENTRIES: dict[EntryKind, EntryText] = {EntryKind.NEW_DEVICE: new_device}
 
 
 def way(code: str) -> str:

@@ -124,7 +124,7 @@ class RouteFieldsSerializer(RequestSerializer):
         max_value=2**62,
         help_text="The id of a channel; null: every channel of the installation.",
     )
-    moments = words(MOMENTS, Moment)
+    moments = words(MOMENTS, [moment for moment in Moment if moment not in PERSONAL])
     types = words("Empty: every type.", TYPES)
     sources = words("Empty: every source.", SOURCES)
     severity = OneOrSeveral(

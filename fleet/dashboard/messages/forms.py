@@ -84,7 +84,7 @@ class RouteForm(HoursForm):
         empty_value=None,
         widget=forms.Select({"class": "form-select"}),
     )
-    moments = boxes("Moments", [(one.value, moment_label(one)) for one in Moment if one not in BY_CLOCK])
+    moments = boxes("Moments", [(one.value, moment_label(one)) for one in Moment if one not in BY_CLOCK | PERSONAL])
     event_types = boxes("Types", [(name, name) for name in TYPES])
     sources = boxes("Sources", [(name, name) for name in SOURCES])
     severities = boxes("How bad", [(one.value, SEVERITY_LOOKS[one].label) for one in Severity])

@@ -1,11 +1,17 @@
-"""Somebody has come in, by whatever door: what is known of their session from now on."""
+"""Somebody has come in, by whatever door: what is known of their session and their browser from now on."""
 
 from allauth.account.internal.flows.login import get_authentication_records
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 
-from fleet.operations.people import sessions
+from fleet.domain import actor
+from fleet.domain.actor import REQUEST_ID
+from fleet.operations.people import logins, sessions
+
+A_DAY = 86400
 
 
 def session_key(request: HttpRequest) -> str:
@@ -25,6 +31,28 @@ def arrived(request: HttpRequest, user: User, way: str) -> None:
         address=str(request.META.get("REMOTE_ADDR", "")),
         now=timezone.now(),
     )
+
+
+def remembered(request: HttpRequest, answer: HttpResponseBase, user: User, way: str) -> None:
+    """This browser is known from now on; its person is told of it where it was not."""
+    address, request_id = str(request.META.get("REMOTE_ADDR", "")), request.META.get(REQUEST_ID, "")
+    new = logins.know_device(
+        user=user,
+        device=request.COOKIES.get(settings.DEVICE_COOKIE_NAME, ""),
+        now=timezone.now(),
+        actor=actor.person(user, "page", request_id=request_id, address=address),
+        way=way,
+        agent=request.headers.get("User-Agent", ""),
+    )
+    if new:
+        answer.set_cookie(
+            settings.DEVICE_COOKIE_NAME,
+            new,
+            max_age=logins.DEVICE_DAYS * A_DAY,
+            secure=settings.SESSION_COOKIE_SECURE,
+            httponly=True,
+            samesite="Lax",
+        )
 
 
 def local_way(request: HttpRequest, user: User) -> str:

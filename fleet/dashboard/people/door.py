@@ -18,11 +18,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.utils import timezone
 
-from fleet.dashboard.people.arrival import arrived, local_way
+from fleet.dashboard.people.arrival import A_DAY, arrived, local_way, remembered
 from fleet.operations.people import factors, logins, sign_on, step_up
 from fleet.wording import people, times
 
-A_DAY = 86400
 # Whoever comes from a provider may have been asked there hours ago.
 PROVED_HERE = ("password", "mfa")
 
@@ -76,21 +75,12 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
         # A session that began with a passkey's challenge was to last for minutes only.
         request.session.set_expiry(None)
         answer: HttpResponse = super().post_login(request, user, **hints)
-        arrived(request, user, local_way(request, user))
+        way = local_way(request, user)
+        arrived(request, user, way)
         sign_on.note_break_glass(user, address=str(request.META.get("REMOTE_ADDR", "")), now=timezone.now())
         if any(record["method"] in PROVED_HERE for record in get_authentication_records(request, user)):
             step_up.note(request.session, at=timezone.now())
-        device = request.COOKIES.get(settings.DEVICE_COOKIE_NAME, "")
-        new = logins.know_device(user=user, device=device, now=timezone.now())
-        if new:
-            answer.set_cookie(
-                settings.DEVICE_COOKIE_NAME,
-                new,
-                max_age=logins.DEVICE_DAYS * A_DAY,
-                secure=settings.SESSION_COOKIE_SECURE,
-                httponly=True,
-                samesite="Lax",
-            )
+        remembered(request, answer, user, way)
         return answer
 
     def add_message(self, *args: Any, **more: Any) -> None:

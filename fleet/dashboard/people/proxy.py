@@ -12,7 +12,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
 
-from fleet.dashboard.people.arrival import arrived
+from fleet.dashboard.people.arrival import arrived, remembered
 from fleet.domain.refusal import Refused
 from fleet.domain.sign_on import TOLD_BY_PROXY, ToldByProxy
 from fleet.operations.people import sign_on
@@ -62,4 +62,7 @@ class ProxyMiddleware:
             login(request, person, backend=BACKEND)
             request.session[SAID] = said
             arrived(request, person, "proxy")
+            answer = self.get_response(request)
+            remembered(request, answer, person, "proxy")
+            return answer
         return self.get_response(request)

@@ -30,7 +30,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from fleet.dashboard.people.arrival import arrived
+from fleet.dashboard.people.arrival import arrived, remembered
 from fleet.domain.refusal import Refused
 from fleet.domain.sign_on import ClaimFault, identity_of
 from fleet.operations.people import provider, sign_on, step_up
@@ -154,7 +154,9 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
     request.session[PROVED_AT] = now.timestamp()
     if data.get("again"):
         step_up.note(request.session, at=now)
-    return redirect(state.get("next") or settings.LOGIN_REDIRECT_URL)
+    answer = redirect(state.get("next") or settings.LOGIN_REDIRECT_URL)
+    remembered(request, answer, person, "sign-on")
+    return answer
 
 
 def _fresh(claims: dict[str, Any], at: float) -> bool:

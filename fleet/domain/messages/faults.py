@@ -178,7 +178,7 @@ def trying_faults_of(route: StandingRoute) -> list[Fault]:
 
 
 def _choices(route: StandingRoute) -> Iterable[tuple[str, Sequence[str], Sequence[str]]]:
-    yield "moments", route.moments, tuple(moment.value for moment in Moment)
+    yield "moments", route.moments, tuple(moment.value for moment in Moment if moment not in PERSONAL)
     yield "severities", route.severities, tuple(severity.value for severity in Severity)
     for field, known in EVENT_CHOICES.items():
         yield field, getattr(route, field), known

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from fleet.domain.timeline import EntryKind
 
@@ -30,6 +31,7 @@ class Moment(StrEnum):
     AUDIT_FAILED = "audit.failed"
     STORAGE_TROUBLE = "storage.trouble"
     BREAK_GLASS = "break_glass.used"
+    ACCOUNT = "account.notice"
     CHANNEL_FAILING = "channel.failing"
     CHANNEL_WORKS = "channel.works"
 
@@ -62,6 +64,10 @@ OF_ENTRY: Mapping[EntryKind, Moment] = {
     EntryKind.AUDIT_FAILED: Moment.AUDIT_FAILED,
     EntryKind.STORAGE_TROUBLE: Moment.STORAGE_TROUBLE,
     EntryKind.BREAK_GLASS_USED: Moment.BREAK_GLASS,
+    EntryKind.PERSON_CHANGED: Moment.ACCOUNT,
+    EntryKind.TOKEN_CREATED: Moment.ACCOUNT,
+    EntryKind.NEW_DEVICE: Moment.ACCOUNT,
+    EntryKind.LOGINS_REFUSED: Moment.ACCOUNT,
     EntryKind.MAINTENANCE_SCHEDULED: Moment.MAINTENANCE_ANNOUNCED,
     EntryKind.MAINTENANCE_ENDED: Moment.MAINTENANCE_ENDED,
     EntryKind.MAINTENANCE_END_NOT_SEEN: Moment.MAINTENANCE_ENDED,
@@ -69,6 +75,22 @@ OF_ENTRY: Mapping[EntryKind, Moment] = {
     EntryKind.CHANNEL_FAILING: Moment.CHANNEL_FAILING,
     EntryKind.CHANNEL_WORKS: Moment.CHANNEL_WORKS,
 }
+
+# What somebody is told of their own account: by all channels that they have alone, whatever routes say, and nobody else.
+PERSONAL = frozenset({Moment.ACCOUNT})
+# Of what is changed about a person, they are told of the ways by which somebody comes in as them: what was done (`did`).
+TOLD_OF_PERSON = frozenset(
+    {
+        "password", "factor-added", "factor-removed", "factors-reset", "codes-made", "code-used", "linked", "signed-on",
+    }
+)  # fmt: skip
+
+
+def is_personal(kind: EntryKind, data: Mapping[str, Any]) -> bool:
+    """Whether an entry is told to the person whom it is about (`person` in its data)."""
+    if OF_ENTRY.get(kind) not in PERSONAL or "person" not in data:
+        return False
+    return kind is not EntryKind.PERSON_CHANGED or data.get("did") in TOLD_OF_PERSON
 
 
 # Whoever keeps a thing for an event, an incident or a card, hears of these to its end, whatever routes say.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from typing import Any
 
-from fleet.domain.messages.moments import Moment, OnlyIf
+from fleet.domain.messages.moments import PERSONAL, Moment, OnlyIf
 from fleet.domain.people import ADMIN, Place, Right, Rights, in_scopes, speaks_of
 from fleet.domain.policy.hours import in_hours
 from fleet.domain.policy.values import among, stated, tidied
@@ -139,4 +139,6 @@ def route_wording(route: StandingRoute, channel: str) -> Reason:
 
 def _of_moment(route: StandingRoute, moment: Moment) -> bool:
     step = route.only_if
+    if moment in PERSONAL:
+        return False
     return moment in CLOCKED[step] if step else not route.moments or moment.value in route.moments

@@ -39,6 +39,7 @@ OF_MOMENT: Mapping[Moment, Severity] = {
     Moment.AUDIT_FAILED: Severity.CRITICAL,
     Moment.STORAGE_TROUBLE: Severity.CRITICAL,
     Moment.BREAK_GLASS: Severity.CRITICAL,
+    Moment.ACCOUNT: Severity.WARNING,
     Moment.CHANNEL_FAILING: Severity.WARNING,
     Moment.CHANNEL_WORKS: Severity.INFO,
 }

@@ -1,5 +1,7 @@
 """Loading what the router judges: which routes are in force, where each leads, and who may hear of what."""
 
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -49,6 +51,19 @@ def routes_in_force() -> tuple[RouteInForce, ...]:
         if channels:
             found.append(RouteInForce(route_of(row), channels, row.owner))
     return tuple(found)
+
+
+def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
+    """By person (row ids), all channels that they have alone and that are switched on; of nobody who may not log in. One
+    query.
+    """
+    found: dict[int, list[int]] = defaultdict(list)
+    rows = Channel.objects.filter(
+        owner__in=list(numbers), owner__is_active=True, enabled=True, deleted_at__isnull=True, kind__in=POSTED
+    )
+    for owner, channel in rows.order_by("pk").values_list("owner", "pk"):
+        found[owner].append(channel)
+    return found
 
 
 def may_hear(owner: User | None, facts: MessageFacts) -> bool:

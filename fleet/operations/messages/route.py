@@ -20,17 +20,27 @@ from fleet.domain.approvals.conditions import undo_until
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.approvals.recommend import decide_by
 from fleet.domain.messages.kinds import FOLLOWING
-from fleet.domain.messages.moments import FOLLOWED, MUST_BE_TOLD, OF_ENTRY, SENT, Moment, OnlyIf
+from fleet.domain.messages.moments import (
+    FOLLOWED,
+    MUST_BE_TOLD,
+    OF_ENTRY,
+    PERSONAL,
+    SENT,
+    Moment,
+    OnlyIf,
+    is_personal,
+)
 from fleet.domain.messages.routes import MessageFacts, matches, told_at
 from fleet.domain.messages.severity import cache_severity, moment_severity, severity
 from fleet.domain.messages.states import MessageState
 from fleet.domain.people import Place
+from fleet.domain.pseudonyms import number_of
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import Cursor, Entry, LastRun, Message, Reference
 from fleet.models.facts.events import load_facts, order_timeouts
 from fleet.models.facts.experience import Experiences, experiences
-from fleet.models.facts.messages import RouteInForce, may_hear, routes_in_force
+from fleet.models.facts.messages import RouteInForce, may_hear, own_channels, routes_in_force
 from fleet.models.timeline import NEWEST_ERA
 from fleet.operations.aside import in_parts
 from fleet.operations.locks import Lock, take_if_free
@@ -144,6 +154,27 @@ def _unreadable(entry: Entry, *, now: datetime) -> Message:
 
 
 def _messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
+    personal = [entry for entry in entries if OF_ENTRY.get(EntryKind(entry.kind)) in PERSONAL]
+    return _to_their_person(personal, now=now) + _by_routes([one for one in entries if one not in personal], now=now)
+
+
+def _to_their_person(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
+    """What somebody is told of their own account, by what they have alone: no route wants it or keeps it back."""
+    about = {entry: number_of(str(entry.data["person"])) for entry in entries if _is_personal(entry)}
+    channels = own_channels({number for number in about.values() if number is not None}) if about else {}
+    rows = []
+    for entry, number in about.items():
+        moment = OF_ENTRY[EntryKind(entry.kind)]
+        told = _Told(entry, _of_no_event(entry, moment), f"account:{entry.pk}")
+        rows += [_message(told, now=now, channel_id=channel_id) for channel_id in channels.get(number or 0, ())]
+    return rows
+
+
+def _is_personal(entry: Entry) -> bool:
+    return is_personal(EntryKind(entry.kind), entry.data)
+
+
+def _by_routes(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
     routes = routes_in_force()
     if not entries or not routes:
         return []

@@ -166,6 +166,7 @@ def _added(actor: Actor, row: Any, now: datetime) -> list[str]:
     if _of(actor.person, CODES).exists():
         return []
     codes: list[str] = RecoveryCodes.activate(actor.person).generate_codes()
+    _write("codes-first", actor.person, actor, now, before={"codes": None}, after={"codes": len(codes)})
     return codes
 
 

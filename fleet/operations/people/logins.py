@@ -16,9 +16,10 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import F
 
-from fleet.domain.actor import DRYDOCK
+from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.secrets import hash_of, new_secret
 from fleet.domain.timeline import EntryKind
+from fleet.domain.user_agents import browser_of
 from fleet.models import KnownDevice, LoginAttempts
 from fleet.operations.people import sessions
 from fleet.operations.timeline.entries import tell
@@ -132,8 +133,9 @@ def succeeded(attempt: Attempt, *, user: User, address: str) -> None:
 
 
 @transaction.atomic
-def know_device(*, user: User, device: str, now: datetime) -> str:
-    """Somebody has come in, by whatever door: `device` is the secret that the browser carries already, if any.
+def know_device(*, user: User, device: str, now: datetime, actor: Actor | None = None, way: str = "", agent: str = "") -> str:
+    """Somebody has come in, by whatever door and this `way`: `device` is the secret that the browser carries already, if
+    any. A new one is told to its person, where `actor` says by which request.
 
     Returns the secret of a new device, for its browser to carry; empty where it is known.
     """
@@ -145,6 +147,10 @@ def know_device(*, user: User, device: str, now: datetime) -> str:
     KnownDevice.objects.filter(user=user).exclude(
         pk__in=list(kept.values_list("pk", flat=True)[:MOST_DEVICES])
     ).delete()
+    if actor is not None:
+        told = browser_of(agent)
+        names = {"browser": told.browser, "system": told.system, "way": way, "from_address": actor.address}
+        tell(EntryKind.NEW_DEVICE, actor, at=now, person=user.get_username(), **names)
     return secret
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fleet.domain.messages.moments import PERSONAL
 from fleet.domain.timeline import EntryKind
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.messages.news import MessageNews
@@ -92,5 +93,7 @@ def _where(news: MessageNews, reader: Reader) -> str:
 
 
 def _more(news: MessageNews) -> Iterator[str]:
+    if news.moment in PERSONAL:
+        yield "Was that not you? End the sessions that you do not know, and change your password."
     if news.service:
         yield f"Service: {one_line(news.service, NAME)}."

@@ -54,6 +54,7 @@ PATHS = {
     Moment.AUDIT_FAILED: "/audit/",
     Moment.STORAGE_TROUBLE: "/timeline/",
     Moment.BREAK_GLASS: "/audit/",
+    Moment.ACCOUNT: "/you/sessions/",
 }
 
 
