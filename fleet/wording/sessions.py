@@ -24,7 +24,7 @@ def new_device(row: TimelineRow, reader: Reader) -> str:
     data = row.data
     where, how = browser(data["browser"], data["system"]), WAYS.get(data["way"], data["way"])
     place = f" from {data['from_address']}" if data["from_address"] else ""
-    return f"{data['person']} logged in on a device that was not known: {where},{place} by {how}."
+    return f"{data['person']} logged in on a device that was not known: {where}{place}, by {how}."
 
 
 ENTRIES: dict[EntryKind, EntryText] = {EntryKind.NEW_DEVICE: new_device}

@@ -15,6 +15,7 @@ from fleet.models import AvailabilitySet, Entry, Message, Order
 from fleet.operations.approvals import claims, consent, withdraw
 from fleet.operations.messages import troubles
 from fleet.operations.orders import advance
+from fleet.operations.people import logins
 from fleet.wording.messages import message_words
 from fleet.wording.reader import Form, Reader
 from tests.caches.walking import EXAMPLE, Listeners
@@ -187,6 +188,12 @@ def maintenance(upto: int, kind: EntryKind) -> str:
     return said(listeners, a_message(kind, now=listeners.now))
 
 
+def your_account() -> str:
+    otto, fleet = operator(), Fleet()
+    logins.know_device(user=otto, device="", now=fleet.now, actor=acting(otto), way="passkey", agent="Firefox/1 Linux")
+    return said(fleet, a_message(EntryKind.NEW_DEVICE, now=fleet.now))
+
+
 MOMENTS: dict[str, Callable[[], str]] = {
     "first seen": first_seen,
     "changed": changed,
@@ -205,6 +212,7 @@ MOMENTS: dict[str, Callable[[], str]] = {
     "a blind spot closed": coverage_closed,
     "cache maintenance announced": lambda: maintenance(1, EntryKind.MAINTENANCE_SCHEDULED),
     "cache maintenance over": lambda: maintenance(len(EXAMPLE), EntryKind.MAINTENANCE_ENDED),
+    "your account": your_account,
 }
 
 

@@ -23,7 +23,7 @@ from fleet.api.shapes.rules import (
 from fleet.api.shapes.strict import RequestSerializer, ToldText
 from fleet.domain.events.types import TYPES
 from fleet.domain.messages.kinds import KINDS, ChannelField
-from fleet.domain.messages.moments import Moment
+from fleet.domain.messages.moments import PERSONAL, Moment
 from fleet.domain.messages.severity import Severity
 from fleet.domain.policy.faults import MAX_NAME, MAX_PATTERN, SOURCES
 from fleet.projections.messages.channels import ChannelRow, RouteHours, RouteRow

@@ -8,7 +8,7 @@ from django import forms
 from fleet.dashboard.policy.forms import HoursForm, boxes, seconds, text
 from fleet.domain.events.types import TYPES
 from fleet.domain.messages.kinds import KINDS, ChannelField
-from fleet.domain.messages.moments import Moment
+from fleet.domain.messages.moments import PERSONAL, Moment
 from fleet.domain.messages.severity import Severity
 from fleet.domain.policy.faults import SOURCES
 from fleet.projections.messages.channels import ChannelRow
@@ -84,7 +84,7 @@ class RouteForm(HoursForm):
         empty_value=None,
         widget=forms.Select({"class": "form-select"}),
     )
-    moments = boxes("Moments", [(one.value, moment_label(one)) for one in Moment if one not in BY_CLOCK | PERSONAL])
+    moments = boxes("Moments", [(one.value, moment_label(one)) for one in Moment if one not in {*BY_CLOCK, *PERSONAL}])
     event_types = boxes("Types", [(name, name) for name in TYPES])
     sources = boxes("Sources", [(name, name) for name in SOURCES])
     severities = boxes("How bad", [(one.value, SEVERITY_LOOKS[one].label) for one in Severity])

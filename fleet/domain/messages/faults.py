@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fleet.domain.messages.kinds import KINDS, ChannelField, ChannelKind
-from fleet.domain.messages.moments import Moment
+from fleet.domain.messages.moments import PERSONAL, Moment
 from fleet.domain.messages.routes import StandingRoute
 from fleet.domain.messages.severity import Severity
 from fleet.domain.messages.silences import read_lines

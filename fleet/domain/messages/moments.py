@@ -76,9 +76,9 @@ OF_ENTRY: Mapping[EntryKind, Moment] = {
     EntryKind.CHANNEL_WORKS: Moment.CHANNEL_WORKS,
 }
 
-# What somebody is told of their own account: by all channels that they have alone, whatever routes say, and nobody else.
+# What somebody is told of their own account: by all channels that they have alone, whatever routes say.
 PERSONAL = frozenset({Moment.ACCOUNT})
-# Of what is changed about a person, they are told of the ways by which somebody comes in as them: what was done (`did`).
+# Of what is changed about a person (`did`), they are told of what lets somebody in as them.
 TOLD_OF_PERSON = frozenset(
     {
         "password", "factor-added", "factor-removed", "factors-reset", "codes-made", "code-used", "linked", "signed-on",

@@ -20,31 +20,21 @@ from fleet.domain.approvals.conditions import undo_until
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.approvals.recommend import decide_by
 from fleet.domain.messages.kinds import FOLLOWING
-from fleet.domain.messages.moments import (
-    FOLLOWED,
-    MUST_BE_TOLD,
-    OF_ENTRY,
-    PERSONAL,
-    SENT,
-    Moment,
-    OnlyIf,
-    is_personal,
-)
+from fleet.domain.messages.moments import FOLLOWED, MUST_BE_TOLD, OF_ENTRY, SENT, Moment, OnlyIf
 from fleet.domain.messages.routes import MessageFacts, matches, told_at
 from fleet.domain.messages.severity import cache_severity, moment_severity, severity
 from fleet.domain.messages.states import MessageState
 from fleet.domain.people import Place
-from fleet.domain.pseudonyms import number_of
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import Cursor, Entry, LastRun, Message, Reference
 from fleet.models.facts.events import load_facts, order_timeouts
 from fleet.models.facts.experience import Experiences, experiences
-from fleet.models.facts.messages import RouteInForce, may_hear, own_channels, routes_in_force
+from fleet.models.facts.messages import RouteInForce, may_hear, routes_in_force
 from fleet.models.timeline import NEWEST_ERA
 from fleet.operations.aside import in_parts
 from fleet.operations.locks import Lock, take_if_free
-from fleet.operations.messages import queue
+from fleet.operations.messages import personal, queue
 
 NAME = "router"
 # Of one transaction.
@@ -154,35 +144,15 @@ def _unreadable(entry: Entry, *, now: datetime) -> Message:
 
 
 def _messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
-    personal = [entry for entry in entries if OF_ENTRY.get(EntryKind(entry.kind)) in PERSONAL]
-    return _to_their_person(personal, now=now) + _by_routes([one for one in entries if one not in personal], now=now)
-
-
-def _to_their_person(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
-    """What somebody is told of their own account, by what they have alone: no route wants it or keeps it back."""
-    about = {entry: number_of(str(entry.data["person"])) for entry in entries if _is_personal(entry)}
-    channels = own_channels({number for number in about.values() if number is not None}) if about else {}
-    rows = []
-    for entry, number in about.items():
-        moment = OF_ENTRY[EntryKind(entry.kind)]
-        told = _Told(entry, _of_no_event(entry, moment), f"account:{entry.pk}")
-        rows += [_message(told, now=now, channel_id=channel_id) for channel_id in channels.get(number or 0, ())]
-    return rows
-
-
-def _is_personal(entry: Entry) -> bool:
-    return is_personal(EntryKind(entry.kind), entry.data)
-
-
-def _by_routes(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
-    routes = routes_in_force()
-    if not entries or not routes:
-        return []
+    rows = personal.messages(entries, now=now)
+    entries = [entry for entry in entries if not personal.may_be_personal(entry)]
+    routes = routes_in_force() if entries else ()
+    if not routes:
+        return rows
     facts = load_facts({entry.event_id for entry in entries if entry.event_id is not None}, now=now)
     known = experiences([one.set_id for one in facts.values()])
     _forget_moved(entries)
     keeping = _keeping(facts)
-    rows: list[Message] = []
     for entry in entries:
         for told in _moments(entry, facts.get(entry.event_id or 0), known, now=now):
             found = list(_through(told, routes, now=now))

@@ -133,7 +133,9 @@ def succeeded(attempt: Attempt, *, user: User, address: str) -> None:
 
 
 @transaction.atomic
-def know_device(*, user: User, device: str, now: datetime, actor: Actor | None = None, way: str = "", agent: str = "") -> str:
+def know_device(
+    *, user: User, device: str, now: datetime, actor: Actor | None = None, way: str = "", agent: str = ""
+) -> str:
     """Somebody has come in, by whatever door and this `way`: `device` is the secret that the browser carries already, if
     any. A new one is told to its person, where `actor` says by which request.
 

@@ -1,0 +1,160 @@
+"""Of what lets somebody in as them a person is told, by their own channels alone: and no message says a secret."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from allauth.mfa.totp.internal.auth import format_hotp_value, generate_totp_secret, hotp_value
+from django.contrib.auth.models import User
+from django.test import Client
+
+from fleet.domain.messages.moments import Moment
+from fleet.models import Channel, Entry, Message
+from fleet.operations.messages import route
+from fleet.operations.people import accounts, factors, logins, profiles, tokens
+from fleet.projections.messages.news import news_of
+from fleet.wording.messages import message_words
+from fleet.wording.reader import API
+from tests import factories
+from tests.api.conftest import caller, problem
+from tests.messages.sent import a_channel, a_route
+from tests.messages.walk import routed
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+PASSWORD = "a pier of green heart"
+
+
+@pytest.fixture
+def otto() -> User:
+    """With a channel of his own, and without a route."""
+    person = factories.operator()
+    person.set_password(PASSWORD)
+    person.save()
+    a_channel("otto's mail", kind="mail", at=NOW, owner=person)
+    return person
+
+
+@pytest.fixture
+def others(otto: User) -> None:
+    """Channels of the installation and of somebody else, with routes that want everything."""
+    a_route("All", at=NOW, channel=a_channel("#ops", at=NOW))
+    ada = factories.admin()
+    a_route("Ada's", at=NOW, owner=ada, channel=a_channel("ada's mail", kind="mail", at=NOW, owner=ada))
+
+
+def told(now: datetime = NOW) -> list[tuple[str, str]]:
+    """Through which channel what is said of all that was written so far, in full."""
+    entries = Entry.objects.select_related("availability_set", "cache").order_by("pk")
+    Message.objects.bulk_create(route._messages(list(entries), now=now))
+    return said_by(Message.objects.filter(moment=Moment.ACCOUNT.value).order_by("pk"), now)
+
+
+def said_by(rows: Iterable[Message], now: datetime) -> list[tuple[str, str]]:
+    found = list(rows)
+    news = news_of([row.pk for row in found], now=now)
+    return [(Channel.objects.get(pk=row.channel_id).name, "\n".join(words(news[row.pk]))) for row in found]
+
+
+def words(news: Any) -> tuple[str, ...]:
+    return message_words(news, API).lines
+
+
+def logged_in(device: Client | None = None) -> Client:
+    client = device or Client(headers={"user-agent": "Firefox/133.0 (X11; Linux)"}, REMOTE_ADDR="198.51.100.9")
+    client.post("/accounts/login/", {"username": "otto", "password": PASSWORD})
+    return client
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_login_on_an_unknown_device_is_told_to_its_person_and_to_nobody_else(otto: User, others: None) -> None:
+    fleet = factories.Fleet(now=datetime.now(UTC))
+    routed(fleet)
+    logged_in()
+    routed(fleet)
+    [(channel, said)] = said_by(Message.objects.all(), fleet.now)
+    assert channel == "otto's mail"
+    assert said.startswith(
+        "otto logged in on a device that was not known: Firefox on Linux from 198.51.100.9, by password."
+    )
+    assert "Was that not you?" in said
+    assert Entry.objects.get(kind="new_device").actor == f"person {otto.pk}"
+
+
+def test_a_login_on_a_known_device_is_no_news(otto: User) -> None:
+    here = logged_in()
+    here.post("/accounts/logout/")
+    logged_in(here)
+    assert Entry.objects.filter(kind="new_device").count() == 1
+
+
+def test_a_wrong_password_is_no_login(otto: User) -> None:
+    Client().post("/accounts/login/", {"username": "otto", "password": "wrong"})
+    assert not Entry.objects.filter(kind="new_device").exists()
+
+
+def test_whatever_opens_another_way_in_is_told_and_no_secret_with_it(otto: User, others: None) -> None:
+    actor, secret = factories.acting(otto), generate_totp_secret()
+    code = format_hotp_value(hotp_value(secret, int(NOW.timestamp()) // factors.STEP))
+    codes = factors.add_app(actor=actor, secret=secret, code=code, now=NOW)
+    more = factors.new_codes(actor=actor, now=NOW)
+    factors.check_code(actor=actor, code=more[0], now=NOW)
+    _, token = tokens.issue_token(user=otto, name="deploys", scopes=["read"], now=NOW, actor=actor)
+    profiles.set_own_password(actor=actor, password="a pier of grey granite", now=NOW)
+    password = accounts.reset_password(username="otto", now=NOW, actor=factories.acting(factories.admin()))
+    factors.remove_all(username="otto", actor=factories.acting(factories.admin()), now=NOW)
+    for attempt in range(logins.MOST_IN_A_ROW):
+        logins.begin(username="otto", address=f"2001:db8:{attempt:x}::1", now=NOW + timedelta(hours=2 * attempt))
+    said = told()
+    assert {channel for channel, _ in said} == {"otto's mail"}
+    assert [text.partition("\n")[0] for _, text in said] == [
+        "otto added an authenticator app to their account.",
+        "otto made new recovery codes; the old ones have ended.",
+        "otto used a recovery code; 9 are left.",
+        "An API token “deploys” of otto was made.",
+        "otto changed their own password.",
+        "ada changed the password of otto.",
+        "ada removed all second factors of otto.",
+        "100 attempts to log in as otto failed in a row. Until otto logs in on a device used before, or an admin sets a"
+        " new password, the password counts on such devices only.",
+    ]
+    whole = "".join(text for _, text in said)
+    assert not any(hidden in whole for hidden in (secret, token, password, PASSWORD, *codes, *more))
+
+
+def test_the_first_recovery_codes_stand_in_the_audit(otto: User) -> None:
+    actor, secret = factories.acting(otto), generate_totp_secret()
+    code = format_hotp_value(hotp_value(secret, int(NOW.timestamp()) // factors.STEP))
+    factors.add_app(actor=actor, secret=secret, code=code, now=NOW)
+    row = Entry.objects.get(data__did="codes-first")
+    assert (row.before, row.after) == ({"codes": None}, {"codes": 10})
+    # Nobody is told of it beside the factor with which they came.
+    assert len(told()) == 1
+
+
+def test_settings_rights_and_join_tokens_are_nobodys_private_news(otto: User) -> None:
+    admin = factories.acting(factories.admin())
+    accounts.change_person(username="otto", group="viewer", now=NOW, actor=admin)
+    profiles.choose(actor=factories.acting(otto), now=NOW, time_zone="Europe/Berlin")
+    factories.join_token(now=NOW)
+    assert told() == []
+
+
+def test_who_may_not_log_in_any_more_is_told_nothing(otto: User) -> None:
+    admin = factories.acting(factories.admin())
+    accounts.change_person(username="otto", active=False, now=NOW, actor=admin)
+    accounts.reset_password(username="otto", now=NOW, actor=admin)
+    assert told() == []
+
+
+def test_a_channel_that_is_switched_off_or_gone_is_left_alone(otto: User) -> None:
+    Channel.objects.update(enabled=False)
+    a_channel("gone", kind="mail", at=NOW, owner=otto, deleted_at=NOW)
+    accounts.reset_password(username="otto", now=NOW)
+    assert told() == []
+
+
+def test_no_route_can_ask_for_what_is_somebodys_own(otto: User) -> None:
+    answer = caller(factories.admin()).post("routes/", {"name": "spy", "moments": [Moment.ACCOUNT.value]})
+    assert problem(answer, 422, "validation")["errors"][0]["field"] == "moments"
