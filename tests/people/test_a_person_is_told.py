@@ -11,6 +11,7 @@ from django.test import Client
 
 from fleet.domain.messages.moments import Moment
 from fleet.models import Channel, Entry, Message
+from fleet.operations.machines import join_tokens
 from fleet.operations.messages import route
 from fleet.operations.people import accounts, factors, logins, profiles, tokens
 from fleet.projections.messages.news import news_of
@@ -137,7 +138,7 @@ def test_settings_rights_and_join_tokens_are_nobodys_private_news(otto: User) ->
     admin = factories.acting(factories.admin())
     accounts.change_person(username="otto", group="viewer", now=NOW, actor=admin)
     profiles.choose(actor=factories.acting(otto), now=NOW, time_zone="Europe/Berlin")
-    factories.join_token(now=NOW)
+    join_tokens.create_join_token(comment="rack 7", expires_in=timedelta(days=1), now=NOW)
     assert told() == []
 
 

@@ -54,7 +54,7 @@ def routes_in_force() -> tuple[RouteInForce, ...]:
 
 
 def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
-    """By person (row ids), the channels that they have alone and that are on; of nobody who may not log in. One query."""
+    """By person (row ids), the channels they have alone and that are on; of nobody who may not log in. One query."""
     found: dict[int, list[int]] = defaultdict(list)
     rows = Channel.objects.filter(
         owner__in=list(numbers), owner__is_active=True, enabled=True, deleted_at__isnull=True, kind__in=POSTED

@@ -136,8 +136,8 @@ def succeeded(attempt: Attempt, *, user: User, address: str) -> None:
 def know_device(
     *, user: User, device: str, now: datetime, actor: Actor | None = None, way: str = "", agent: str = ""
 ) -> str:
-    """Somebody has come in, by whatever door and this `way`: `device` is the secret that the browser carries already, if
-    any. A new one is told to its person, where `actor` says by which request.
+    """Somebody has come in, by whatever door and this `way`: `device` is the secret that the browser carries already,
+    if any. A new one is told to its person, where `actor` says by which request.
 
     Returns the secret of a new device, for its browser to carry; empty where it is known.
     """
