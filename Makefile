@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export UV_SYSTEM_CERTS ?= true
 
 .DEFAULT_GOAL := install
-.PHONY: install demo test test-long check lint types docs lock browser bench soak faults dist clean
+.PHONY: install demo test test-long check lint types docs lock browser access bench soak faults dist clean
 
 install: $(DEV_READY)
 .venv: $(DEV_READY)
@@ -65,6 +65,12 @@ docs: $(DEV_READY)
 
 lock: $(DEV_READY)
 	@$(BIN)/python requirements/lock.py $(ARGS)
+
+# Who may call what, as it is now: docs/access says what each route answers each caller. Read the diff before you commit it.
+# NEW=1 calls those routes only that no table has yet.
+access: $(DEV_READY)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup tests/access/write.py tests/gateway/write_table.py $(ARGS)
+	@$(BIN)/python -m pytest -q tests/access/write_page.py
 
 # Playwright drives Debian's own chromium; this is the one thing that the package index does not have.
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)

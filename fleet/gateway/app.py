@@ -181,7 +181,7 @@ class Gateway:
             self.loops.insert(0, Loop("learn", self.learn, pause=LEARN_SECONDS))
         if self.tell is not None:
             self.loops.insert(0, Loop("messages", self.tell, pause=TELL_SECONDS))
-        probes = Probes(
+        self.probes = Probes(
             agents=self.agents,
             streams=self.streams,
             wake_ups=self.wake_ups,
@@ -190,15 +190,8 @@ class Gateway:
             figures=self.figures,
         )
         self.routes = {
-            wire.CHALLENGES_PATH: {"POST": self.agents.entrance.challenges},
-            wire.ENROL_PATH: {"POST": self.agents.entrance.enrol},
-            wire.REPORTS_PATH: {"POST": self.agents.reports},
-            wire.ORDERS_PATH: {"GET": self.agents.orders},
-            "/api/v1/stream": {"GET": self.streams.serve},
-            "/stream": {"GET": self.streams.serve},
-            "/healthz": {"GET": probes.healthz, "HEAD": probes.healthz},
-            "/readyz": {"GET": probes.readyz, "HEAD": probes.readyz},
-            "/metrics": {"GET": probes.metrics},
+            path: {method: handler_of(self) for method, handler_of in methods.items()}
+            for path, methods in TABLE.items()
         }
         self._start_loops()
         events.call_later(BROKER_SECONDS, prepare_hints)
@@ -255,6 +248,20 @@ class Gateway:
             self.agents.cut_off({item for item in revoked if isinstance(item, int)})
         if message.get("entries"):
             self.feed.wake()
+
+
+# What is answered here and not by Django, and by which of the parts.
+TABLE: dict[str, dict[str, Callable[[Gateway], Handler]]] = {
+    wire.CHALLENGES_PATH: {"POST": lambda gateway: gateway.agents.entrance.challenges},
+    wire.ENROL_PATH: {"POST": lambda gateway: gateway.agents.entrance.enrol},
+    wire.REPORTS_PATH: {"POST": lambda gateway: gateway.agents.reports},
+    wire.ORDERS_PATH: {"GET": lambda gateway: gateway.agents.orders},
+    "/api/v1/stream": {"GET": lambda gateway: gateway.streams.serve},
+    "/stream": {"GET": lambda gateway: gateway.streams.serve},
+    "/healthz": dict.fromkeys(("GET", "HEAD"), lambda gateway: gateway.probes.healthz),
+    "/readyz": dict.fromkeys(("GET", "HEAD"), lambda gateway: gateway.probes.readyz),
+    "/metrics": {"GET": lambda gateway: gateway.probes.metrics},
+}
 
 
 def stand_in_for_refresh() -> None:

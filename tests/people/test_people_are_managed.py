@@ -116,6 +116,19 @@ def test_ones_own_password_is_changed_with_the_old_one() -> None:
     assert [text(line) for line in lines()] == ["otto changed their own password."]
 
 
+def test_guesses_at_the_old_password_are_counted_as_those_at_the_door() -> None:
+    """Whoever sits down at an open session finds its password out no faster than at the login."""
+    session = logged_in(factories.operator())
+    fields = {"old_password": "wrong", "new_password1": "a whole new harbour", "new_password2": "a whole new harbour"}
+    answers = [session.post("/you/password/", fields) for _ in range(7)]
+    assert [answer.status_code for answer in answers] == [422] * 5 + [429] * 2
+    assert int(answers[-1]["Retry-After"]) >= 1
+    assert "Too many attempts failed" in answers[-1].content.decode()
+    right = session.post("/you/password/", {**fields, "old_password": "harbour-otto"})
+    assert right.status_code == 429
+    assert User.objects.get(username="otto").check_password("harbour-otto")
+
+
 def test_a_token_gives_no_more_than_its_person_and_its_own_token_have() -> None:
     otto = factories.operator()
     said = problem(caller(otto).post("tokens/", {"name": "x", "scopes": ["read", "admin"]}), 403, "not-permitted")

@@ -39,6 +39,21 @@ def test_the_admin_has_no_door_of_its_own(client: Client) -> None:
     assert answer["Location"] == "/accounts/login/?next=/admin/"
 
 
+def test_the_admin_has_no_form_of_its_own_for_ones_password(client: Client) -> None:
+    """It would take guesses at the old one without end, and leave no line on the timeline."""
+    ada = factories.admin()
+    ada.set_password(PASSWORD)
+    ada.is_staff = ada.is_superuser = True
+    ada.save()
+    client.force_login(ada)
+    fields = {"old_password": PASSWORD, "new_password1": "a whole new harbour", "new_password2": "a whole new harbour"}
+    for address in ("/admin/password_change/", "/admin/password_change/done/"):
+        for answer in (client.get(address), client.post(address, fields)):
+            assert (answer.status_code, answer["Location"]) == (302, "/you/password/")
+    ada.refresh_from_db()
+    assert ada.check_password(PASSWORD)
+
+
 def test_the_admin_shows_nothing_of_second_factors_and_providers() -> None:
     shown = {model._meta.label for model in admin.site._registry}
     assert not {label for label in shown if label.startswith(("account.", "mfa.", "socialaccount."))}

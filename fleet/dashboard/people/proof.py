@@ -75,9 +75,9 @@ def passkey(text: str, user: User | None = None) -> Any:
         return None
 
 
-def password(request: HttpRequest, user: User) -> Proof:
-    """The password of somebody who is logged in, counted like any other attempt."""
-    given = request.POST.get("password", "")
+def password(request: HttpRequest, user: User, *, field: str = "password") -> Proof:
+    """The password of somebody who is logged in, in this field of the form, counted like any other attempt."""
+    given = request.POST.get(field, "")
     try:
         found = get_adapter(request).authenticate(request, username=user.get_username(), password=given)
     except ValidationError as error:

@@ -15,7 +15,9 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, page, reader, shown
+from fleet.dashboard.people import proof
 from fleet.dashboard.people.arrival import session_key
+from fleet.dashboard.people.second_factor import throttled
 from fleet.operations.messages import browsers, push
 from fleet.operations.people import calendars, profiles, sessions, tokens
 from fleet.projections import people
@@ -54,6 +56,22 @@ class BrowserForm(Sent):
     endpoint = line(2000, required=True)
     p256dh = line(200, required=True)
     auth = line(100, required=True)
+
+
+class PasswordForm(PasswordChangeForm):
+    """Django's own, but for who looks at the old password: the door, which counts guesses. `old` is what it said."""
+
+    old = proof.RIGHT
+
+    def __init__(self, request: Asked) -> None:
+        super().__init__(request.user, request.POST or None)
+        self.request = request
+
+    def clean_old_password(self) -> str:
+        self.old = proof.password(self.request, self.request.user, field="old_password")
+        if not self.old.right:
+            raise forms.ValidationError(self.old.said)
+        return str(self.cleaned_data["old_password"])
 
 
 @cache
@@ -147,9 +165,9 @@ def end_calendar(request: Asked, prefix: str) -> HttpResponse:
 @sensitive_post_parameters()
 @reader
 def password(request: Asked) -> HttpResponse:
-    """Django's own form: it wants the old one and looks at the new one."""
+    """It wants the old one and looks at the new one."""
     who, sent = request.user, request.method == "POST"
-    form = PasswordChangeForm(who, request.POST or None)
+    form = PasswordForm(request)
     if sent and form.is_valid():
         key, password = str(request.session.session_key), form.cleaned_data["new_password1"]
         profiles.set_own_password(actor=request.actor, password=password, now=request.now, session_key=key)
@@ -157,4 +175,4 @@ def password(request: Asked) -> HttpResponse:
         update_session_auth_hash(request, who)
         sessions.moved(old_key=key, new_key=session_key(request))
         return done(request, "Your password has been changed. Your other sessions have ended.", "you")
-    return page(request, "people/password.html", status=422 if sent else 200, form=form)
+    return throttled(page(request, "people/password.html", status=422 if sent else 200, form=form), form.old)

@@ -1,0 +1,161 @@
+"""Who calls: the columns of the matrix, each a person, a program or a machine by one kind of login."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
+from typing import Any
+
+from allauth.mfa.totp.internal.auth import format_hotp_value, generate_totp_secret, hotp_value
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from drydock_agent.backend.own_key import Key, authorization
+
+from fleet.domain.secrets import new_secret
+from fleet.domain.sign_on import TOLD_BY_PROXY, HeaderLogin, ToldByProxy
+from fleet.models import ApiToken, AvailabilitySet, Scope, SignOn
+from fleet.operations.people import factors, sign_on, step_up
+from tests import factories
+from tests.access.world import ISSUER, World
+from tests.rows import TokenFactory
+
+PASSWORD = "a pier of green heart"
+PROXY = HeaderLogin((ip_network("10.0.0.1/32"),), "a-secret-that-nobody-guesses", "x-remote-user", "x-remote-groups")
+
+# Each column, and who that is. `operator` and whoever is named after it is the same person but for what is said.
+COLUMNS = {
+    "nobody": "no login at all",
+    "half": "the password was right, and the second factor is still asked for",
+    "blocked": "the session of somebody who was deactivated since",
+    "groupless": "somebody in no group",
+    "viewer": "a viewer by session",
+    "operator": "an operator by session, who has just proved who they are",
+    "here": "an operator whose scopes cover what the address names",
+    "elsewhere": "an operator whose scopes cover another set only",
+    "elsewhere-narrow": "the same with `SCOPED_READING`",
+    "unproved": "an operator who logged in long ago, where each set asks again",
+    "by-provider": "an operator who came by single sign-on",
+    "by-proxy": "an operator whom a proxy in front has logged in",
+    "approver": "an approver by session",
+    "admin": "an admin by session",
+    "superuser": "a superuser in no group, by session",
+    "viewer-token": "a viewer's token of all scopes",
+    "read-token": "an admin's token of the scope `read`",
+    "approve-token": "an admin's token of the scope `approve`",
+    "admin-token": "an admin's token of the scope `admin`",
+    "old-token": "an admin's token of all scopes that has expired",
+    "ended-token": "an admin's token of all scopes that was ended",
+    "machine": "a machine by its credential",
+    "key": "a machine by a call that it signed",
+    "join-token": "a join token in place of a token",
+    "calendar": "what stands in a calendar's address, in place of a token",
+}
+
+
+@dataclass
+class Caller:
+    """What a request carries: a session's key, headers, what the layer below says (`environ`); the `settings` of the
+    installation, and what is done `before` the call.
+    """
+
+    session: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    environ: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    before: Callable[[], object] | None = None
+
+
+def by_session(user: User, *, proved: bool = True, backend: str | None = None, **more: Any) -> Caller:
+    client = Client()
+    client.force_login(user, backend=backend)
+    if proved:
+        session = client.session
+        step_up.note(session, at=datetime.now(UTC))
+        session.save()
+    return Caller(client.cookies[settings.SESSION_COOKIE_NAME].value, **more)
+
+
+def by_token(user: User, *scopes: str, **changes: Any) -> Caller:
+    secret = new_secret("dd")
+    token = TokenFactory(secret=secret, user=user, **({"scopes": list(scopes)} if scopes else {}))
+    ApiToken.objects.filter(pk=token.pk).update(**changes)
+    return bearer(secret)
+
+
+def bearer(secret: str) -> Caller:
+    return Caller(headers={"authorization": f"Bearer {secret}"})
+
+
+def half_in() -> Caller:
+    """As the login leaves it between its two steps."""
+    user = factories.operator("hal")
+    user.set_password(PASSWORD)
+    user.save()
+    secret = generate_totp_secret()
+    code = format_hotp_value(hotp_value(secret, 0))
+    long_ago = datetime.fromtimestamp(0, UTC)
+    factors.add_app(actor=factories.acting(user), secret=secret, code=code, now=long_ago)
+    client = Client()
+    answer = client.post("/accounts/login/", {"username": "hal", "password": PASSWORD})
+    assert answer["Location"] == "/accounts/second-factor/"
+    return Caller(client.cookies[settings.SESSION_COOKIE_NAME].value)
+
+
+def scoped(name: str, pattern: str, **more: Any) -> Caller:
+    user = factories.operator(name)
+    Scope.objects.create(user=user, kind="name", pattern=pattern)
+    return by_session(user, **more)
+
+
+def by_provider() -> Caller:
+    user, now = factories.operator("olga"), datetime.now(UTC)
+    SignOn.objects.create(
+        issuer=ISSUER, subject="olga", user=user, good_until=now + timedelta(hours=1), linked_at=now, checked_at=now
+    )
+    return by_session(user, backend=sign_on.BACKEND)
+
+
+def blocked() -> Caller:
+    user = factories.admin("bert")
+    found = by_session(user)
+    User.objects.filter(pk=user.pk).update(is_active=False)
+    return found
+
+
+def callers(world: World) -> dict[str, Caller]:
+    """By the names of the columns."""
+    now = datetime.now(UTC)
+    otto, ada = factories.operator("otto"), factories.admin("ada")
+    root = User.objects.create(username="root", is_superuser=True, is_staff=True)
+    factories.operator("orla")
+    signed = authorization(Key(world.fleet.agents["vm1"].machine.vm_id, 1, "00" * 32), "GET", "/", None, now)
+    return {
+        "nobody": Caller(),
+        "half": half_in(),
+        "blocked": blocked(),
+        "groupless": by_session(User.objects.create(username="gert")),
+        "viewer": by_session(factories.viewer("vera")),
+        "operator": by_session(otto),
+        "here": scoped("hera", "web*"),
+        "elsewhere": scoped("elsa", "dock*"),
+        "elsewhere-narrow": scoped("nina-narrow", "dock*", settings={"SCOPED_READING": True}),
+        "unproved": by_session(otto, proved=False, before=lambda: AvailabilitySet.objects.update(step_up=True)),
+        "by-provider": by_provider(),
+        "by-proxy": Caller(environ={TOLD_BY_PROXY: ToldByProxy("orla", None)}, settings={"HEADER_LOGIN": PROXY}),
+        "approver": by_session(factories.approver("anna")),
+        "admin": by_session(ada),
+        "superuser": by_session(root),
+        "viewer-token": by_token(factories.viewer("vera")),
+        "read-token": by_token(ada, "read"),
+        "approve-token": by_token(ada, "approve"),
+        "admin-token": by_token(ada, "admin"),
+        "old-token": by_token(ada, created_at=now - timedelta(days=2), expires_at=now - timedelta(days=1)),
+        "ended-token": by_token(ada, revoked_at=now),
+        "machine": bearer(world.secrets["machine"]),
+        "key": Caller(headers={"authorization": signed}),
+        "join-token": bearer(world.secrets["join-token"]),
+        "calendar": bearer(world.secrets["calendar"]),
+    }

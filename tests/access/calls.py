@@ -1,0 +1,110 @@
+"""One cell: a call made for real, and undone. What it came to is a word."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.test import Client, override_settings
+
+from fleet.models import Entry
+from fleet.models.timeline import ACTING
+from tests.access.bodies import sent
+from tests.access.callers import COLUMNS, Caller, callers
+from tests.access.routes import Route
+from tests.access.world import World, world
+
+# What a cell says, and what that means.
+WORDS = {
+    "yes": "let in",
+    "did": "let in, and an act stands on the timeline",
+    "no": "refused (403)",
+    "login": "asked to log in (401, or led to the login)",
+    "again": "asked to prove once more who they are",
+    "404": "not there (404)",
+    "-": "there is no such method (405)",
+}
+GUARD = "set-wants-step-up"
+# Let in: what is wrong with the call, or with the moment, was found behind the door.
+BEHIND_THE_DOOR = (400, 409, 410, 412, 415, 422, 428)
+
+
+class Matrix:
+    """A world with its callers: each call sees it as it was in the beginning. Lives within one test's transaction."""
+
+    def __init__(self) -> None:
+        self.world: World = world()
+        self.callers: dict[str, Caller] = callers(self.world)
+        self.client = Client(raise_request_exception=False)
+
+    def row(self, route: Route, method: str, columns: Iterable[str] = COLUMNS) -> dict[str, str]:
+        return {column: self.cell(route, method, column) for column in columns}
+
+    def cell(self, route: Route, method: str, column: str) -> str:
+        """What this caller is answered: a word of `WORDS`. Where a row speaks of many addresses, all that they say."""
+        body = sent(method, route.pattern, self.world.values)
+        found = {
+            self.call(self.callers[column], method, address, body)
+            for address in route.addresses(self.world.values, method, column)
+        }
+        return " or ".join(sorted(found))
+
+    def call(self, caller: Caller, method: str, address: str, body: Any) -> str:
+        with self._undone(), override_settings(**caller.settings):
+            if caller.before:
+                caller.before()
+            before = _acts()
+            answer = self._ask(caller, method, address, body)
+            word = outcome(answer, logged_in=bool(caller.session or caller.environ))
+            if answer.streaming:
+                # To its end, for then Django is done with it.
+                for _ in answer.streaming_content:
+                    pass
+            return "did" if word == "yes" and method != "GET" and _acts() > before else word
+
+    def _ask(self, caller: Caller, method: str, address: str, body: Any) -> Any:
+        self.client.cookies.clear()
+        if caller.session:
+            self.client.cookies[settings.SESSION_COOKIE_NAME] = caller.session
+        more: dict[str, Any] = {"headers": caller.headers, **caller.environ}
+        if method == "GET":
+            return self.client.get(address, **more)
+        if address.startswith("/api/"):
+            return self.client.generic(method, address, json.dumps(body), "application/json", **more)
+        if method == "POST":
+            return self.client.post(address, body, **more)
+        return self.client.generic(method, address, **more)
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        with transaction.atomic():
+            yield
+            transaction.set_rollback(True)
+
+
+def _acts() -> int:
+    return Entry.objects.filter(via__in=ACTING).count()
+
+
+def outcome(answer: Any, *, logged_in: bool) -> str:
+    """The word for one answer; the status itself for whatever there is no word for."""
+    status, there = answer.status_code, answer.get("Location", "")
+    if status in (301, 302) and there.startswith("/you/again/"):
+        return "again"
+    if status in (301, 302) and there.startswith(("/accounts/login/?next=", "/admin/login/?next=")):
+        return "login"
+    if status == 401:
+        return "again" if logged_in and b'action="/you/again/"' in answer.content else "login"
+    if status == 409 and GUARD.encode() in answer.content:
+        return "again"
+    if status < 400 or status in BEHIND_THE_DOOR:
+        return "yes"
+    return {403: "no", 404: "404", 405: "-"}.get(status, str(status))
+
+
+logging.getLogger("django.request").setLevel(logging.CRITICAL)

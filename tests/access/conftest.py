@@ -1,0 +1,31 @@
+"""One world with its callers, in a test's own transaction."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fleet.operations.people import provider
+from tests.access.calls import Matrix
+from tests.access.world import ISSUER
+
+A_DAY = 86400.0
+PROVIDER = {
+    "issuer": ISSUER,
+    "authorization_endpoint": f"{ISSUER}/authorize",
+    "token_endpoint": f"{ISSUER}/token",
+    "end_session_endpoint": f"{ISSUER}/end",
+}
+
+
+@pytest.fixture
+def matrix(db: None, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Matrix:
+    # Whoever tries a channel waits for its answer, which nobody gives here.
+    monkeypatch.setattr("fleet.api.views.channels.TEST_SECONDS", 0.0)
+    # A world is looked at for minutes, and nothing in it is to grow old by that.
+    settings.LIVE_SECONDS = settings.LATE_SECONDS = settings.GONE_SECONDS = settings.STEP_UP_SECONDS = A_DAY
+    monkeypatch.setattr("fleet.operations.people.outside.INVITATION", timedelta(seconds=A_DAY))
+    # There is a provider, and nobody has to ask it.
+    settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID = ISSUER, "drydock"
+    monkeypatch.setattr(provider, "configuration", lambda: PROVIDER)
+    return Matrix()

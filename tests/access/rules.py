@@ -1,0 +1,146 @@
+"""What holds whatever the tables say: nobody changes anything without a login, more rights are never less, and each
+kind of login stays at its own door. Each rule names the cells that break it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+
+from tests.access.reasons import ABOUT_ONESELF, ANYBODY, OWN_RULES, PUBLIC
+
+IN = {"yes", "did"}
+# Whoever is no person, or one of whom the login knows that they are not to come in.
+STRANGERS = ("nobody", "half", "blocked", "old-token", "ended-token", "machine", "key", "join-token", "calendar")
+# Each may all that the one before may.
+LADDER = ("groupless", "viewer", "operator", "approver", "admin")
+NARROWED = (("elsewhere-narrow", "elsewhere"), ("elsewhere", "here"), ("here", "operator"), ("unproved", "operator"))
+OF_A_PERSON = (
+    ("viewer-token", "viewer"),
+    ("read-token", "admin"),
+    ("approve-token", "admin"),
+    ("admin-token", "admin"),
+)
+READERS = ("viewer", "viewer-token", "read-token")
+OTHER_DOORS = ("by-provider", "by-proxy")
+MACHINES = ("join-token", "machine", "key", "revoked-machine", "revoked-key")
+NOT_MACHINES = (
+    *("groupless", "blocked", "viewer", "admin", "read-token", "approve-token", "ended-token", "calendar"),
+    *("revoked-machine", "revoked-key"),
+)
+
+# Area, route, method, and the cells by column.
+Line = tuple[str, str, str, dict[str, str]]
+
+
+def shown(line: Line, *columns: str) -> str:
+    area, route, method, cells = line
+    return f"{area}: {method} {route}: " + ", ".join(f"{column} {cells[column]}" for column in columns)
+
+
+def reads(line: Line) -> bool:
+    return line[2] in ("GET", "HEAD")
+
+
+def named(line: Line) -> tuple[str, str]:
+    return line[2], line[1]
+
+
+def is_in(line: Line, column: str) -> bool:
+    return line[3].get(column) in IN
+
+
+def more_than(line: Line, column: str, other: str) -> bool:
+    """Whether `column` is let in where `other` is not; callers that a table does not have are let in nowhere."""
+    return is_in(line, column) and not is_in(line, other)
+
+
+def only_what_has_a_reason_is_open_to_nobody(lines: Iterable[Line]) -> list[str]:
+    return [shown(line, "nobody") for line in lines if is_in(line, "nobody") and named(line) not in PUBLIC]
+
+
+def no_stranger_does_anything(lines: Iterable[Line]) -> list[str]:
+    return [
+        shown(line, one)
+        for line in lines
+        if not line[1].startswith("/agent/")
+        for one in STRANGERS
+        if line[3].get(one) == "did" or (more_than(line, one, "nobody") and (one, *named(line)) not in OWN_RULES)
+    ]
+
+
+def readers_change_what_is_their_own_and_nothing_else(lines: Iterable[Line]) -> list[str]:
+    return [
+        shown(line, one)
+        for line in lines
+        if not reads(line) and not line[1].startswith("/agent/")
+        for one in READERS
+        if (is_in(line, one) and named(line) not in (ABOUT_ONESELF | ANYBODY | PUBLIC))
+        or (line[3].get(one) == "did" and named(line) not in ABOUT_ONESELF)
+    ]  # fmt: skip
+
+
+def who_may_more_may_all_that_others_may(lines: Iterable[Line]) -> list[str]:
+    return [
+        shown(line, less, more)
+        for line in lines
+        for less, more in itertools.pairwise(LADDER)
+        if more in line[3] and more_than(line, less, more)
+    ]
+
+
+def scopes_and_missing_proofs_only_take_away(lines: Iterable[Line]) -> list[str]:
+    return [shown(line, less, more) for line in lines for less, more in NARROWED if more_than(line, less, more)]
+
+
+def a_token_may_no_more_than_its_person(lines: Iterable[Line]) -> list[str]:
+    return [
+        shown(line, token, person)
+        for line in lines
+        for token, person in OF_A_PERSON
+        if person in line[3] and more_than(line, token, person)
+    ]
+
+
+def by_whatever_door_somebody_comes_their_rights_are_the_same(lines: Iterable[Line]) -> list[str]:
+    return [
+        shown(line, "operator", other)
+        for line in lines
+        for other in OTHER_DOORS
+        if other in line[3] and line[3][other] != line[3]["operator"] and (other, *named(line)) not in OWN_RULES
+        # What asks for a proof asks whom a proxy has logged in, too.
+        if not (other == "by-proxy" and line[3][other] == "again" == line[3]["unproved"])
+    ]
+
+
+def machines_stay_at_their_own_door(lines: Iterable[Line]) -> list[str]:
+    return [
+        shown(line, one)
+        for line in lines
+        if not line[1].startswith("/agent/")
+        for one in MACHINES
+        if more_than(line, one, "nobody")
+    ]
+
+
+def people_and_revoked_machines_get_nothing_at_the_machines_door(lines: Iterable[Line]) -> list[str]:
+    return [
+        shown(line, one)
+        for line in lines
+        if line[1].startswith("/agent/")
+        for one in NOT_MACHINES
+        if more_than(line, one, "nobody")
+    ]
+
+
+RULES: tuple[Callable[[Iterable[Line]], list[str]], ...] = (
+    only_what_has_a_reason_is_open_to_nobody,
+    no_stranger_does_anything,
+    readers_change_what_is_their_own_and_nothing_else,
+    who_may_more_may_all_that_others_may,
+    scopes_and_missing_proofs_only_take_away,
+    a_token_may_no_more_than_its_person,
+    by_whatever_door_somebody_comes_their_rights_are_the_same,
+    machines_stay_at_their_own_door,
+    people_and_revoked_machines_get_nothing_at_the_machines_door,
+)

@@ -1,0 +1,71 @@
+"""Every route, for every role, scope and kind of login: what `docs/access` states is what is answered.
+
+`make access` writes the tables anew. The gateway's own routes are called in `tests/gateway/test_who_is_let_in.py`.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.access import table
+from tests.access.callers import COLUMNS
+from tests.access.calls import Matrix
+from tests.access.routes import AREAS, Route, django_routes, routes_of
+
+# How many cells the everyday suite looks at beside those of nobody, and how many parts the whole is parted into.
+SHARE, SEED, PARTS = 300, 1, 6
+Cell = tuple[str, str, str, str]
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_the_tables_have_every_route_and_no_other(area: str) -> None:
+    rows = table.read(area)
+    assert {route for route, _ in rows} == {route.pattern for route in routes_of(area)}, table.STALE
+    assert {tuple(cells) for cells in rows.values()} == {tuple(COLUMNS)}, table.STALE
+
+
+def cells() -> list[Cell]:
+    """Every cell as its area, route, method and column."""
+    return [
+        (area, route, method, column)
+        for area in AREAS
+        for (route, method), row in table.read(area).items()
+        for column in row
+    ]
+
+
+def wrong(matrix: Matrix, asked: list[Cell]) -> list[str]:
+    routes: dict[tuple[str, str], Route] = {(one.area, one.pattern): one for one in django_routes()}
+    found = []
+    for area, pattern, method, column in asked:
+        stated = table.read(area)[pattern, method][column]
+        said = matrix.cell(routes[area, pattern], method, column)
+        found += [f"{method} {pattern} for {column}: {said}, not {stated}"] if said != stated else []
+    return found
+
+
+def test_nobody_and_a_share_of_the_others_are_answered_as_the_tables_say(matrix: Matrix) -> None:
+    asked = [cell for cell in cells() if cell[3] == "nobody"]
+    asked += random.Random(SEED).sample(cells(), SHARE)
+    assert wrong(matrix, asked) == [], table.STALE
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(PARTS))
+def test_everybody_is_answered_as_the_tables_say(matrix: Matrix, part: int) -> None:
+    assert wrong(matrix, cells()[part::PARTS]) == [], table.STALE
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("area", AREAS)
+def test_a_method_that_the_tables_do_not_have_is_none(matrix: Matrix, area: str) -> None:
+    rows = table.read(area)
+    for route in routes_of(area):
+        for method in {"GET", "POST", "PUT", "PATCH", "DELETE"} - {
+            method for at, method in rows if at == route.pattern
+        }:
+            for column in ("nobody", "superuser"):
+                said = matrix.cell(route, method, column)
+                assert said in ("-", "login", "404", "no"), f"{method} {route.pattern} for {column}: {said}"

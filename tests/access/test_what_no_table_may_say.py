@@ -1,0 +1,96 @@
+"""Whatever the tables say, no cell of them breaks a rule; and whoever opens a hole is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+
+from fleet import urls
+from fleet.dashboard.pages import Asked, acts
+from fleet.operations.people import profiles
+from tests.access import page, table
+from tests.access.calls import WORDS, Matrix
+from tests.access.reasons import ABOUT_ONESELF, ANYBODY, OWN_RULES, PUBLIC
+from tests.access.routes import Route, routes_of
+from tests.access.rules import RULES, Line, is_in
+
+
+def committed() -> list[Line]:
+    return [(area, route, method, cells) for area in table.AREAS for (route, method), cells in table.read(area).items()]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_no_cell_breaks_a_rule(rule: Callable[[Iterable[Line]], list[str]]) -> None:
+    assert rule(committed()) == []
+
+
+def test_each_cell_is_a_word() -> None:
+    assert {word for *_, cells in committed() for word in cells.values()} <= set(WORDS)
+
+
+def test_each_reason_is_about_what_is_there() -> None:
+    lines = committed()
+    open_to_nobody = {(method, route) for _, route, method, cells in lines if cells["nobody"] in ("yes", "did")}
+    assert open_to_nobody == set(PUBLIC)
+    there = {(method, route) for _, route, method, _ in lines}
+    readers = {(line[2], line[1]) for line in lines if is_in(line, "viewer")}
+    assert set(ABOUT_ONESELF) | set(ANYBODY) <= readers
+    assert {named[1:] for named in OWN_RULES} <= there
+
+
+def leak(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("all that there is")
+
+
+@acts(lambda request, **context: HttpResponse())
+def act(request: Asked) -> HttpResponse:
+    profiles.choose(actor=request.actor, now=request.now, time_zone="Europe/Berlin")
+    return HttpResponse("done")
+
+
+urlpatterns: list[Any] = [path("leak/", leak), path("act/", act), *urls.urlpatterns]
+handler400, handler404, handler500 = urls.handler400, urls.handler404, urls.handler500
+
+
+def test_a_route_without_a_right_is_found(settings: Any, request: pytest.FixtureRequest) -> None:
+    settings.ROOT_URLCONF = __name__
+    new = {route.pattern for route in routes_of("pages")} - {route for route, _ in table.read("pages")}
+    assert new == {"leak/", "act/"}
+    matrix: Matrix = request.getfixturevalue("matrix")
+    lines: list[Line] = [
+        ("pages", route, method, matrix.row(Route("pages", route, (method,)), method))
+        for route, method in (("leak/", "GET"), ("leak/", "POST"), ("act/", "POST"))
+    ]
+    found = {rule.__name__: rule(lines) for rule in RULES}
+    assert found["only_what_has_a_reason_is_open_to_nobody"] == [
+        "pages: GET leak/: nobody yes", "pages: POST leak/: nobody yes",
+    ]  # fmt: skip
+    assert "pages: POST act/: viewer did" in found["readers_change_what_is_their_own_and_nothing_else"]
+
+
+def test_each_rule_finds_what_breaks_it() -> None:
+    good = dict.fromkeys(("nobody", "half", "groupless", "elsewhere", "viewer"), "no")
+    readers, scopes = "readers_change_what_is_their_own_and_nothing_else", "scopes_and_missing_proofs_only_take_away"
+    doors = "by_whatever_door_somebody_comes_their_rights_are_the_same"
+    for cells, found in (
+        ({"machine": "yes"}, {"no_stranger_does_anything", "machines_stay_at_their_own_door"}),
+        ({"half": "did"}, {"no_stranger_does_anything"}),
+        ({"viewer": "yes", "operator": "no"}, {readers, "who_may_more_may_all_that_others_may"}),
+        ({"elsewhere": "did", "here": "no", "operator": "did"}, {scopes}),
+        ({"approve-token": "did", "admin": "no"}, {"a_token_may_no_more_than_its_person"}),
+        ({"by-proxy": "did", "operator": "no", "unproved": "no"}, {doors}),
+    ):
+        lines: list[Line] = [("pages", "a/", "POST", good | cells)]
+        assert {rule.__name__ for rule in RULES if rule(lines)} == found, cells
+    revoked: list[Line] = [("gateway", "/agent/v1/orders", "GET", {"nobody": "login", "revoked-key": "yes"})]
+    assert [rule.__name__ for rule in RULES if rule(revoked)] == [
+        "people_and_revoked_machines_get_nothing_at_the_machines_door"
+    ]
+
+
+def test_the_page_prints_the_tables_as_they_are() -> None:
+    assert page.text() == page.PLACE.read_text(encoding="utf-8"), table.STALE

@@ -1,0 +1,190 @@
+"""A fleet in which every call has something to do, for whoever may: what each part of an address stands for, and what
+is sent. Callers whose scopes are here act in sets named `web*`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
+from django.test import Client
+from drydock_agent import wire
+
+from fleet.domain.approvals.conditions import When
+from fleet.domain.secrets import new_secret
+from fleet.models import Admission, Maintenance, OutsideAccount, PersonSession, SavedView, SignOn, SignOnGrant
+from fleet.operations.approvals import claims
+from fleet.operations.drills import begin as drills
+from fleet.operations.machines import enrolment, join_tokens
+from fleet.operations.people import calendars, sessions
+from fleet.operations.people.outside import invitation
+from fleet.operations.policy import rules, windows
+from fleet.operations.sets import names
+from fleet.operations.waves import begin as waves
+from tests import factories
+from tests.caches.walking import HOST, Listeners, line, the_cache
+from tests.factories import EVENT, acting, listing
+from tests.messages.sent import a_channel, a_message, a_post, a_route
+from tests.rows import TokenFactory
+
+ISSUER = "https://login.example"
+PROPOSED, WAITING, CLAIMED, HELD = (f"0A1B2C3D-0000-4000-8000-00000000000{number}" for number in range(4))
+IN_WAVE = [f"0A1B2C3D-0000-4000-8000-00000000001{number}" for number in range(2)]
+ANOTHER_WAVE = [f"0A1B2C3D-0000-4000-8000-00000000002{number}" for number in range(2)]
+OWN_SETS = {PROPOSED: "web-second", WAITING: "web-later", CLAIMED: "web-claimed", HELD: "web-held"}
+
+
+@dataclass
+class World:
+    """`values` are by the names that addresses give them; `secrets` what machines and calendars prove themselves by."""
+
+    fleet: Listeners
+    values: dict[str, Any]
+    secrets: dict[str, str]
+
+
+def world() -> World:
+    """Everything, on behalf of people who are nobody's column: gina, an approver, and grace, whom admins manage."""
+    fleet = Listeners(now=datetime.now(UTC))
+    gina, grace = factories.approver("gina"), factories.operator("grace")
+    sets(fleet)
+    decisions(fleet, gina)
+    values = values_of(fleet, gina) | caches(fleet) | messages(fleet) | people(fleet, grace)
+    feed, plain = calendars.make(actor=acting(grace), name="Web", now=fleet.now)
+    values |= {"token": plain, "feed": feed.prefix}
+    secrets = {
+        "machine": fleet.agents["vm1"].credential,
+        "join-token": fleet.join_token,
+        "calendar": plain,
+    }
+    return World(fleet, values, secrets)
+
+
+def sets(fleet: Listeners) -> None:
+    """`web` with six machines and an event, and sets of one machine with one event each; `dock` lies elsewhere."""
+    shop, pier = ({"tagsList": [{"name": "drydock:service", "value": name}]} for name in ("shop", "pier"))
+    due = fleet.now + timedelta(hours=2)
+    fleet.enrol_set()
+    fleet.later(1)
+    six = list(fleet.agents)
+    fleet.all_say(listing(resources=("vm1", "vm2"), not_before=due), names=six)
+    for event, name in OWN_SETS.items():
+        fleet.enrol(name, availability_set=name)
+        fleet.say(name, listing(event, resources=(name,), not_before=due, event_type="Reboot"))
+    for number, event in enumerate(IN_WAVE + ANOTHER_WAVE):
+        name = f"web-wave-{number}"
+        fleet.enrol(name, availability_set=name, fault_domain=number, **(shop if event in IN_WAVE else pier))
+        if event in ANOTHER_WAVE:
+            fleet.enrol(f"{name}-beside", availability_set=name)
+            fleet.say(f"{name}-beside")
+        at = due + timedelta(minutes=15 * number)
+        fleet.say(name, listing(event, resources=(name,), not_before=at, event_type="Reboot"))
+    for name in ("web-drill", "web-idle", "dock"):
+        fleet.enrol(name, availability_set=name)
+        fleet.say(name)
+    fleet.enrol("stray", availability_set="")
+
+
+def decisions(fleet: Listeners, gina: User) -> None:
+    names.name_set(
+        set_id=factories.the_set("web-second").pk,
+        second_person=True,
+        actor=acting(factories.admin("amy")),
+        now=fleet.now,
+    )
+    alone = {"last-live-machines": "it is alone"}
+    fleet.approve(PROPOSED, by=gina, overrides=alone)
+    at = fleet.now + timedelta(minutes=5)
+    fleet.approve(WAITING, by=gina, when=When.TIME, due_at=at, overrides=alone)
+    claims.claim(event_id=CLAIMED, actor=acting(gina, why="mine"), now=fleet.now)
+    claims.hold(event_id=HELD, actor=acting(gina, why="let it run"), now=fleet.now)
+
+
+def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
+    ada, now = acting(factories.admin("amy")), fleet.now
+    rule = {"name": "Pauses", "reason": "short", "action": "hold", "event_types": ["Freeze"], "set_pattern": "dock"}
+    window = {"name": "Sale", "reason": "full", "weekdays": [(now.weekday() + 3) % 7], "set_pattern": "dock"}
+    guards = dict.fromkeys(("last-live-machines", "other-open-event", "service-in-flight"), "one by one")
+    for name in ("vm2", "vm3"):
+        asking = {"join_token": fleet.join_token, "machine_id": fleet.agents[name].machine.vm_id, "ask": name}
+        enrolment.enrol(request=wire.EnrolRequest(**asking), now=now)
+    join, _ = join_tokens.create_join_token(comment="rack 7", expires_in=timedelta(days=1), now=now)
+    machine = fleet.agents["vm6"].machine
+    return {
+        "set_id": machine.availability_set_id,
+        "machine_id": machine.pk,
+        "event_id": EVENT,
+        "approval_id": factories.the_event(WAITING).approvals.get().pk,
+        "consent_id": factories.the_event(PROPOSED).approvals.get().pk,
+        "stray_id": fleet.agents["stray"].machine.availability_set_id,
+        "idle_id": factories.the_set("web-idle").pk,
+        "drill_id": drills.begin(set_id=factories.the_set("web-drill").pk, actor=acting(gina), now=now).pk,
+        "claimed_id": CLAIMED,
+        "held_id": HELD,
+        "wave_events": ANOTHER_WAVE,
+        "wave_id": waves.begin(actor=acting(gina, why="patches"), events=IN_WAVE, overrides=guards, now=now).pk,
+        "rule_id": rules.create(actor=ada, now=now, fields=rule).pk,
+        "window_id": windows.create(actor=ada, now=now, values=window).pk,
+        "join": join.prefix,
+        "admission": Admission.objects.order_by("pk")[0].pk,
+        "version": factories.the_event().version,
+        "content_type_id": ContentType.objects.get_for_model(User).pk,
+        "object_id": User.objects.get(username="grace").pk,
+        "month": f"{now:%Y-%m}",
+        "table": "notice",
+        "name": "shop",
+        "at": (now + timedelta(minutes=5)).isoformat(),
+    }
+
+
+def caches(fleet: Listeners) -> dict[str, Any]:
+    fleet.cover("vm1", "subscribed", host=HOST)
+    start = f"{fleet.now + timedelta(minutes=10):%Y-%m-%dT%H:%M:%S}"
+    fleet.hear("vm1", line("NodeMaintenanceScheduled") + f"|StartTimeInUTC|{start}", host=HOST)
+    return {"cache_id": the_cache().pk, "maintenance_id": Maintenance.objects.get().pk}
+
+
+def messages(fleet: Listeners) -> dict[str, Any]:
+    """A webhook of the installation, a route to it, and a post that it took."""
+    now = fleet.now
+    channel = a_channel("hook", kind="webhook", at=now)
+    message = a_message(factories.the_event(), channel, at=now)
+    post = a_post(channel, [message], at=now)
+    route = a_route("All", at=now, channel=channel)
+    unused = a_channel("unused", kind="webhook", at=now)
+    return {
+        "channel_id": channel.pk,
+        "channel": channel.pk,
+        "unused_id": unused.pk,
+        "route_id": route.pk,
+        "message_id": message.pk,
+        "delivery_id": post.pk,
+        "kind": "webhook",
+    }
+
+
+def people(fleet: Listeners, grace: User) -> dict[str, Any]:
+    """What is of grace: a view, a token, accounts elsewhere; and a line of the mapping."""
+    now = fleet.now
+    view = SavedView.objects.create(owner=grace, name="Web", page="sets", shared=True, created_at=now)
+    token = TokenFactory(secret=new_secret("dd"), user=grace)
+    linked = SignOn.objects.create(issuer=ISSUER, subject="7f1c", name="grace", user=grace, seen_at=now, linked_at=now)
+    client = Client()
+    client.force_login(grace)
+    key = str(client.session.session_key)
+    sessions.begin(user=grace, session_key=key, way="password", agent="", address="127.0.0.1", now=now)
+    known = {"kind": "slack", "team": "T1", "account": "U1", "name": "Grace", "seen_at": now}
+    return {
+        "username": "grace",
+        "session_id": PersonSession.objects.get(user=grace).pk,
+        "prefix": token.prefix,
+        "view_id": view.pk,
+        "sign_on_id": linked.pk,
+        "grant_id": SignOnGrant.objects.create(value="Drydock.Operator", group="operator", created_at=now).pk,
+        "account_id": OutsideAccount.objects.create(user=grace, **known).pk,
+        "invitation": invitation(kind="slack", team="T1", account="U2", name="Somebody"),
+        "factor_id": 1,
+    }

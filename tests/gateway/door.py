@@ -1,0 +1,119 @@
+"""The gateway's own routes, called by everybody who could."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import requests
+from django.conf import settings
+from django.contrib.auth.models import User
+from drydock_agent import wire
+from drydock_agent.backend.own_key import Key, authorization
+
+from fleet.domain.actor import COMMAND_LINE
+from fleet.gateway.app import TABLE
+from fleet.models import Machine
+from fleet.operations.machines import enrolment, join_tokens, revocation
+from fleet.operations.people import calendars
+from tests import factories
+from tests.access.callers import Caller, by_session, by_token
+from tests.gateway_process import Gateway, now
+from tests.rows import PersonFactory
+
+COLUMNS = {
+    "nobody": "no login at all",
+    "groupless": "somebody in no group, by session",
+    "blocked": "the session of somebody who was deactivated since",
+    "viewer": "a viewer by session",
+    "admin": "an admin by session",
+    "read-token": "an admin's token of the scope `read`",
+    "approve-token": "an admin's token of the scope `approve`",
+    "ended-token": "an admin's token of all scopes that was ended",
+    "calendar": "what stands in a calendar's address, in place of a token",
+    "join-token": "a machine with nothing but a join token",
+    "machine": "a machine by its credential",
+    "key": "a machine by a call that it signed",
+    "revoked-machine": "a revoked machine by its credential",
+    "revoked-key": "a revoked machine by a call that it signed",
+}
+
+
+def machine(*, keyed: bool, join_token: str, revoked: bool = False) -> Key | str:
+    """What a machine of its own proves itself by."""
+    at = datetime.now(UTC)
+    request = wire.EnrolRequest(join_token=join_token, machine_id=str(uuid4()), ask="own", keyed=keyed)
+    found = enrolment.enrol(request=request, now=at)
+    assert isinstance(found, wire.EnrolAnswer)
+    if revoked:
+        row = Machine.objects.get(vm_id=found.machine_id)
+        revocation.revoke(machine_id=row.pk, actor=COMMAND_LINE, now=at)
+    return Key(found.machine_id, found.generation, found.key) if keyed else found.credential
+
+
+def people() -> dict[str, Caller]:
+    at, ada = datetime.now(UTC), factories.admin("ada")
+    gone = factories.admin("bert")
+    blocked = by_session(gone)
+    User.objects.filter(pk=gone.pk).update(is_active=False)
+    _, plain = calendars.make(actor=factories.acting(ada), name="Web", now=at)
+    return {
+        "nobody": Caller(),
+        "groupless": by_session(PersonFactory(username="gert", groups=[])),
+        "blocked": blocked,
+        "viewer": by_session(factories.viewer()),
+        "admin": by_session(ada),
+        "read-token": by_token(ada, "read"),
+        "approve-token": by_token(ada, "approve"),
+        "ended-token": by_token(ada, revoked_at=at),
+        "calendar": Caller(headers={"authorization": f"Bearer {plain}"}),
+    }
+
+
+class Door:
+    """Calls the gateway as one of the columns; machines are new for each call, since enrolling changes them."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.people = people()
+        _, self.join_token = join_tokens.create_join_token(
+            comment="", expires_in=factories.seconds(3600), now=datetime.now(UTC)
+        )
+
+    def cell(self, path: str, method: str, column: str) -> str:
+        body, said = self._body(path, column), {"Content-Type": "application/json"}
+        if column in self.people:
+            who = self.people[column]
+            said |= who.headers | ({"Cookie": f"{settings.SESSION_COOKIE_NAME}={who.session}"} if who.session else {})
+        elif column == "join-token":
+            said["authorization"] = f"Bearer {self.join_token}"
+        else:
+            secret = machine(keyed="key" in column, join_token=self.join_token, revoked="revoked" in column)
+            target = path + self._query(path)
+            said["authorization"] = authorization(secret, method, target, body, datetime.now(UTC))
+        answer = requests.request(
+            method, f"{self.gateway.url}{path}{self._query(path)}", data=body, headers=said, stream=True, timeout=20
+        )
+        with answer:
+            return outcome(answer.status_code)
+
+    def _query(self, path: str) -> str:
+        return "?wait=0" if path == wire.ORDERS_PATH else ""
+
+    def _body(self, path: str, column: str) -> bytes | None:
+        """What agents send."""
+        if path == wire.REPORTS_PATH:
+            return (f'{{"spool": "{uuid4()}", "sent_at": "{now()}", "reports": []}}').encode()
+        if path == wire.ENROL_PATH:
+            token = self.join_token if column == "join-token" else ""
+            return (f'{{"join_token": "{token}", "machine_id": "{uuid4()}", "ask": "own"}}').encode()
+        return None
+
+
+def outcome(status: int) -> str:
+    """As the words of `tests.access.calls`."""
+    return "yes" if status < 300 else {401: "login", 403: "no", 404: "404", 405: "-"}.get(status, str(status))
+
+
+def calls() -> list[tuple[str, str]]:
+    return [(path, method) for path, methods in TABLE.items() for method in methods]

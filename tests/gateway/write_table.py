@@ -1,0 +1,11 @@
+"""Writes `docs/access/gateway.csv` as a real gateway answers now; `make access` runs it."""
+
+from tests.access import table
+from tests.gateway.door import COLUMNS, Door, calls
+from tests.gateway_process import Gateway
+
+
+def test_write(gateway: Gateway) -> None:
+    door = Door(gateway)
+    rows = {call: {column: door.cell(*call, column) for column in COLUMNS} for call in calls()}
+    table.write("gateway", rows, tuple(COLUMNS))
