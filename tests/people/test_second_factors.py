@@ -144,6 +144,60 @@ def test_an_app_is_added_by_its_first_code_and_its_secret_is_nowhere_in_the_clea
     assert "an authenticator app" in text_of(client.get("/audit/?person=otto"))
 
 
+def with_app(name: str) -> tuple[User, str]:
+    """Somebody with an app, and its secret."""
+    user = factories.operator(name)
+    secret = generate_totp_secret()
+    step = format_hotp_value(hotp_value(secret, 0))
+    factors.add_app(actor=factories.acting(user), secret=secret, code=step, now=datetime.fromtimestamp(0, UTC))
+    return user, secret
+
+
+def test_whoever_swaps_two_rows_of_the_database_gets_in_as_nobody(
+    otto: Otto, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody with write access to the tables, and an app of their own, wants in as Otto."""
+    thief, secret = with_app("eve")
+    rows = {row.user_id: row for row in Authenticator.objects.filter(type="totp")}
+    mine, theirs = rows[thief.pk], rows[otto.user.pk]
+    mine.data["secret"], theirs.data["secret"] = theirs.data["secret"], mine.data["secret"]
+    mine.save()
+    theirs.save()
+    code = format_hotp_value(hotp_value(secret, int(timezone.now().timestamp()) // factors.STEP))
+    otto.password()
+    answer = otto.second(code)
+    assert answer.status_code == 401 and "cannot be read" in text_of(answer)
+    assert not otto.is_in
+    assert f"factor:{otto.user.pk}:totp" in caplog.text
+    # The rightful one has recovery codes, which stand in a row of their own.
+    assert otto.second(otto.codes[0]).status_code == 302
+    assert otto.is_in
+    # Nor does a secret of another kind of row fit.
+    theirs.data["secret"] = Authenticator.objects.get(user=otto.user, type="recovery_codes").data["seed"]
+    theirs.save()
+    with pytest.raises(factors.UnreadableFactorError):
+        factors.check_code(actor=factories.acting(otto.user), code=otto.code(), now=timezone.now())
+
+
+def test_what_was_sealed_for_any_row_is_read_and_then_bound_to_its_own(otto: Otto) -> None:
+    actor, now = factories.acting(otto.user), timezone.now()
+    app = Authenticator.objects.get(type="totp")
+    codes = Authenticator.objects.get(type="recovery_codes")
+    with factors._of_row(otto.user.pk, "recovery_codes"):
+        seed = factors.opened(codes.data["seed"])
+    app.data["secret"] = factors.CIPHER.encrypt(otto.secret.encode(), of=factors.OF_ANY_ROW)
+    codes.data["seed"] = factors.CIPHER.encrypt(seed.encode(), of=factors.OF_ANY_ROW)
+    app.save()
+    codes.save()
+    for code in (otto.code(), otto.codes[3]):
+        assert factors.check_code(actor=actor, code=code, now=now) is not None
+    for kind, name, plain in (("totp", "secret", otto.secret), ("recovery_codes", "seed", seed)):
+        text = Authenticator.objects.get(type=kind).data[name]
+        assert factors.CIPHER.decrypt(text, of=factors.OF_ANY_ROW) is None
+        assert factors.CIPHER.decrypt(text, of=f"factor:{otto.user.pk}:{kind}") == plain.encode()
+    assert factors.check_code(actor=actor, code=otto.codes[3], now=now) is None, "it was used"
+
+
 def test_somebody_elses_factor_is_out_of_reach(otto: Otto, client: Client) -> None:
     vera = factories.viewer()
     other = Client()

@@ -52,7 +52,10 @@ def factor(request: HttpRequest, user: User, *, challenge: str, again: bool = Fa
         found = passkey(credential, user)
     else:
         code = request.POST.get("code", "")[:100]
-        found = factors.check_code(actor=_actor(request, user), code=code, now=now)
+        try:
+            found = factors.check_code(actor=_actor(request, user), code=code, now=now)
+        except factors.UnreadableFactorError:
+            return Proof(False, people.FACTOR_UNREADABLE)
     if found is None:
         return Proof(False, people.PASSKEY_WRONG if credential else people.FACTOR_WRONG)
     if attempt is not None:

@@ -3,7 +3,9 @@
 Rows are django-allauth's; what they keep secret is encrypted with the installation's SECRET_KEY.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +30,10 @@ from fleet.operations.timeline.entries import tell
 
 CIPHER = Cipher("drydock second factors")
 APP, PASSKEY, CODES = "totp", "webauthn", "recovery_codes"
+# Where a row keeps its secret.
+SECRETS = {APP: "secret", CODES: "seed"}
+# What all rows had in common at first; they are read, and written anew when they are used.
+OF_ANY_ROW = "factor"
 MOST_PASSKEYS = 10
 MAX_PASSKEY_NAME = 100
 # Seconds that a code of an app counts; the one before and the one after it count, too: clocks differ.
@@ -36,22 +42,45 @@ STEP = 30
 log = structlog.get_logger(__name__)
 
 
+# Whose secret is sealed or opened: django-allauth hands over nothing but the text.
+_row: ContextVar[str] = ContextVar("row")
+
+
 class UnreadableFactorError(Exception):
-    """It was encrypted with a SECRET_KEY that is no longer here."""
+    """It was encrypted with a SECRET_KEY that is no longer here, or for another person or kind of factor."""
+
+
+@contextmanager
+def _of_row(user_id: int, kind: str) -> Iterator[None]:
+    """Meanwhile secrets are those of this person's factor of this kind."""
+    token = _row.set(f"factor:{user_id}:{kind}")
+    try:
+        yield
+    finally:
+        _row.reset(token)
 
 
 def sealed(secret: str) -> str:
-    """This secret as a column keeps it."""
-    return CIPHER.encrypt(secret.encode(), of="factor")
+    """This secret as the row keeps it that is at hand; in another one it cannot be read."""
+    return CIPHER.encrypt(secret.encode(), of=_row.get())
 
 
 def opened(text: str) -> str:
     """The secret that was sealed. Raises UnreadableFactorError."""
-    plain = CIPHER.decrypt(text, of="factor")
+    plain = CIPHER.decrypt(text, of=_row.get()) or CIPHER.decrypt(text, of=OF_ANY_ROW)
     if plain is None:
-        log.error("factors.unreadable", advice="Add the old SECRET_KEY to SECRET_KEY_FALLBACKS.")
+        advice = "Add the old SECRET_KEY to SECRET_KEY_FALLBACKS. If it is there, somebody has moved rows."
+        log.error("factors.unreadable", factor=_row.get(), advice=advice)
         raise UnreadableFactorError
     return plain.decode()
+
+
+def _seal_anew(row: Any) -> None:
+    """Bind the secret to its row, where it was bound to none."""
+    text = row.data[SECRETS[row.type]]
+    if CIPHER.decrypt(text, of=_row.get()) is None:
+        row.data[SECRETS[row.type]] = sealed(opened(text))
+        row.save(update_fields=["data"])
 
 
 def step_of(secret: str, code: str, *, now: datetime) -> int | None:
@@ -74,7 +103,8 @@ def add_app(*, actor: Actor, secret: str, code: str, now: datetime) -> list[str]
     step = step_of(secret, code, now=now)
     if step is None:
         raise Refused("validation", Reason("factor-code-wrong"))
-    row = TOTP.activate(actor.person, secret).instance
+    with _of_row(actor.person.pk, APP):
+        row = TOTP.activate(actor.person, secret).instance
     row.data["step"] = step
     row.save(update_fields=["data"])
     return _added(actor, row, now)
@@ -128,27 +158,56 @@ def new_codes(*, actor: Actor, now: datetime) -> list[str]:
     if not Authenticator.objects.filter(user=actor.person).exclude(type=CODES).exists():
         raise Refused("validation", Reason("factor-none"))
     _of(actor.person, CODES).delete()
-    codes: list[str] = RecoveryCodes.activate(actor.person).generate_codes()
+    codes = _made_codes(actor.person)
     _write("codes-made", actor.person, actor, now, before={"codes": "old"}, after={"codes": "new"})
     return codes
 
 
 @transaction.atomic
 def check_code(*, actor: Actor, code: str, now: datetime) -> Any:
-    """The factor that this code belongs to, an app's or a recovery code; each counts once. None where it is wrong."""
+    """The factor that this code belongs to, an app's or a recovery code; each counts once. None where it is wrong.
+
+    One that cannot be read lets nobody in, and stands in the way of no other. Raises UnreadableFactorError where there
+    is one, and the code is none of the others'.
+    """
+    unreadable: UnreadableFactorError | None = None
     for row in Authenticator.objects.select_for_update().filter(user=actor.person).exclude(type=PASSKEY).order_by("pk"):
-        if row.type == APP:
-            step = step_of(opened(row.data["secret"]), code, now=now)
-            # Overheard or repeated, it counts no second time, in whichever process.
-            if step is not None and step > row.data.get("step", -1):
-                row.data["step"] = step
-                row.save(update_fields=["data"])
-                return row
-        elif RecoveryCodes(row).validate_code("".join(code.split())):
-            left = len(RecoveryCodes(Authenticator.objects.get(pk=row.pk)).get_unused_codes())
-            _write("code-used", actor.person, actor, now, before={"codes": left + 1}, after={"codes": left})
-            return row
+        try:
+            with _of_row(row.user_id, row.type):
+                if (_app_says if row.type == APP else _is_of_codes)(row, code, actor=actor, now=now):
+                    return row
+        except UnreadableFactorError as error:
+            unreadable = error
+    if unreadable is not None:
+        raise unreadable
     return None
+
+
+def _app_says(row: Any, code: str, *, actor: Actor, now: datetime) -> bool:
+    step = step_of(opened(row.data["secret"]), code, now=now)
+    # Overheard or repeated, it counts no second time, in whichever process.
+    if step is None or step <= row.data.get("step", -1):
+        return False
+    row.data["step"] = step
+    row.save(update_fields=["data"])
+    _seal_anew(row)
+    return True
+
+
+def _is_of_codes(row: Any, code: str, *, actor: Actor, now: datetime) -> bool:
+    if not RecoveryCodes(row).validate_code("".join(code.split())):
+        return False
+    row.refresh_from_db()
+    left = len(RecoveryCodes(row).get_unused_codes())
+    _write("code-used", actor.person, actor, now, before={"codes": left + 1}, after={"codes": left})
+    _seal_anew(row)
+    return True
+
+
+def _made_codes(person: User) -> list[str]:
+    with _of_row(person.pk, CODES):
+        codes: list[str] = RecoveryCodes.activate(person).generate_codes()
+    return codes
 
 
 def _lock(person: User) -> None:
@@ -165,7 +224,7 @@ def _added(actor: Actor, row: Any, now: datetime) -> list[str]:
     _write("factor-added", actor.person, actor, now, before={"factor": None}, after={"factor": kind}, name=_name(row))
     if _of(actor.person, CODES).exists():
         return []
-    codes: list[str] = RecoveryCodes.activate(actor.person).generate_codes()
+    codes = _made_codes(actor.person)
     _write("codes-first", actor.person, actor, now, before={"codes": None}, after={"codes": len(codes)})
     return codes
 
