@@ -227,8 +227,9 @@ def _names(now: datetime) -> dict[str, Any]:
     """What addresses name: a set in the middle of the fleet, and what is in it."""
     from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 
-    count = AvailabilitySet.objects.count()
-    home = AvailabilitySet.objects.order_by("name")[count // 2]
+    # Called alike in both, so that a search for it finds as much: of `-00` the words begin those of nine others.
+    alike = AvailabilitySet.objects.filter(name__endswith="-05").order_by("name")
+    home = alike[alike.count() // 2]
     machine = Machine.objects.filter(availability_set=home).order_by("pk")[0]
     # One that is in both as it is in the other: to be decided.
     event = ScheduledEvent.objects.filter(status="SCHEDULED", not_before__gt=now).order_by("pk").first()

@@ -14,7 +14,7 @@ from django.utils.http import urlencode
 
 from fleet.dashboard.lanes.cache import listener_rows, shard_rows
 from fleet.dashboard.lanes.shapes import Band, Row
-from fleet.dashboard.lanes.timeline import Drawn, Line, cache_row, draw_rows, rows_by
+from fleet.dashboard.lanes.timeline import MOST_LANES, Drawn, Line, cache_row, draw_rows, rows_by
 from fleet.dashboard.lanes.window import Choice, Way, chosen_window, within
 from fleet.dashboard.pages import Asked
 from fleet.dashboard.tags.words import service_url
@@ -32,6 +32,8 @@ from fleet.wording.times import iso
 
 MAINTENANCE = "maintenance"
 SHOWN = {"": "Everything", **{name: name for name in TYPES}, MAINTENANCE: "Cache maintenance"}
+# So many services of the fleet are drawn.
+SERVICES = 20
 COLUMNS = ("what", "where", "state", "begin", "until", "address")
 
 
@@ -52,12 +54,16 @@ class TimelinePart:
 def of_fleet(request: Asked) -> TimelinePart:
     """A lane for each service."""
     choice, shown, types = _asked(request, spans.enrolled_since())
-    found = _left(spans.of_fleet(choice.window, types=types, now=request.now), shown)
+    whole = wants_file(request)
+    found = _left(spans.of_fleet(choice.window, types=types, now=request.now, whole=whole), shown)
 
     def names(event: EventSpan) -> list[tuple[str, str]]:
         return [(event.service, service_url(event.service)) if event.service else ("no service", reverse("fleet"))]
 
-    return _part(request, choice, _sorted(rows_by(found.events, names, now=request.now)), found)
+    rows = sorted(rows_by(found.events, names, now=request.now), key=lambda row: -len(row.stays))
+    # Of more services those with most events; the table has all of them.
+    rows = [*_sorted(rows[:SERVICES]), *_sorted(rows[SERVICES:])]
+    return _part(request, choice, rows, found, most=SERVICES)
 
 
 def of_service(request: Asked, name: str, found: Spans, choice: Choice, bands: Iterable[Band] = ()) -> TimelinePart:
@@ -158,9 +164,12 @@ def _sorted(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row.name.casefold())
 
 
-def _part(request: Asked, choice: Choice, rows: list[Row], found: Spans, bands: Iterable[Band] = ()) -> TimelinePart:
+def _part(
+    request: Asked, choice: Choice, rows: list[Row], found: Spans, bands: Iterable[Band] = (), most: int = MOST_LANES
+) -> TimelinePart:
     rest = {name: value for name, value in request.GET.dict().items() if name not in ("part", "cursor", "show", "as")}
-    lanes = [*rows, *(cache_row(cache, now=request.now) for cache in found.caches)]
+    caches = [cache_row(cache, now=request.now) for cache in found.caches]
+    lanes = [*rows[:most], *caches, *rows[most:]]
     drawn = draw_rows(
         lanes,
         choice.window,
@@ -169,6 +178,7 @@ def _part(request: Asked, choice: Choice, rows: list[Row], found: Spans, bands: 
         bands=bands,
         gaps=found.unwatched,
         more=found.more,
+        most=min(MOST_LANES, most + len(caches)),
     )
     shown = tuple(
         Way(label, f"?{urlencode({**rest, **({'show': value} if value else {})})}", "", value == _shown(request))

@@ -121,6 +121,7 @@ def draw_rows(
     gaps: Iterable[Span] = (),
     more: bool = False,
     gap_said: str = NOT_WATCHED,
+    most: int = MOST_LANES,
 ) -> Drawn:
     """The picture of these lanes; those in which nothing happened come last, and none is drawn where nothing did."""
     scale = Scale(window.begin, window.end)
@@ -133,14 +134,14 @@ def draw_rows(
         summary += f"; {gap_said[0].lower()}{gap_said[1:]} {counted(len(hatched), 'time')}"
     picture = draw(
         scale,
-        rows[:MOST_LANES],
+        rows[:most],
         moments=moments,
         summary=f"{summary}.",
         bands=[b for b in bands if scale.holds(b)],
         gaps=hatched,
         zoom=zoom,
     )
-    return Drawn(picture if rows else None, lines, max(0, len(rows) - MOST_LANES), more)
+    return Drawn(picture if rows else None, lines, max(0, len(rows) - most), more)
 
 
 def _lines(rows: Iterable[Row], scale: Scale) -> tuple[Line, ...]:

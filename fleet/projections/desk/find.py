@@ -89,7 +89,7 @@ class Found:
 
 
 def find(text: str, *, rights: Rights) -> Found:
-    """Six queries or seven, each by an index and bounded. Each word of the text has to begin one of the name; the
+    """Seven queries, or two more, each by an index and bounded. Each word of the text has to begin one of the name; the
     beginning of a vmId or EventId will do, too.
     """
     text = text.strip()
@@ -143,18 +143,22 @@ def machines_called(rows: QuerySet[Machine], text: str) -> QuerySet[Machine]:
     return rows.filter(pk__any=found) if len(found) <= FEW else rows.filter(anywhere)
 
 
-def _ids(machines: QuerySet[Machine]) -> list[int]:
-    return list(machines.order_by().values_list("pk", flat=True)[: FEW + 1])
+def _ids(rows: QuerySet[Any]) -> list[int]:
+    return list(rows.order_by().values_list("pk", flat=True)[: FEW + 1])
 
 
 def _newest(named: Callable[..., QuerySet[Any]], event_id: Q) -> Sequence[ScheduledEvent]:
-    """The newest events of this name: looked for among the last ones, and among all where that finds too few. What many
-    are called would else be sorted as a whole.
+    """The newest events of this name, by index. Where more are called so than can be put in order at once, the newest
+    among the last ones. Two queries, or three.
     """
     events = seen(ScheduledEvent).select_related("availability_set").order_by("-first_seen_at", "-pk")
-    found = named(events, "event_type", Cast("resources", TextField()), or_else=event_id)
-    last = list(found.filter(pk__in=events.values("pk")[:LAST])[:READ])
-    return last if len(last) >= MOST else list(found[:READ])
+    words = ("event_type", Cast("resources", TextField()))
+    called = _ids(named(seen(ScheduledEvent), *words, or_else=event_id))
+    if len(called) <= FEW:
+        return list(events.filter(pk__any=called)[:READ])
+    last = list(events.values_list("pk", flat=True)[:LAST])
+    among = list(named(events.filter(pk__any=last), *words, or_else=event_id)[:READ])
+    return among if len(among) >= MOST else list(named(events, *words, or_else=event_id)[:READ])
 
 
 def _first(

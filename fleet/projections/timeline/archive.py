@@ -81,10 +81,19 @@ def left_of(event_pk: int) -> datetime | None:
     return files.order_by("-number").values_list("archived_at", flat=True).first()
 
 
-def left_until() -> datetime | None:
-    """Up to when entries have left, of whatever they are; None where none have. One query."""
+@dataclass(frozen=True, slots=True)
+class LeftUntil:
+    """Up to when entries have left, and the name of the file in which the newest of them are."""
+
+    at: datetime
+    file: str
+
+
+def left_until() -> LeftUntil | None:
+    """Of whatever they are; None where none have. One query."""
     files = seen(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
-    return files.order_by("-number").values_list("last_at", flat=True).first()
+    newest = files.defer("events").order_by("-number").first()
+    return LeftUntil(newest.last_at, newest.told.name) if newest else None
 
 
 def files_of(kind: ArchiveKind, event_pk: int) -> list[ArchiveFile]:

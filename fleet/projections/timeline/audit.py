@@ -173,7 +173,12 @@ def json_lines(entries: QuerySet[Entry], *, text: Callable[[TimelineRow], str]) 
     """One JSON object a line, piece by piece. `text` words an entry."""
     for rows in everything(entries):
         for some in _hundreds(rows):
-            yield "".join(json.dumps(_values(row, text(row)), ensure_ascii=False) + "\n" for row in some)
+            yield "".join(json_line(row, text(row)) for row in some)
+
+
+def json_line(row: TimelineRow, text: str) -> str:
+    """One row as JSON with the end of its line; `text` are its words."""
+    return json.dumps(_values(row, text), ensure_ascii=False) + "\n"
 
 
 def _hundreds(rows: Sequence[TimelineRow]) -> Iterator[Sequence[TimelineRow]]:

@@ -1,7 +1,7 @@
 """What lasts: events and maintenances of caches between two times, of a fleet, a service, a set or a machine."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,8 @@ from fleet.projections.timeline.watch import MOST_MACHINES, TimeWindow, unwatche
 # More of each are not drawn; the picture says so, and a shorter time shows them.
 LIMIT = 500
 MOST_CACHES = 20
+# Of the whole fleet, which is read most often: the newest events, and caches that are hit.
+LIMIT_OF_FLEET, CACHES_OF_FLEET = 80, 6
 # What is not open any more was announced at most so long before it ended.
 LONGEST_EVENT = timedelta(days=35)
 LONGEST_MAINTENANCE = timedelta(days=2)
@@ -62,6 +64,13 @@ class EventSpan:
         return self.certainty is Certainty.INFERRED or (self.open and not self.watched)
 
 
+# What of an event and its set a span tells.
+SPAN = (
+    *(one.name for one in fields(EventSpan) if one.name not in ("set", "service")),
+    *(f"availability_set__{one}" for one in ("kind", "name", "apart", "subscription", "resource_group", "service")),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class CacheSpan:
     """A cache with its maintenances; `gaps` are times in which nobody listened to it, after somebody first did."""
@@ -89,15 +98,19 @@ class Spans:
 
 
 def events_within(
-    window: TimeWindow, events: QuerySet[ScheduledEvent] | None = None, *, types: Collection[str] = ()
+    window: TimeWindow,
+    events: QuerySet[ScheduledEvent] | None = None,
+    *,
+    types: Collection[str] = (),
+    limit: int = LIMIT,
 ) -> tuple[tuple[EventSpan, ...], bool]:
-    """Events that were announced, lasted or are open in this time, by when they were first seen, and whether there are
-    more. Two queries: what is open, and what has ended.
+    """Events that were announced, lasted or are open in this time, at most `limit`, by when they were first seen, and
+    whether there are more. Two queries: what is open, and what has ended.
     """
     rows = seen(ScheduledEvent) if events is None else events
     if types:
         rows = rows.filter(event_type__in=types)
-    rows = rows.select_related("availability_set").order_by("-first_seen_at", "-pk")
+    rows = rows.select_related("availability_set").only(*SPAN).order_by("-first_seen_at", "-pk")
     still_open = rows.filter(status__in=OPEN, first_seen_at__lt=window.end)
     ended = rows.filter(
         status=EventStatus.ENDED.value,
@@ -105,7 +118,8 @@ def events_within(
         first_seen_at__gte=window.begin - LONGEST_EVENT,
         ended_at__gt=window.begin,
     )
-    found = [*still_open[: LIMIT + 1], *ended[: LIMIT + 1]]
+    found = list(still_open[: limit + 1])
+    found += ended[: limit + 1 - len(found) or 1]
     shown = [
         like(
             EventSpan,
@@ -113,9 +127,9 @@ def events_within(
             set=set_ref(row.availability_set),
             service=row.availability_set.service,
         )
-        for row in found[:LIMIT]
+        for row in found[:limit]
     ]
-    return tuple(sorted(shown, key=lambda span: span.first_seen_at)), len(found) > LIMIT
+    return tuple(sorted(shown, key=lambda span: span.first_seen_at)), len(found) > limit
 
 
 def caches_within(
@@ -174,10 +188,11 @@ def enrolled_since(**of: Any) -> datetime | None:
     return found
 
 
-def of_fleet(window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
-    """Everything. Six queries."""
-    events, more = events_within(window, types=types)
-    return Spans(events, caches_within(window, seen(Cache), now=now), more)
+def of_fleet(window: TimeWindow, *, types: Collection[str] = (), now: datetime, whole: bool = False) -> Spans:
+    """Everything, or as much of it as of anything else where it is wanted `whole`. Six queries."""
+    limit, most_caches = (LIMIT, MOST_CACHES) if whole else (LIMIT_OF_FLEET, CACHES_OF_FLEET)
+    events, more = events_within(window, types=types, limit=limit)
+    return Spans(events, caches_within(window, seen(Cache), now=now, limit=most_caches), more)
 
 
 def of_service(service: str, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
