@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.dateparse import parse_date, parse_datetime
 
 from fleet.domain.archive import BadArchiveError, StoreError
-from fleet.projections.timeline.archive_spans import Wanted, rows_left
+from fleet.projections.timeline.archive_spans import LeftSpan, rows_left
 from fleet.projections.timeline.audit import json_line
 from fleet.projections.timeline.entries import with_merged
 from fleet.wording.say import recorded
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         if options["set"] is not None:
             about["availability_set_id"] = with_merged(options["set"])
         try:
-            for row in rows_left(Wanted(about, acts, since, until)):
+            for row in rows_left(LeftSpan(about, acts, since, until)):
                 self.stdout.write(json_line(row, recorded(row)), ending="")
         except (BadArchiveError, StoreError) as error:
             raise CommandError(f"It was broken off, and what follows is not printed: {FAULTS[error.fault]}.") from error

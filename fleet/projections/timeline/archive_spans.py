@@ -25,7 +25,7 @@ PORTION = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LeftSpan:
     """`about` has row ids by column (`machine_id`); without any, entries are about anything. `acts`: only what people
     and rules did. Times are those at which it happened.
     """
@@ -56,7 +56,7 @@ def files_left(*, since: datetime | None = None) -> QuerySet[ArchiveFile]:
     return (files.filter(last_at__gte=since) if since else files).defer("events").order_by("number")
 
 
-def rows_left(wanted: Wanted) -> Iterator[TimelineRow]:
+def rows_left(wanted: LeftSpan) -> Iterator[TimelineRow]:
     """These entries, in the order in which they were written. Raises StoreError or BadArchiveError: what a file holds
     is given only once all of it is known to be as it was written.
     """
