@@ -375,6 +375,7 @@ CELERY_BEAT_SCHEDULE = {
     "partition": {"task": "fleet.relay.tasks.partition", "schedule": 60.0, "options": {"expires": 60}},
     "retain": {"task": "fleet.relay.tasks.retain", "schedule": 60.0, "options": {"expires": 60}},
     "refresh": {"task": "fleet.relay.tasks.refresh", "schedule": 30.0, "options": {"expires": 30}},
+    "tidy_up": {"task": "fleet.relay.tasks.tidy_up", "schedule": 60.0, "options": {"expires": 60}},
     "compare": {"task": "fleet.relay.tasks.compare", "schedule": 30.0, "options": {"expires": 30}},
 }
 

@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from fleet.api.problems import Problem
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
+from fleet.domain.refusal import Refused
 from fleet.operations.people import step_up, tokens
 from fleet.projections.people import rights
 from fleet.wording.reader import API
@@ -34,7 +35,11 @@ class TokenAuthentication(BaseAuthentication):
         token = token.strip()
         # What is no token at all needs no look into the database.
         sane = bool(token) and token.isascii() and token.isprintable()
-        found = tokens.person_of_token(token=token, now=timezone.now()) if sane else None
+        try:
+            address = str(request.META["REMOTE_ADDR"])
+            found = tokens.person_of_token(token=token, now=timezone.now(), address=address) if sane else None
+        except Refused as error:
+            raise Problem("not-permitted", say(error.reason, API)) from error
         if found is None:
             raise AuthenticationFailed("The token is unknown, expired or revoked.")
         return found

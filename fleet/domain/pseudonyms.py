@@ -22,6 +22,7 @@ NAMING: Mapping[EntryKind, frozenset[str]] = {
     EntryKind.PERSON_CHANGED: _PERSON,
     EntryKind.PERSON_FORGOTTEN: _PERSON,
     EntryKind.TOKEN_CREATED: _PERSON,
+    EntryKind.TOKEN_EXPIRES: _PERSON,
     EntryKind.TOKEN_ENDED: _PERSON,
     EntryKind.CALENDAR_ENDED: _PERSON,
     EntryKind.LOGINS_REFUSED: _PERSON,

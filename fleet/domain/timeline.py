@@ -111,6 +111,7 @@ class EntryKind(StrEnum):
     SIGNING_KEY_RETIRED = "signing_key_retired"
     # A kind of entry, no password.
     TOKEN_CREATED = "token_created"  # noqa: S105
+    TOKEN_EXPIRES = "token_expires"  # noqa: S105
     TOKEN_ENDED = "token_ended"  # noqa: S105
     CALENDAR_MADE = "calendar_made"
     CALENDAR_ENDED = "calendar_ended"

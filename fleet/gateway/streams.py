@@ -14,6 +14,7 @@ from django.conf import settings
 
 from fleet.domain.people import Right
 from fleet.domain.pseudonyms import pseudonym
+from fleet.domain.refusal import Refused
 from fleet.domain.timeline import FIRST_ERA, LAST_ERA
 from fleet.gateway import metrics
 from fleet.gateway.feed import PAGE, Feed, Subscription, Told, cursor_text, told
@@ -25,6 +26,8 @@ from fleet.projections.people import rights
 from fleet.projections.sight import Sight, seeing, sight_of
 from fleet.projections.timeline import feed as feed_operations
 from fleet.projections.timeline.feed import Cursor
+from fleet.wording.reader import API
+from fleet.wording.say import say
 
 PING = b": ping\n\n"
 
@@ -38,11 +41,16 @@ class Ear:
     token: str = ""
 
 
-def ear_of(*, token: str, session_key: str, now: datetime) -> Ear | None:
-    """Who has this token, or else this session; None where nobody does. Raises Problem 403 when they may not read."""
+def ear_of(*, token: str, session_key: str, now: datetime, address: str = "") -> Ear | None:
+    """Who has this token, or else this session; None where nobody does. Raises Problem 403 when they may not read,
+    or the token does not count from this address.
+    """
     token_name = ""
     if token:
-        found = tokens.person_of_token(token=token, now=now)
+        try:
+            found = tokens.person_of_token(token=token, now=now, address=address)
+        except Refused as error:
+            raise Problem(403, "not-permitted", say(error.reason, API)) from error
         if found is None:
             return None
         person, row = found
@@ -158,7 +166,11 @@ class Streams:
 
     async def _ear(self, request: Request) -> Ear | None:
         ear = await self.threads.run(
-            ear_of, token=request.bearer, session_key=session_key(request), now=datetime.now(UTC)
+            ear_of,
+            token=request.bearer,
+            session_key=session_key(request),
+            now=datetime.now(UTC),
+            address=request.client,
         )
         if ear is not None:
             request.call.person, request.call.token = ear.person, ear.token

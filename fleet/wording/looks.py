@@ -315,6 +315,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.ROUTE_DELETED: Look("Route deleted", "calm", "split"),
     EntryKind.MESSAGE_SENT_AGAIN: Look("Message sent again", "calm", "send"),
     EntryKind.TOKEN_CREATED: Look("Token made", "calm", "key-round"),
+    EntryKind.TOKEN_EXPIRES: Look("Token expires soon", "due", "key-round"),
     EntryKind.TOKEN_ENDED: Look("Token ended", "calm", "key-round"),
     EntryKind.CALENDAR_MADE: Look("Calendar made", "calm", "calendar"),
     EntryKind.CALENDAR_ENDED: Look("Calendar ended", "calm", "calendar"),

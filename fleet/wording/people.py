@@ -98,6 +98,11 @@ SENTENCES: dict[str, Sentence] = {
     "token-needs-right": lambda values, reader: (
         f"A token with the scope `{values['scope']}` needs the right of {role(Right(values['right']))}."
     ),
+    "network-unreadable": "“{text}” is no network: write one such as 10.0.0.0/8, 192.0.2.7 or 2001:db8::/32.",
+    "network-host-bits": "{text} names a host and a network: write {network} for the network, or {host} for the host.",
+    "network-too-many": "A token has at most {most} networks.",
+    "beyond-carried-addresses": "{network} is not within the addresses from which the token that asks counts.",
+    "token-address": "This token does not count from {address}.",
     "beyond-carried-token": "The token that asks does not have the scope `{scope}` itself.",
     "calendar-name-length": "Give the calendar a name of up to {longest} characters.",
     "calendar-too-many": "Nobody needs more than {most} calendars: end one first.",
@@ -197,6 +202,11 @@ def token_created(row: TimelineRow, reader: Reader) -> str:
     return f"An API token “{row.data['name']}” of {row.data['person']} was made."
 
 
+def token_expires(row: TimelineRow, reader: Reader) -> str:
+    data = row.data
+    return f"The API token “{data['name']}” of {data['person']} expires at {times.at(data['expires_at'], reader)}."
+
+
 # What names somebody, as it is called where they are to be forgotten.
 FORGOTTEN: dict[str, tuple[str, str]] = {
     "acts": ("line of the timeline", "lines of the timeline"),
@@ -260,6 +270,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.PERSON_CHANGED: person_changed,
     EntryKind.PERSON_FORGOTTEN: person_forgotten,
     EntryKind.TOKEN_CREATED: token_created,
+    EntryKind.TOKEN_EXPIRES: token_expires,
     EntryKind.TOKEN_ENDED: "The API token “{name}” of {person} was ended by {actor}.",
     EntryKind.CALENDAR_MADE: "{actor} made the calendar “{name}”, which programs fetch by its address.",
     EntryKind.CALENDAR_ENDED: "The calendar “{name}” of {person} was ended by {actor}.",

@@ -13,6 +13,8 @@ from fleet.operations.people.tokens import SCOPES
 from fleet.projections.people import CarriedToken, Me, OwnSettings, PersonRow, TokenRow
 from fleet.projections.people.sessions import SessionRow
 
+ALLOWED_FROM = "Networks from which its calls count, such as `10.0.0.0/8`; none: from everywhere."
+
 
 class ScopeSerializer(RequestSerializer):
     kind = serializers.ChoiceField(SCOPE_KINDS, help_text="What of a set the pattern is compared with.")
@@ -50,6 +52,7 @@ TokenShape = shape(
         "prefix": "Its public beginning, by which it is named.",
         "scopes": "What it may, if its person may: `read`, `approve`, `admin`.",
         "last_used_at": "To the minute.",
+        "allowed_from": ALLOWED_FROM,
     },
 )
 SessionShape = shape(
@@ -136,6 +139,13 @@ class MakeTokenSerializer(RequestSerializer):
         max_value=366 * 86400,
         default=lambda: settings.API_TOKEN_SECONDS,
         help_text="Default: the setting API_TOKEN_SECONDS.",
+    )
+    allowed_from = serializers.ListField(
+        child=serializers.CharField(max_length=64),
+        required=False,
+        max_length=50,
+        default=list,
+        help_text=f"{ALLOWED_FROM} `10.0.0.7` is `10.0.0.7/32`; a network with bits of a host is refused.",
     )
 
 

@@ -84,7 +84,7 @@ class Tokens(Call):
     @describe(
         "make_token",
         "A token for oneself, shown this once",
-        "It may no more than its person, and no more and no longer than the token that asks for it.",
+        "It may no more than its person; of the token that asks for it no more, no longer, and from nowhere else.",
         needs="read",
         answer=NewTokenShape,
         status=201,
@@ -99,6 +99,7 @@ class Tokens(Call):
             name=self.wanted["name"],
             scopes=self.wanted["scopes"],
             expires_in=timedelta(seconds=self.wanted["expires_in_seconds"]),
+            allowed_from=self.wanted["allowed_from"],
             now=self.now,
             carried=carried,
         )

@@ -41,6 +41,7 @@ class TokenForm(Sent):
     name = line(200, required=True)
     scopes = forms.MultipleChoiceField(choices=[(scope, scope) for scope in tokens.SCOPES])
     days = forms.IntegerField(min_value=1, max_value=366)
+    allowed_from = forms.CharField(required=False, max_length=4000)
 
 
 class CalendarForm(Sent):
@@ -85,11 +86,13 @@ def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
     context.pop("prefix", None)
     context.pop("channel_id", None)
     context.pop("account_id", None)
+    own = people.tokens(username=request.user.get_username())
     return page(
         request,
         "people/you.html",
         me=people.me(user_id=request.user.pk),
-        tokens=people.tokens(username=request.user.get_username()),
+        tokens=own,
+        expiring=[token for token in own if token.soon_over(request.now)],
         allowed=[scope for scope, right in tokens.SCOPES.items() if request.rights.may(right)],
         accounts=people.outside_accounts(username=request.user.get_username()),
         days=DAYS,
@@ -118,6 +121,7 @@ def make_token(request: Asked) -> HttpResponse:
         name=values["name"],
         scopes=values["scopes"],
         expires_in=timedelta(days=values["days"]),
+        allowed_from=values["allowed_from"].splitlines(),
         now=request.now,
     )
     return you_answer(request, new_token=plain)

@@ -66,6 +66,7 @@ OF_ENTRY: Mapping[EntryKind, Moment] = {
     EntryKind.BREAK_GLASS_USED: Moment.BREAK_GLASS,
     EntryKind.PERSON_CHANGED: Moment.ACCOUNT,
     EntryKind.TOKEN_CREATED: Moment.ACCOUNT,
+    EntryKind.TOKEN_EXPIRES: Moment.ACCOUNT,
     EntryKind.NEW_DEVICE: Moment.ACCOUNT,
     EntryKind.LOGINS_REFUSED: Moment.ACCOUNT,
     EntryKind.MAINTENANCE_SCHEDULED: Moment.MAINTENANCE_ANNOUNCED,

@@ -35,15 +35,35 @@ class Command(OperationCommand):
             help="12h, 7d, 2w (default: API_TOKEN_SECONDS)",
         )
 
+        parser.add_argument(
+            "--allow-from",
+            action="append",
+            dest="allowed_from",
+            metavar="NETWORK",
+            help="10.0.0.0/8; may be given several times (default: from everywhere)",
+        )
+
     def handle(
-        self, *args: Any, username: str, name: str, scopes: list[str] | None, expires_in: timedelta, **options: Any
+        self,
+        *args: Any,
+        username: str,
+        name: str,
+        scopes: list[str] | None,
+        expires_in: timedelta,
+        allowed_from: list[str] | None,
+        **options: Any,
     ) -> None:
         person = User.objects.filter(username=username).first()
         if person is None:
             raise CommandError(f"There is no person {username!r}.")
         now = timezone.now()
         token, plain = tokens.issue_token(
-            user=person, name=name, scopes=scopes or ["read"], now=now, expires_at=now + expires_in
+            user=person,
+            name=name,
+            scopes=scopes or ["read"],
+            now=now,
+            expires_at=now + expires_in,
+            allowed_from=allowed_from or (),
         )
         self.stdout.write(plain)
         self.stderr.write(

@@ -1,5 +1,6 @@
 """The tokens of people, and who a token or a session belongs to."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
@@ -9,6 +10,7 @@ from django.db import transaction
 from django.utils.crypto import constant_time_compare
 
 from fleet.domain.actor import COMMAND_LINE, Actor
+from fleet.domain.networks import NetworkFault, allows, beyond, read_networks
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
@@ -35,12 +37,15 @@ def issue_token(
     scopes: list[str],
     now: datetime,
     expires_at: datetime | None = None,
+    allowed_from: Sequence[str] = (),
     actor: Actor = COMMAND_LINE,
 ) -> tuple[ApiToken, str]:
     """A new token of this person. The plain text is returned this once; a hash is kept.
 
-    Rights are asked anew at each call that carries it. Raises Refused `validation` for an unknown scope or none.
+    Rights are asked anew at each call that carries it. `allowed_from` are networks from which its calls count;
+    none: from everywhere. Raises Refused `validation` for an unknown scope or none, and for what is no network.
     """
+    networks = networks_of(allowed_from)
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
         raise Refused("validation", Reason("token-scopes", scopes=list(SCOPES)), unknown=unknown)
@@ -53,6 +58,7 @@ def issue_token(
         scopes=sorted(set(scopes)),
         created_at=now,
         expires_at=expires_at,
+        allowed_from=networks,
     )
     tell(
         EntryKind.TOKEN_CREATED,
@@ -63,6 +69,7 @@ def issue_token(
             "token": token.prefix,
             "scopes": token.scopes,
             "expires_at": expires_at,
+            **({"allowed_from": networks} if networks else {}),
         },
         person=user.get_username(),
         name=name,
@@ -77,12 +84,14 @@ def make_own_token(
     scopes: list[str],
     expires_in: timedelta,
     now: datetime,
+    allowed_from: Sequence[str] = (),
     carried: ApiToken | None = None,
 ) -> tuple[ApiToken, str]:
     """A token for oneself, which may no more than its person; the plain text is returned this once.
 
-    `carried` is the token that the request itself came with: the new one may no more and lives no longer than it, so
-    that a token in wrong hands cannot outlive itself. Raises Refused `not-permitted` or `validation`.
+    `carried` is the token that the request itself came with: the new one may no more, counts from nowhere else and
+    lives no longer than it, so that a token in wrong hands cannot outlive itself. Raises Refused `not-permitted` or
+    `validation`.
     """
     require(actor, Right.READ, doing="make-token")
     name = tidy(name)
@@ -94,24 +103,49 @@ def make_own_token(
     for scope, right in SCOPES.items():
         if scope in scopes and not rights.may(right):
             raise Refused("not-permitted", Reason("token-needs-right", scope=scope, right=right.value))
-    expires_at = now + expires_in
+    expires_at, networks = now + expires_in, networks_of(allowed_from)
     if carried is not None:
-        beyond = [scope for scope in SCOPES if scope in scopes and scope not in carried.scopes]
-        if beyond:
-            raise Refused("not-permitted", Reason("beyond-carried-token", scope=beyond[0]))
+        more = [scope for scope in SCOPES if scope in scopes and scope not in carried.scopes]
+        if more:
+            raise Refused("not-permitted", Reason("beyond-carried-token", scope=more[0]))
         if carried.expires_at is not None:
             expires_at = min(expires_at, carried.expires_at)
-    return issue_token(user=actor.person, name=name, scopes=scopes, now=now, expires_at=expires_at, actor=actor)
+        if wider := beyond(networks, carried.allowed_from):
+            raise Refused("not-permitted", Reason("beyond-carried-addresses", network=wider))
+        networks = networks or carried.allowed_from
+    return issue_token(
+        user=actor.person,
+        name=name,
+        scopes=scopes,
+        now=now,
+        expires_at=expires_at,
+        allowed_from=networks,
+        actor=actor,
+    )
 
 
-def person_of_token(*, token: str, now: datetime) -> tuple[User, ApiToken] | None:
-    """Whose token it is; None when unknown, expired, revoked, or of a person who may not log in."""
+def networks_of(texts: Sequence[str]) -> list[str]:
+    """Networks as a token keeps them. Raises Refused `validation`, about the field `allowed_from`."""
+    try:
+        return read_networks(texts)
+    except NetworkFault as fault:
+        errors = [{"field": "allowed_from", "message": fault.reason}]
+        raise Refused("validation", fault.reason, errors=errors) from fault
+
+
+def person_of_token(*, token: str, now: datetime, address: str | None = None) -> tuple[User, ApiToken] | None:
+    """Whose token it is; None when unknown, expired, revoked, or of a person who may not log in. `address` is from
+    where it came; None: from this server itself. Raises Refused `not-permitted` where its calls do not count from
+    there: that is no use of it.
+    """
     prefix = prefix_of(token)
     row = ApiToken.objects.select_related("user").filter(prefix=prefix, revoked_at__isnull=True).first()
     if row is None or not constant_time_compare(row.secret_hash, hash_of(token)):
         return None
     if (row.expires_at is not None and row.expires_at <= now) or not row.user.is_active:
         return None
+    if address is not None and not allows(row.allowed_from, address):
+        raise Refused("not-permitted", Reason("token-address", address=address))
     # To the minute is enough, and spares a write at every request.
     if row.last_used_at is None or now - row.last_used_at > timedelta(minutes=1):
         ApiToken.objects.filter(pk=row.pk).update(last_used_at=now)

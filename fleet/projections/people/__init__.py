@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db.models import Count, F, Q
@@ -69,6 +69,12 @@ class TokenRow:
     expires_at: datetime | None
     last_used_at: datetime | None
     ended_at: datetime | None
+    # Networks from which its calls count; none: from everywhere.
+    allowed_from: tuple[str, ...] = ()
+
+    def soon_over(self, now: datetime) -> bool:
+        """Whether it counts now, and no longer in a week."""
+        return self.usable(now) and self.expires_at is not None and self.expires_at <= now + timedelta(days=7)
 
     def usable(self, now: datetime) -> bool:
         return self.ended_at is None and (self.expires_at is None or self.expires_at > now)

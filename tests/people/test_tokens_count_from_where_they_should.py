@@ -1,0 +1,246 @@
+"""A token counts from the addresses that it was made for, and its person hears in time that it expires."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+
+from fleet.domain.messages.moments import is_personal
+from fleet.domain.networks import NetworkFault, allows, beyond, read_networks
+from fleet.domain.timeline import EntryKind
+from fleet.gateway.http import Problem
+from fleet.gateway.streams import ear_of
+from fleet.models import ApiToken, Entry
+from fleet.operations.people import accounts, housekeeping, tokens
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+from tests.dashboard.conftest import text_of
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("10.0.0.0/8", "10.0.0.0/8"),
+        (" 192.0.2.7 ", "192.0.2.7/32"),
+        ("2001:DB8::/32", "2001:db8::/32"),
+        ("2001:db8::7", "2001:db8::7/128"),
+        # What IPv6 carries is what it carries.
+        ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+    ],
+)
+def test_networks_of_both_families_are_kept_as_they_are_written_in_full(written: str, kept: str) -> None:
+    assert read_networks([written, written, ""]) == [kept]
+
+
+@pytest.mark.parametrize(
+    ("written", "code"),
+    [
+        ("10.0.0.7/8", "network-host-bits"),
+        ("2001:db8::1/32", "network-host-bits"),
+        ("10.0.0.0/33", "network-unreadable"),
+        ("example.org", "network-unreadable"),
+        ("10.0.0.0/8; DROP", "network-unreadable"),
+        ("1" * 5000, "network-unreadable"),
+    ],
+)
+def test_what_is_no_network_or_may_mean_two_is_refused(written: str, code: str) -> None:
+    with pytest.raises(NetworkFault) as fault:
+        read_networks([written])
+    assert fault.value.reason.code == code
+
+
+def test_nobody_writes_a_list_without_end() -> None:
+    with pytest.raises(NetworkFault):
+        read_networks(f"10.0.0.{number}" for number in range(51))
+
+
+@pytest.mark.parametrize(
+    ("address", "counts"),
+    [
+        ("10.1.2.3", True),
+        ("::ffff:10.1.2.3", True),
+        ("2001:db8::9", True),
+        ("2001:db8::9%eth0", True),
+        ("11.0.0.1", False),
+        ("2001:db9::1", False),
+        ("", False),
+        ("unix:", False),
+    ],
+)
+def test_an_address_lies_in_them_or_not(address: str, counts: bool) -> None:
+    assert allows(["10.0.0.0/8", "2001:db8::/32"], address) is counts
+    assert allows([], address)
+
+
+def made(who: Caller, *networks: str, **more: Any) -> str:
+    answer = who.post("tokens/", {"name": "deploys", "scopes": ["read"], "allowed_from": list(networks), **more})
+    assert answer.status_code == 201, answer.content
+    token: str = answer.json()["token"]
+    return token
+
+
+def call(token: str, address: str, **headers: str) -> Any:
+    return Client(REMOTE_ADDR=address).get("/api/v1/me/", headers={"authorization": f"Bearer {token}", **headers})
+
+
+def test_a_stolen_token_is_refused_elsewhere_and_that_is_no_use_of_it() -> None:
+    token = made(caller(factories.operator()), "192.0.2.0/24")
+    row = ApiToken.objects.get(name="deploys")
+    said = problem(call(token, "198.51.100.9"), 403, "not-permitted")["detail"]
+    assert "This token does not count from 198.51.100.9." in said
+    # Where it does count, nobody learns.
+    assert "192.0.2" not in said
+    row.refresh_from_db()
+    assert row.last_used_at is None
+    assert call(token, "192.0.2.8").status_code == 200
+    row.refresh_from_db()
+    assert row.last_used_at is not None
+
+
+def test_a_stream_is_refused_alike() -> None:
+    token = made(caller(factories.operator()), "192.0.2.0/24")
+    with pytest.raises(Problem, match="does not count from"):
+        ear_of(token=token, session_key="", now=datetime.now(UTC), address="198.51.100.9")
+    assert ear_of(token=token, session_key="", now=datetime.now(UTC), address="192.0.2.8") is not None
+
+
+def test_a_header_says_from_where_only_behind_a_proxy_that_is_trusted(settings: Any) -> None:
+    token = made(caller(factories.operator()), "192.0.2.0/24")
+    claims = {"x-forwarded-for": "192.0.2.8"}
+    assert call(token, "198.51.100.9", **claims).status_code == 403
+    settings.TRUSTED_PROXIES = ["198.51.100.0/24"]
+    assert call(token, "198.51.100.9", **claims).status_code == 200
+    # A client in front of it that forges one more.
+    assert call(token, "198.51.100.9", **{"x-forwarded-for": "192.0.2.8, 203.0.113.5"}).status_code == 403
+
+
+def test_a_field_error_names_the_network_that_is_wrong() -> None:
+    answer = caller(factories.operator()).post(
+        "tokens/", {"name": "x", "scopes": ["read"], "allowed_from": ["10.0.0.7/8"]}
+    )
+    [error] = problem(answer, 422, "validation")["errors"]
+    assert error == {
+        "field": "allowed_from",
+        "message": "10.0.0.7/8 names a host and a network: write 10.0.0.0/8 for the network, or 10.0.0.7/32 for the"
+        " host.",
+    }
+    assert not ApiToken.objects.filter(name="x").exists()
+
+
+def test_a_token_that_makes_another_gives_it_no_wider_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Django's client calls from 127.0.0.1.
+    narrow = Caller(made(caller(factories.operator()), "127.0.0.0/8"))
+    wider = narrow.post("tokens/", {"name": "x", "scopes": ["read"], "allowed_from": ["127.0.0.0/7"]})
+    assert wider.status_code == 422
+    for networks in (["10.0.0.0/8"], ["127.0.0.1", "::1"], ["0.0.0.0/0"]):
+        answer = narrow.post("tokens/", {"name": "x", "scopes": ["read"], "allowed_from": networks})
+        assert "not within the addresses" in problem(answer, 403, "not-permitted")["detail"]
+    made(narrow, "127.0.0.1")
+    made(narrow)
+    kept = ApiToken.objects.filter(name="deploys").order_by("pk").values_list("allowed_from", flat=True)
+    assert list(kept) == [["127.0.0.0/8"], ["127.0.0.1/32"], ["127.0.0.0/8"]]
+    assert beyond(["2001:db8::/33"], ["2001:db8::/32"]) == ""
+
+
+def test_the_page_and_the_command_take_them_too() -> None:
+    otto, page = factories.operator(), Client()
+    page.force_login(otto)
+    form = {"name": "deploys", "scopes": "read", "days": "7", "allowed_from": "192.0.2.0/24\r\n2001:db8::/32\r\n"}
+    assert "192.0.2.0/24, 2001:db8::/32" in text_of(page.post("/you/tokens/", form))
+    wrong = page.post("/you/tokens/", form | {"allowed_from": "192.0.2.7/24"})
+    assert wrong.status_code == 422
+    assert "write 192.0.2.0/24 for the network" in text_of(wrong)
+    words = ["create_token", "otto", "--name", "cron", "--allow-from"]
+    call_command(*words, "10.0.0.0/8", stdout=StringIO(), stderr=StringIO())
+    assert ApiToken.objects.get(name="cron").allowed_from == ["10.0.0.0/8"]
+    with pytest.raises(CommandError, match="is no network"):
+        call_command(*words, "ten", stdout=StringIO(), stderr=StringIO())
+
+
+def token_of(person: User, lives: timedelta, *, name: str = "deploys", at: datetime = NOW) -> ApiToken:
+    return tokens.issue_token(user=person, name=name, scopes=["read"], now=at, expires_at=at + lives)[0]
+
+
+def told() -> list[tuple[str, float]]:
+    """Of which token how many days ahead."""
+    rows = Entry.objects.filter(kind=EntryKind.TOKEN_EXPIRES.value).order_by("pk")
+    return [
+        (row.data["name"], (datetime.fromisoformat(row.data["expires_at"]) - row.at) / timedelta(days=1))
+        for row in rows
+    ]
+
+
+def test_that_it_expires_is_told_a_week_ahead_and_a_day_ahead_and_once_each() -> None:
+    token_of(factories.operator(), timedelta(days=30))
+    for hour in range(0, 31 * 24, 6):
+        housekeeping.tidy_up(now=NOW + timedelta(hours=hour))
+    assert told() == [("deploys", 7.0), ("deploys", 1.0)]
+    row = Entry.objects.filter(kind=EntryKind.TOKEN_EXPIRES.value)[0]
+    assert is_personal(EntryKind(row.kind), row.data)
+
+
+def test_a_short_life_is_told_as_far_as_that_helps() -> None:
+    otto = factories.operator()
+    for days in (1, 3, 10):
+        token_of(otto, timedelta(days=days), name=f"{days} days")
+    for hour in range(0, 11 * 24, 6):
+        housekeeping.tell_expiring(now=NOW + timedelta(hours=hour))
+    assert told() == [("3 days", 1.0), ("10 days", 1.0)]
+
+
+def test_who_looked_at_nothing_for_a_week_is_told_the_nearest_alone() -> None:
+    token_of(factories.operator(), timedelta(days=30))
+    assert housekeeping.tell_expiring(now=NOW + timedelta(days=29.5)) == 1
+    assert housekeeping.tell_expiring(now=NOW + timedelta(days=29.6)) == 0
+    assert told() == [("deploys", 0.5)]
+
+
+def test_what_has_ended_or_is_of_nobody_is_not_told() -> None:
+    otto, vera = factories.operator(), factories.viewer()
+    tokens.end_token(prefix=token_of(otto, timedelta(days=30)).prefix, now=NOW)
+    token_of(vera, timedelta(days=30))
+    accounts.change_person(username="vera", active=False, now=NOW)
+    assert housekeeping.tell_expiring(now=NOW + timedelta(days=25)) == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_that_look_at_once_tell_it_once() -> None:
+    otto = factories.operator()
+    for number in range(20):
+        token_of(otto, timedelta(days=30), name=f"token {number}")
+    begin = threading.Barrier(4)
+
+    def look() -> None:
+        try:
+            begin.wait(10)
+            housekeeping.tell_expiring(now=NOW + timedelta(days=24))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    # Whom the lock kept out has nothing left to do.
+    housekeeping.tell_expiring(now=NOW + timedelta(days=24))
+    assert sorted(name for name, _ in told()) == sorted(f"token {number}" for number in range(20))
+
+
+def test_ones_own_page_says_which_expires_soon() -> None:
+    otto, page, now = factories.operator(), Client(), datetime.now(UTC)
+    token_of(otto, timedelta(days=30), name="later", at=now)
+    token_of(otto, timedelta(days=3), name="soon", at=now)
+    page.force_login(otto)
+    body = text_of(page.get("/you/"))
+    assert "Your token “soon” expires at" in body
+    assert "Your token “later”" not in body
