@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from fleet.operations import reconcile
 from fleet.operations.messages import troubles
-from fleet.operations.people import housekeeping
+from fleet.operations.people import due
 from fleet.operations.people.refresh import refresh as refresh_people
 from fleet.operations.sets import coverage
 from fleet.operations.timeline import retain as retention
@@ -72,7 +72,7 @@ def refresh() -> None:
 @shared_task(name="fleet.relay.tasks.tidy_up", ignore_result=True)
 def tidy_up() -> None:
     """Tell of tokens that expire soon, and let go of sessions that are over: sent by beat."""
-    housekeeping.tidy_up(now=timezone.now())
+    due.tidy_up(now=timezone.now())
 
 
 @shared_task(name="fleet.relay.tasks.retain", ignore_result=True)

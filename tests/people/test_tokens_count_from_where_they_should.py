@@ -17,7 +17,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.gateway.http import Problem
 from fleet.gateway.streams import ear_of
 from fleet.models import ApiToken, Entry
-from fleet.operations.people import accounts, housekeeping, tokens
+from fleet.operations.people import accounts, due, tokens
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.dashboard.conftest import text_of
@@ -182,7 +182,7 @@ def told() -> list[tuple[str, float]]:
 def test_that_it_expires_is_told_a_week_ahead_and_a_day_ahead_and_once_each() -> None:
     token_of(factories.operator(), timedelta(days=30))
     for hour in range(0, 31 * 24, 6):
-        housekeeping.tidy_up(now=NOW + timedelta(hours=hour))
+        due.tidy_up(now=NOW + timedelta(hours=hour))
     assert told() == [("deploys", 7.0), ("deploys", 1.0)]
     row = Entry.objects.filter(kind=EntryKind.TOKEN_EXPIRES.value)[0]
     assert is_personal(EntryKind(row.kind), row.data)
@@ -193,14 +193,14 @@ def test_a_short_life_is_told_as_far_as_that_helps() -> None:
     for days in (1, 3, 10):
         token_of(otto, timedelta(days=days), name=f"{days} days")
     for hour in range(0, 11 * 24, 6):
-        housekeeping.tell_expiring(now=NOW + timedelta(hours=hour))
+        due.tell_expiring(now=NOW + timedelta(hours=hour))
     assert told() == [("3 days", 1.0), ("10 days", 1.0)]
 
 
 def test_who_looked_at_nothing_for_a_week_is_told_the_nearest_alone() -> None:
     token_of(factories.operator(), timedelta(days=30))
-    assert housekeeping.tell_expiring(now=NOW + timedelta(days=29.5)) == 1
-    assert housekeeping.tell_expiring(now=NOW + timedelta(days=29.6)) == 0
+    assert due.tell_expiring(now=NOW + timedelta(days=29.5)) == 1
+    assert due.tell_expiring(now=NOW + timedelta(days=29.6)) == 0
     assert told() == [("deploys", 0.5)]
 
 
@@ -209,7 +209,7 @@ def test_what_has_ended_or_is_of_nobody_is_not_told() -> None:
     tokens.end_token(prefix=token_of(otto, timedelta(days=30)).prefix, now=NOW)
     token_of(vera, timedelta(days=30))
     accounts.change_person(username="vera", active=False, now=NOW)
-    assert housekeeping.tell_expiring(now=NOW + timedelta(days=25)) == 0
+    assert due.tell_expiring(now=NOW + timedelta(days=25)) == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -222,7 +222,7 @@ def test_two_that_look_at_once_tell_it_once() -> None:
     def look() -> None:
         try:
             begin.wait(10)
-            housekeeping.tell_expiring(now=NOW + timedelta(days=24))
+            due.tell_expiring(now=NOW + timedelta(days=24))
         finally:
             connection.close()
 
@@ -232,7 +232,7 @@ def test_two_that_look_at_once_tell_it_once() -> None:
     for thread in threads:
         thread.join(30)
     # Whom the lock kept out has nothing left to do.
-    housekeeping.tell_expiring(now=NOW + timedelta(days=24))
+    due.tell_expiring(now=NOW + timedelta(days=24))
     assert sorted(name for name, _ in told()) == sorted(f"token {number}" for number in range(20))
 
 
