@@ -254,8 +254,8 @@ def person_forgotten(row: TimelineRow, reader: Reader) -> str:
 
 FACTOR_WRONG = "This code is wrong, too old, or was used before."
 FACTOR_UNREADABLE = (
-    "This code was not accepted, and a second factor of yours cannot be read: use another one, such as a passkey, or ask"
-    " an admin to remove yours."
+    "This code was not accepted, and a second factor of yours cannot be read: use another one, such as a passkey, or"
+    " ask an admin to remove yours."
 )
 PASSKEY_WRONG = "The passkey was not accepted. Try again, or use another way."
 CHALLENGE_OVER = "Too many wrong codes. Log in with your password again."

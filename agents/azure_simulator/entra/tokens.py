@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generat
 from cryptography.hazmat.primitives.hmac import HMAC
 
 LIFE_SECONDS = 3600
-# What a token may be on request; each is to be refused.
+# What a token may be on request; each is to be refused, these where somebody was to be asked anew.
+NOT_AGAIN = ("not-again", "no-auth-time", "auth-time-ahead", "auth-time-as-text")
 LIES = (
     "alg-none",
     "alg-hs256",
@@ -33,7 +34,7 @@ LIES = (
     "no-oid",
     "critical",
     "no-id-token",
-    "not-again",
+    *NOT_AGAIN,
 )
 
 
@@ -86,10 +87,13 @@ class Keys:
             "future": {"iat": now + LIFE_SECONDS, "nbf": now + LIFE_SECONDS},
             "other-nonce": {"nonce": "another"},
             "other-tenant": {"tid": str(uuid4())},
+            # As of a provider that does not ask anew, or makes up when it did.
             "not-again": {"auth_time": now - LIFE_SECONDS},
+            "auth-time-ahead": {"auth_time": now + LIFE_SECONDS},
+            "auth-time-as-text": {"auth_time": str(now)},
         }
         whole |= own.get(lie, {})
-        for name in {"no-nonce": ["nonce"], "no-oid": ["oid"]}.get(lie, []):
+        for name in {"no-nonce": ["nonce"], "no-oid": ["oid"], "no-auth-time": ["auth_time"]}.get(lie, []):
             whole.pop(name, None)
         return self._signed(whole, lie)
 

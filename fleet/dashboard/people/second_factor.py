@@ -35,6 +35,8 @@ from fleet.wording.people import PASSKEY_WRONG
 
 P = ParamSpec("P")
 CHALLENGE_SECONDS = 300
+# In the session: what somebody was about to send when they went to their provider.
+KEPT = "kept_at_provider"
 
 
 def stage_of(request: HttpRequest) -> Any:
@@ -139,13 +141,17 @@ def asks(request: Asked, kept: visitor.Kept | None, found: proof.Proof | None = 
     """The question, in a box beside the page (htmx) or as a page with what was typed (plain)."""
     known = factors_of(user_id=request.user.pk)
     way, there = way_of(request, known), came_from(request)
+    back = there
+    if way == "provider" and (typed := kept or visitor.kept_of(request, request.user.get_username())) is not None:
+        # Going there leaves the page behind, and what stands in it.
+        request.session[KEPT], back = typed.sealed, f"{reverse('step-up')}?{urlencode({'next': there})}"
     context = {
         "way": way,
         "factors": known,
         "kept": kept,
         "said": found.said if found else "",
         "next": there,
-        "provider": step_up_address(request, there) if way == "provider" else "",
+        "provider": step_up_address(request, back) if way == "provider" else "",
         "options": proof.passkey_options(request.user) if known.passkeys else "",
         "in_box": bool(request.htmx),
     }
@@ -160,6 +166,10 @@ def asks(request: Asked, kept: visitor.Kept | None, found: proof.Proof | None = 
 @reader
 def step_up_page(request: Asked) -> HttpResponse:
     """Asked again: by a second factor, by the password where there is none, or at the provider."""
+    if request.method == "GET" and step_up.recent(step_up.last(request.session), now=request.now):
+        typed = visitor.unsealed(request.session.pop(KEPT, ""))
+        if typed is not None and typed.whose == request.user.get_username():
+            return render(request, "again/send.html", {"kept": typed})
     known = factors_of(user_id=request.user.pk)
     way, found = way_of(request, known), proof.RIGHT
     if request.method == "POST":

@@ -42,7 +42,7 @@ from fleet.wording.sign_on import TROUBLES
 PROVIDER_ID = "sign-on"
 # In the session: when its person last proved who they are, in seconds since 1970; and what logging out needs.
 PROVED_AT = "sign_on_proved_at"
-# So old may the proof be that a provider sends back when it was asked for a new one.
+# So old may the proof be that a provider sends back when it was asked for a new one, and so far may clocks differ.
 FRESH_SECONDS = 120.0
 
 log = structlog.get_logger(__name__)
@@ -140,7 +140,7 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
     now, data = timezone.now(), state.get("data") or {}
     try:
         identity = identity_of(claims, issuer=settings.OIDC_ISSUER, claim=settings.OIDC_CLAIM)
-        if data.get("again") and not _fresh(claims, now.timestamp()):
+        if data.get("again") and not _fresh(claims, asked_at=float(data.get("asked_at", 0)), at=now.timestamp()):
             return trouble(request, "not-again")
         person = sign_on.arrive(identity, now=now, refresh_token=refresh_token)
     except (ClaimFault, Refused) as error:
@@ -159,10 +159,12 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
     return answer
 
 
-def _fresh(claims: dict[str, Any], at: float) -> bool:
-    """Whether the provider has really asked anew: it says when, and that was just now."""
+def _fresh(claims: dict[str, Any], *, asked_at: float, at: float) -> bool:
+    """Whether the provider has really asked anew: it says when, and that was since we asked, and just now."""
     said = claims.get("auth_time")
-    return isinstance(said, int | float) and abs(at - said) <= FRESH_SECONDS
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return False
+    return max(asked_at - provider.SKEW_SECONDS, at - FRESH_SECONDS) <= said <= at + provider.SKEW_SECONDS
 
 
 def trouble(request: HttpRequest, code: str, *, said: str = "") -> HttpResponse:
@@ -202,7 +204,7 @@ def begin(request: HttpRequest) -> HttpResponse:
     data: dict[str, Any] = {"nonce": secrets.token_urlsafe(24)}
     asked = {"nonce": data["nonce"]}
     if "again" in request.GET and request.user.is_authenticated:
-        data["again"] = request.user.pk
+        data |= {"again": request.user.pk, "asked_at": timezone.now().timestamp()}
         asked |= {"prompt": "login", "max_age": "0"}
 
     def there() -> HttpResponse:

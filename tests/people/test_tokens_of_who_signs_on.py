@@ -1,0 +1,116 @@
+"""Tokens of the API are no sessions: logging out ends none of them. They may as much as their person, whom the provider
+and the mapping are asked about all the same.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from fleet.models import SignOn, SignOnGrant
+from fleet.operations.people import mapping, refresh
+from tests import factories
+from tests.api.conftest import Caller, caller
+from tests.people.directory import Directory, come
+
+pytestmark = pytest.mark.django_db
+NAME = "otto@contoso.example"
+
+
+@pytest.fixture
+def browser(entra: Directory) -> Client:
+    """Otto's, who came by single sign-on."""
+    admin = factories.acting(factories.admin("root"))
+    mapping.create(actor=admin, value="Drydock.Operator", group="operator", now=datetime.now(UTC))
+    found = Client()
+    assert come(found, "otto").status_code == 302
+    return found
+
+
+@pytest.fixture
+def script(browser: Client) -> Caller:
+    """What runs with a token of his while nobody sits there."""
+    return caller(User.objects.get(username=NAME))
+
+
+def in_minutes(minutes: float) -> refresh.Refreshed:
+    """As if so much time had passed, and the provider were asked then."""
+    for row in SignOn.objects.all():
+        for name in ("checked_at", "good_until", "look_at"):
+            at = getattr(row, name)
+            setattr(row, name, at and at - timedelta(minutes=minutes))
+        row.save()
+    return refresh.refresh(now=datetime.now(UTC))
+
+
+def may(script: Caller) -> tuple[bool, bool]:
+    """Whether it reads, and whether it would approve what is not there."""
+    reads = script.get("machines/").status_code
+    writes = script.post("events/none/approvals/", {"comment": "drained"}).status_code
+    assert reads in (200, 403) and writes in (404, 403), (reads, writes)
+    return reads == 200, writes == 404
+
+
+def test_logging_out_ends_no_token_and_the_provider_is_asked_on(
+    entra: Directory, browser: Client, script: Caller
+) -> None:
+    browser.post("/accounts/logout/")
+    assert browser.get("/api/v1/me/").status_code in (401, 403)
+    assert may(script) == (True, True)
+    assert in_minutes(11).confirmed == 1
+    assert may(script) == (True, True)
+    # He leaves the company while no browser of his is open.
+    entra.control("accounts", name="otto", enabled=False)
+    assert in_minutes(11).refused == 1
+    assert may(script) == (False, False)
+
+
+@pytest.mark.parametrize("roles", [[], ["Drydock.Nobody"]])
+def test_who_loses_the_role_loses_what_the_token_may_with_the_next_question(
+    entra: Directory, script: Caller, roles: list[str]
+) -> None:
+    entra.control("accounts", name="otto", roles=roles)
+    assert may(script) == (True, True), "nobody was asked yet"
+    assert in_minutes(11).confirmed == 1
+    assert may(script) == (False, False)
+    # With the role comes back what the token may: it was not revoked.
+    entra.control("accounts", name="otto", roles=["Drydock.Operator"])
+    come(Client(), "otto")
+    assert may(script) == (True, True)
+
+
+def test_a_line_of_the_mapping_that_goes_counts_for_tokens_at_once(script: Caller) -> None:
+    admin = factories.acting(User.objects.get(username="root"))
+    mapping.delete(actor=admin, grant_id=SignOnGrant.objects.get().pk, now=datetime.now(UTC))
+    assert may(script) == (False, False)
+
+
+def test_while_the_provider_cannot_be_asked_a_token_goes_on_as_it_was(
+    entra: Directory, browser: Client, script: Caller, settings: Any
+) -> None:
+    """Also when sessions have ended: whoever wants it otherwise revokes the token, or takes the line out."""
+    settings.OIDC_GRACE_SECONDS = 3600.0
+    come(browser, "otto")
+    entra.fault("down")
+    in_minutes(120)
+    assert browser.get("/api/v1/me/").status_code in (401, 403)
+    assert may(script) == (True, True)
+    entra.control("calm")
+    entra.control("accounts", name="otto", enabled=False)
+    assert in_minutes(2).refused == 1
+    assert may(script) == (False, False)
+
+
+def test_without_a_refresh_token_nobody_is_asked_about_a_token(
+    entra: Directory, browser: Client, script: Caller, settings: Any
+) -> None:
+    settings.OIDC_SCOPES = ["openid"]
+    come(browser, "otto")
+    entra.control("accounts", name="otto", enabled=False)
+    assert in_minutes(16) == refresh.Refreshed()
+    assert browser.get("/api/v1/me/").status_code in (401, 403)
+    assert may(script) == (True, True)
