@@ -69,7 +69,7 @@ lock: $(DEV_READY)
 # Who may call what, as it is now: docs/access says what each route answers each caller. Read the diff before you commit it.
 # NEW=1 calls those routes only that no table has yet.
 access: $(DEV_READY)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup tests/access/write.py tests/gateway/write_table.py $(ARGS)
+	@NEW=$(NEW) $(BIN)/python -m pytest -q -n 2 tests/access/write.py tests/gateway/write_table.py $(ARGS)
 	@$(BIN)/python -m pytest -q tests/access/write_page.py
 
 # Playwright drives Debian's own chromium; this is the one thing that the package index does not have.

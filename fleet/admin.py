@@ -1,4 +1,4 @@
-"""Django's admin: it changes users and groups, and shows the rest.
+"""Django's admin: it changes users, and shows the rest.
 
 Everything else is written by operations only, because a change and its timeline entry are one transaction.
 """
@@ -15,7 +15,7 @@ from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.db.models import BinaryField, Model
 from django.http import HttpRequest, HttpResponse
@@ -93,6 +93,9 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
 admin.site.unregister([Authenticator, EmailAddress, SocialAccount, SocialApp, SocialToken])
 admin.site.unregister(User)
 admin.site.register(User, PeopleAdmin)
+# The roles: whoever renames or deletes one takes rights from everybody who has it, and nothing tells of it.
+admin.site.unregister(Group)
+admin.site.register(Group, ReadOnlyAdmin)
 
 for model in apps.get_app_config("fleet").get_models():
     admin.site.register(model, ReadOnlyAdmin)

@@ -11,7 +11,7 @@ from typing import Any
 from allauth.mfa.totp.internal.auth import format_hotp_value, generate_totp_secret, hotp_value
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
+from django.test import Client, override_settings
 from drydock_agent.backend.own_key import Key, authorization
 
 from fleet.domain.secrets import new_secret
@@ -46,6 +46,7 @@ COLUMNS = {
     "read-token": "an admin's token of the scope `read`",
     "approve-token": "an admin's token of the scope `approve`",
     "admin-token": "an admin's token of the scope `admin`",
+    "strange-token": "an admin's token of all scopes that counts from another network only",
     "old-token": "an admin's token of all scopes that has expired",
     "ended-token": "an admin's token of all scopes that was ended",
     "machine": "a machine by its credential",
@@ -118,6 +119,17 @@ def by_provider() -> Caller:
     return by_session(user, backend=sign_on.BACKEND)
 
 
+def by_proxy() -> Caller:
+    """Behind the first request, which is their login."""
+    factories.operator("orla")
+    found = Caller(environ={TOLD_BY_PROXY: ToldByProxy("orla", None)}, settings={"HEADER_LOGIN": PROXY})
+    client = Client()
+    with override_settings(**found.settings):
+        assert client.get("/you/", **found.environ).status_code == 200
+    found.session = client.cookies[settings.SESSION_COOKIE_NAME].value
+    return found
+
+
 def blocked() -> Caller:
     user = factories.admin("bert")
     found = by_session(user)
@@ -130,7 +142,6 @@ def callers(world: World) -> dict[str, Caller]:
     now = datetime.now(UTC)
     otto, ada = factories.operator("otto"), factories.admin("ada")
     root = User.objects.create(username="root", is_superuser=True, is_staff=True)
-    factories.operator("orla")
     signed = authorization(Key(world.fleet.agents["vm1"].machine.vm_id, 1, "00" * 32), "GET", "/", None, now)
     return {
         "nobody": Caller(),
@@ -144,7 +155,7 @@ def callers(world: World) -> dict[str, Caller]:
         "elsewhere-narrow": scoped("nina-narrow", "dock*", settings={"SCOPED_READING": True}),
         "unproved": by_session(otto, proved=False, before=lambda: AvailabilitySet.objects.update(step_up=True)),
         "by-provider": by_provider(),
-        "by-proxy": Caller(environ={TOLD_BY_PROXY: ToldByProxy("orla", None)}, settings={"HEADER_LOGIN": PROXY}),
+        "by-proxy": by_proxy(),
         "approver": by_session(factories.approver("anna")),
         "admin": by_session(ada),
         "superuser": by_session(root),
@@ -152,6 +163,7 @@ def callers(world: World) -> dict[str, Caller]:
         "read-token": by_token(ada, "read"),
         "approve-token": by_token(ada, "approve"),
         "admin-token": by_token(ada, "admin"),
+        "strange-token": by_token(ada, allowed_from=["192.0.2.0/24"]),
         "old-token": by_token(ada, created_at=now - timedelta(days=2), expires_at=now - timedelta(days=1)),
         "ended-token": by_token(ada, revoked_at=now),
         "machine": bearer(world.secrets["machine"]),

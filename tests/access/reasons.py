@@ -34,6 +34,7 @@ PUBLIC: dict[tuple[str, str], str] = {
     ("GET", "calendar/<str:token>.ics"): CALENDAR,
     ("GET", "api/v1/calendar/<str:token>.ics"): CALENDAR,
     ("GET", "manifest.webmanifest"): BROWSER,
+    ("GET", "static/<path:file>"): BROWSER,
     ("GET", "sw.js"): BROWSER,
     ("POST", "/agent/v1/challenges"): "a number for what Azure signs; nothing of it is kept",
     ("GET", "/healthz"): PROBE,

@@ -24,6 +24,7 @@ SAMPLES = {
     "admin/(?P<url>.*)$": "admin/nothing/",
     "admin/^(?P<app_label>auth|fleet)/$": "admin/auth/",
 }
+STATIC = "static/<path:file>"
 # Of Django's admin, where all models of a kind answer alike.
 DOES = {"add/": "add", "<path:object_id>/history/": "history", "<path:object_id>/delete/": "delete"}
 DOES |= {"<path:object_id>/change/": "change", "": "list", "<path:object_id>/": "old address"}
@@ -83,8 +84,8 @@ def models(which: str) -> list[str]:
 
 
 def django_routes() -> list[Route]:
-    """Each once, in the order of their names."""
-    found: dict[tuple[str, str], Route] = {}
+    """Each once, in the order of their names; and what lies in front of the table: files of styles and scripts."""
+    found = {("pages", STATIC): Route("pages", STATIC, ("GET",))}
     for pattern, view in _walked(get_resolver()):
         route = _route(pattern, view)
         found.setdefault((route.area, route.pattern), route)

@@ -11,9 +11,12 @@ from tests.access.reasons import ABOUT_ONESELF, ANYBODY, OWN_RULES, PUBLIC
 
 IN = {"yes", "did"}
 # Whoever is no person, or one of whom the login knows that they are not to come in.
-STRANGERS = ("nobody", "half", "blocked", "old-token", "ended-token", "machine", "key", "join-token", "calendar")
+STRANGERS = (
+    *("nobody", "half", "blocked", "strange-token", "old-token", "ended-token"),
+    *("machine", "key", "join-token", "calendar"),
+)
 # Each may all that the one before may.
-LADDER = ("groupless", "viewer", "operator", "approver", "admin")
+LADDER = ("groupless", "viewer", "operator", "approver", "admin", "superuser")
 NARROWED = (("elsewhere-narrow", "elsewhere"), ("elsewhere", "here"), ("here", "operator"), ("unproved", "operator"))
 OF_A_PERSON = (
     ("viewer-token", "viewer"),
@@ -67,6 +70,10 @@ def no_stranger_does_anything(lines: Iterable[Line]) -> list[str]:
         for one in STRANGERS
         if line[3].get(one) == "did" or (more_than(line, one, "nobody") and (one, *named(line)) not in OWN_RULES)
     ]
+
+
+def no_reading_does_anything(lines: Iterable[Line]) -> list[str]:
+    return [shown(line, one) for line in lines if reads(line) for one, word in line[3].items() if word == "did"]
 
 
 def readers_change_what_is_their_own_and_nothing_else(lines: Iterable[Line]) -> list[str]:
@@ -136,6 +143,7 @@ def people_and_revoked_machines_get_nothing_at_the_machines_door(lines: Iterable
 RULES: tuple[Callable[[Iterable[Line]], list[str]], ...] = (
     only_what_has_a_reason_is_open_to_nobody,
     no_stranger_does_anything,
+    no_reading_does_anything,
     readers_change_what_is_their_own_and_nothing_else,
     who_may_more_may_all_that_others_may,
     scopes_and_missing_proofs_only_take_away,

@@ -135,6 +135,7 @@ def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
         "object_id": User.objects.get(username="grace").pk,
         "month": f"{now:%Y-%m}",
         "table": "notice",
+        "file": "drydock/mark.svg",
         "name": "shop",
         "at": (now + timedelta(minutes=5)).isoformat(),
     }

@@ -1,5 +1,5 @@
 """Writes the tables of `docs/access` as everything answers now; `make access` runs it. With `NEW=1` it calls those
-routes only that no table has yet.
+routes only that no table has yet, and for callers that no table has all of them.
 """
 
 import os
@@ -18,12 +18,10 @@ def test_write(matrix: Matrix, area: str) -> None:
     stated = table.read(area) if os.environ.get("NEW") else {}
     rows: table.Rows = {}
     for route in routes_of(area):
-        known = {call: cells for call, cells in stated.items() if call[0] == route.pattern}
-        if known and all(tuple(cells) == tuple(COLUMNS) for cells in known.values()):
-            rows |= known
-            continue
-        for method in route.methods:
-            found = matrix.row(route, method)
+        known = {method for pattern, method in stated if pattern == route.pattern}
+        for method in known or route.methods:
+            cells = stated.get((route.pattern, method), {})
+            found = cells | matrix.row(route, method, [column for column in COLUMNS if column not in cells])
             if set(found.values()) != {"-"}:
                 rows[route.pattern, method] = found
     table.write(area, rows)

@@ -1,6 +1,7 @@
 """Who may see the pages, and who may decide on them."""
 
 import pytest
+from django.contrib.auth.models import Group
 from django.test import Client
 
 from fleet.models import Approval
@@ -80,12 +81,25 @@ def test_an_approval_needs_the_token_of_the_form(fleet: factories.Fleet) -> None
     assert not Approval.objects.exists()
 
 
+@pytest.mark.django_db
+def test_the_admin_changes_no_role() -> None:
+    """By its name everybody who is in it may what they may, and no line would tell who took that from them."""
+    client = logged_in(PersonFactory(username="root", is_superuser=True, is_staff=True))
+    group = Group.objects.get(name="admin")
+    assert client.get("/admin/auth/group/add/").status_code == 403
+    assert client.post(f"/admin/auth/group/{group.pk}/change/", {"name": "nobody"}).status_code == 403
+    assert client.post(f"/admin/auth/group/{group.pk}/delete/", {"post": "yes"}).status_code == 403
+    chosen = {"action": "delete_selected", "_selected_action": group.pk, "post": "yes"}
+    client.post("/admin/auth/group/", chosen)
+    assert Group.objects.filter(name="admin").exists()
+
+
 def test_the_admin_changes_people_and_only_shows_the_rest(fleet: factories.Fleet) -> None:
     event = factories.announced(fleet)
     root = PersonFactory(username="root", is_superuser=True, is_staff=True)
     client = logged_in(root)
     assert client.get("/admin/auth/user/").status_code == 200
-    assert client.get("/admin/auth/group/add/").status_code == 200
+    assert client.get("/admin/auth/group/").status_code == 200
     assert client.get("/admin/fleet/scheduledevent/").status_code == 200
     shown = client.get(f"/admin/fleet/scheduledevent/{event.pk}/change/")
     assert shown.status_code == 200

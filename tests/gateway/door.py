@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -39,8 +40,8 @@ COLUMNS = {
 }
 
 
-def machine(*, keyed: bool, join_token: str, revoked: bool = False) -> Key | str:
-    """What a machine of its own proves itself by."""
+def machine(*, keyed: bool, join_token: str, revoked: bool = False) -> tuple[str, Key | str]:
+    """A new machine by its vmId, and what it proves itself by."""
     at = datetime.now(UTC)
     request = wire.EnrolRequest(join_token=join_token, machine_id=str(uuid4()), ask="own", keyed=keyed)
     found = enrolment.enrol(request=request, now=at)
@@ -48,7 +49,8 @@ def machine(*, keyed: bool, join_token: str, revoked: bool = False) -> Key | str
     if revoked:
         row = Machine.objects.get(vm_id=found.machine_id)
         revocation.revoke(machine_id=row.pk, actor=COMMAND_LINE, now=at)
-    return Key(found.machine_id, found.generation, found.key) if keyed else found.credential
+    key = Key(found.machine_id, found.generation, found.key)
+    return found.machine_id, key if keyed else found.credential
 
 
 def people() -> dict[str, Caller]:
@@ -81,16 +83,18 @@ class Door:
         )
 
     def cell(self, path: str, method: str, column: str) -> str:
-        body, said = self._body(path, column), {"Content-Type": "application/json"}
-        if column in self.people:
+        said, secret = {"Content-Type": "application/json"}, None
+        if column.endswith(("machine", "key")):
+            secret = machine(keyed="key" in column, join_token=self.join_token, revoked="revoked" in column)
+        body = self._body(path, column, secret)
+        if secret is not None:
+            target = path + self._query(path)
+            said["authorization"] = authorization(secret[1], method, target, body, datetime.now(UTC))
+        elif column in self.people:
             who = self.people[column]
             said |= who.headers | ({"Cookie": f"{settings.SESSION_COOKIE_NAME}={who.session}"} if who.session else {})
-        elif column == "join-token":
-            said["authorization"] = f"Bearer {self.join_token}"
         else:
-            secret = machine(keyed="key" in column, join_token=self.join_token, revoked="revoked" in column)
-            target = path + self._query(path)
-            said["authorization"] = authorization(secret, method, target, body, datetime.now(UTC))
+            said["authorization"] = f"Bearer {self.join_token}"
         answer = requests.request(
             method, f"{self.gateway.url}{path}{self._query(path)}", data=body, headers=said, stream=True, timeout=20
         )
@@ -100,14 +104,17 @@ class Door:
     def _query(self, path: str) -> str:
         return "?wait=0" if path == wire.ORDERS_PATH else ""
 
-    def _body(self, path: str, column: str) -> bytes | None:
+    def _body(self, path: str, column: str, secret: tuple[str, Key | str] | None) -> bytes | None:
         """What agents send."""
         if path == wire.REPORTS_PATH:
-            return (f'{{"spool": "{uuid4()}", "sent_at": "{now()}", "reports": []}}').encode()
-        if path == wire.ENROL_PATH:
-            token = self.join_token if column == "join-token" else ""
-            return (f'{{"join_token": "{token}", "machine_id": "{uuid4()}", "ask": "own"}}').encode()
-        return None
+            return json.dumps({"spool": str(uuid4()), "sent_at": now(), "reports": []}).encode()
+        if path != wire.ENROL_PATH:
+            return None
+        vm_id, own = secret or (str(uuid4()), "")
+        credential = own if isinstance(own, str) else ""
+        token = self.join_token if column == "join-token" else ""
+        asked = {"join_token": token, "machine_id": vm_id, "ask": "own", "credential": credential}
+        return json.dumps({**asked, "keyed": isinstance(own, Key)}).encode()
 
 
 def outcome(status: int) -> str:
