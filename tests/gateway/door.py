@@ -30,6 +30,7 @@ COLUMNS = {
     "admin": "an admin by session",
     "read-token": "an admin's token of the scope `read`",
     "approve-token": "an admin's token of the scope `approve`",
+    "strange-token": "an admin's token of all scopes that counts from another network only",
     "ended-token": "an admin's token of all scopes that was ended",
     "calendar": "what stands in a calendar's address, in place of a token",
     "join-token": "a machine with nothing but a join token",
@@ -67,6 +68,7 @@ def people() -> dict[str, Caller]:
         "admin": by_session(ada),
         "read-token": by_token(ada, "read"),
         "approve-token": by_token(ada, "approve"),
+        "strange-token": by_token(ada, allowed_from=["192.0.2.0/24"]),
         "ended-token": by_token(ada, revoked_at=at),
         "calendar": Caller(headers={"authorization": f"Bearer {plain}"}),
     }
