@@ -51,6 +51,7 @@ class Matrix:
         self.world: World = world()
         self.callers: dict[str, Caller] = callers(self.world)
         self.client = QuietClient()
+        self.acts = _acts()
 
     def row(self, route: Route, method: str, columns: Iterable[str] = COLUMNS) -> dict[str, str]:
         return {column: self.cell(route, method, column) for column in columns}
@@ -68,14 +69,13 @@ class Matrix:
         with self._undone(), override_settings(**caller.settings):
             if caller.before:
                 caller.before()
-            before = _acts()
             answer = self._ask(caller, method, address, body)
             word = outcome(answer, logged_in=bool(caller.session or caller.environ))
             if answer.streaming:
                 # To its end, for then Django is done with it.
                 for _ in answer.streaming_content:
                     pass
-            return "did" if word == "yes" and _acts() > before else word
+            return "did" if word == "yes" and _acts() > self.acts else word
 
     def _ask(self, caller: Caller, method: str, address: str, body: Any) -> Any:
         self.client.cookies.clear()
