@@ -87,6 +87,10 @@ def lift(request: Asked, machine_id: int) -> HttpResponse:
     return done(request, said, "machine", machine_id=machine_id)
 
 
+# A form of more is one that nobody reads.
+ADMISSIONS_A_PAGE = 50
+
+
 class AdmissionsForm(CommentForm):
     wrong = "Tick somebody who waits; the reason may have up to 2,000 characters."
     ids = forms.TypedMultipleChoiceField(coerce=int)
@@ -101,7 +105,11 @@ class AdmissionsForm(CommentForm):
 
 def admissions_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """Who waits for admission; also the answer to a form that was refused."""
-    return page(request, "machines/admissions.html", waiting=machines.waiting(), **context)
+    q, who = request.GET.get("q", "").replace("\x00", ""), request.GET.get("who", "")
+    read = partial(machines.page_of_waiting, size=ADMISSIONS_A_PAGE, q=q, who=who)
+    return listed(
+        request, "machines/admissions.html", "machines/admission_rows.html", read, filtered=q or who, **context
+    )
 
 
 admission_list = shown(admissions_answer)

@@ -259,13 +259,30 @@ def waiting(*, machine_id: int | None = None) -> tuple[AdmissionRow, ...]:
     return tuple(map(_admission, rows))
 
 
+# Of those who wait: whom Azure vouches for, who asks as a machine that is known, as a revoked one, and as none.
+WAITING_AS = {
+    "attested": ~Q(attested=""),
+    "known": Q(machine__isnull=False, revoked=False),
+    "revoked": Q(revoked=True),
+    "unknown": Q(machine=None),
+}
+
+
 def page_of_waiting(
-    *, rows: QuerySet[Admission] | None = None, cursor: str | None = None, size: int | None = None
+    *,
+    rows: QuerySet[Admission] | None = None,
+    cursor: str | None = None,
+    size: int | None = None,
+    q: str = "",
+    who: str = "",
 ) -> Page[AdmissionRow]:
-    """Who waits for admission, the newest first. One query."""
-    found = read_page(
-        [Segment(waiting_rows() if rows is None else rows, "id", descending=True)], cursor=cursor, size=size
-    )
+    """Who waits for admission, the newest first; by a part of name, vmId or address, and `who` of `WAITING_AS`. One
+    query.
+    """
+    rows = (waiting_rows() if rows is None else rows).filter(WAITING_AS.get(who, Q()))
+    if q:
+        rows = rows.filter(Q(resource_name__icontains=q) | Q(vm_id__icontains=q) | Q(address__icontains=q))
+    found = read_page([Segment(rows, "id", descending=True)], cursor=cursor, size=size)
     return found.map(lambda shown: [_admission(row) for row in shown])
 
 

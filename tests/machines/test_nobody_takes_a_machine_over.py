@@ -160,3 +160,31 @@ def test_the_api_lists_admits_and_refuses(fleet: Fleet) -> None:
     ada.post("admissions/admit/", {"ids": [first["id"]]})
     (left,) = ada.post("admissions/refuse/", {"ids": [second["id"]]}).json()["results"]
     assert (left["id"], left["admitted_by"]) == (first["id"], "ada")
+
+
+def test_a_thousand_who_wait_come_fifty_a_page_and_are_found(fleet: Fleet) -> None:
+    """Whoever floods the list hides nobody: it is read by pages, and filtered by what speaks for them."""
+    fleet = Fleet(now=datetime.now(UTC))
+    asks(fleet, fleet.enrol("vm1"), ask="rebuilt", resource_name="vm1")
+    made = {"first_asked_at": fleet.now, "last_asked_at": fleet.now, "address": "198.51.100.7"}
+    Admission.objects.bulk_create(
+        Admission(vm_id=f"flood-{number}", ask_hash=str(number), resource_name=f"flood-{number}", **made)
+        for number in range(999)
+    )
+    Admission.objects.filter(vm_id="flood-7").update(attested="a subscription")
+    client = Client()
+    client.force_login(admin())
+    first = client.get("/admissions/")
+    assert first.content.decode().count('name="ids"') == 50
+    second = client.get(f"/admissions/{first.context['older']}")
+    assert second.status_code == 200 and second.content.decode().count('name="ids"') == 50
+    for query, names in {
+        "who=known": ["vm1"],
+        "who=attested": ["flood-7"],
+        "who=revoked": [],
+        "q=flood-77&who=unknown": [f"flood-{number}" for number in (779, *range(778, 769, -1), 77)],
+        "q=203.0.113": ["vm1"],
+        "q=%27%3B--": [],
+    }.items():
+        shown = client.get(f"/admissions/?{query}").context["rows"]
+        assert [row.resource_name for row in shown] == names, query
