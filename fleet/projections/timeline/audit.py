@@ -13,12 +13,12 @@ from fleet.domain.actor import COMMAND_LINE, ActorKind
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Entry
-from fleet.models.nearest import Near, NearRows
+from fleet.models.nearest import Near, NearRows, Walk
 from fleet.models.timeline import ACTING
 from fleet.projections.filter_kinds import TimeFilter
 from fleet.projections.pages import MAX_PAGE_SIZE, Page
 from fleet.projections.people import PersonRow
-from fleet.projections.places import EntryPlaceFilter
+from fleet.projections.places import PORTION, EntryPlaceFilter
 from fleet.projections.sight import seen
 from fleet.projections.timeline.entries import TimelineRow, fleet
 from fleet.projections.timeline.names import called, keys_of
@@ -140,8 +140,12 @@ def listing(
 
 
 def about(*, person: PersonRow, size: int = 25) -> tuple[TimelineRow, ...]:
-    """What was done to somebody: their group, scopes, tokens, password. Newest first. Two queries."""
-    return listing(entries=acts().filter(data__person__in=[person.pseudonym, person.username]), size=size).results
+    """What was done to somebody: their group, scopes, tokens, password, as far as the newest acts tell it. Newest
+    first. Three queries.
+    """
+    found = acts().filter(data__person__in=[person.pseudonym, person.username])
+    found = found.looked_through(Walk(PORTION, among=IS_ACT)) if isinstance(found, NearRows) else found
+    return listing(entries=found, size=size).results
 
 
 def everything(entries: QuerySet[Entry]) -> Iterator[Sequence[TimelineRow]]:
