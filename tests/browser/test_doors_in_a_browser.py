@@ -1,4 +1,4 @@
-"""The pages of doors as somebody sees them: who waits, on a phone too."""
+"""The pages of doors as somebody sees them: who waits, on a phone too, and the box that asks again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from fleet.models import Admission
 from fleet.operations.machines import enrolment
+from fleet.operations.sets import names
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
 
@@ -43,3 +44,25 @@ def test_who_waits_is_ticked_at_the_top_left_of_its_card(
     expect(page.get_by_text("Admitted: 1.")).to_be_visible()
     assert Admission.objects.filter(resource_name="rebuilt", admitted_by="ada").count() == 1
     Admission.objects.all().delete()
+
+
+@pytest.mark.long
+def test_the_box_asks_again_and_the_switch_of_the_set_says_so(
+    fleet: factories.Fleet, open_page: OpenPage, pictures: Path
+) -> None:
+    factories.announced(fleet)
+    ada, home = factories.admin(), factories.the_set()
+    names.name_set(set_id=home.pk, step_up=True, actor=factories.acting(ada), now=fleet.now)
+    otto = factories.operator()
+    for kind, size in SIZES.items():
+        settings = open_page(f"/sets/{home.pk}/", who=ada.username, **size)
+        settings.picture(pictures / f"set-switch-{kind}.png", full_page=True)
+        watched = open_page(f"/events/{factories.EVENT}/", who=otto.username, **size)
+        watched.expected = ("401",)
+        page = watched.page
+        page.locator("#comment-now").fill("drained")
+        page.locator("#approve-now").click()
+        expect(page.locator("dialog.again")).to_be_visible()
+        watched.picture(pictures / f"asked-again-{kind}.png", full_page=False)
+        # What was typed is still behind it.
+        expect(page.locator("#comment-now")).to_have_value("drained")
