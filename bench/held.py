@@ -27,7 +27,7 @@ from drydock_agent import wire
 
 from bench import load
 from bench.names import credential, document, spool
-from bench.ring import kilobytes, seconds_used
+from bench.ring import seconds_used
 from bench.stage import Stage
 from bench.table import Line, at_most, number
 
@@ -78,7 +78,14 @@ class Gateway:
 
     @property
     def kib(self) -> int:
-        return sum(kilobytes(Path(f"/proc/{pid}"), "VmRSS") for pid in self.pids)
+        """What all of its processes take of the machine: a page that several share counts once in the sum."""
+        return sum(proportional_kib(pid) for pid in self.pids)
+
+
+def proportional_kib(pid: int) -> int:
+    """The Pss of a process."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def measure(stage: Stage) -> list[Line]:
