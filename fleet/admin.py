@@ -17,7 +17,7 @@ from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
 from django.db import transaction
-from django.db.models import BinaryField, Model
+from django.db.models import BinaryField, Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
@@ -56,6 +56,11 @@ class ReadOnlyAdmin(AnyModelAdmin):
 
 class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
     """Changes people as their page does, with the same line on the timeline. Nobody is deleted: lines name them."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        """People: nobody makes a service account a person, or gives it a password."""
+        found: QuerySet[User] = super().get_queryset(request).filter(service_account=None)
+        return found
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False

@@ -17,7 +17,7 @@ from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
 from fleet.domain.refusal import Refused
 from fleet.operations.people import step_up, tokens
-from fleet.projections.people import rights
+from fleet.projections.people import is_service, rights
 from fleet.wording.reader import API
 from fleet.wording.say import say
 
@@ -87,8 +87,11 @@ def person_of(request: Request) -> User:
 
 def actor_of(request: Request) -> Actor:
     """Who acts by this call, through which token, by which request."""
-    return actor.person(
-        person_of(request),
+    who = person_of(request)
+    # Asked of the database with its token.
+    made = actor.service if request.auth is not None and is_service(who) else actor.person
+    return made(
+        who,
         "api",
         token_name=token_name(request),
         request_id=request.META.get(REQUEST_ID, ""),

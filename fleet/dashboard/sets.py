@@ -56,6 +56,10 @@ class StepUpForm(Sent):
     step_up = forms.BooleanField(required=False)
 
 
+class SparesForm(Sent):
+    spares = forms.BooleanField(required=False)
+
+
 class NeedsForm(Sent):
     wrong = f"Say how many live machines it needs: 1 to {MAX_NEEDS}, or nothing where nobody says."
     needs_live = forms.IntegerField(min_value=0, max_value=MAX_NEEDS, required=False)
@@ -139,6 +143,14 @@ def ask_for_second(request: Asked, set_id: int) -> HttpResponse:
     wanted = SecondPersonForm(request.POST).values["second_person"]
     names.name_set(set_id=set_id, actor=request.actor, now=request.now, second_person=wanted)
     said = f"Approving here now {'always takes a second person' if wanted else 'takes one person'}."
+    return done(request, said, "set", set_id=set_id)
+
+
+@acts(set_answer)
+def spare_services(request: Asked, set_id: int) -> HttpResponse:
+    wanted = SparesForm(request.POST).values["spares"]
+    names.name_set(set_id=set_id, actor=request.actor, now=request.now, step_up_spares_services=wanted)
+    said = f"Service accounts {'approve here unasked' if wanted else 'do not approve here either'}."
     return done(request, said, "set", set_id=set_id)
 
 

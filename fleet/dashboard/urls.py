@@ -75,6 +75,7 @@ urlpatterns = [
     path("sets/<int:set_id>/admissions/", sets.admit_by_rule, name="set-admissions"),
     path("sets/<int:set_id>/second-person/", sets.ask_for_second, name="set-second-person"),
     path("sets/<int:set_id>/step-up/", sets.ask_again, name="set-step-up"),
+    path("sets/<int:set_id>/spares/", sets.spare_services, name="set-spares"),
     path("sets/<int:set_id>/needs/", sets.say_needs, name="set-needs"),
     path("sets/<int:set_id>/merge/", sets.merge_set, name="set-merge"),
     path("sets/<int:set_id>/drill/", drills.begin, name="set-drill"),

@@ -14,11 +14,12 @@ REQUEST_ID = "drydock.request_id"
 
 
 class ActorKind(StrEnum):
-    """`person`: by page, API or command line with a name; `rule`: a standing decision; `machine`: an agent; `azure`;
+    """`service`: a service account, by a token; `person`: by page, API or command line with a name; `rule`: a standing decision; `machine`: an agent; `azure`;
     `command`: whoever may run commands on the server; `drydock`: the backend by itself.
     """
 
     PERSON = "person"
+    SERVICE = "service"
     RULE = "rule"
     MACHINE = "machine"
     AZURE = "azure"
@@ -30,7 +31,7 @@ class ActorKind(StrEnum):
 class Actor:
     """Who acts, of what kind, through what, and why.
 
-    `person` is the account behind a person's act (None for every other kind), `rule` the rule's row with its
+    `person` is the account behind an act of a person or a service account (None for every other kind), `rule` the rule's row with its
     `wording`. `via` is `page`, `api`, `slack`, `pagerduty`, `rule`, `command`, `agent` or `relay`. `token_name` names
     the token that the call carried, or the channel that it came through, `request_id` and `address` the request.
     """
@@ -71,6 +72,11 @@ def machine(name: str) -> Actor:
 def person(account: Any, via: str, **known: Any) -> Actor:
     """A person, by the account behind the page, the call or the command; `known` is what else is known of an actor."""
     return Actor(ActorKind.PERSON, account.get_username(), via, person=account, **known)
+
+
+def service(account: Any, via: str, **known: Any) -> Actor:
+    """A service account, by its account."""
+    return Actor(ActorKind.SERVICE, account.get_username(), via, person=account, **known)
 
 
 def rule(row: Any, wording: Reason | str) -> Actor:

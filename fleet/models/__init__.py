@@ -45,6 +45,7 @@ from fleet.models.people import (
 )
 from fleet.models.policy import NoApprovalWindow, Rule, Stop
 from fleet.models.reconcile import LastRun, SetAside
+from fleet.models.service_accounts import ServiceAccount
 from fleet.models.sessions import PersonSession
 from fleet.models.sets import AvailabilitySet
 from fleet.models.sign_on import SignOn, SignOnGrant
@@ -107,6 +108,7 @@ __all__ = [
     "ScheduledEvent",
     "Scope",
     "Seal",
+    "ServiceAccount",
     "SetAside",
     "SetBlindSpot",
     "SetCount",

@@ -27,6 +27,10 @@ class Approval(ChangeColumn):
     decided_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
+    # Who answers for the service account that decided; a process of an earlier release leaves it empty.
+    decided_for = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
     via = models.TextField()
     token_name = models.TextField(blank=True, default="")
     comment = models.TextField(blank=True, default="")

@@ -29,6 +29,8 @@ class AvailabilitySet(ChangeColumn):
     second_person = models.BooleanField(default=False)
     # Whoever approves in it is asked again who they are. A process of an earlier release writes no value.
     step_up = models.BooleanField(default=False, db_default=False)
+    # But no service account, which nobody can ask.
+    step_up_spares_services = models.BooleanField(default=False, db_default=False)
     # How many live machines it takes to do its work; None when nobody said.
     needs_live = models.IntegerField(null=True, blank=True)
     # Until then its machines that come back without their credential are admitted by themselves.

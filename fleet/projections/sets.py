@@ -105,6 +105,7 @@ class SetRow:
     second_person: bool
     # Whoever approves in it is asked again who they are.
     step_up: bool
+    step_up_spares_services: bool
     # How many live machines it is said to need; None when nobody said.
     needs_live: int | None
     # Until then its machines that come back without their credential are admitted by themselves; None: a person does.

@@ -169,6 +169,9 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
         said.append(
             f"said that approving here {'asks again who somebody is' if after['step_up'] else 'asks nobody again'}"
         )
+    if "step_up_spares_services" in after:
+        asks = "are not asked again" if after["step_up_spares_services"] else "do not approve either"
+        said.append(f"said that service accounts {asks} where people are")
     if "needs_live" in after:
         needs = after["needs_live"]
         said.append(f"said that it needs {counted(needs, 'live machine')}" if needs else "took back how many it needs")

@@ -67,6 +67,7 @@ SetShape = shape(
         "warnings": "What is wrong with the set, in sentences.",
         "second_person": "Approving in it always takes a second person.",
         "step_up": "Whoever approves in it is asked again who they are.",
+        "step_up_spares_services": "Service accounts approve in it although nobody can ask them.",
         "needs_live": "How many live machines it is said to need; null when nobody said.",
         "admits_until": "Until then its machines that come back without their credential are admitted by themselves.",
     },

@@ -36,6 +36,10 @@ class NameSetSerializer(RequestSerializer):
         required=False,
         help_text="Whether whoever approves in it is asked again who they are; no token approves in it then.",
     )
+    step_up_spares_services = serializers.BooleanField(
+        required=False,
+        help_text="Whether service accounts approve in it all the same: nobody can ask them. A person's token never does.",
+    )
     needs_live = serializers.IntegerField(
         required=False,
         min_value=0,
@@ -45,7 +49,10 @@ class NameSetSerializer(RequestSerializer):
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         if not values:
-            raise serializers.ValidationError("Say a name, a service, `second_person`, `step_up` or `needs_live`.")
+            raise serializers.ValidationError(
+                "Say a name, a service, `second_person`, `step_up`,"
+                " `step_up_spares_services` or `needs_live`."
+            )
         return values
 
 

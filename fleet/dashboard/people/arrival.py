@@ -1,7 +1,12 @@
 """Somebody has come in, by whatever door: what is known of their session and their browser from now on."""
 
 from allauth.account.internal.flows.login import get_authentication_records
+from typing import Any
+
 from django.conf import settings
+from django.contrib.auth.signals import user_logged_in
+from django.core.exceptions import PermissionDenied
+from django.dispatch import receiver
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -9,9 +14,18 @@ from django.utils import timezone
 
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID
+from fleet.models.service_accounts import service_of
 from fleet.operations.people import logins, sessions
 
 A_DAY = 86400
+
+
+@receiver(user_logged_in)
+def nobody_but_people(sender: Any, request: HttpRequest, user: User, **more: Any) -> None:
+    """Behind whatever door somebody forgets to close: a service account has no session. Raises PermissionDenied."""
+    if service_of(user) is not None:
+        request.session.flush()
+        raise PermissionDenied("A service account comes in by its tokens alone.")
 
 
 def session_key(request: HttpRequest) -> str:

@@ -139,6 +139,8 @@ class EventFacts:
     second_person: bool = False
     # Whoever approves is asked again who they are.
     step_up: bool = False
+    # But no service account.
+    step_up_spares_services: bool = False
     # How many live machines the set is said to need; None when nobody said.
     needs_live: int | None = None
     hold: HoldFacts | None = None

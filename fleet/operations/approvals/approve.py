@@ -147,6 +147,7 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approva
         event_id=event_pk,
         state=state.value,
         decided_by=actor.person,
+        decided_for=_answers_for(actor),
         rule=actor.rule,
         rule_wording=stored(actor.wording),
         via=actor.via,
@@ -179,6 +180,12 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approva
     )
     set_off(approval, facts, now=now)
     return approval
+
+
+def _answers_for(actor: Actor) -> User | None:
+    """The person who answers for the service account that acts; None for everybody else."""
+    service = service_of(actor.person)
+    return service.owner if service is not None else None
 
 
 def with_undo(plan: Plan, facts: EventFacts, *, now: datetime) -> Plan:

@@ -13,6 +13,7 @@ from fleet.domain.states import ApprovalState
 from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval
+from fleet.models.service_accounts import service_of
 from fleet.operations.approvals.approve import Plan, alone_with, asked, event_of, judged, set_off, with_undo
 from fleet.operations.approvals.override import kept, override
 from fleet.operations.orders.states import move, tell_approval
@@ -39,6 +40,7 @@ def consent(
             raise Refused("too-late", Reason("consent-not-proposed", state=approval.state))
         if approval.decided_by_id == actor.person.pk:
             raise Refused("not-permitted", Reason("consent-of-proposer"))
+        _require_other_person(approval, actor)
         before = {one["code"] for one in approval.overrides} | {"already-decided"}
         found = [g for g in asked(facts, When(approval.when), now=now) if g.code not in before]
         agreed = [kept(guard, actor.why) for guard in found if guard.needs is Need.SECOND]
@@ -58,3 +60,13 @@ def consent(
         set_off(approval, facts, now=now)
     approval.refresh_from_db()
     return approval
+
+
+def _require_other_person(approval: Approval, actor: Actor) -> None:
+    """A service account is no person, and whoever answers for the one that proposed, then or now, is no second one."""
+    if service_of(actor.person) is not None:
+        raise Refused("not-permitted", Reason("consent-of-service"))
+    service = service_of(approval.decided_by)
+    answering = {approval.decided_for_id, service.owner_id if service is not None else None}
+    if actor.person.pk in answering:
+        raise Refused("not-permitted", Reason("consent-of-owner", name=actor.name))

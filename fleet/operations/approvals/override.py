@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fleet.domain.actor import Actor
+from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, Need, without
 from fleet.domain.people import Right
 from fleet.domain.reason import as_json
@@ -25,12 +25,14 @@ def override(facts: EventFacts, found: list[Guard], actor: Actor, reasons: Mappi
     """What was overridden, as an approval keeps it (`kept`); `reasons` are by guard code.
 
     Guards that ask for a second person are left to the caller; one that asks for a proof is satisfied by
-    `actor.proved`. Raises Refused for what stands in the way.
+    `actor.proved`, and by a service account where the set spares those. Raises Refused for what stands in the way.
     """
     # A rule accepts some guards in advance; past one that blocks only a person goes.
     may_be = ACCEPTABLE if actor.person is None else [guard.code for guard in found]
     given = {g.code for g in found if g.takes_reason and g.code in may_be and reasons.get(g.code)}
-    dealt_with = (Need.SECOND, Need.STEP_UP) if actor.proved else (Need.SECOND,)
+    # Nobody can ask a service account; of a person's token it is not known who has it.
+    spared = actor.kind is ActorKind.SERVICE and facts.step_up_spares_services
+    dealt_with = (Need.SECOND, Need.STEP_UP) if actor.proved or spared else (Need.SECOND,)
     standing = [guard for guard in without(found, given) if guard.needs not in dealt_with]
     if standing:
         refuse(facts, standing)

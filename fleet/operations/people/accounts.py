@@ -18,6 +18,7 @@ from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Scope
+from fleet.models.service_accounts import service_of
 from fleet.operations.locks import Lock, take
 from fleet.operations.people import logins, sessions
 from fleet.operations.people.rights import require
@@ -59,6 +60,17 @@ def make_person(
     Raises Refused `not-permitted` or `validation`.
     """
     require(actor, Right.ADMINISTER)
+    password = password or new_password()
+    _check_password(password, User(username=username.strip()))
+    person = make_account(username=username, group=group, scopes=scopes, password=password)
+    _write("made", person, before=None, now=now, actor=actor)
+    return person, password
+
+
+def make_account(*, username: str, group: str, scopes: Sequence[ScopePair], password: str | None = None) -> User:
+    """A new account in this group, inside a transaction of an operation that may make one; without a password it never
+    has one. Raises Refused `validation`.
+    """
     lock()
     username = username.strip()
     try:
@@ -71,15 +83,13 @@ def make_person(
         raise Refused("validation", Reason("name-taken", name=username))
     chosen = _group(group)
     pairs = cleaned_scopes(scopes)
-    password = password or new_password()
     person = User(username=username)
-    _check_password(password, person)
+    # None is one that no text is.
     person.set_password(password)
     person.save()
     person.groups.set([chosen])
     _set_scopes(person, pairs)
-    _write("made", person, before=None, now=now, actor=actor)
-    return person, password
+    return person
 
 
 @transaction.atomic
@@ -151,6 +161,8 @@ def reset_password(*, username: str, now: datetime, actor: Actor = COMMAND_LINE)
     Raises Refused `not-permitted` or `unknown-person`.
     """
     person = changeable(username, actor)
+    if service_of(person) is not None:
+        raise Refused("validation", Reason("service-no-login", name=username))
     plain = new_password()
     person.set_password(plain)
     person.save(update_fields=["password"])
@@ -205,8 +217,8 @@ def lock() -> None:
 
 
 def any_admin() -> bool:
-    """Whether anybody who may log in is an admin."""
-    active = User.objects.filter(is_active=True)
+    """Whether anybody who may log in is an admin: a person, for no service account can let people in again."""
+    active = User.objects.filter(is_active=True, service_account=None)
     return active.filter(is_superuser=True).exists() or active.filter(groups__name=ADMIN).exists()
 
 

@@ -45,6 +45,7 @@ from fleet.models import (
     Stop,
     Wave,
 )
+from fleet.models.service_accounts import service_of
 from fleet.models.timeline import ACTING
 from fleet.operations.people import logins
 from fleet.operations.people.accounts import any_admin, changeable
@@ -120,6 +121,8 @@ def _checked(username: str, actor: Actor) -> User:
     person = changeable(username, actor)
     if actor.person == person:
         raise Refused("validation", Reason("forget-oneself"))
+    if service_of(person) is not None:
+        raise Refused("validation", Reason("forget-service", name=username))
     return person
 
 

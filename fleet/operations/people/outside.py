@@ -16,6 +16,7 @@ from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import OutsideAccount
+from fleet.models.service_accounts import service_of
 from fleet.operations.people.rights import require
 from fleet.operations.timeline.entries import tell
 
@@ -101,6 +102,8 @@ def _link(
         raise Refused("validation", Reason("outside-kind", kinds=KINDS, kind=kind))
     if not _sane(team, account):
         raise Refused("validation", Reason("outside-account", longest=MAX_ID))
+    if service_of(person) is not None:
+        raise Refused("validation", Reason("service-no-login", name=person.get_username()))
     key = {"kind": kind, "team": team, "account": account}
     row = OutsideAccount.objects.select_for_update(of=("self",)).select_related("user").filter(**key).first()
     if row is not None and row.user == person:

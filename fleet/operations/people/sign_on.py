@@ -18,6 +18,7 @@ from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import SignOn
 from fleet.models.people import rights_of
+from fleet.models.service_accounts import service_of
 from fleet.operations.people import accounts, mapping
 from fleet.operations.people.rights import require
 from fleet.operations.timeline.entries import tell
@@ -54,7 +55,7 @@ def _arrived(identity: Identity, refresh_token: str, now: datetime) -> tuple[Use
     row = _row(identity.issuer, identity.subject)
     row.name, row.values, row.seen_at = identity.name, list(identity.values), now
     granted = rights_by(mapping.grants(), identity.values)
-    blocked = row.user is not None and not row.user.is_active
+    blocked = row.user is not None and (not row.user.is_active or service_of(row.user) is not None)
     if granted is None or blocked:
         reason = BLOCKED if blocked else mapping.NOT_MAPPED
         _out(row, reason, now=now)
@@ -85,7 +86,7 @@ def _arrived_by_proxy(told: ToldByProxy, now: datetime) -> tuple[User | None, Re
     person = User.objects.filter(username=told.name).first()
     if person is None:
         return None, Reason("person-unknown", name=told.name)
-    if not person.is_active or told.name == settings.BREAK_GLASS:
+    if not person.is_active or told.name == settings.BREAK_GLASS or service_of(person) is not None:
         return None, BLOCKED
     if told.groups is not None and not person.is_superuser:
         granted = rights_by(mapping.grants(), told.groups)
@@ -166,6 +167,8 @@ def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
         raise Refused("not-permitted", Reason("superusers-only", name=username))
     if username == settings.BREAK_GLASS:
         raise Refused("validation", Reason("sign-on-break-glass", name=username))
+    if service_of(person) is not None:
+        raise Refused("validation", Reason("service-no-login", name=username))
     if not settings.OIDC_ISSUER:
         raise Refused("validation", Reason("sign-on-no-provider"))
     subject = settings.OIDC_SUBJECT_PREFIX + tidy(subject)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
@@ -19,6 +20,7 @@ from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken
 from fleet.models.people import rights_of
+from fleet.models.service_accounts import service_of
 from fleet.operations.people import sign_on
 from fleet.operations.people.rights import require
 from fleet.operations.timeline.entries import tell
@@ -94,12 +96,37 @@ def make_own_token(
     `validation`.
     """
     require(actor, Right.READ, doing="make-token")
+    stated = narrowed(
+        actor.person,
+        name=name,
+        scopes=scopes,
+        expires_in=expires_in,
+        now=now,
+        allowed_from=allowed_from,
+        carried=carried,
+    )
+    return issue_token(user=actor.person, scopes=scopes, now=now, actor=actor, **stated)
+
+
+def narrowed(
+    user: User,
+    *,
+    name: str,
+    scopes: list[str],
+    expires_in: timedelta,
+    now: datetime,
+    allowed_from: Sequence[str],
+    carried: ApiToken | None,
+) -> dict[str, Any]:
+    """What a new token of this account says of itself (`name`, `expires_at`, `allowed_from`), within the rights of the
+    account and what the token that asks for it may itself. Raises Refused `not-permitted` or `validation`.
+    """
     name = tidy(name)
     if not name or len(name) > MAX_TOKEN_NAME:
         raise Refused("validation", Reason("token-name-length", longest=MAX_TOKEN_NAME))
     if not timedelta(0) < expires_in <= MAX_TOKEN_TIME:
         raise Refused("validation", Reason("token-time", days=MAX_TOKEN_TIME.days))
-    rights = rights_of(actor.person)
+    rights = rights_of(user)
     for scope, right in SCOPES.items():
         if scope in scopes and not rights.may(right):
             raise Refused("not-permitted", Reason("token-needs-right", scope=scope, right=right.value))
@@ -113,15 +140,7 @@ def make_own_token(
         if wider := beyond(networks, carried.allowed_from):
             raise Refused("not-permitted", Reason("beyond-carried-addresses", network=wider))
         networks = networks or carried.allowed_from
-    return issue_token(
-        user=actor.person,
-        name=name,
-        scopes=scopes,
-        now=now,
-        expires_at=expires_at,
-        allowed_from=networks,
-        actor=actor,
-    )
+    return {"name": name, "expires_at": expires_at, "allowed_from": networks}
 
 
 def networks_of(texts: Sequence[str]) -> list[str]:
@@ -139,7 +158,7 @@ def person_of_token(*, token: str, now: datetime, address: str | None = None) ->
     there: that is no use of it.
     """
     prefix = prefix_of(token)
-    row = ApiToken.objects.select_related("user").filter(prefix=prefix, revoked_at__isnull=True).first()
+    row = ApiToken.objects.select_related("user__service_account__owner").filter(prefix=prefix, revoked_at__isnull=True).first()
     if row is None or not constant_time_compare(row.secret_hash, hash_of(token)):
         return None
     if (row.expires_at is not None and row.expires_at <= now) or not row.user.is_active:
@@ -161,7 +180,7 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE, carrie
     """
     found = ApiToken.objects.select_related("user").filter(prefix=prefix_of(prefix.strip())).first()
     token = or_refuse(found, "validation", Reason("token-unknown"))
-    if actor.person != token.user:
+    if actor.person != token.user and not _owns(actor, token, carried):
         require(actor, Right.ADMINISTER)
         if carried is not None and "admin" not in carried.scopes:
             raise Refused("not-permitted", Reason("token-without-scope", scope="admin"))
@@ -177,6 +196,14 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE, carrie
         name=token.name,
     )
     return token
+
+
+def _owns(actor: Actor, token: ApiToken, carried: ApiToken | None) -> bool:
+    """Whether it is a service account's for whom the actor answers, and no token asks that only reads."""
+    service = service_of(token.user)
+    answers = service is not None and service.owner_id is not None and actor.person is not None
+    reads_only = carried is not None and set(carried.scopes) <= {"read"}
+    return answers and service is not None and service.owner_id == actor.person.pk and not reads_only
 
 
 def person_of_session(*, session_key: str, now: datetime) -> User | None:

@@ -27,6 +27,9 @@ def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
     rows = AvailabilitySet.objects.select_for_update(of=("self",)).filter(pk__in=set_ids).order_by("pk")
     return {row.pk: row for row in rows}
 
+# What may be said of a set.
+SHOWN = ("name", "kind", "service", "second_person", "needs_live", "step_up", "step_up_spares_services")
+
 
 @transaction.atomic
 def name_set(
@@ -40,9 +43,10 @@ def name_set(
     second_person: bool | None = None,
     needs_live: int | None = None,
     step_up: bool | None = None,
+    step_up_spares_services: bool | None = None,
 ) -> AvailabilitySet:
     """Name a provisional set (without a kind: an availability set), say which service a set belongs to, whether
-    approving in it always takes a second person or asks again who somebody is, or how many live machines it needs
+    approving in it always takes a second person or asks again who somebody is (but no service account), or how many live machines it needs
     (0: nobody says).
 
     Raises Refused: `not-permitted`, `not-found`, `validation`, `set-exists` (details `set`).
@@ -62,9 +66,11 @@ def name_set(
         row.second_person = second_person
     if step_up is not None:
         row.step_up = step_up
+    if step_up_spares_services is not None:
+        row.step_up_spares_services = step_up_spares_services
     if needs_live is not None:
         row.needs_live = _needed(needs_live)
-    row.save(update_fields=["key", "kind", "name", "service", "second_person", "needs_live", "step_up"])
+    row.save(update_fields=["key", *SHOWN])
     if name is not None:
         tell_apart(row.name)
     was = before["name"]
@@ -76,7 +82,7 @@ def name_set(
 
 
 def _shown(row: AvailabilitySet) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in ("name", "kind", "service", "second_person", "needs_live", "step_up")}
+    return {name: getattr(row, name) for name in SHOWN}
 
 
 def _needed(needs_live: int) -> int | None:

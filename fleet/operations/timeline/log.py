@@ -12,7 +12,7 @@ from fleet.domain.trace import Trace
 from fleet.models import Entry
 
 # Whose acts are decisions; what others do about one is a step of it.
-DECIDES = (ActorKind.PERSON, ActorKind.RULE, ActorKind.COMMAND)
+DECIDES = (ActorKind.PERSON, ActorKind.SERVICE, ActorKind.RULE, ActorKind.COMMAND)
 
 log = structlog.get_logger(__name__)
 

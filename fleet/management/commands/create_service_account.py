@@ -1,0 +1,26 @@
+"""`drydock-fleet create_service_account NAME --group GROUP --owner NAME --purpose TEXT`: an account that is no person."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.utils import timezone
+
+from fleet.domain.people import GROUPS
+from fleet.management.operation_command import OperationCommand
+from fleet.operations.people import service_accounts
+
+
+class Command(OperationCommand):
+    help = "Make an account for a script or a pipeline. It comes in by tokens alone: see create_token."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("username")
+        parser.add_argument("--group", choices=GROUPS, required=True, help="what it may")
+        parser.add_argument("--owner", required=True, metavar="NAME", help="the person who answers for it")
+        parser.add_argument("--purpose", required=True, help="what it is for")
+
+    def handle(self, *args: Any, username: str, group: str, owner: str, purpose: str, **options: Any) -> None:
+        row = service_accounts.make(
+            username=username, group=group, owner=owner, purpose=purpose, now=timezone.now()
+        )
+        self.stderr.write(f"{row.user.get_username()} is there. Make it a token: create_token {username} --scope read")

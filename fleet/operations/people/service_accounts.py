@@ -1,0 +1,136 @@
+"""Service accounts: made by admins, owned by a person, and let in by tokens alone.
+
+Admins make their tokens: one may give a service account more than its owner may, and a token would hand that over. The
+owner is told of each, and ends them.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from fleet.domain.actor import COMMAND_LINE, Actor
+from fleet.domain.people import Right
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.texts import tidy
+from fleet.domain.timeline import EntryKind, differing
+from fleet.models import ApiToken, ServiceAccount
+from fleet.models.service_accounts import service_of
+from fleet.operations.people import accounts, tokens
+from fleet.operations.people.rights import require
+from fleet.operations.timeline.entries import tell
+
+MAX_PURPOSE = 200
+
+
+@transaction.atomic
+def make(
+    *,
+    username: str,
+    group: str,
+    owner: str,
+    purpose: str,
+    now: datetime,
+    actor: Actor = COMMAND_LINE,
+    scopes: Sequence[accounts.ScopePair] = (),
+) -> ServiceAccount:
+    """A new account that is no person, for whom `owner` answers. It has no password, and never gets one. Raises Refused
+    `not-permitted`, `unknown-person` or `validation`.
+    """
+    require(actor, Right.ADMINISTER)
+    said, whose = _purpose(purpose), _owner(owner)
+    user = accounts.make_account(username=username, group=group, scopes=scopes)
+    row = ServiceAccount.objects.create(user=user, owner=whose, purpose=said, created_at=now)
+    _tell(row, "service-made", before={}, now=now, actor=actor, rights=accounts.shown(user))
+    return row
+
+
+@transaction.atomic
+def change(
+    *, username: str, now: datetime, actor: Actor = COMMAND_LINE, owner: str | None = None, purpose: str | None = None
+) -> ServiceAccount:
+    """Who answers for it, and what it is for; what is None stays. Raises Refused as `make` does."""
+    user = accounts.changeable(username, actor)
+    row = or_refuse(service_of(user), "validation", Reason("service-unknown", name=username))
+    before = _shown(row)
+    if owner is not None:
+        row.owner = _owner(owner)
+    if purpose is not None:
+        row.purpose = _purpose(purpose)
+    row.save(update_fields=["owner", "purpose"])
+    if _shown(row) != before:
+        _tell(row, "service-changed", before=before, now=now, actor=actor)
+    return row
+
+
+def make_token(
+    *,
+    username: str,
+    name: str,
+    scopes: list[str],
+    expires_in: timedelta,
+    now: datetime,
+    actor: Actor,
+    allowed_from: Sequence[str] = (),
+    carried: ApiToken | None = None,
+) -> tuple[ApiToken, str]:
+    """A token for a service account, by an admin; the plain text is returned this once. It may no more than the account,
+    and no longer or from elsewhere than the token that asks. Raises Refused `not-permitted`, `unknown-person` or
+    `validation`.
+    """
+    user = _service(username, actor)
+    narrowed = tokens.narrowed(
+        user,
+        name=name,
+        scopes=scopes,
+        expires_in=expires_in,
+        now=now,
+        allowed_from=allowed_from,
+        carried=carried,
+    )
+    return tokens.issue_token(user=user, scopes=scopes, now=now, actor=actor, **narrowed)
+
+
+def _service(username: str, actor: Actor) -> User:
+    require(actor, Right.ADMINISTER, doing="make-token")
+    user = or_refuse(
+        User.objects.filter(username=username).first(), "unknown-person", Reason("person-unknown", name=username)
+    )
+    or_refuse(service_of(user), "validation", Reason("service-unknown", name=username))
+    return user
+
+
+def _owner(name: str) -> User:
+    found = User.objects.filter(username=name.strip(), is_active=True).first()
+    owner = or_refuse(found, "validation", Reason("service-owner", name=name.strip()[:150]))
+    if service_of(owner) is not None:
+        raise Refused("validation", Reason("service-owner", name=name.strip()[:150]))
+    return owner
+
+
+def _purpose(text: str) -> str:
+    said = tidy(text)
+    if not 0 < len(said) <= MAX_PURPOSE:
+        raise Refused("validation", Reason("service-purpose", longest=MAX_PURPOSE))
+    return said
+
+
+def _shown(row: ServiceAccount) -> dict[str, Any]:
+    return {"owner": row.owner.get_username() if row.owner else None, "purpose": row.purpose}
+
+
+def _tell(
+    row: ServiceAccount,
+    did: str,
+    *,
+    before: dict[str, Any],
+    now: datetime,
+    actor: Actor,
+    rights: dict[str, Any] | None = None,
+) -> None:
+    was, became = differing(before, _shown(row) | (rights or {}))
+    name = row.user.get_username()
+    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=was, after=became, person=name, did=did)
