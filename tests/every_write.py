@@ -102,6 +102,12 @@ def api_steps(fleet: Fleet) -> Iterator[Step]:
     yield "POST", "people/", ("people/", {"username": "nina", "group": "viewer"})
     yield "PATCH", "people/<str:username>/", ("people/nina/", {"active": False})
     yield "POST", "people/<str:username>/password/", ("people/nina/password/", None)
+    service = {"username": "deploy-bot", "group": "operator", "owner": "nora", "purpose": "deploys"}
+    factories.viewer("nora")
+    yield "POST", "service-accounts/", ("service-accounts/", service)
+    yield "PATCH", "service-accounts/<str:username>/", ("service-accounts/deploy-bot/", {"purpose": "releases"})
+    token = {"name": "ci", "scopes": ["read"]}
+    yield "POST", "service-accounts/<str:username>/tokens/", ("service-accounts/deploy-bot/tokens/", token)
     nina = User.objects.get(username="nina")
     yield "DELETE", "sessions/<int:session_id>/", (f"sessions/{a_session(nina).pk}/", None)
     a_session(nina)

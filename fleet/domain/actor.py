@@ -14,8 +14,9 @@ REQUEST_ID = "drydock.request_id"
 
 
 class ActorKind(StrEnum):
-    """`service`: a service account, by a token; `person`: by page, API or command line with a name; `rule`: a standing decision; `machine`: an agent; `azure`;
-    `command`: whoever may run commands on the server; `drydock`: the backend by itself.
+    """`person`: by page, API or command line with a name; `service`: a service account by its token; `rule`: a standing
+    decision; `machine`: an agent; `azure`; `command`: whoever may run commands on the server; `drydock`: the backend
+    by itself.
     """
 
     PERSON = "person"
@@ -31,9 +32,10 @@ class ActorKind(StrEnum):
 class Actor:
     """Who acts, of what kind, through what, and why.
 
-    `person` is the account behind an act of a person or a service account (None for every other kind), `rule` the rule's row with its
-    `wording`. `via` is `page`, `api`, `slack`, `pagerduty`, `rule`, `command`, `agent` or `relay`. `token_name` names
-    the token that the call carried, or the channel that it came through, `request_id` and `address` the request.
+    `person` is the account behind an act of a person or a service account (None for every other kind), `rule` the
+    rule's row with its `wording`. `via` is `page`, `api`, `slack`, `pagerduty`, `rule`, `command`, `agent` or `relay`.
+    `token_name` names the token that the call carried, or the channel that it came through, `request_id` and `address`
+    the request.
     """
 
     kind: ActorKind

@@ -43,7 +43,7 @@ COLUMNS: Mapping[str, Fate] = {
         Fate.GOES,
         "auth.User_groups.user auth.User_user_permissions.user admin.LogEntry.user Profile.user Scope.user"
         " ApiToken.user CalendarFeed.user OutsideAccount.user KnownDevice.user StoredAnswer.user SavedView.owner"
-        " PersonSession.user SignOn.user account.EmailAddress.user mfa.Authenticator.user"
+        " PersonSession.user ServiceAccount.user SignOn.user account.EmailAddress.user mfa.Authenticator.user"
         " socialaccount.SocialAccount.user",
     ),
     # Found without a column that leads to the account: sessions by what they hold, failed logins by their key.
@@ -51,7 +51,8 @@ COLUMNS: Mapping[str, Fate] = {
     **_each(
         Fate.LEADS,
         "JoinToken.created_by Rule.author NoApprovalWindow.author Wave.created_by Approval.decided_by"
-        " Approval.consented_by Claim.by Hold.by Drill.started_by Channel.owner Route.owner",
+        " Approval.consented_by Claim.by Hold.by Drill.started_by Channel.owner Route.owner"
+        " Approval.decided_for ServiceAccount.owner",
     ),
     **_each(
         Fate.REPLACED,
@@ -69,7 +70,8 @@ COLUMNS: Mapping[str, Fate] = {
         "JoinToken.comment Rule.name Rule.reason NoApprovalWindow.name NoApprovalWindow.reason Stop.why Stop.lifted_why"
         " Wave.comment Wave.token_name Approval.comment Approval.token_name Approval.consent_comment"
         " Approval.rule_wording Claim.comment Claim.token_name Hold.reason Hold.token_name Hold.rule_wording"
-        " Drill.comment Drill.token_name Entry.why Entry.token_name Message.data DeliveryAttempt.answer",
+        " Drill.comment Drill.token_name Entry.why Entry.token_name Message.data DeliveryAttempt.answer"
+        " ServiceAccount.purpose",
     ),
     **_each(Fate.TRACE, "Entry.request_id Entry.address Approval.request_id Approval.trace_id"),
 }

@@ -19,7 +19,7 @@ _PERSON, _CLAIM, _HOLD = frozenset({"person"}), frozenset({"claim"}), frozenset(
 # Entries that name people besides who acted, with the fields of `data`, `before` and `after` that do. In each of them
 # every reason names somebody by its value `by`.
 NAMING: Mapping[EntryKind, frozenset[str]] = {
-    EntryKind.PERSON_CHANGED: _PERSON,
+    EntryKind.PERSON_CHANGED: frozenset({"person", "owner"}),
     EntryKind.PERSON_FORGOTTEN: _PERSON,
     EntryKind.TOKEN_CREATED: _PERSON,
     EntryKind.TOKEN_EXPIRES: _PERSON,

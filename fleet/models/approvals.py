@@ -29,7 +29,7 @@ class Approval(ChangeColumn):
     )
     # Who answers for the service account that decided; a process of an earlier release leaves it empty.
     decided_for = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+", db_index=False
     )
     via = models.TextField()
     token_name = models.TextField(blank=True, default="")

@@ -251,6 +251,7 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.Scope: _everything,
     models.ApiToken: _everything,
     models.PersonSession: _everything,
+    models.ServiceAccount: _everything,
     Authenticator: _everything,
     models.CalendarFeed: _everything,
     models.PushKey: _everything,

@@ -46,6 +46,11 @@ def named(group: str) -> str:
     return f"{'an' if group[0] in 'aeiou' else 'a'} {group}"
 
 
+def service_named(name: str, owner: str) -> str:
+    """`service account deploy-bot (owner ada)`"""
+    return f"service account {name} ({f'owner {owner}' if owner else 'no owner'})"
+
+
 def role(right: Right) -> str:
     """`an operator`: who has this right."""
     return named(next(group for group, last in ROLES.items() if last is right))
@@ -78,6 +83,11 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "person-unknown": "There is no person {name}.",
     "superusers-only": "{name} is a superuser: only a superuser may change that.",
+    "service-unknown": "{name} is no service account.",
+    "service-owner": "“{name}” is no person who may log in: name the one who answers for the service account.",
+    "service-purpose": "Say in 1 to {longest} characters what the service account is for.",
+    "service-no-login": "{name} is a service account: it comes in by its tokens alone.",
+    "forget-service": "{name} is a service account, and no person: end its access instead.",
     "person-forgotten": "{name} was forgotten: nothing of that can be taken back.",
     "forget-oneself": "Nobody forgets themselves: ask another admin.",
     "forget-unconfirmed": "Type {name} to confirm: it cannot be taken back.",
@@ -138,6 +148,8 @@ def person_changed(row: TimelineRow, reader: Reader) -> str:
             return f"{row.actor} changed {whose}."
         case "factor-added" | "factor-removed" | "factors-reset" | "codes-first" | "codes-made" | "code-used":
             return _factors_changed(row)
+        case "service-made" | "service-changed":
+            return _service_changed(row)
         case "session-ended":
             return f"{row.actor} ended a session of {'their own' if row.actor == person else person}."
         case "sessions-ended":
@@ -147,6 +159,18 @@ def person_changed(row: TimelineRow, reader: Reader) -> str:
         case "settings":
             return f"{row.actor} changed their own settings: {' and '.join(row.after or {}).replace('_', ' ')}."
     return f"{row.actor} {did} the person {person}: {told(row.after or {})}."
+
+
+def _service_changed(row: TimelineRow) -> str:
+    after = row.after or {}
+    if row.data["did"] == "service-made":
+        return (
+            f"{row.actor} made the service account {row.data['person']} for “{after['purpose']}”:"
+            f" {after['owner']} answers for it; {told(after)}."
+        )
+    said = [f"{after['owner']} answers for it"] if "owner" in after else []
+    said += [f"it is for “{after['purpose']}”"] if "purpose" in after else []
+    return f"{row.actor} said of the service account {row.data['person']}: {' and '.join(said)}."
 
 
 # What proves that somebody is who they say.
@@ -233,6 +257,12 @@ FORGOTTEN: dict[str, tuple[str, str]] = {
     "fleet.NoApprovalWindow.author": ("no-approval window", "no-approval windows"),
     "fleet.Wave.created_by": ("wave", "waves"),
     "fleet.Approval.decided_by": ("approval", "approvals"),
+    "fleet.ServiceAccount": ("service account", "service accounts"),
+    "fleet.ServiceAccount.owner": ("service account that they own", "service accounts that they own"),
+    "fleet.Approval.decided_for": (
+        "approval by a service account of theirs",
+        "approvals by service accounts of theirs",
+    ),
     "fleet.Approval.consented_by": ("consent as the second person", "consents as the second person"),
     "fleet.Claim.by": ("claim", "claims"),
     "fleet.Hold.by": ("event left to Azure", "events left to Azure"),

@@ -12,6 +12,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import sentences
 from fleet.wording.drills import in_drill
+from fleet.wording.people import service_named
 from fleet.wording.reader import API, Reader
 from fleet.wording.sentences import EntryText, Sentence, machine_named
 
@@ -45,7 +46,10 @@ def text_of(row: TimelineRow, reader: Reader) -> str:
         sentences.log.warning("no words for entry %s", row.id, exc_info=row.kind.known)
         return as_kept(row)
     # A person's name keeps its letters.
-    if text.startswith(("machine", "a machine", COMMAND_LINE.name)) and row.actor_kind is not ActorKind.PERSON:
+    if (
+        text.startswith(("machine", "a machine", "service account ", COMMAND_LINE.name))
+        and row.actor_kind is not ActorKind.PERSON
+    ):
         text = text[:1].upper() + text[1:]
     return in_drill(text) if row.drill else text
 
@@ -59,6 +63,8 @@ def _with_machine(row: TimelineRow) -> dict[str, Any]:
 
 def who_acted(row: TimelineRow) -> str:
     """The actor, by name. A machine calls itself what it likes, so that it is a machine stands before its name."""
+    if row.actor_kind is ActorKind.SERVICE:
+        return service_named(row.actor, row.actor_owner)
     if row.actor_kind is not ActorKind.MACHINE:
         return row.actor
     if row.kind is EntryKind.EVENT_SIGHTED and len(row.data.get("names", ())) > 1:

@@ -20,6 +20,7 @@ KEYLESS = {
     ("POST", "join-tokens/"),
     ("POST", "tokens/"),
     ("POST", "people/"),
+    ("POST", "service-accounts/<str:username>/tokens/"),
     ("POST", "people/<str:username>/password/"),
     ("POST", "channels/"),
     ("POST", "channels/<int:channel_id>/rotate/"),

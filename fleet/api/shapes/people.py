@@ -27,6 +27,9 @@ PersonShape = shape(
         "pseudonym": "How logs and the sealed lines of the timeline name them, for ever.",
         "superuser": "May do whatever an admin may.",
         "active": "Whether they may come in at all.",
+        "service": "It is no person, but a service account, which comes in by tokens alone.",
+        "owner": "Who answers for a service account; empty where nobody does any more.",
+        "purpose": "What a service account is for.",
         "forgotten": "The name was erased, and with it all that was personal.",
         "tokens": "How many tokens they have that were not ended.",
     },
@@ -153,6 +156,16 @@ class MakePersonSerializer(RequestSerializer):
     username = serializers.CharField(max_length=150, help_text="Letters, digits and @ . + - _")
     group = serializers.ChoiceField(GROUPS)
     scopes = ScopeSerializer(many=True, required=False, default=list)
+
+
+class MakeServiceSerializer(MakePersonSerializer):
+    owner = serializers.CharField(max_length=150, help_text="The person who answers for it.")
+    purpose = serializers.CharField(max_length=200, help_text="What it is for.")
+
+
+class ChangeServiceSerializer(RequestSerializer):
+    owner = serializers.CharField(required=False, max_length=150, help_text="The person who answers for it.")
+    purpose = serializers.CharField(required=False, max_length=200, help_text="What it is for.")
 
 
 class ChangePersonSerializer(RequestSerializer):

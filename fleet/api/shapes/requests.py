@@ -38,7 +38,9 @@ class NameSetSerializer(RequestSerializer):
     )
     step_up_spares_services = serializers.BooleanField(
         required=False,
-        help_text="Whether service accounts approve in it all the same: nobody can ask them. A person's token never does.",
+        help_text=(
+            "Whether service accounts approve in it all the same: nobody can ask them. A person's token never does."
+        ),
     )
     needs_live = serializers.IntegerField(
         required=False,
@@ -50,8 +52,7 @@ class NameSetSerializer(RequestSerializer):
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         if not values:
             raise serializers.ValidationError(
-                "Say a name, a service, `second_person`, `step_up`,"
-                " `step_up_spares_services` or `needs_live`."
+                "Say a name, a service, `second_person`, `step_up`, `step_up_spares_services` or `needs_live`."
             )
         return values
 

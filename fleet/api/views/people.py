@@ -24,6 +24,7 @@ from fleet.api.shapes.people import (
     PersonShape,
     TokenShape,
 )
+from fleet.domain.people import Right
 from fleet.operations.people import accounts, profiles, tokens
 from fleet.projections import people
 from fleet.projections.pages import Page
@@ -110,13 +111,16 @@ class Tokens(Call):
 class Token(Call):
     @describe(
         "get_token",
-        "One of one's own tokens",
+        "One of one's own tokens; for admins, of a service account's, too",
         "Without its secret: what it may, until when, and when it was last used. Also one that was ended.",
         answer=TokenShape,
         missing=NO_TOKEN,
     )
     def get(self, prefix: str) -> people.TokenRow | None:
-        return people.token(username=person_of(self.request).get_username(), prefix=prefix)
+        own = people.token(username=person_of(self.request).get_username(), prefix=prefix)
+        scopes = getattr(self.request.auth, "scopes", ("admin",))
+        may = "admin" in scopes and people.rights(self.request.user).may(Right.ADMINISTER)
+        return own or (people.token_of_service(prefix=prefix) if may else None)
 
     @describe(
         "end_token",

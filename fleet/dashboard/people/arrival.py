@@ -1,21 +1,21 @@
 """Somebody has come in, by whatever door: what is known of their session and their browser from now on."""
 
-from allauth.account.internal.flows.login import get_authentication_records
 from typing import Any
 
+from allauth.account.internal.flows.login import get_authentication_records
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
 from django.core.exceptions import PermissionDenied
 from django.dispatch import receiver
-from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID
-from fleet.models.service_accounts import service_of
 from fleet.operations.people import logins, sessions
+from fleet.projections.people import is_service
 
 A_DAY = 86400
 
@@ -23,7 +23,7 @@ A_DAY = 86400
 @receiver(user_logged_in)
 def nobody_but_people(sender: Any, request: HttpRequest, user: User, **more: Any) -> None:
     """Behind whatever door somebody forgets to close: a service account has no session. Raises PermissionDenied."""
-    if service_of(user) is not None:
+    if is_service(user):
         request.session.flush()
         raise PermissionDenied("A service account comes in by its tokens alone.")
 

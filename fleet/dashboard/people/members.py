@@ -1,5 +1,6 @@
 """Everybody, for admins: who is here, what they may, what they did."""
 
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -10,9 +11,10 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, known, listed, page, refused, shown
+from fleet.dashboard.people.you import DAYS, TokenForm
 from fleet.domain.people import GROUPS, Right
 from fleet.domain.refusal import Refused
-from fleet.operations.people import accounts, factors
+from fleet.operations.people import accounts, factors, service_accounts, tokens
 from fleet.operations.people import forget as forgetting
 from fleet.projections import people
 from fleet.projections.people.sessions import sessions
@@ -57,6 +59,18 @@ def admins_only(request: Asked) -> HttpResponse:
     return render(request, "403.html", {"reason": "Managing people needs the right of an admin."}, status=403)
 
 
+class ServiceForm(PersonForm):
+    wrong = "Enter a name, choose a group, and say who answers for it and what it is for."
+    owner = line(150, required=True)
+    purpose = line(200, required=True)
+
+
+class OwnerForm(Sent):
+    wrong = "Say who answers for it and what it is for."
+    owner = line(150, required=True)
+    purpose = line(200, required=True)
+
+
 def people_answer(request: Asked, /, **context: Any) -> HttpResponse:
     if not request.rights.may(Right.ADMINISTER):
         return admins_only(request)
@@ -90,6 +104,8 @@ def person_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
         ).results,
         groups=GROUPS,
         roles=all_roles(),
+        days=DAYS,
+        allowed=tokens.SCOPES,
         did=audit.listing(entries=audit.AuditFilter({"person": username}).qs, size=10).results,
         about=audit.about(person=found),
         **context,
@@ -163,3 +179,34 @@ def reset_factors(request: Asked, username: str) -> HttpResponse:
     gone = factors.remove_all(username=username, actor=request.actor, now=request.now)
     said = "Their password alone lets them in until they add another one." if gone else "There was none to remove."
     return done(request, said, "person", username=username)
+
+
+@acts(people_answer)
+def make_service(request: Asked) -> HttpResponse:
+    values = ServiceForm(request.POST).values
+    values.pop("active")
+    row = service_accounts.make(actor=request.actor, now=request.now, **values)
+    return done(request, "It is there. Make it a token.", "person", username=row.user.get_username())
+
+
+@acts(person_answer)
+def change_service(request: Asked, username: str) -> HttpResponse:
+    values = OwnerForm(request.POST).values
+    service_accounts.change(username=username, actor=request.actor, now=request.now, **values)
+    return done(request, "Saved.", "person", username=username)
+
+
+@sensitive_post_parameters()
+@acts(person_answer)
+def make_service_token(request: Asked, username: str) -> HttpResponse:
+    values = TokenForm(request.POST).values
+    _, plain = service_accounts.make_token(
+        username=username,
+        name=values["name"],
+        scopes=values["scopes"],
+        expires_in=timedelta(days=values["days"]),
+        allowed_from=values["allowed_from"].splitlines(),
+        actor=request.actor,
+        now=request.now,
+    )
+    return person_answer(request, username, new_token=plain)

@@ -1,4 +1,4 @@
-"""`drydock-fleet create_service_account NAME --group GROUP --owner NAME --purpose TEXT`: an account that is no person."""
+"""`drydock-fleet create_service_account NAME --group GROUP --owner NAME --purpose TEXT`: an account of no person."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -20,7 +20,5 @@ class Command(OperationCommand):
         parser.add_argument("--purpose", required=True, help="what it is for")
 
     def handle(self, *args: Any, username: str, group: str, owner: str, purpose: str, **options: Any) -> None:
-        row = service_accounts.make(
-            username=username, group=group, owner=owner, purpose=purpose, now=timezone.now()
-        )
+        row = service_accounts.make(username=username, group=group, owner=owner, purpose=purpose, now=timezone.now())
         self.stderr.write(f"{row.user.get_username()} is there. Make it a token: create_token {username} --scope read")

@@ -13,6 +13,7 @@ from fleet.domain.messages.routes import MessageFacts, StandingRoute, may_be_tol
 from fleet.domain.shapes import like
 from fleet.models.messages import Channel, Route
 from fleet.models.people import know_rights_of, names_in_entries, rights_of
+from fleet.models.service_accounts import ServiceAccount
 
 POSTED = [kind.name for kind in KINDS.values() if kind.messages]
 
@@ -51,6 +52,12 @@ def routes_in_force() -> tuple[RouteInForce, ...]:
         if channels:
             found.append(RouteInForce(route_of(row), channels, row.owner))
     return tuple(found)
+
+
+def owners_of(numbers: Collection[int]) -> Mapping[int, int]:
+    """Of service accounts the people who answer for them (row ids). One query."""
+    rows = ServiceAccount.objects.filter(user__in=list(numbers), owner__isnull=False)
+    return {service: owner for service, owner in rows.values_list("user", "owner") if owner is not None}
 
 
 def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:

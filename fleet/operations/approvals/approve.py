@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
 from fleet.domain.actor import Actor
@@ -19,6 +20,7 @@ from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent, Wave
 from fleet.models.facts.events import facts_standing, load_facts, load_standing
+from fleet.models.service_accounts import service_of
 from fleet.operations import wake_up
 from fleet.operations.approvals.override import override, told
 from fleet.operations.events import compute

@@ -13,7 +13,7 @@ from fleet.domain.messages.states import MessageState
 from fleet.domain.pseudonyms import number_of
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Message
-from fleet.models.facts.messages import own_channels
+from fleet.models.facts.messages import own_channels, owners_of
 
 
 def may_be_personal(entry: Entry) -> bool:
@@ -22,15 +22,18 @@ def may_be_personal(entry: Entry) -> bool:
 
 
 def messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
-    """Those of these entries, one for each channel of each person. At most one query."""
+    """Those of these entries, one for each channel of each person. Of a service account its owner is told.
+    At most two queries.
+    """
     about = [(entry, number_of(str(entry.data["person"]))) for entry in entries if _told(entry)]
     numbers = {number for _, number in about if number is not None}
-    channels = own_channels(numbers) if numbers else {}
+    owners = owners_of(numbers) if numbers else {}
+    channels = own_channels({owners.get(number, number) for number in numbers}) if numbers else {}
     return [
         _message(entry, channel_id, now=now)
         for entry, number in about
         if number is not None
-        for channel_id in channels.get(number, ())
+        for channel_id in channels.get(owners.get(number, number), ())
     ]
 
 

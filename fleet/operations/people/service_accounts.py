@@ -77,9 +77,9 @@ def make_token(
     allowed_from: Sequence[str] = (),
     carried: ApiToken | None = None,
 ) -> tuple[ApiToken, str]:
-    """A token for a service account, by an admin; the plain text is returned this once. It may no more than the account,
-    and no longer or from elsewhere than the token that asks. Raises Refused `not-permitted`, `unknown-person` or
-    `validation`.
+    """A token for a service account, by an admin; the plain text is returned this once. It may no more than the
+    account, and no longer or from elsewhere than the token that asks. Raises Refused `not-permitted`,
+    `unknown-person` or `validation`.
     """
     user = _service(username, actor)
     narrowed = tokens.narrowed(

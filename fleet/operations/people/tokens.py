@@ -158,7 +158,11 @@ def person_of_token(*, token: str, now: datetime, address: str | None = None) ->
     there: that is no use of it.
     """
     prefix = prefix_of(token)
-    row = ApiToken.objects.select_related("user__service_account__owner").filter(prefix=prefix, revoked_at__isnull=True).first()
+    row = (
+        ApiToken.objects.select_related("user__service_account__owner")
+        .filter(prefix=prefix, revoked_at__isnull=True)
+        .first()
+    )
     if row is None or not constant_time_compare(row.secret_hash, hash_of(token)):
         return None
     if (row.expires_at is not None and row.expires_at <= now) or not row.user.is_active:

@@ -27,6 +27,7 @@ def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
     rows = AvailabilitySet.objects.select_for_update(of=("self",)).filter(pk__in=set_ids).order_by("pk")
     return {row.pk: row for row in rows}
 
+
 # What may be said of a set.
 SHOWN = ("name", "kind", "service", "second_person", "needs_live", "step_up", "step_up_spares_services")
 
@@ -46,8 +47,8 @@ def name_set(
     step_up_spares_services: bool | None = None,
 ) -> AvailabilitySet:
     """Name a provisional set (without a kind: an availability set), say which service a set belongs to, whether
-    approving in it always takes a second person or asks again who somebody is (but no service account), or how many live machines it needs
-    (0: nobody says).
+    approving in it always takes a second person or asks again who somebody is (and spares service accounts then), or
+    how many live machines it needs (0: nobody says).
 
     Raises Refused: `not-permitted`, `not-found`, `validation`, `set-exists` (details `set`).
     """

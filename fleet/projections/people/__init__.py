@@ -14,6 +14,7 @@ from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.models import ApiToken, OutsideAccount, Profile, Scope
 from fleet.models.people import Person, rights_of
+from fleet.models.service_accounts import service_of
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.sight import seen
 
@@ -52,6 +53,10 @@ class PersonRow:
     tokens: int
     # The name was erased.
     forgotten: bool = False
+    # It is no person, but a service account; `owner` answers for it, empty where nobody does any more.
+    service: bool = False
+    owner: str = ""
+    purpose: str = ""
 
     @property
     def right(self) -> str:
@@ -117,9 +122,17 @@ def own_settings(*, user_id: int) -> OwnSettings:
     return like(OwnSettings, row) if row else OwnSettings()
 
 
-def listing(*, order: str = "", cursor: str | None = None, size: int | None = None, q: str = "") -> Page[PersonRow]:
-    """By name, without those who were forgotten. Three queries."""
+def is_service(person: Person) -> bool:
+    """Whether an account is no person. At most one query; none where its token was looked up with it."""
+    return service_of(person) is not None
+
+
+def listing(
+    *, order: str = "", cursor: str | None = None, size: int | None = None, q: str = "", services: bool = False
+) -> Page[PersonRow]:
+    """By name, without those who were forgotten; `services` alone or everybody. Three queries."""
     known = seen(User).exclude(username__startswith=FORMER)
+    known = known.filter(service_account__isnull=False) if services else known
     users = known.filter(username__icontains=q) if q else known
     return read_page(ordered(users, order, [Segment(users, "username")]), cursor=cursor, size=size).map(_rows)
 
@@ -156,6 +169,12 @@ def page_of_tokens(
     return found.map(lambda shown: [like(TokenRow, row, ended_at=row.revoked_at) for row in shown])
 
 
+def token_of_service(*, prefix: str) -> TokenRow | None:
+    """A token of a service account by its public beginning. One query."""
+    row = seen(ApiToken).filter(user__service_account__isnull=False, prefix=prefix.strip()).first()
+    return like(TokenRow, row, ended_at=row.revoked_at) if row else None
+
+
 def token(*, username: str, prefix: str) -> TokenRow | None:
     """One of somebody's tokens by its public beginning, also one that was ended. One query."""
     row = seen(ApiToken).filter(user__username=username, prefix=prefix.strip()).first()
@@ -171,7 +190,11 @@ def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
     for row in seen(Scope).filter(user__in=ids).order_by("kind", "pattern"):
         scopes[row.user_id].append(ScopeRow(kind=row.kind, pattern=row.pattern))
     live = Count("api_tokens", filter=Q(api_tokens__revoked_at__isnull=True))
-    counts = dict(seen(User).filter(pk__in=ids).annotate(live=live).values_list("pk", "live"))
+    known = seen(User).filter(pk__in=ids).annotate(live=live)
+    owner = ("service_account__owner__username", "service_account__owner__is_active")
+    rows = known.values_list("pk", "live", "service_account__purpose", *owner)
+    counts = {pk: count for pk, count, *_ in rows}
+    services = {pk: (purpose, name if may else "") for pk, _, purpose, name, may in rows if purpose is not None}
     return tuple(
         PersonRow(
             username=user.get_username(),
@@ -184,6 +207,9 @@ def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
             last_login_at=user.last_login,
             tokens=counts.get(user.pk, 0),
             forgotten=user.get_username() == former(user.pk),
+            service=user.pk in services,
+            purpose=services.get(user.pk, ("", ""))[0],
+            owner=services.get(user.pk, ("", ""))[1],
         )
         for user in users
     )

@@ -9,7 +9,7 @@ from typing import Any
 import django_filters
 from django.db.models import F, Func, Q, QuerySet, TextField
 
-from fleet.domain.actor import COMMAND_LINE, ActorKind
+from fleet.domain.actor import ACTOR_KIND, COMMAND_LINE, ActorKind
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Entry
@@ -32,7 +32,7 @@ COLUMNS = (
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
-ACTING_KINDS = (ActorKind.PERSON, ActorKind.RULE, ActorKind.COMMAND)
+ACTING_KINDS = (ActorKind.PERSON, ActorKind.SERVICE, ActorKind.RULE, ActorKind.COMMAND)
 # Those that one key leads to.
 BY_ONE_KEY = (ActorKind.RULE.value, ActorKind.COMMAND.value)
 
@@ -106,14 +106,17 @@ class AuditFilter(EntryPlaceFilter):
         return found.near(Near("actor", keys, IS_ACT)) if isinstance(found, NearRows) else found
 
     def filter_actor_kind(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
+        by_service = Q(data__contains={ACTOR_KIND: ActorKind.SERVICE.value})
         by_command = Q(via="command", actor=COMMAND_LINE.name)
         match ActorKind(value):
             case ActorKind.RULE:
                 return _near(queryset.filter(via="rule"), "via", ["rule"])
             case ActorKind.COMMAND:
                 return _near(queryset.filter(by_command), "actor", [COMMAND_LINE.name])
+            case ActorKind.SERVICE:
+                return _near(queryset.filter(by_service, via="api"), "via", ["api"])
         people = [via for via in ACTING if via != "rule"]
-        return _near(queryset.filter(via__in=people).exclude(by_command), "via", people)
+        return _near(queryset.filter(via__in=people).exclude(by_command).exclude(by_service), "via", people)
 
     def filter_via(self, queryset: QuerySet[Entry], name: str, value: list[str]) -> QuerySet[Entry]:
         return _near(queryset.filter(via__in=value), "via", value) if value else queryset

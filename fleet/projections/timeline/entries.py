@@ -59,6 +59,8 @@ class TimelineRow:
     address: str
     data: dict[str, Any]
     series: Series | None = None
+    # Who answers for the service account that acted; empty where nobody does, and where a person or anything else did.
+    actor_owner: str = ""
 
     @property
     def is_act(self) -> bool:
@@ -91,6 +93,7 @@ def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
             actor=names.actor,
             text=names.text,
             actor_kind=names.actor_kind,
+            actor_owner=names.actor_owner,
             set=set_ref(entry.availability_set) if entry.availability_set else None,
             machine=machine_ref(entry.machine) if entry.machine else None,
             cache=cache_ref(entry.cache) if entry.cache else None,

@@ -6,7 +6,7 @@ Who was forgotten is a pseudonym, also in entries of before 0.2.0, which hold th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from fleet.models import Entry, FormerName
 from fleet.projections.sight import seen
 
 # As long as a name can be; a full stop at its end is that of a sentence.
+EMPTY: Mapping[str, str] = {}
 WORD = re.compile(r"[\w@+-]+(?:\.+[\w@+-]+)*")
 
 
@@ -27,6 +28,8 @@ class EntryNames:
 
     actor: str
     actor_kind: ActorKind | None
+    # Who answers for the service account that acted; empty where nobody does, and for everybody else.
+    actor_owner: str
     before: Any
     after: Any
     data: Any
@@ -41,8 +44,8 @@ def named(entries: Sequence[Entry]) -> list[EntryNames]:
     for entry in entries:
         _of(entry, lambda text: texts.add(text) or text)  # type: ignore[func-returns-value]
         texts.update(WORD.findall(entry.text))
-    known = _known(texts)
-    return [_of(entry, lambda text: known.get(text, text)) for entry in entries]
+    known, owners = _known(texts)
+    return [_of(entry, lambda text: known.get(text, text), owners) for entry in entries]
 
 
 def keys_of(name: str) -> list[str]:
@@ -63,11 +66,12 @@ def called(text: str, most: int = 100) -> list[str]:
     return [pseudonym(number) for number in rows[:most]]
 
 
-def _of(entry: Entry, name: Callable[[str], str]) -> EntryNames:
+def _of(entry: Entry, name: Callable[[str], str], owners: Mapping[str, str] = EMPTY) -> EntryNames:
     kind = kind_as_told(entry.actor, entry.via, entry.data.get(ACTOR_KIND, ""))
     return EntryNames(
         # A machine calls itself what it likes.
-        actor=name(entry.actor) if kind is ActorKind.PERSON else entry.actor,
+        actor=name(entry.actor) if kind in (ActorKind.PERSON, ActorKind.SERVICE) else entry.actor,
+        actor_owner=owners.get(entry.actor, "") if kind is ActorKind.SERVICE else "",
         actor_kind=kind,
         before=rename(entry.kind, entry.before, name),
         after=rename(entry.kind, entry.after, name),
@@ -77,14 +81,17 @@ def _of(entry: Entry, name: Callable[[str], str]) -> EntryNames:
     )
 
 
-def _known(texts: set[str]) -> dict[str, str]:
+def _known(texts: set[str]) -> tuple[dict[str, str], dict[str, str]]:
     numbers = {number: text for text in texts if (number := number_of(text)) is not None}
     known = {text: former(number) for number, text in numbers.items()}
+    owners: dict[str, str] = {}
     if numbers:
-        rows = seen(User).filter(pk__in=list(numbers)).values_list("pk", "username")
-        known |= {numbers[number]: name for number, name in rows}
+        owner = ("service_account__owner__username", "service_account__owner__is_active")
+        rows = list(seen(User).filter(pk__in=list(numbers)).values_list("pk", "username", *owner))
+        known |= {numbers[number]: name for number, name, *_ in rows}
+        owners = {numbers[number]: whose for number, _, whose, may in rows if may}
     hashes = {hash_of_name(text): text for text in texts if could_be_name(text)}
     if hashes:
         found = seen(FormerName).filter(hash__in=list(hashes)).values_list("hash", "number")
         known |= {hashes[one]: former(number) for one, number in found}
-    return known
+    return known, owners

@@ -1,0 +1,233 @@
+"""Service accounts are no people: they come in by tokens alone, are no second person, and somebody answers for them."""
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+
+from fleet.domain import actor as actors
+from fleet.domain.actor import Actor
+from fleet.domain.refusal import Refused
+from fleet.domain.sign_on import ToldByProxy
+from fleet.models import ApiToken, Approval, AvailabilitySet, Entry, ServiceAccount
+from fleet.operations.approvals import consent
+from fleet.operations.people import accounts, forget, outside, service_accounts, sign_on, tokens
+from fleet.projections.people import detail
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+from tests.dashboard.conftest import text_of
+from tests.factories import EVENT, Fleet
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def anna() -> User:
+    return factories.approver()
+
+
+@pytest.fixture
+def bot(anna: User) -> User:
+    """Of anna."""
+    return service_accounts.make(username="bot", group="approver", owner="anna", purpose="deploys", now=NOW).user
+
+
+def acting(bot: User, **more: Any) -> Actor:
+    return actors.service(bot, "api", **more)
+
+
+def test_no_door_lets_one_in(bot: User, settings: Any) -> None:
+    page = Client()
+    page.post("/accounts/login/", {"username": "bot", "password": ""})
+    page.post("/accounts/login/", {"username": "bot", "password": bot.password})
+    page.post("/admin/login/", {"username": "bot", "password": bot.password})
+    assert "_auth_user_id" not in page.session
+    with pytest.raises(Refused, match="sign-on-blocked"):
+        sign_on.arrive_by_proxy(ToldByProxy("bot", None), now=NOW)
+    admin = factories.acting(factories.admin())
+    settings.OIDC_ISSUER = "https://login.example"
+    for refused in (
+        lambda: sign_on.link(actor=admin, username="bot", subject="7f1c", now=NOW),
+        lambda: outside.link(actor=admin, username="bot", kind="slack", team="T1", account="U1", now=NOW),
+        lambda: accounts.reset_password(username="bot", now=NOW, actor=admin),
+    ):
+        with pytest.raises(Refused, match="service-no-login"):
+            refused()
+    # Behind a door that somebody forgets to close.
+    with pytest.raises(Exception, match="by its tokens alone"):
+        page.force_login(bot)
+    bot.refresh_from_db()
+    assert not bot.has_usable_password()
+
+
+def test_djangos_admin_does_not_know_them(bot: User) -> None:
+    root = Client()
+    root.force_login(User.objects.create_superuser("root"))
+    assert "bot" not in text_of(root.get("/admin/auth/user/")).split()
+    assert root.get(f"/admin/auth/user/{bot.pk}/change/").status_code == 302
+    assert root.post(f"/admin/auth/user/{bot.pk}/password/", {"password1": "x", "password2": "x"}).status_code == 404
+
+
+def test_nobody_is_made_one_and_none_is_made_a_person(bot: User) -> None:
+    factories.viewer()
+    for name, code in (("vera", "name-taken"), ("bot", "name-taken")):
+        with pytest.raises(Refused, match="validation") as error:
+            service_accounts.make(username=name, group="viewer", owner="anna", purpose="x", now=NOW)
+        assert error.value.reason.code == code
+    with pytest.raises(Refused) as error:
+        service_accounts.change(username="vera", owner="anna", now=NOW)
+    assert error.value.reason.code == "service-unknown"
+    with pytest.raises(Refused) as error:
+        forget.forget(username="bot", now=NOW)
+    assert error.value.reason.code == "forget-service"
+
+
+def test_its_owner_is_a_person_who_may_log_in(bot: User) -> None:
+    for owner in ("bot", "nobody", ""):
+        with pytest.raises(Refused) as error:
+            service_accounts.make(username="other", group="viewer", owner=owner, purpose="x", now=NOW)
+        assert error.value.reason.code == "service-owner"
+    assert not User.objects.filter(username="other").exists()
+
+
+def test_it_is_never_the_last_admin() -> None:
+    factories.admin()
+    service_accounts.make(username="bot", group="admin", owner="ada", purpose="x", now=NOW)
+    with pytest.raises(Refused) as error:
+        accounts.change_person(username="ada", active=False, now=NOW)
+    assert error.value.reason.code == "last-admin"
+
+
+def token_by(who: Caller, **more: Any) -> Any:
+    return who.post("service-accounts/bot/tokens/", {"name": "ci", "scopes": ["read", "approve"], **more})
+
+
+def test_admins_make_its_tokens_and_its_owner_ends_them(bot: User, anna: User) -> None:
+    assert token_by(caller(anna)).status_code == 403
+    made = token_by(caller(factories.admin()), allowed_from=["127.0.0.0/8"])
+    assert made.status_code == 201
+    it = Caller(made.json()["token"])
+    assert it.get("me/").json()["service"] is True
+    # It may no more than its group.
+    assert token_by(caller(User.objects.get(username="ada")), scopes=["admin"]).status_code == 403
+    prefix = made.json()["prefix"]
+    assert caller(factories.operator()).delete(f"tokens/{prefix}/").status_code == 403
+    assert caller(anna, "read").delete(f"tokens/{prefix}/").status_code == 403
+    assert caller(anna).delete(f"tokens/{prefix}/").status_code == 204
+    assert it.get("me/").status_code == 401
+
+
+def test_what_it_does_is_told_as_a_service_account_with_its_owner(bot: User, anna: User) -> None:
+    fleet = Fleet(now=datetime.now(UTC))
+    factories.announced(fleet)
+    it = Caller(token_by(caller(factories.admin())).json()["token"])
+    assert it.post(f"events/{EVENT}/claims/", {"comment": "mine"}).status_code == 201
+    line = Entry.objects.get(kind="event_claimed")
+    assert (line.actor, line.data["actor_kind"]) == (f"person {bot.pk}", "service")
+    page = Client()
+    page.force_login(User.objects.get(username="ada"))
+    assert "Service account bot (owner anna)" in text_of(page.get("/audit/"))
+    assert "service account (owner anna)" in text_of(page.get("/people/"))
+    found = caller(User.objects.get(username="ada")).get("audit/?actor_kind=service").json()["results"]
+    assert [(row["actor"], row["actor_owner"]) for row in found] == [("bot", "anna")]
+
+
+def proposed(fleet: Fleet, by: Actor) -> Approval:
+    AvailabilitySet.objects.update(second_person=True)
+    return factories.deciding.grant(event_id=EVENT, actor=by, now=fleet.now, plan=factories.Plan())
+
+
+def refusal(approval: Approval, by: Actor, fleet: Fleet) -> str:
+    with pytest.raises(Refused) as error:
+        consent.consent(approval_id=approval.pk, actor=by, now=fleet.now)
+    return getattr(error.value.reason, "code", "")
+
+
+def test_an_owner_and_their_service_account_are_one_person(bot: User, anna: User) -> None:
+    fleet = Fleet()
+    factories.announced(fleet)
+    other = service_accounts.make(username="bot2", group="approver", owner="anna", purpose="x", now=NOW).user
+    theirs = proposed(fleet, factories.acting(anna, why="go"))
+    assert refusal(theirs, acting(bot), fleet) == "consent-of-service"
+    assert refusal(theirs, acting(other), fleet) == "consent-of-service"
+    assert refusal(theirs, factories.acting(anna), fleet) == "consent-of-proposer"
+
+
+def test_a_proposal_of_a_service_account_wants_somebody_who_does_not_answer_for_it(bot: User, anna: User) -> None:
+    fleet = Fleet()
+    factories.announced(fleet)
+    own = proposed(fleet, acting(bot, why="go"))
+    assert refusal(own, factories.acting(anna), fleet) == "consent-of-owner"
+    # Whoever hands it to somebody else has had it all the same, and so has the new owner.
+    factories.approver("abel")
+    service_accounts.change(username="bot", owner="abel", now=NOW)
+    assert refusal(own, factories.acting(anna), fleet) == "consent-of-owner"
+    assert refusal(own, factories.acting(User.objects.get(username="abel")), fleet) == "consent-of-owner"
+    agreed = consent.consent(approval_id=own.pk, actor=factories.acting(factories.approver("nora")), now=fleet.now)
+    assert agreed.state == "GRANTED"
+
+
+def test_a_set_that_asks_again_spares_service_accounts_where_it_says_so_and_no_persons_token(
+    bot: User, anna: User
+) -> None:
+    fleet = Fleet(now=datetime.now(UTC))
+    factories.announced(fleet)
+    web, ada = factories.the_set(), caller(factories.admin())
+    its, hers = Caller(token_by(ada).json()["token"]), caller(anna)
+    assert ada("PATCH", f"sets/{web.pk}/", {"step_up": True}).status_code == 200
+    for who in (its, hers):
+        problem(who.post(f"events/{EVENT}/approvals/", {"comment": "go"}), 409, "guarded")
+    page = Client()
+    page.force_login(ada.user)
+    page.post(f"/sets/{web.pk}/spares/", {"spares": "1"})
+    line = Entry.objects.filter(kind="set_changed").latest("pk")
+    assert line.after == {"step_up_spares_services": True}
+    assert "service accounts are not asked again" in text_of(page.get("/audit/"))
+    problem(hers.post(f"events/{EVENT}/approvals/", {"comment": "go"}), 409, "guarded")
+    assert its.post(f"events/{EVENT}/approvals/", {"comment": "go"}).status_code == 201
+
+
+def test_without_an_owner_it_goes_on_and_admins_see_it(bot: User, anna: User) -> None:
+    token = tokens.issue_token(user=bot, name="ci", scopes=["read"], now=NOW)[1]
+    factories.admin()
+    accounts.change_person(username="anna", active=False, now=NOW)
+    assert Caller(token).get("me/").status_code == 200
+    found = detail(username="bot")
+    assert found is not None and (found.service, found.owner) == (True, "")
+    page = Client()
+    page.force_login(User.objects.get(username="ada"))
+    assert "no owner" in text_of(page.get("/people/"))
+    forget.forget(username="anna", now=NOW)
+    assert "nobody answers for it" in text_of(page.get("/people/bot/"))
+    assert Caller(token).get("me/").status_code == 200
+
+
+def test_the_page_the_api_and_the_command_make_one(anna: User) -> None:
+    ada, page = factories.admin(), Client()
+    page.force_login(ada)
+    form = {"username": "bot-1", "group": "operator", "owner": "anna", "purpose": "deploys", "scopes": "name: web*"}
+    assert page.post("/people/service/", form)["Location"] == "/people/bot-1/"
+    token = {"name": "ci", "scopes": "read", "days": "7", "allowed_from": "10.0.0.0/8"}
+    assert "The new token" in text_of(page.post("/people/bot-1/tokens/", token))
+    page.post("/people/bot-1/service/", {"owner": "ada", "purpose": "deploys at night"})
+    body = {"username": "bot-2", "group": "viewer", "owner": "anna", "purpose": "reports"}
+    assert caller(ada).post("service-accounts/", body).status_code == 201
+    words = ["create_service_account", "bot-3", "--group", "viewer", "--owner", "anna", "--purpose", "x"]
+    call_command(*words, stdout=StringIO(), stderr=StringIO())
+    rows = ServiceAccount.objects.order_by("user__username").values_list("user__username", "owner__username", "purpose")
+    assert list(rows) == [
+        ("bot-1", "ada", "deploys at night"),
+        ("bot-2", "anna", "reports"),
+        ("bot-3", "anna", "x"),
+    ]
+    assert ApiToken.objects.get(user__username="bot-1").expires_at - timedelta(days=7) < datetime.now(UTC)
+    for who in (factories.viewer(), anna):
+        client = Client()
+        client.force_login(who)
+        assert client.post("/people/service/", form | {"username": "bot-9"}).status_code == 403
+    assert "made the service account bot-1 for “deploys”: anna answers for it" in text_of(page.get("/audit/"))
