@@ -40,6 +40,7 @@ INSTEAD: dict[str, dict[str, str]] = {
 }
 
 # By method and route: what is sent. Texts in braces stand for values of `World`.
+SERVICE = {"username": "deploy-bot", "group": "viewer", "owner": "grace", "purpose": "deploys"}
 JSON: dict[tuple[str, str], Any] = {
     ("PATCH", "sets/<int:set_id>/"): {"service": "shop"},
     ("POST", "sets/<int:set_id>/admissions/"): {"until": "{at}"},
@@ -75,6 +76,9 @@ JSON: dict[tuple[str, str], Any] = {
     ("POST", "tokens/"): {"name": "deploys", "scopes": ["read"]},
     ("POST", "people/"): {"username": "nina", "group": "viewer"},
     ("PATCH", "people/<str:username>/"): {"group": "viewer"},
+    ("POST", "service-accounts/"): SERVICE,
+    ("PATCH", "service-accounts/<str:username>/"): {"purpose": "releases"},
+    ("POST", "service-accounts/<str:username>/tokens/"): {"name": "ci", "scopes": ["read"]},
     ("POST", "sign-on/mapping/"): {"value": "Drydock.Viewer", "group": "viewer"},
     ("PATCH", "sign-on/mapping/<int:grant_id>/"): {"group": "viewer"},
     ("POST", "sign-on/dry-run/"): {},
@@ -87,6 +91,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "sets/<int:set_id>/admissions/": {"hours": "1", "comment": "rebuilt"},
     "sets/<int:set_id>/second-person/": {"second_person": "on"},
     "sets/<int:set_id>/step-up/": {"step_up": "on"},
+    "sets/<int:set_id>/spares/": {"spares": "on"},
     "sets/<int:set_id>/needs/": {"needs_live": "5"},
     "sets/<int:set_id>/merge/": {"into": "{set_id}"},
     "sets/<int:set_id>/drill/": {"type": "Freeze", "notice_seconds": "120", "duration_seconds": "10"},
@@ -122,6 +127,9 @@ FORMS: dict[str, dict[str, Any]] = {
     "people/new/": {"username": "nina", "group": "viewer"},
     "people/<str:username>/change/": {"group": "viewer", "active": "on"},
     "people/<str:username>/forget/now/": {"confirmed": "{username}"},
+    "people/service/": SERVICE,
+    "people/<str:username>/service/": {"owner": "grace", "purpose": "releases"},
+    "people/<str:username>/tokens/": {"name": "ci", "scopes": "read", "days": "7"},
     "sign-on/try/": {"claims": ""},
     "sign-on/lines/": {"value": "Drydock.Viewer", "group": "viewer"},
     "sign-on/lines/<int:grant_id>/": {"group": "viewer"},
