@@ -70,8 +70,7 @@ COLUMNS: Mapping[str, Fate] = {
         "JoinToken.comment Rule.name Rule.reason NoApprovalWindow.name NoApprovalWindow.reason Stop.why Stop.lifted_why"
         " Wave.comment Wave.token_name Approval.comment Approval.token_name Approval.consent_comment"
         " Approval.rule_wording Claim.comment Claim.token_name Hold.reason Hold.token_name Hold.rule_wording"
-        " Drill.comment Drill.token_name Entry.why Entry.token_name Message.data DeliveryAttempt.answer"
-        " ServiceAccount.purpose",
+        " Drill.comment Drill.token_name Entry.why Entry.token_name Message.data DeliveryAttempt.answer",
     ),
     **_each(Fate.TRACE, "Entry.request_id Entry.address Approval.request_id Approval.trace_id"),
 }
