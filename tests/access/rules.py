@@ -20,6 +20,7 @@ LADDER = ("groupless", "viewer", "operator", "approver", "admin", "superuser")
 NARROWED = (("elsewhere-narrow", "elsewhere"), ("elsewhere", "here"), ("here", "operator"), ("unproved", "operator"))
 OF_A_PERSON = (
     ("viewer-token", "viewer"),
+    ("service-token", "operator"),
     ("read-token", "admin"),
     ("approve-token", "admin"),
     ("admin-token", "admin"),

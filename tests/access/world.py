@@ -19,7 +19,7 @@ from fleet.models import Admission, Maintenance, OutsideAccount, PersonSession, 
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines import enrolment, join_tokens
-from fleet.operations.people import calendars, sessions
+from fleet.operations.people import calendars, service_accounts, sessions
 from fleet.operations.people.outside import invitation
 from fleet.operations.policy import rules, windows
 from fleet.operations.sets import names
@@ -173,6 +173,8 @@ def people(fleet: Listeners, grace: User) -> dict[str, Any]:
     view = SavedView.objects.create(owner=grace, name="Web", page="sets", shared=True, created_at=now)
     token = TokenFactory(secret=new_secret("dd"), user=grace)
     linked = SignOn.objects.create(issuer=ISSUER, subject="7f1c", name="grace", user=grace, seen_at=now, linked_at=now)
+    amy = acting(factories.admin("amy"))
+    service_accounts.make(username="robot", group="operator", owner="grace", purpose="deploys", actor=amy, now=now)
     client = Client()
     client.force_login(grace)
     key = str(client.session.session_key)
@@ -180,6 +182,7 @@ def people(fleet: Listeners, grace: User) -> dict[str, Any]:
     known = {"kind": "slack", "team": "T1", "account": "U1", "name": "Grace", "seen_at": now}
     return {
         "username": "grace",
+        "service": "robot",
         "session_id": PersonSession.objects.get(user=grace).pk,
         "prefix": token.prefix,
         "view_id": view.pk,
