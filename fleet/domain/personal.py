@@ -52,7 +52,7 @@ COLUMNS: Mapping[str, Fate] = {
         Fate.LEADS,
         "JoinToken.created_by Rule.author NoApprovalWindow.author Wave.created_by Approval.decided_by"
         " Approval.consented_by Claim.by Hold.by Drill.started_by Channel.owner Route.owner"
-        " Approval.decided_for ServiceAccount.owner",
+        " Approval.decided_for ServiceAccount.owner ApiToken.made_by",
     ),
     **_each(
         Fate.REPLACED,

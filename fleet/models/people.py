@@ -64,7 +64,8 @@ class Scope(models.Model):
 class ApiToken(models.Model):
     """A bearer token: a public prefix and the SHA-256 of a 256-bit secret. `scopes` out of `read`, `approve`,
     `admin`. Calls count from `allowed_from` alone (networks such as `10.0.0.0/8`; empty: from everywhere). `told_days`:
-    that it expires was told so many days ahead; None while it was not.
+    that it expires was told so many days ahead; None while it was not. `made_by` saw its secret; None where that was
+    the command line.
     """
 
     prefix = models.TextField(unique=True)
@@ -79,6 +80,9 @@ class ApiToken(models.Model):
     # A process of an earlier release writes no value for it.
     allowed_from = models.JSONField(default=list, db_default=[])
     told_days = models.SmallIntegerField(null=True, blank=True)
+    made_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
+    )
 
     class Meta:
         indexes = [

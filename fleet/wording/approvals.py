@@ -200,6 +200,8 @@ SENTENCES: dict[str, Sentence] = {
     "undone": lambda values, reader: f"{values['by']} undid it before it went.{quoted(values['comment'])}",
     "beaten-by-person": "{by} decided: that goes before {rule}.",
     "consent-of-service": "A service account is no person: somebody has to agree themselves.",
+    "consent-of-token-maker": "You made a token of the service account that proposed it: the second person has to be"
+    " somebody else.",
     "consent-of-owner": "A service account of yours proposed it: the second person has to be somebody else.",
     "consent-of-proposer": "You proposed it yourself: the second person has to be somebody else, an approver.",
     "consent-too-late": "Somebody was first: it no longer waits for a second person.",

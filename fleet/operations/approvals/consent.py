@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+from django.db.models import Q
+
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import Need
@@ -12,7 +14,7 @@ from fleet.domain.refusal import Refused
 from fleet.domain.states import ApprovalState
 from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
-from fleet.models import Approval
+from fleet.models import ApiToken, Approval
 from fleet.models.service_accounts import service_of
 from fleet.operations.approvals.approve import Plan, alone_with, asked, event_of, judged, set_off, with_undo
 from fleet.operations.approvals.override import kept, override
@@ -70,3 +72,11 @@ def _require_other_person(approval: Approval, actor: Actor) -> None:
     answering = {approval.decided_for_id, service.owner_id if service is not None else None}
     if actor.person.pk in answering:
         raise Refused("not-permitted", Reason("consent-of-owner", name=actor.name))
+    if service is None:
+        return
+    # Whoever made a token that counted then has seen its secret, and may have proposed with it.
+    counted = ApiToken.objects.filter(user=service.user_id, created_at__lte=approval.decided_at).exclude(
+        Q(revoked_at__lt=approval.decided_at) | Q(expires_at__lt=approval.decided_at)
+    )
+    if counted.filter(made_by=actor.person).exists():
+        raise Refused("not-permitted", Reason("consent-of-token-maker", name=actor.name))

@@ -61,6 +61,7 @@ def issue_token(
         created_at=now,
         expires_at=expires_at,
         allowed_from=networks,
+        made_by=actor.person,
     )
     tell(
         EntryKind.TOKEN_CREATED,
