@@ -19,11 +19,13 @@ SHOWN = """async () => (await (await navigator.serviceWorker.ready).getNotificat
 
 
 def shown(page: Any, count: int) -> list[dict[str, str]]:
-    for _ in range(100):
+    for _ in range(20):
+        # Chromium forgets a notification that is asked for between being kept and being on the screen, so it is left
+        # alone for a moment first.
+        page.wait_for_timeout(500)
         found: list[dict[str, str]] = page.evaluate(SHOWN)
         if len(found) >= count:
             return found
-        page.wait_for_timeout(100)
     raise AssertionError("no notification is shown")
 
 
