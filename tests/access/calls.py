@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -115,6 +114,3 @@ def outcome(answer: Any, *, logged_in: bool) -> str:
     if status < 400 or status in BEHIND_THE_DOOR:
         return "yes"
     return {403: "no", 404: "404", 405: "-"}.get(status, str(status))
-
-
-logging.getLogger("django.request").setLevel(logging.CRITICAL)

@@ -1,5 +1,6 @@
 """One world with its callers, in a test's own transaction."""
 
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,8 @@ PROVIDER = {
 
 @pytest.fixture
 def matrix(db: None, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Matrix:
+    # Each refusal would be a line.
+    monkeypatch.setattr(logging.getLogger("django.request"), "disabled", True)
     # Whoever tries a channel waits for its answer, which nobody gives here.
     monkeypatch.setattr("fleet.api.views.channels.TEST_SECONDS", 0.0)
     # A world is looked at for minutes, and nothing in it is to grow old by that.

@@ -30,6 +30,7 @@ from fleet.models import (
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines.inventory import import_inventory
+from fleet.operations.people import service_accounts
 from fleet.operations.people.outside import invitation
 from fleet.operations.people.saved_views import save_view
 from fleet.operations.policy import windows
@@ -104,6 +105,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
     claims.claim(event_id=story.waiting, actor=acting(otto, why="I am on it"), now=now)
     view = save_view(actor=acting(ada), name="Web", page="sets", query="q=web", shared=True, now=now)
     post = messages(fleet.now, story.waiting)
+    bot = service_accounts.make(username="deploy-bot", group="operator", owner="otto", purpose="deploys", now=now)
     import_inventory(inventory=read_inventory(sample("vm_list")), now=now)
     states = [story.waiting, story.under_way, story.ended, ids[0], drill.event.event_id]
     machine = fleet.agents["vm1"].machine
@@ -119,7 +121,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "window_id": [NoApprovalWindow.objects.order_by("pk")[0].pk],
         "approval_id": [ScheduledEvent.objects.get(event_id=story.under_way).approvals.latest("pk").pk],
         "view_id": [view.pk],
-        "username": ["otto"],
+        "username": ["otto", bot.user.username],
         "prefix": ["join_none"],
         "month": [f"{now:%Y-%m}"],
         "delivery_id": [post],
