@@ -80,9 +80,10 @@ def test_a_typescript_client_is_generated_and_approves(gateway: Gateway, tmp_pat
     approved_by(["node", "--input-type=module", "--eval", run, "--"], tmp_path, gateway)
 
 
-def test_no_lock_says_where_packages_come_from() -> None:
-    lock = (HERE / "typescript" / "package-lock.json").read_text()
+@pytest.mark.parametrize("folder", [HERE / "typescript", HERE.parent / "people" / "conforming"])
+def test_no_lock_says_where_packages_come_from(folder: Path) -> None:
+    lock = (folder / "package-lock.json").read_text()
     assert "resolved" not in lock
     packages = json.loads(lock)["packages"]
     assert all(one.get("integrity") for name, one in packages.items() if name)
-    assert "omit-lockfile-registry-resolved=true" in (HERE / "typescript" / ".npmrc").read_text()
+    assert "omit-lockfile-registry-resolved=true" in (folder / ".npmrc").read_text()

@@ -1,0 +1,109 @@
+"""Single sign-on against a provider that others wrote and certified: there, back, asked again, and logged out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+import requests
+from django.test import Client
+
+from fleet.models import SignOn, SignOnGrant
+from fleet.operations.people import provider, refresh
+from tests.people.conftest import BASE
+from tests.people.directory import BACK, asked_for
+from tests.processes import free_port, running, wait_for
+
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.long,
+    pytest.mark.node,
+    pytest.mark.skipif(
+        not (shutil.which("node") and shutil.which("npm")), reason="no Node and npm here; Debian has both as packages"
+    ),
+]
+HERE = Path(__file__).parent / "conforming"
+AFTER = f"{BASE}/accounts/login/"
+
+
+@pytest.fixture
+def issuer(tmp_path: Path, settings: Any) -> Iterator[str]:
+    shutil.copytree(HERE, tmp_path, dirs_exist_ok=True)
+    subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=tmp_path, check=True)
+    port = free_port()
+    command = ["node", "provider.js", str(port), f"{BASE}{BACK}", AFTER]
+    with running(command, environment={}, log=tmp_path / "provider.log", cwd=tmp_path) as process:
+        wait_for(lambda: "listening" in process.said(), seconds=60, what="the provider listens")
+        settings.BASE_URL = BASE
+        settings.OIDC_ISSUER = settings.OIDC_SUBJECT_PREFIX = f"http://127.0.0.1:{port}"
+        settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET = "drydock", "a-secret-of-drydock-for-the-tests"
+        provider.forget()
+        yield settings.OIDC_ISSUER
+        provider.forget()
+
+
+def logged_in_there(browser: requests.Session, address: str, name: str) -> dict[str, str]:
+    """What the provider leads back with, once somebody has logged in there and agreed to be named."""
+    answer = browser.get(address, timeout=10, allow_redirects=False)
+    for _ in range(10):
+        if answer.is_redirect:
+            there = requests.compat.urljoin(answer.url, answer.headers["Location"])
+            if there.startswith(BASE):
+                return dict(parse_qsl(urlsplit(there).query))
+            answer = browser.get(there, timeout=10, allow_redirects=False)
+            continue
+        form = re.search(r'action="([^"]+)"', answer.text)
+        prompt = re.search(r'name="prompt" value="(\w+)"', answer.text)
+        assert form is not None and prompt is not None, answer.text
+        said = {"prompt": prompt[1], "login": name, "password": "any"}
+        answer = browser.post(
+            requests.compat.urljoin(answer.url, form[1]), data=said, timeout=10, allow_redirects=False
+        )
+    raise AssertionError(f"The provider leads nowhere: {answer.url}")
+
+
+def come(client: Client, name: str) -> Any:
+    return client.get(BACK, logged_in_there(requests.Session(), asked_for(client)[""], name))
+
+
+def test_somebody_comes_in_is_asked_for_again_and_logs_out_there(issuer: str) -> None:
+    SignOnGrant.objects.create(value="Drydock.Operator", group="operator", created_at=datetime.now(UTC))
+    client, stranger = Client(), Client()
+    assert come(client, "otto").status_code == 302
+    me = client.get("/api/v1/me/").json()
+    assert (me["username"], me["group"]) == ("otto@another.example", "operator")
+    # Whoever has no role here has an account there and nothing else.
+    come(stranger, "nobody")
+    assert stranger.get("/api/v1/me/").status_code == 401
+
+    ottos = SignOn.objects.filter(user__username="otto@another.example")
+    first = ottos.get().read_refresh_token()
+    assert first
+    earlier = datetime.now(UTC) - timedelta(minutes=11)
+    ottos.update(look_at=earlier, checked_at=earlier)
+    assert refresh.refresh(now=datetime.now(UTC)).confirmed == 1
+    # It gives a new one each time, and whoever brings an old one loses them all.
+    assert ottos.get().read_refresh_token() not in ("", first)
+
+    client.post("/accounts/logout/")
+    there = client.get("/accounts/sign-on/end/")["Location"]
+    asked = requests.get(there, timeout=10)
+    assert asked.status_code == 200 and "logout" in asked.text.lower()
+    assert client.get("/api/v1/me/").status_code == 401
+
+
+def test_what_is_brought_back_without_its_question_is_refused(issuer: str) -> None:
+    SignOnGrant.objects.create(value="Drydock.Operator", group="operator", created_at=datetime.now(UTC))
+    client, thief = Client(), Client()
+    back = logged_in_there(requests.Session(), asked_for(client)[""], "otto")
+    assert thief.get("/api/v1/me/").status_code == 401
+    thief.get(BACK, back)
+    # Neither the state nor the proof of the code is this browser's.
+    assert thief.get("/api/v1/me/").status_code == 401
