@@ -106,6 +106,8 @@ def decisions(fleet: Listeners, gina: User) -> None:
 def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
     ada, now = acting(factories.admin("amy")), fleet.now
     rule = {"name": "Pauses", "reason": "short", "action": "hold", "event_types": ["Freeze"], "set_pattern": "dock"}
+    # One above it, for where no ready-made rules are left.
+    rules.create(actor=ada, now=now, fields=rule | {"name": "Docks", "reason": "first"})
     window = {"name": "Sale", "reason": "full", "weekdays": [(now.weekday() + 3) % 7], "set_pattern": "dock"}
     guards = dict.fromkeys(("last-live-machines", "other-open-event", "service-in-flight"), "one by one")
     for name in ("vm2", "vm3"):
