@@ -1,9 +1,9 @@
 # ruff: noqa: PLC0415 - what needs Django is imported once there are settings
 """What a signed call costs beside a bearer token, in processor time: to know who calls, and that the body is theirs.
 
-In one process and in turns. Beside it stands what the gateway takes for one document as it takes them in, many at a
-time over 64 connections: out of that it is a part. A report alone on its connection would pay for a whole commit, and
-make any part of it look small.
+In one process and in turns. Beside it stands what one document takes, of the gateway and of Postgres, as they take them
+in, many at a time over 64 connections: out of that it is a part. A report alone on its connection would pay for a whole
+commit, and make any part of it look small.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from statistics import median
 from uuid import uuid4
 
+import psycopg
 from drydock_agent import wire
 from drydock_agent.backend.own_key import Key, Secret, authorization
 
 from bench import ingest, processor
+from bench.ring import seconds_used
 from bench.stage import Stage
 from bench.table import Line, at_most
 
@@ -34,21 +37,23 @@ def measure(stage: Stage) -> list[Line]:
         ingest.play(documents, SECONDS)
         # The first round is for nothing: connections are made, credentials become known.
         if number:
-            taken.append((_used(stage) - before) / documents.rounds[-1].good * 1e6)
-    document, micro = median(taken), _alone()
+            good = documents.rounds[-1].good
+            taken.append([(b - a) / good * 1e6 for a, b in zip(before, _used(stage), strict=True)])
+    gateway, document, micro = median(one for one, _ in taken), median(map(sum, taken)), _alone()
     extra = micro["signed"] - micro["bearer"]
     return [
         Line(
             "a document by bearer token",
-            f"{document:.0f} µs of the gateway",
-            f"{min(taken):.0f} to {max(taken):.0f}, {ingest.SINGLE} connections",
+            f"{document:.0f} µs",
+            f"{min(map(sum, taken)):.0f} to {max(map(sum, taken)):.0f}; {gateway:.0f} of them the gateway's, the others"
+            f" Postgres'; {ingest.SINGLE} connections",
         ),
         Line("the check of a bearer token", f"{micro['bearer']:.1f} µs"),
         Line("the check of a signature", f"{micro['signed']:.1f} µs", "with a body of 2 kB"),
         Line(
             "what a signature costs more, of a document",
             f"{100 * extra / document:.2f} %",
-            f"{extra:.1f} µs",
+            f"{extra:.1f} µs; {100 * extra / gateway:.2f} % of the gateway's part",
             key="keys.of-ingest",
             ratio=extra / document,
             aim=at_most(0.02),
@@ -56,8 +61,13 @@ def measure(stage: Stage) -> list[Line]:
     ]
 
 
-def _used(stage: Stage) -> float:
-    return sum(processor.used({str(child.pid): child.pid for child in stage.children}).values())
+def _used(stage: Stage) -> tuple[float, float]:
+    """Seconds of processor, of the gateway and of Postgres' connections."""
+    gateway = sum(processor.used({str(child.pid): child.pid for child in stage.children}).values())
+    with psycopg.connect(stage.database_url) as connection:
+        pids = [pid for (pid,) in connection.execute("SELECT pid FROM pg_stat_activity").fetchall()]
+    there = [Path(f"/proc/{pid}") for pid in pids if Path(f"/proc/{pid}/stat").exists()]
+    return gateway, sum(seconds_used(one) for one in there)
 
 
 def _alone() -> dict[str, float]:

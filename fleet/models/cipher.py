@@ -24,7 +24,13 @@ def _derived(key: str, purpose: str) -> bytes:
 
 def derived_keys(purpose: str) -> tuple[bytes, ...]:
     """Keys for this purpose, made of SECRET_KEY and of those before it: the first is the one to use."""
-    return tuple(_derived(key, purpose) for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS))
+    return _derived_of(purpose, settings.SECRET_KEY, tuple(settings.SECRET_KEY_FALLBACKS))
+
+
+# Each signed call asks for them.
+@cache
+def _derived_of(purpose: str, key: str, before: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(_derived(one, purpose) for one in (key, *before))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,14 @@ def next_key(known: Machine | None, vm_id: str, *, now: datetime) -> tuple[str, 
     return machine_key(master, vm_id, generation).hex(), generation, key_name(master, vm_id, generation)
 
 
-def possible_keys(vm_id: str, generation: int) -> list[tuple[bytes, str]]:
+def possible_keys(vm_id: str, generation: int) -> tuple[tuple[bytes, str], ...]:
     """The key of that generation and its name: first by today's SECRET_KEY, then by those before it."""
-    return [_made(master, vm_id, generation) for master in derived_keys(PURPOSE)]
+    return _made(vm_id, generation, derived_keys(PURPOSE))
 
 
 @lru_cache(maxsize=10_000)
-def _made(master: bytes, vm_id: str, generation: int) -> tuple[bytes, str]:
-    return machine_key(master, vm_id, generation), key_name(master, vm_id, generation)
+def _made(vm_id: str, generation: int, masters: tuple[bytes, ...]) -> tuple[tuple[bytes, str], ...]:
+    return tuple((machine_key(one, vm_id, generation), key_name(one, vm_id, generation)) for one in masters)
 
 
 def bearers_count(now: datetime) -> bool:
