@@ -11,7 +11,7 @@ from fleet.projections.caches import maintenances
 from fleet.projections.desk import fleet, queue, selection
 from fleet.projections.timeline import entries
 
-# So many sets stand below so many events that wait.
+# So many sets stand below so many events, whatever is to be done with them.
 SETS_BELOW = ((queue.CARDS, 12), (queue.SHOWN, 6), (float("inf"), 3))
 # What all who have it open ask for at each change.
 SAME = ("desk/head.html", "desk/queue.html", "desk/cards.html", "desk/under_maintenance.html", "desk/recent.html")
@@ -19,7 +19,7 @@ SAME = ("desk/head.html", "desk/queue.html", "desk/cards.html", "desk/under_main
 
 def _sets(waiting: queue.DecisionQueue) -> int:
     """Fewer sets stand below a queue that is long: the page stays small when it matters most."""
-    return next(most for up_to, most in SETS_BELOW if waiting.counts["waiting"] <= up_to)
+    return next(most for up_to, most in SETS_BELOW if len(waiting.items) <= up_to)
 
 
 @shown
