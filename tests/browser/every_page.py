@@ -43,8 +43,9 @@ from tests.machines.test_reading_inventories import sample
 from tests.messages.sent import a_channel, a_message, a_post, failed
 from tests.policy.conftest import made
 
-# Pages whose address ends here and not at a page: they need what only a form gives them, or are another page's part.
-BESIDE = ("/accounts/logout/", "/accounts/sign-on/", "/accounts/passkey/", "/agent/")
+# Pages whose address ends here and not at a page: they need what only a form gives them, or are another page's part. A
+# service account is nobody who could be forgotten.
+BESIDE = ("/accounts/logout/", "/accounts/sign-on/", "/accounts/passkey/", "/agent/", "/people/deploy-bot/forget/")
 # What an address has to ask for.
 QUERIES = {"/bulk/": "?do=approve&all=on&of=queue", "/services/": "?name=shop", "/waves/begin/": "?service=shop"}
 
