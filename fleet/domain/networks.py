@@ -1,11 +1,11 @@
 """Networks from which a token's calls count: read, compared, and asked whether an address lies in them."""
 
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv6Address, IPv6Network, ip_address, ip_network
 
+from fleet.domain.addresses import Network, lies_in_networks
 from fleet.domain.reason import Reason
 
-Network = IPv4Network | IPv6Network
 # So many of one token, and so long a text of one is read.
 MOST = 50
 LONGEST = 64
@@ -43,15 +43,15 @@ def allows(networks: Sequence[str], address: str) -> bool:
     """Whether calls from this address count; without networks they do from everywhere. What is no address lies nowhere,
     and an IPv4 address that IPv6 carries is what it carries.
     """
-    if not networks:
-        return True
+    return not networks or lies_in_networks(_plain(address), [ip_network(text) for text in networks])
+
+
+def _plain(address: str) -> str:
+    bare = address.partition("%")[0]
     try:
-        found = ip_address(address.partition("%")[0])
+        return str(IPv6Address(bare).ipv4_mapped or bare)
     except ValueError:
-        return False
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    return any(found in ip_network(text) for text in networks)
+        return bare
 
 
 def _read(text: str) -> Network:

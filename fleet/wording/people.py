@@ -214,7 +214,7 @@ def told(changed: Mapping[str, Any]) -> str:
     if "superuser" in changed:
         said.append("a superuser" if changed["superuser"] else "no longer a superuser")
     if "active" in changed:
-        said.append("may log in" if changed["active"] else "may no longer log in")
+        said.append("has access" if changed["active"] else "no longer has access")
     return ", ".join(said)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -18,22 +18,15 @@ HOLDS = Holds(most=40.0, close=2.0, renewals=250)
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
-    """The machines of each look, in place of a database."""
-    found: list[set[int]] = []
-
-    def look(self: Dispatcher, asked: dict[int, Any], *, whole: bool, now: float) -> None:
-        found.append(set(asked))
-
-    monkeypatch.setattr(Dispatcher, "_look", look)
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Dispatcher], None]], None]:
     # So long that it is told from the other by its order alone.
     monkeypatch.setattr(dispatching, "GATHER_HELD_SECONDS", 30.0)
-    return found
 
-
-def play(looks: list[set[int]], *, awaited: Any) -> None:
-    async def story() -> None:
+    async def story(awaited: Callable[[Dispatcher], None]) -> None:
         it = Dispatcher(Waiters(4, HOLDS), asyncio.get_running_loop())
+        # The machines of each look, in place of a database; of this one alone, as others of this process may still run.
+        looks: list[set[int]] = []
+        monkeypatch.setattr(it, "_look", lambda asked, **_: looks.append(set(asked)))
         it.ask(AgentStanding(1, "spool"), held=True)
         it.loop.start()
         try:
@@ -49,10 +42,10 @@ def play(looks: list[set[int]], *, awaited: Any) -> None:
             it.loop.stop()
             it.ask_all()
 
-    in_a_loop(story())
+    return lambda awaited: in_a_loop(story(awaited))
 
 
-async def until(there: Any) -> None:
+async def until(there: Callable[[], bool]) -> None:
     ends = time.monotonic() + 20
     while not there():
         assert time.monotonic() < ends
@@ -69,5 +62,7 @@ async def until(there: Any) -> None:
     ],
     ids=["a call that does not wait", "a wake-up", "an undo that is over", "an order that an agent has"],
 )
-def test_whoever_is_waited_for_ends_the_gathering(looks: list[set[int]], awaited: Any) -> None:
-    play(looks, awaited=awaited)
+def test_whoever_is_waited_for_ends_the_gathering(
+    play: Callable[[Callable[[Dispatcher], None]], None], awaited: Callable[[Dispatcher], None]
+) -> None:
+    play(awaited)

@@ -39,7 +39,7 @@ def test_an_admin_makes_somebody_who_then_may_come_in(client: Client) -> None:
     assert client.post("/accounts/login/", {"username": "nina", "password": made["password"]}).status_code == 302
     [line] = lines()
     assert (factories.who(line), line.via, line.token_name) == ("ada", "api", "tests")
-    assert text(line) == "ada made the person nina: operator, in name: web*, may log in."
+    assert text(line) == "ada made the person nina: operator, in name: web*, has access."
     assert line.before == {"person": None}
     assert line.after == {"groups": ["operator"], "scopes": ["name: web*"], "active": True}
     assert line.request_id

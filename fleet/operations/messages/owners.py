@@ -6,11 +6,10 @@ from django.contrib.auth.models import User
 from django.db.models import Model, QuerySet
 
 from fleet.domain.actor import Actor
-from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
 from fleet.models import ApiToken
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import require_change
 
 M = TypeVar("M", bound=Model)
 
@@ -26,16 +25,9 @@ def owner_for(actor: Actor, *, own: bool, carried: ApiToken | None) -> User | No
 
 def require_over(actor: Actor, owner: User | None, *, carried: ApiToken | None) -> None:
     """Raises Refused `not-permitted` where the actor, or the token that the request came with, may not change what this
-    owner (None: the installation) has. A token that only reads changes nothing: what it made would outlive it.
+    owner (None: the installation) has.
     """
-    if owner is None:
-        require(actor, Right.ADMINISTER)
-        if carried is not None and "admin" not in carried.scopes:
-            raise Refused("not-permitted", Reason("token-without-scope", scope="admin"))
-        return
-    require(actor, Right.READ)
-    if carried is not None and set(carried.scopes) <= {"read"}:
-        raise Refused("not-permitted", Reason("token-only-reads"))
+    require_change(actor, own=owner is not None, carried=carried)
 
 
 def of(rows: QuerySet[M], row_id: int, actor: Actor, *, unknown: Reason, carried: ApiToken | None) -> M:

@@ -14,14 +14,14 @@ from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import ADMIN, GROUPS, Right, Rights
 from fleet.domain.pseudonyms import former
 from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.refusal import Refused
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Scope
 from fleet.models.service_accounts import service_of
 from fleet.operations.locks import Lock, take
 from fleet.operations.people import logins, sessions
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import named, require, require_reach
 from fleet.operations.timeline.entries import tell
 
 SCOPE_KINDS = ("name", "service", "resource_group")
@@ -228,10 +228,8 @@ def changeable(username: str, actor: Actor) -> User:
     """
     require(actor, Right.ADMINISTER)
     lock()
-    found = User.objects.filter(username=username).first()
-    person = or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
-    if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
-        raise Refused("not-permitted", Reason("superusers-only", name=username))
+    person = named(username)
+    require_reach(actor, person)
     if username == former(person.pk):
         raise Refused("validation", Reason("person-forgotten", name=username))
     return person

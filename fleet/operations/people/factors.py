@@ -25,7 +25,7 @@ from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models.cipher import Cipher
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import named, require, require_reach
 from fleet.operations.timeline.entries import tell
 
 CIPHER = Cipher("drydock second factors")
@@ -140,10 +140,8 @@ def remove(*, actor: Actor, factor_id: int, now: datetime) -> Any:
 def remove_all(*, username: str, actor: Actor, now: datetime) -> int:
     """For somebody who lost theirs, by an admin. How many there were. Raises Refused."""
     require(actor, Right.ADMINISTER)
-    found = User.objects.select_for_update().filter(username=username).first()
-    person = or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
-    if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
-        raise Refused("not-permitted", Reason("superusers-only", name=username))
+    person = named(username, User.objects.select_for_update())
+    require_reach(actor, person)
     gone: int = Authenticator.objects.filter(user=person).exclude(type=CODES).count()
     Authenticator.objects.filter(user=person).delete()
     if gone:

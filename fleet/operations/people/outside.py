@@ -17,7 +17,7 @@ from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import OutsideAccount
 from fleet.models.service_accounts import service_of
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import named, require, require_reach
 from fleet.operations.timeline.entries import tell
 
 KINDS = ("slack", "pagerduty")
@@ -50,10 +50,8 @@ def link(
 ) -> OutsideAccount:
     """An admin says whose an account is. Raises Refused: `not-permitted`, `unknown-person`, `validation`."""
     require(actor, Right.ADMINISTER)
-    found = User.objects.filter(username=username).first()
-    person = or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
-    if person.is_superuser and actor.person is not None and not actor.person.is_superuser:
-        raise Refused("not-permitted", Reason("superusers-only", name=username))
+    person = named(username)
+    require_reach(actor, person)
     return _link(person, kind, team.strip(), account.strip(), name, actor=actor, now=now)
 
 

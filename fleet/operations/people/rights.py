@@ -1,12 +1,15 @@
 """Refusing what a person has no right to. The table of roles is `fleet.domain.people`."""
 
 from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
 
 from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.people import Place, Right
 from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.texts import cleaned
+from fleet.models import ApiToken
 from fleet.models.people import Person, rights_of
 
 
@@ -33,3 +36,34 @@ def acting(actor: Actor, right: Right, *, doing: str) -> Actor:
     """
     require(actor, right, doing=doing)
     return actor.because(cleaned(actor.why))
+
+
+def require_change(actor: Actor, *, own: bool, carried: ApiToken | None) -> None:
+    """Raises Refused `not-permitted` where the actor, or the token that the request came with, may not change what is
+    their own, or else what only admins change. A token that only reads changes nothing: what it made would outlive it.
+    """
+    if own:
+        require(actor, Right.READ)
+        if only_reads(carried):
+            raise Refused("not-permitted", Reason("token-only-reads"))
+        return
+    require(actor, Right.ADMINISTER)
+    if carried is not None and "admin" not in carried.scopes:
+        raise Refused("not-permitted", Reason("token-without-scope", scope="admin"))
+
+
+def only_reads(carried: ApiToken | None) -> bool:
+    """Whether a request came with a token that may nothing else."""
+    return carried is not None and set(carried.scopes) <= {"read"}
+
+
+def named(username: str, people: QuerySet[User] | None = None) -> User:
+    """Who is called so, of these people or of all. Raises Refused `unknown-person`."""
+    found = (User.objects.all() if people is None else people).filter(username=username).first()
+    return or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
+
+
+def require_reach(actor: Actor, person: User) -> None:
+    """Raises Refused `not-permitted` where a superuser is to be changed by somebody who is none."""
+    if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
+        raise Refused("not-permitted", Reason("superusers-only", name=person.get_username()))

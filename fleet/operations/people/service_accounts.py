@@ -20,7 +20,7 @@ from fleet.domain.timeline import EntryKind, differing
 from fleet.models import ApiToken, ServiceAccount
 from fleet.models.service_accounts import service_of
 from fleet.operations.people import accounts, tokens
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import named, require
 from fleet.operations.timeline.entries import tell
 
 MAX_PURPOSE = 200
@@ -81,9 +81,9 @@ def make_token(
     account, and no longer or from elsewhere than the token that asks. Raises Refused `not-permitted`,
     `unknown-person` or `validation`.
     """
-    user = _service(username, actor)
-    narrowed = tokens.narrowed(
-        user,
+    return tokens.make_within(
+        _service(username, actor),
+        actor=actor,
         name=name,
         scopes=scopes,
         expires_in=expires_in,
@@ -91,14 +91,11 @@ def make_token(
         allowed_from=allowed_from,
         carried=carried,
     )
-    return tokens.issue_token(user=user, scopes=scopes, now=now, actor=actor, **narrowed)
 
 
 def _service(username: str, actor: Actor) -> User:
     require(actor, Right.ADMINISTER, doing="make-token")
-    user = or_refuse(
-        User.objects.filter(username=username).first(), "unknown-person", Reason("person-unknown", name=username)
-    )
+    user = named(username)
     or_refuse(service_of(user), "validation", Reason("service-unknown", name=username))
     return user
 

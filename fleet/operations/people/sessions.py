@@ -14,17 +14,18 @@ import structlog
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import DatabaseError, IntegrityError, transaction
+from django.db.models import QuerySet
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.refusal import or_refuse
 from fleet.domain.secrets import hash_of
 from fleet.domain.timeline import EntryKind
 from fleet.domain.user_agents import browser_of
 from fleet.models import ApiToken, PersonSession
 from fleet.models.sessions import django_sessions, going_on
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import named, require, require_change, require_reach
 from fleet.operations.timeline.entries import tell
 
 # A session that goes on is noted so often, and what was noted is written so often.
@@ -148,17 +149,14 @@ def end_others(*, actor: Actor, session_key: str, now: datetime, carried: ApiTok
 def end_all(*, actor: Actor, username: str, now: datetime, carried: ApiToken | None = None) -> int:
     """End all of somebody's sessions, by an admin; how many. Raises Refused: `not-permitted`, `unknown-person`."""
     require(actor, Right.ADMINISTER)
-    person = or_refuse(
-        User.objects.filter(username=username).first(), "unknown-person", Reason("person-unknown", name=username)
-    )
+    person = named(username)
     _allowed(actor, person, carried)
     return _end_of(person, actor, now)
 
 
 def drop(person: User, *, but: str = "") -> None:
     """Inside a transaction that tells of something else: this person's sessions are over, but the one of this key."""
-    rows = PersonSession.objects.filter(user=person)
-    _end(list(rows.exclude(key_hash=hash_of(but)) if but else rows))
+    _end(list(_but(PersonSession.objects.filter(user=person), but)))
 
 
 def forget_over(*, now: datetime) -> None:
@@ -170,11 +168,15 @@ def forget_over(*, now: datetime) -> None:
 
 def _end_of(person: User, actor: Actor, now: datetime, *, but: str = "") -> int:
     rows = going_on(PersonSession.objects.select_for_update().filter(user=person), now=now)
-    found = list(rows.exclude(key_hash=hash_of(but)) if but else rows)
+    found = list(_but(rows, but))
     if found:
         _end(found)
         _tell("sessions-ended", person, len(found), actor=actor, now=now)
     return len(found)
+
+
+def _but(rows: QuerySet[PersonSession], key: str) -> QuerySet[PersonSession]:
+    return rows.exclude(key_hash=hash_of(key)) if key else rows
 
 
 def _end(rows: Collection[PersonSession]) -> None:
@@ -185,16 +187,10 @@ def _end(rows: Collection[PersonSession]) -> None:
 
 
 def _allowed(actor: Actor, person: User, carried: ApiToken | None) -> None:
-    if actor.person == person:
-        require(actor, Right.READ)
-        if carried is not None and set(carried.scopes) <= {"read"}:
-            raise Refused("not-permitted", Reason("token-only-reads"))
-        return
-    require(actor, Right.ADMINISTER)
-    if carried is not None and "admin" not in carried.scopes:
-        raise Refused("not-permitted", Reason("token-without-scope", scope="admin"))
-    if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
-        raise Refused("not-permitted", Reason("superusers-only", name=person.get_username()))
+    own = actor.person == person
+    require_change(actor, own=own, carried=carried)
+    if not own:
+        require_reach(actor, person)
 
 
 def _tell(did: str, person: User, count: int, *, actor: Actor, now: datetime) -> None:

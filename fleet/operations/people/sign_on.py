@@ -20,7 +20,7 @@ from fleet.models import SignOn
 from fleet.models.people import rights_of
 from fleet.models.service_accounts import service_of
 from fleet.operations.people import accounts, mapping
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import named, require, require_reach
 from fleet.operations.timeline.entries import tell
 
 # The provider is asked again so long after it last said yes: what it takes back counts within 15 minutes.
@@ -161,10 +161,8 @@ def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
     """
     require(actor, Right.ADMINISTER)
     accounts.lock()
-    found = User.objects.filter(username=username).first()
-    person = or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
-    if person.is_superuser and actor.person is not None and not actor.person.is_superuser:
-        raise Refused("not-permitted", Reason("superusers-only", name=username))
+    person = named(username)
+    require_reach(actor, person)
     if username == settings.BREAK_GLASS:
         raise Refused("validation", Reason("sign-on-break-glass", name=username))
     if service_of(person) is not None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
@@ -22,7 +21,7 @@ from fleet.models import ApiToken
 from fleet.models.people import rights_of
 from fleet.models.service_accounts import service_of
 from fleet.operations.people import sign_on
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import only_reads, require, require_change
 from fleet.operations.timeline.entries import tell
 
 # What a token may, and the right that its person needs for it.
@@ -97,8 +96,9 @@ def make_own_token(
     `validation`.
     """
     require(actor, Right.READ, doing="make-token")
-    stated = narrowed(
+    return make_within(
         actor.person,
+        actor=actor,
         name=name,
         scopes=scopes,
         expires_in=expires_in,
@@ -106,21 +106,21 @@ def make_own_token(
         allowed_from=allowed_from,
         carried=carried,
     )
-    return issue_token(user=actor.person, scopes=scopes, now=now, actor=actor, **stated)
 
 
-def narrowed(
+def make_within(
     user: User,
     *,
+    actor: Actor,
     name: str,
     scopes: list[str],
     expires_in: timedelta,
     now: datetime,
     allowed_from: Sequence[str],
     carried: ApiToken | None,
-) -> dict[str, Any]:
-    """What a new token of this account says of itself (`name`, `expires_at`, `allowed_from`), within the rights of the
-    account and what the token that asks for it may itself. Raises Refused `not-permitted` or `validation`.
+) -> tuple[ApiToken, str]:
+    """A token for this account, within its rights and what the token that asks for it may itself; whether the actor may
+    make it was asked before. Raises Refused `not-permitted` or `validation`.
     """
     name = tidy(name)
     if not name or len(name) > MAX_TOKEN_NAME:
@@ -141,7 +141,9 @@ def narrowed(
         if wider := beyond(networks, carried.allowed_from):
             raise Refused("not-permitted", Reason("beyond-carried-addresses", network=wider))
         networks = networks or carried.allowed_from
-    return {"name": name, "expires_at": expires_at, "allowed_from": networks}
+    return issue_token(
+        user=user, name=name, scopes=scopes, now=now, expires_at=expires_at, allowed_from=networks, actor=actor
+    )
 
 
 def networks_of(texts: Sequence[str]) -> list[str]:
@@ -186,9 +188,7 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE, carrie
     found = ApiToken.objects.select_related("user").filter(prefix=prefix_of(prefix.strip())).first()
     token = or_refuse(found, "validation", Reason("token-unknown"))
     if actor.person != token.user and not _owns(actor, token, carried):
-        require(actor, Right.ADMINISTER)
-        if carried is not None and "admin" not in carried.scopes:
-            raise Refused("not-permitted", Reason("token-without-scope", scope="admin"))
+        require_change(actor, own=False, carried=carried)
     if not ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(revoked_at=now):
         raise Refused("validation", Reason("token-ended"))
     tell(
@@ -206,9 +206,8 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE, carrie
 def _owns(actor: Actor, token: ApiToken, carried: ApiToken | None) -> bool:
     """Whether it is a service account's for whom the actor answers, and no token asks that only reads."""
     service = service_of(token.user)
-    answers = service is not None and service.owner_id is not None and actor.person is not None
-    reads_only = carried is not None and set(carried.scopes) <= {"read"}
-    return answers and service is not None and service.owner_id == actor.person.pk and not reads_only
+    answers = service is not None and actor.person is not None and service.owner_id == actor.person.pk
+    return answers and not only_reads(carried)
 
 
 def person_of_session(*, session_key: str, now: datetime) -> User | None:
