@@ -180,7 +180,8 @@ def test_what_has_changed_says_so_wherever_it_stands(db: None, model: Any) -> No
 
 
 def test_what_changed_is_found_by_the_times_of_its_parts(db: None) -> None:
-    found = EventFilter({"changed_since": "2026-03-02T12:00:00Z"}, now=factories.NOW).qs
+    # Of a time to which few rows belong, whatever earlier tests left in the planner's statistics.
+    found = EventFilter({"changed_since": "2126-03-02T12:00:00Z"}, now=factories.NOW).qs
     indexes = [f"{each}_by_change" for each in ("event", "approval", "order", "claim", "hold")]
     assert is_answered_by(found.order_by(), *indexes)
 
