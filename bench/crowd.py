@@ -56,9 +56,10 @@ class Line:
     ) -> tuple[int, float, bytes]:
         """Status, `Retry-After` in seconds, and the answer's body. Raises OSError; the next call connects anew."""
         try:
-            if self.writer is None or self.writer.is_closing():
+            # The other side may have ended a connection that nothing used for a while.
+            if self.reader is None or self.writer is None or self.reader.at_eof() or self.writer.is_closing():
+                self.close()
                 self.reader, self.writer = await asyncio.open_connection(*self.address)
-            assert self.reader is not None
             bearer = f"Authorization: Bearer {token}\r\n" if token else ""
             head = (
                 f"{method} {path} HTTP/1.1\r\nHost: {self.address[0]}:{self.address[1]}\r\n{bearer}{more}"

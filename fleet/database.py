@@ -1,12 +1,14 @@
 """Each new connection to the database is as patient as its thread's role: see `fleet.domain.patience`. And it says how
-many there may be of its process: see `fleet.domain.connections`.
+many there may be of its process: see `fleet.domain.connections`. And it reads moments faster than Django's own.
 """
 
 import os
+from datetime import UTC, datetime
 from socket import gethostname
-from typing import Any
+from typing import Any, cast
 
 from django.db import connections
+from django.db.backends.postgresql.psycopg_any import BaseTzLoader
 from django.db.backends.signals import connection_created
 
 from fleet.domain.connections import PREFIX, name_of
@@ -17,12 +19,31 @@ from fleet.domain.patience import ROLES, role
 RANDOM_PAGE_COST = "1.1"
 
 
+class UtcLoader(BaseTzLoader):  # type: ignore[misc]
+    """Django's loader of a moment, in UTC as its connections are, with a way that is five times as fast for what looks
+    as it nearly always does. Where machines are read by thousands, the other took an eighth of the processor.
+    """
+
+    timezone = UTC
+
+    def load(self, data: Any) -> datetime:
+        try:
+            found = datetime.fromisoformat(str(data, "ascii"))
+        except ValueError:
+            return cast(datetime, super().load(data))
+        return found if found.tzinfo is UTC else found.astimezone(UTC)
+
+
 def opens_at_most(most: int, *, kind: str) -> None:
     """This process, of this kind, opens so many connections at most. To be said before it opens the first one."""
     options = connections.settings["default"].get("OPTIONS", {})
     # Whoever names them in DATABASE_URL has a reason.
     if options.get("application_name") == PREFIX:
         options["application_name"] = name_of(kind, most=most, process=f"{os.getpid()}@{gethostname()}")
+
+
+def _read_times(connection: Any, **_: Any) -> None:
+    connection.connection.adapters.register_loader("timestamptz", UtcLoader)
 
 
 def _limit(connection: Any, **_: Any) -> None:
@@ -41,4 +62,5 @@ def _limit(connection: Any, **_: Any) -> None:
         )
 
 
+connection_created.connect(_read_times, dispatch_uid="fleet.database.times")
 connection_created.connect(_limit, dispatch_uid="fleet.database")
