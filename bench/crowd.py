@@ -28,7 +28,7 @@ from drydock_agent import wire
 
 # Real agents have a connection each; these share some, since a process has few files. With too few of them reports
 # would come in a trickle, which is dearer to write than what a storm is.
-LINES = 240
+LINES = 1500
 POLL_SECONDS = 1.0
 ASK_SECONDS = 0.25
 HOLD_SECONDS = 40

@@ -42,7 +42,7 @@ class Painter:
         arguments = ["--disable-background-networking", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         browser = playwright.chromium.launch(executable_path=self.chromium, args=arguments)
         self.stack.callback(browser.close)
-        self.page = browser.new_page()
+        self.page = browser.new_page(reduced_motion="reduce")
         self.page.goto(self.url)
         self.page.fill("input[name=username]", self.username)
         self.page.fill("input[name=password]", self.password)

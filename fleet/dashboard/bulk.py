@@ -1,14 +1,13 @@
 """Several events at once: what is chosen is looked at first; then each is decided on its own, with its own result."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 from django.http import HttpResponse, QueryDict
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
@@ -17,13 +16,12 @@ from fleet.dashboard.forms import CommentForm, line
 from fleet.dashboard.pages import Asked, acts, page, reader, refused
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
-from fleet.domain.patience import met_a_limit, sqlstate
+from fleet.domain.patience import sqlstate
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
-from fleet.operations.approvals import approve, claims
+from fleet.operations.approvals import approve, claims, together
 from fleet.operations.approvals import withdraw as taking_back
-from fleet.operations.approvals.approve import Plan
-from fleet.operations.locks import impatient
+from fleet.operations.approvals.approve import Judged, Plan
 from fleet.operations.waves import begin
 from fleet.projections.desk import selection
 from fleet.projections.desk.selection import Choice
@@ -176,21 +174,22 @@ def outcome(request: Asked, results: Sequence[Result], *, do: str) -> HttpRespon
     )  # fmt: skip
 
 
-def _each(found: Iterable[Choice], act: Callable[[Choice], Result]) -> list[Result]:
-    """Each in a transaction of its own: one refusal stops nothing, and what somebody holds keeps nobody waiting."""
-    results, hurried = [], False
-    for choice in found:
+def _each(
+    found: Iterable[Choice], act: Callable[[Choice, Judged | None], Result], *, ahead: bool = False
+) -> list[Result]:
+    """Each on its own: one refusal stops nothing, and what somebody holds keeps nobody waiting."""
+    choices = {choice.event_id: choice for choice in found}
+
+    def one(event_id: str, judged: Judged | None) -> Result:
         try:
-            with transaction.atomic(), impatient() if hurried else nullcontext():
-                results.append(act(choice))
+            return act(choices[event_id], judged)
         except Refused as error:
-            results.append(_refused(choice, refused(error)["refusal"]["sentence"]))
-        except OperationalError as error:
-            if not met_a_limit(error):
-                raise
-            hurried = True
-            results.append(_refused(choice, database_waits(sqlstate(error))))
-    return results
+            return _refused(choices[event_id], refused(error)["refusal"]["sentence"])
+
+    def held(event_id: str, error: OperationalError) -> Result:
+        return _refused(choices[event_id], database_waits(sqlstate(error)))
+
+    return together.each(list(choices), one, held, ahead=ahead)
 
 
 def _refused(choice: Choice, said: str) -> Result:
@@ -213,18 +212,19 @@ def _approve(
         until = selection.undo_at(len(found), now=request.now, seconds=settings.UNDO_SECONDS)
     actor, reasons = request.actor.because(values["comment"]), _reasons(request)
 
-    def act(choice: Choice) -> Result:
+    def act(choice: Choice, ahead: Judged | None) -> Result:
         approval = approve.grant(
             event_id=choice.event_id,
             actor=actor,
             now=timezone.now(),
             plan=Plan(when=When.UNDO, due_at=until, overrides=reasons, expected_version=versions[choice.event_id]),
+            ahead=ahead,
         )
         waits = approval.pk if approval.when == When.UNDO.value else None
         said = words.given(approval.state, approval.when)
         return Result(choice.event_id, _name(choice), done=True, said=said, approval=waits)
 
-    return _each(found, act)
+    return _each(found, act, ahead=True)
 
 
 def _claim(
@@ -232,7 +232,7 @@ def _claim(
 ) -> list[Result]:
     actor = request.actor.because(values["comment"])
 
-    def act(choice: Choice) -> Result:
+    def act(choice: Choice, _: Judged | None) -> Result:
         claims.claim(event_id=choice.event_id, actor=actor, now=request.now)
         return Result(choice.event_id, _name(choice), done=True, said=words.DONE["claim"])
 
@@ -244,7 +244,7 @@ def _leave(
 ) -> list[Result]:
     actor = request.actor.because(values["reason"])
 
-    def act(choice: Choice) -> Result:
+    def act(choice: Choice, _: Judged | None) -> Result:
         claims.hold(event_id=choice.event_id, actor=actor, now=request.now)
         return Result(choice.event_id, _name(choice), done=True, said=words.DONE["hold"])
 

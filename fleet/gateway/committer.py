@@ -37,6 +37,10 @@ NOT_STORED = "it cannot be stored"
 # After a commit of so many deliveries, the next waits so long for company.
 GATHERING = 16
 GATHER_SECONDS = 0.004
+# In a storm many machines tell of the same events, each of which is computed once a commit, however many tell of it. So
+# a commit that took longer than this is followed by a pause as long as itself, and no longer than that.
+SLOW_SECONDS = 0.05
+GATHER_SLOW_SECONDS = 0.25
 
 # A machine whose reports fail is given so much time at once, and after it the others so much.
 SALVAGE_SECONDS = 0.3
@@ -45,6 +49,15 @@ SALVAGE_PAUSE = 1.5
 SPLIT_SECONDS = 1.0
 
 REVOKED = "This machine was revoked: an admin has to admit it."
+
+
+def pause_after(deliveries: int, waiting: int, *, took: float) -> float:
+    """How long to wait for company after a commit of so many deliveries that took so long, in seconds; not at all
+    where few came, or where as many wait already.
+    """
+    if deliveries < GATHERING or waiting >= deliveries:
+        return 0.0
+    return GATHER_SECONDS if took < SLOW_SECONDS else min(took, GATHER_SLOW_SECONDS)
 
 
 class Committer:
@@ -95,8 +108,8 @@ class Committer:
                 elif not batch:
                     return
             # Under load, one larger commit costs less than two small ones: let those come that were just answered.
-            if len(batch) >= GATHERING and self.lanes.waiting() < len(batch):
-                self.loop.sleep(GATHER_SECONDS)
+            if pause := pause_after(len(batch), self.lanes.waiting(), took=time.monotonic() - self._began):
+                self.loop.sleep(pause)
 
     def _commit(self, batch: list[Pending], *, salvage: bool = False) -> None:
         self._began, self._salvages, self._behind = time.monotonic(), salvage, set()

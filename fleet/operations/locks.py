@@ -2,7 +2,7 @@
 how long a transaction waits for locks and answers where its role's patience (`fleet.domain.patience`) does not fit.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -56,6 +56,17 @@ def take_if_free(lock: Lock, of: str = "") -> bool:
         else:
             cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock.value])
         return bool(cursor.fetchone() == (True,))
+
+
+def take_free(lock: Lock, names: Sequence[str]) -> list[str]:
+    """Those of these names whose lock was free and is held now, in the order given."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS given (name, place)"
+            " WHERE pg_try_advisory_xact_lock(%s, hashtext(name)) ORDER BY place",
+            [list(names), lock.value],
+        )
+        return [name for (name,) in cursor.fetchall()]
 
 
 @contextmanager

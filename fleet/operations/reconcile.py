@@ -27,7 +27,7 @@ from fleet.operations.approvals import conditions
 from fleet.operations.aside import Apart, forget, in_parts, in_turn, said_of
 from fleet.operations.caches import coverage, maintenances
 from fleet.operations.drills import advance as drills
-from fleet.operations.events import compute, looks
+from fleet.operations.events import compute, looks, statistics
 from fleet.operations.intake import backlog, presence
 from fleet.operations.locks import Lock, settle_due, take_if_free
 from fleet.operations.machines import names
@@ -68,7 +68,7 @@ def advance(*, now: datetime, via: str) -> Advanced:
         return Advanced(ran=False)
     looked: list[int] = []
     done: list[tuple[int, int, set[int]]] = []
-    in_turn(partial(care.catch_up, now=now), partial(_go_through, looked, done, now=now, via=via))
+    in_turn(statistics.renew, partial(care.catch_up, now=now), partial(_go_through, looked, done, now=now, via=via))
     woken = sorted({machine_id for _, _, machines in done for machine_id in machines})
     computed, steps = sum(count for count, _, _ in done), sum(count for _, count, _ in done)
     return Advanced(ran=True, computed=computed, steps=steps, woken=tuple(woken), looked_at=len(looked))

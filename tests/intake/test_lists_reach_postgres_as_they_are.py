@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from fleet.domain.times import EARLIEST
-from fleet.models import driver
+from fleet.models import Sighting, driver
+from tests import factories
 
 HOSTILE = [
     '"',
@@ -47,3 +51,34 @@ def test_postgres_reads_what_was_put_down(kind: str, values: list[Any]) -> None:
         with driver.cursor() as cursor:
             row = cursor.execute(f"SELECT %s::{kind}[]", [driver.array(values)]).fetchone()
         assert row == (values,)
+
+
+@pytest.mark.django_db
+def test_rows_are_written_over_those_that_are_there() -> None:
+    fleet = factories.Fleet()
+    fleet.enrol_set(1)
+    fleet.say("vm1", factories.listing("EVENT", resources=["vm1"]))
+    known = Sighting.objects.get()
+    for text in HOSTILE:
+        known.description, known.resources, known.gone_seq = text, HOSTILE, None
+        driver.upsert([known], unique=["event_id", "machine_id"])
+        found = Sighting.objects.get()
+        assert (found.pk, found.description, found.resources, found.gone_seq) == (known.pk, text, HOSTILE, None)
+        assert (found.first_at, found.foreign, found.not_before) == (known.first_at, False, known.not_before)
+
+
+@pytest.mark.django_db
+def test_new_rows_and_known_ones_go_together_and_none_is_no_statement() -> None:
+    fleet = factories.Fleet()
+    fleet.enrol_set(2)
+    fleet.say("vm1", factories.listing("EVENT", resources=["vm1"]))
+    known = Sighting.objects.get()
+    other = copy(known)
+    other.pk, other.machine_id, known.status = None, fleet.agents["vm2"].machine.pk, "Started"
+    with CaptureQueriesContext(connection) as asked:
+        driver.upsert([], unique=["event_id", "machine_id"])
+    assert len(asked) == 0
+    driver.upsert([known, other], unique=["event_id", "machine_id"])
+    assert [*Sighting.objects.order_by("machine_id").values_list("machine_id", "status")] == [
+        (known.machine_id, "Started"), (other.machine_id, other.status),
+    ]  # fmt: skip

@@ -1,5 +1,7 @@
 """Approving, agreeing as the second person, withdrawing, and how far it got."""
 
+from django.utils import timezone
+
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of, ordering
 from fleet.api.places import CHANGED_SINCE, PLACES
@@ -7,7 +9,7 @@ from fleet.api.shapes.approvals import ApprovalShape
 from fleet.api.shapes.decisions import ApproveSerializer, ConsentSerializer
 from fleet.api.shapes.requests import WhySerializer
 from fleet.operations.approvals import approve, consent, withdraw
-from fleet.operations.approvals.approve import Plan
+from fleet.operations.approvals.approve import Judged, Plan
 from fleet.projections import orders
 from fleet.projections.approvals import rows
 from fleet.projections.approvals.rows import ApprovalRow
@@ -114,7 +116,7 @@ def granted(call: Call, event_id: str, version: int | None) -> ApprovalRow | Non
     return orders.approval(approval_id=grant(call, event_id, version), now=call.now)
 
 
-def grant(call: Call, event_id: str, version: int | None) -> int:
+def grant(call: Call, event_id: str, version: int | None, ahead: Judged | None = None) -> int:
     """The same by its row id, without reading what can be told of it."""
     when, due_at = call.wanted["when"]
     approval = approve.grant(
@@ -127,6 +129,8 @@ def grant(call: Call, event_id: str, version: int | None) -> int:
             expected_version=version,
             expected=call.expected,
         ),
-        now=call.now,
+        # Not the call's: an order is given some seconds from here, and a call about many takes longer than that.
+        now=timezone.now(),
+        ahead=ahead,
     )
     return approval.pk

@@ -1,11 +1,10 @@
 """Several events in one call: each on its own, with a result of its own."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 from django.http import QueryDict
 from rest_framework.response import Response
 
@@ -17,9 +16,9 @@ from fleet.api.shapes import approvals as shapes
 from fleet.api.shapes.decisions import MAX_ITEMS, BulkApproveSerializer, BulkClaimSerializer
 from fleet.api.views.approvals import grant
 from fleet.api.views.claims import claimed
-from fleet.domain.patience import met_a_limit
 from fleet.domain.refusal import Refused
-from fleet.operations.locks import impatient
+from fleet.operations.approvals import together
+from fleet.operations.approvals.approve import Judged
 from fleet.operations.people.idempotency import Answer
 from fleet.projections import orders
 from fleet.projections.events import rows as event_rows
@@ -27,7 +26,7 @@ from fleet.projections.filters import EventFilter
 
 Body = dict[str, Any]
 BULK = (
-    "Each event is decided in a transaction of its own, in the order given; a filter takes them by time left. One"
+    "Each event is decided on its own, those of one service in the order given; a filter takes them by time left. One"
     " refusal stops nothing. With an `Idempotency-Key` a repeat goes on where the first call was cut off."
 )
 
@@ -45,7 +44,11 @@ class BulkApprovals(Call):
     )
     def post(self) -> Response:
         versions = {event_id.upper(): version for event_id, version in self.wanted["expected_versions"].items()}
-        return each(self, "approval", lambda event_id: {"id": grant(self, event_id, versions.get(event_id))}, _told)
+
+        def act(event_id: str, ahead: Judged | None) -> Body:
+            return {"id": grant(self, event_id, versions.get(event_id), ahead)}
+
+        return each(self, "approval", act, _told)
 
 
 class BulkClaims(Call):
@@ -60,7 +63,7 @@ class BulkClaims(Call):
         problems=("count-changed",),
     )
     def post(self) -> Response:
-        return each(self, "claim", lambda event_id: self.values(shapes.ClaimShape, claimed(self, event_id)))
+        return each(self, "claim", lambda event_id, _: self.values(shapes.ClaimShape, claimed(self, event_id)))
 
 
 def _told(call: Call, answers: Sequence[Body]) -> list[Body]:
@@ -70,7 +73,10 @@ def _told(call: Call, answers: Sequence[Body]) -> list[Body]:
 
 
 def each(
-    call: Call, what: str, act: Callable[[str], Body], told: Callable[[Call, Sequence[Body]], list[Body]] | None = None
+    call: Call,
+    what: str,
+    act: Callable[[str, Judged | None], Body],
+    told: Callable[[Call, Sequence[Body]], list[Body]] | None = None,
 ) -> Response:
     """The answer for all chosen events. Which those are is kept with the key, since a filter finds others later.
 
@@ -84,28 +90,25 @@ def each(
         if kept.status >= 400:
             return answered(kept)
         event_ids = kept.body["events"] if kept.body else []
-    results: list[dict[str, Any]] = []
-    hurried = False
-    for event_id in event_ids:
-        try:
-            with transaction.atomic(), impatient() if hurried else nullcontext():
-                answer = once(call.request, partial(act, event_id), now=call.now, part=event_id)
-        except OperationalError as error:
-            if not met_a_limit(error):
-                raise
-            # Somebody holds this one; the others do not wait as long for theirs. A repeat tries it again.
-            hurried = True
-            body = waits(error)
-            answer = Answer(status=body["status"], body=body)
-        done = answer.status < 400
-        results.append(
-            {
-                "event_id": event_id,
-                "status": answer.status,
-                what: answer.body if done else None,
-                "problem": None if done else answer.body,
-            }
-        )
+
+    def answer(event_id: str, ahead: Judged | None) -> Answer:
+        return once(call.request, partial(act, event_id, ahead), now=call.now, part=event_id)
+
+    def held(event_id: str, error: OperationalError) -> Answer:
+        # A repeat tries it again.
+        body = waits(error)
+        return Answer(status=body["status"], body=body)
+
+    answers = together.each(event_ids, answer, held, ahead=told is not None)
+    results: list[dict[str, Any]] = [
+        {
+            "event_id": event_id,
+            "status": one.status,
+            what: one.body if one.status < 400 else None,
+            "problem": None if one.status < 400 else one.body,
+        }
+        for event_id, one in zip(event_ids, answers, strict=True)
+    ]
     if told is not None:
         named = [one for one in results if one[what] is not None and one[what].keys() == {"id"}]
         for one, body in zip(named, told(call, [one[what] for one in named]), strict=True):

@@ -48,6 +48,14 @@ class Plan:
     turn: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What guards judge of an event that the caller has locked, its row id beside it: see `together`."""
+
+    event_pk: int
+    facts: EventFacts
+
+
 AT_ONCE = Plan()
 # The service and the set (row id) of an event.
 HOME = ("availability_set__service", "availability_set_id")
@@ -71,7 +79,7 @@ def alone_with(*event_pks: int, meanwhile: Reason = MEANWHILE, homes: Collection
     try:
         with transaction.atomic():
             found = homes or ScheduledEvent.objects.filter(pk__in=event_pks).values_list(*HOME)
-            for name in sorted({service or f"set {set_id}" for service, set_id in found}):
+            for name in sorted({home_name(home) for home in found}):
                 take(Lock.DECISIONS, of=name)
             yield
     except IntegrityError as error:
@@ -79,6 +87,12 @@ def alone_with(*event_pks: int, meanwhile: Reason = MEANWHILE, homes: Collection
         if "one_live_approval_per_event" not in str(error):
             raise
         raise Refused("already-decided", meanwhile) from error
+
+
+def home_name(home: Home) -> str:
+    """What decisions about it are kept apart by."""
+    service, set_id = home
+    return service or f"set {set_id}"
 
 
 def row_id(event_id: str) -> int:
@@ -93,17 +107,20 @@ def event_of(approval_id: int) -> int:
     return or_refuse(found, "unknown-approval", Reason("approval-unknown"))
 
 
-def grant(*, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE) -> Approval:
+def grant(*, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE, ahead: Judged | None = None) -> Approval:
     """A person decides that this event is started: now, once it is prepared, or at a time before NotBefore.
 
     "Now" writes the approval and its first order in one transaction. Where a guard or the set asks for a second person
-    it is a proposal. What a rule has decided and not sent yet is withdrawn in favour of the person. Raises Refused:
+    it is a proposal. What a rule has decided and not sent yet is withdrawn in favour of the person. What was judged
+    `ahead` is not read again. Raises Refused:
     `not-permitted`, `validation`, `unknown-event`, `already-decided` (details `by`, `at`, `approval`), `too-late`,
     `precondition-failed`, `version-changed` (details `version`), `guarded` (details `guards`).
     """
     actor = acting(actor, Right.APPROVE, doing="approve")
     due_at = plan.due_at if plan.when in TIMED else None
     plan = replace(plan, due_at=due_at, overrides=cleaned_reasons(plan.overrides))
+    if ahead is not None:
+        return decide(ahead.event_pk, actor, plan, now=now, facts=ahead.facts)
     rows = ScheduledEvent.objects.filter(event_id=event_id.strip().upper()).values_list("pk", *HOME)
     event_pk, *home = or_refuse(rows.first(), "unknown-event", Reason("event-unknown"))
     with alone_with(event_pk, homes=[(home[0], home[1])]):
@@ -124,9 +141,11 @@ def judged(event_pk: int, *, now: datetime, expected: Collection[str] | None = N
     return facts_standing(events, standing, now=now)[event_pk]
 
 
-def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> Approval:
+def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: EventFacts | None = None) -> Approval:
     """The same for rules and waves, too, inside `alone_with` of the event (row id). Raises Refused as `grant` does."""
-    facts = judged(event_pk, now=now, expected=plan.expected)
+    if facts is None:
+        facts = judged(event_pk, now=now, expected=plan.expected)
+    refuse_other(facts.version, plan.expected)
     if actor.person is not None:
         require(actor, Right.APPROVE, facts.place, doing="approve")
         facts = take_over(event_pk, facts, actor, now=now)

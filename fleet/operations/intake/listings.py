@@ -194,12 +194,7 @@ def store(merged: Merged) -> None:
     """Write the sightings; their events are locked. A row that points to an event locks it a little, and two who do so
     and then want all of it would wait for each other.
     """
-    fields = [field.name for field in Sighting._meta.concrete_fields if field.name not in ("id", "event", "machine")]
-    # Also for rows that are there: Django's own update of many writes a CASE for each column of each row, and one
-    # document with a thousand events would keep everybody else waiting for seconds.
-    Sighting.objects.bulk_create(
-        merged.rows, update_conflicts=True, unique_fields=["event", "machine"], update_fields=fields
-    )
+    driver.upsert(merged.rows, unique=["event_id", "machine_id"])
 
 
 def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: Merged, now: datetime) -> dict[str, int]:

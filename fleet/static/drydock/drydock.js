@@ -82,8 +82,8 @@ let flushing = 0;
 let flushedAt = 0;
 
 // News is asked for at once, and in a storm of it once a second: every open page asks the same server. A slow one is
-// left in peace for as long as its last answer took, and asked again when it has answered, or when nobody knows any
-// more whether it will.
+// left in peace for four times as long as its last answer took, and asked again when it has answered, or when nobody
+// knows any more whether it will.
 const BURST_MS = 120;
 const PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 3000;
@@ -117,7 +117,7 @@ document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
   const { id } = detail.requestConfig.elt;
   const since = asked.get(id);
   if (!asked.delete(id)) return;
-  pause = Math.min(LONGEST_PAUSE_MS, Math.max(PAUSE_MS, 2 * (Date.now() - since)));
+  pause = Math.min(LONGEST_PAUSE_MS, Math.max(PAUSE_MS, 5 * (Date.now() - since)));
   refreshSoon([]);
 });
 

@@ -1,0 +1,93 @@
+"""What fills up within seconds is looked at by Postgres within seconds, or pages pay for what seems to be empty."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from fleet.models import ScheduledEvent
+from fleet.operations.events import statistics
+from tests import factories
+from tests.holding import as_patient_as, session
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+EVENTS = ScheduledEvent._meta.db_table
+EVENTS_OF_A_STORM = 2_000
+
+
+def rows(fleet: factories.Fleet) -> None:
+    made = {"availability_set": factories.the_set(), "created_at": fleet.now, "first_seen_at": fleet.now}
+    ScheduledEvent.objects.bulk_create(
+        ScheduledEvent(event_id=f"E{number}", status="SCHEDULED", **made) for number in range(EVENTS_OF_A_STORM)
+    )
+
+
+def run(sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
+def expected() -> int:
+    """How many open events the planner expects."""
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (FORMAT JSON) SELECT FROM fleet_scheduledevent WHERE status = 'SCHEDULED'")
+        (plan,) = cursor.fetchone()
+    found: Any = json.loads(plan) if isinstance(plan, str) else plan
+    return int(found[0]["Plan"]["Plan Rows"])
+
+
+@pytest.fixture
+def fleet(transactional_db: None) -> factories.Fleet:
+    return factories.Fleet(now=timezone.now())
+
+
+@pytest.fixture
+def storm(fleet: factories.Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two thousand events, of which Postgres has not heard: it saw the table when it had been emptied."""
+    fleet.enrol_set(1)
+    rows(fleet)
+    run(f"DELETE FROM {EVENTS}")
+    run(f"ANALYZE {EVENTS}")
+    rows(fleet)
+    # Each session tells of what it changed when it is idle, at most once a second.
+    run("SELECT pg_stat_force_next_flush()")
+    monkeypatch.setattr(statistics, "PAUSE_SECONDS", 0)
+    assert expected() < 100
+
+
+def test_what_has_filled_up_is_looked_at(storm: None) -> None:
+    assert EVENTS in statistics.renew()
+    assert 1_000 < expected() < 4_000
+
+
+def test_a_tick_sees_to_it(storm: None, fleet: factories.Fleet) -> None:
+    fleet.advance()
+    assert 1_000 < expected() < 4_000
+
+
+def test_what_has_changed_little_is_left_alone(storm: None) -> None:
+    statistics.renew()
+    run(f"UPDATE {EVENTS} SET description = 'new' WHERE id % 10 = 0")
+    run("SELECT pg_stat_force_next_flush()")
+    assert EVENTS not in statistics.renew()
+
+
+def test_it_is_done_no_more_often_than_every_few_seconds(storm: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "PAUSE_SECONDS", 5)
+    assert EVENTS not in statistics.renew()
+
+
+def test_nobody_waits_for_whoever_looks_at_a_table(storm: None) -> None:
+    with session() as other, as_patient_as("relay"):
+        other.execute(f"LOCK TABLE {EVENTS} IN SHARE UPDATE EXCLUSIVE MODE")
+        began = time.monotonic()
+        statistics.renew()
+        # Whoever waits is sent away by its patience after a second at the least.
+        assert time.monotonic() - began < 1
+    assert expected() < 100
