@@ -241,8 +241,9 @@ class Play:
         for event_id in self.to_click:
             if over.is_set():
                 break
-            self.until(lambda event_id=event_id: self.listed([event_id]), 120)
-            self.clicked[event_id] = self.click(event_id)
+            # What nobody can see is not clicked; it counts as never listed.
+            if self.until(lambda event_id=event_id: self.listed([event_id]), 120):
+                self.clicked[event_id] = self.click(event_id)
             time.sleep(min(1.0, self.storm.within / max(1, self.storm.clicks)))
         self.outcome.asked += self.clicked
 
