@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 
 from bench.stage import Stage
-from bench.storm_play import Outcome, Storm, play
+from bench.storm_outcome import Outcome, Storm
+from bench.storm_play import play
 from bench.table import Line, at_most, number
 
 SHARE = float(os.environ.get("STORM_SHARE", "1"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -48,9 +49,11 @@ def fleet(transactional_db: None) -> factories.Fleet:
 
 
 @pytest.fixture
-def storm(fleet: factories.Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def storm(fleet: factories.Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two thousand events, of which Postgres has not heard: it saw the table when it had been emptied."""
     fleet.enrol_set(1)
+    # Its own look may come at any moment.
+    run(f"ALTER TABLE {EVENTS} SET (autovacuum_enabled = off)")
     rows(fleet)
     run(f"DELETE FROM {EVENTS}")
     run(f"ANALYZE {EVENTS}")
@@ -59,6 +62,8 @@ def storm(fleet: factories.Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     run("SELECT pg_stat_force_next_flush()")
     monkeypatch.setattr(statistics, "PAUSE_SECONDS", 0)
     assert expected() < 100
+    yield
+    run(f"ALTER TABLE {EVENTS} RESET (autovacuum_enabled)")
 
 
 def test_what_has_filled_up_is_looked_at(storm: None) -> None:

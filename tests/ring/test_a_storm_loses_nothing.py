@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench.stage import Stage
-from bench.storm_play import Storm, play
+from bench.storm_outcome import Storm
+from bench.storm_play import play
 from fleet.embedded import Urls, valkey
 from tests.databases import database, database_named
 

@@ -1,0 +1,53 @@
+"""What a storm is made of, and what came of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """One event a set, all announced within so many seconds. `approvals` are approved in bulk, and in the same calls
+    `refused` are asked for that somebody holds, which a guard refuses; `clicks` are approved one by one on their page
+    meanwhile. `probes` have the shortest notice, so that a browser paints them on top. After the
+    first bulk call of `chosen` events `worker_dies`, and is started again.
+    """
+
+    events: int = 5_000
+    machines: int = 20
+    within: float = 60.0
+    approvals: int = 1_000
+    refused: int = 100
+    clicks: int = 30
+    probes: int = 60
+    crowds: int = 2
+    chosen: int = 100
+    browser: bool = True
+    worker_dies: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it; times in seconds. `painted` and `clicks` one value each, `bulk` those of the calls.
+
+    `asked` are the events that were decided about, `starts` how often each was asked for at Azure, `states` the
+    approvals of the fleet by state, `waiting` reports that were never acknowledged.
+    """
+
+    announced: int = 0
+    known: int = 0
+    sent: int = 0
+    waiting: int = 0
+    answers: Counter[str] = field(default_factory=Counter)
+    asked: list[str] = field(default_factory=list)
+    starts: dict[str, int] = field(default_factory=dict)
+    states: dict[str, int] = field(default_factory=dict)
+    results: Counter[int] = field(default_factory=Counter)
+    bulk: list[float] = field(default_factory=list)
+    last_start: float = 0.0
+    clicks: list[float] = field(default_factory=list)
+    painted: list[float] = field(default_factory=list)
+    listed_after: float = 0.0
+    paints_a_second: float = 0.0
+    processor: dict[str, float] = field(default_factory=dict)
