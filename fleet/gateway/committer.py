@@ -38,8 +38,8 @@ NOT_STORED = "it cannot be stored"
 GATHERING = 16
 GATHER_SECONDS = 0.004
 # In a storm many machines tell of the same events, each of which is computed once a commit, however many tell of it. So
-# a commit that took longer than this is followed by a pause as long as itself, and no longer than that.
-SLOW_SECONDS = 0.05
+# a commit that took as long as this is followed by a pause as long as itself, and no longer than that.
+SLOW_SECONDS = 0.1
 GATHER_SLOW_SECONDS = 0.25
 
 # A machine whose reports fail is given so much time at once, and after it the others so much.
