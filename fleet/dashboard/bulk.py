@@ -189,7 +189,7 @@ def _each(
     def held(event_id: str, error: OperationalError) -> Result:
         return _refused(choices[event_id], database_waits(sqlstate(error)))
 
-    return together.each(list(choices), one, held, ahead=ahead)
+    return together.each(list(choices), one, held, clock=timezone.now, ahead=ahead)
 
 
 def _refused(choice: Choice, said: str) -> Result:

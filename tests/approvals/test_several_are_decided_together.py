@@ -38,7 +38,7 @@ class Calls:
 
     def __call__(self, ids: Sequence[str]) -> list[str]:
         """For each event the state of its approval, the code of the refusal, or `held`."""
-        return together.each(ids, self._act, lambda *_: "held", ahead=True)
+        return together.each(ids, self._act, lambda *_: "held", clock=timezone.now, ahead=True)
 
     def _act(self, event_id: str, ahead: Judged | None) -> str:
         self.ahead.append((event_id, ahead is not None))
@@ -121,7 +121,7 @@ def test_what_cannot_reach_the_database_fails_as_a_whole(ids: list[str]) -> None
         raise OperationalError("the server closed the connection")
 
     with pytest.raises(OperationalError):
-        together.each(ids, act, lambda *_: "held", ahead=True)
+        together.each(ids, act, lambda *_: "held", clock=timezone.now, ahead=True)
     assert not Approval.objects.exists()
 
 

@@ -53,11 +53,16 @@ def test_postgres_reads_what_was_put_down(kind: str, values: list[Any]) -> None:
         assert row == (values,)
 
 
-@pytest.mark.django_db
-def test_rows_are_written_over_those_that_are_there() -> None:
+@pytest.fixture
+def fleet(db: None) -> factories.Fleet:
+    """Of two machines one lists an event."""
     fleet = factories.Fleet()
-    fleet.enrol_set(1)
+    fleet.enrol_set(2)
     fleet.say("vm1", factories.listing("EVENT", resources=["vm1"]))
+    return fleet
+
+
+def test_rows_are_written_over_those_that_are_there(fleet: factories.Fleet) -> None:
     known = Sighting.objects.get()
     for text in HOSTILE:
         known.description, known.resources, known.gone_seq = text, HOSTILE, None
@@ -67,11 +72,7 @@ def test_rows_are_written_over_those_that_are_there() -> None:
         assert (found.first_at, found.foreign, found.not_before) == (known.first_at, False, known.not_before)
 
 
-@pytest.mark.django_db
-def test_new_rows_and_known_ones_go_together_and_none_is_no_statement() -> None:
-    fleet = factories.Fleet()
-    fleet.enrol_set(2)
-    fleet.say("vm1", factories.listing("EVENT", resources=["vm1"]))
+def test_new_rows_and_known_ones_go_together_and_none_is_no_statement(fleet: factories.Fleet) -> None:
     known = Sighting.objects.get()
     other = copy(known)
     other.pk, other.machine_id, known.status = None, fleet.agents["vm2"].machine.pk, "Started"

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db import OperationalError
 from django.http import QueryDict
+from django.utils import timezone
 from rest_framework.response import Response
 
 from fleet.api.calls import Call, filtered
@@ -99,7 +100,7 @@ def each(
         body = waits(error)
         return Answer(status=body["status"], body=body)
 
-    answers = together.each(event_ids, answer, held, ahead=told is not None)
+    answers = together.each(event_ids, answer, held, clock=timezone.now, ahead=told is not None)
     results: list[dict[str, Any]] = [
         {
             "event_id": event_id,

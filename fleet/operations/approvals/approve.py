@@ -79,7 +79,7 @@ def alone_with(*event_pks: int, meanwhile: Reason = MEANWHILE, homes: Collection
     try:
         with transaction.atomic():
             found = homes or ScheduledEvent.objects.filter(pk__in=event_pks).values_list(*HOME)
-            for name in sorted({home_name(home) for home in found}):
+            for name in sorted({home_name(*home) for home in found}):
                 take(Lock.DECISIONS, of=name)
             yield
     except IntegrityError as error:
@@ -89,9 +89,8 @@ def alone_with(*event_pks: int, meanwhile: Reason = MEANWHILE, homes: Collection
         raise Refused("already-decided", meanwhile) from error
 
 
-def home_name(home: Home) -> str:
-    """What decisions about it are kept apart by."""
-    service, set_id = home
+def home_name(service: str, set_id: int) -> str:
+    """What decisions are kept apart by: the service, or the set (row id) where there is none."""
     return service or f"set {set_id}"
 
 

@@ -6,10 +6,10 @@ Some at a time are locked and read at once, since reading is most of what a deci
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from datetime import datetime
 from typing import TypeVar
 
 from django.db import DatabaseError, OperationalError, transaction
-from django.utils import timezone
 
 from fleet.domain.patience import met_a_limit
 from fleet.models import ScheduledEvent
@@ -30,9 +30,11 @@ def each(
     act: Callable[[str, Judged | None], T],
     held: Callable[[str, OperationalError], T],
     *,
+    clock: Callable[[], datetime],
     ahead: bool,
 ) -> list[T]:
     """What `act` gives for each event (EventId), or `held` where somebody holds it for too long, in the order given.
+    It takes longer than the time of one call could stand for, so it is given a clock.
 
     `act` gets what guards judge where that was read `ahead` with the event locked, else None. It may be called twice
     for one event, the first time rolled back. Raises what Postgres raises when it is away.
@@ -42,7 +44,7 @@ def each(
     for at in range(0, len(event_ids), AT_ONCE):
         portion = event_ids[at : at + AT_ONCE]
         if ahead and len(portion) > 1:
-            found |= _together(portion, act)
+            found |= _together(portion, act, now=clock())
         for event_id in portion:
             if event_id in found:
                 continue
@@ -59,10 +61,10 @@ def each(
 
 
 @transaction.atomic
-def _together(event_ids: Sequence[str], act: Callable[[str, Judged | None], T]) -> dict[str, T]:
+def _together(event_ids: Sequence[str], act: Callable[[str, Judged | None], T], *, now: datetime) -> dict[str, T]:
     """The same for those that nobody holds, by EventId, in one transaction. What cannot be done is left out."""
     found = {}
-    for event_id, judged in _judged(event_ids).items():
+    for event_id, judged in _judged(event_ids, now=now).items():
         try:
             with transaction.atomic():
                 found[event_id] = act(event_id, judged)
@@ -72,13 +74,12 @@ def _together(event_ids: Sequence[str], act: Callable[[str, Judged | None], T]) 
     return found
 
 
-def _judged(event_ids: Sequence[str]) -> dict[str, Judged]:
+def _judged(event_ids: Sequence[str], *, now: datetime) -> dict[str, Judged]:
     """What guards judge of those whose rows and homes are free, all of which are locked: one of each home, since what
     is decided about one counts for its neighbours. Without those that are decided already, as taking over writes first.
     """
-    now = timezone.now()
     rows = ScheduledEvent.objects.filter(event_id__in=event_ids).values_list("event_id", "pk", *HOME)
-    known = {event_id: (pk, home_name((service, set_id))) for event_id, pk, service, set_id in rows}
+    known = {event_id: (pk, home_name(service, set_id)) for event_id, pk, service, set_id in rows}
     first = {known[event_id][1]: known[event_id][0] for event_id in reversed(event_ids) if event_id in known}
     free = take_free(Lock.DECISIONS, sorted(first))
     events = compute.lock([first[name] for name in free], pass_by=True)

@@ -68,7 +68,7 @@ def decide(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
         acts = set(apart.look([event.pk for event in events], partial(_acts, rules=rules, now=now)))
         for event in events:
             if event.pk in acts:
-                due[event.availability_set.service or f"set {event.availability_set_id}"].append(event)
+                due[approve.home_name(event.availability_set.service, event.availability_set_id)].append(event)
         for together in due.values():
             decided += _judge_together(together, rows, rules, now, apart)
     if decided:

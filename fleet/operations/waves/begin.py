@@ -17,7 +17,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.operations.approvals import conditions
-from fleet.operations.approvals.approve import Plan, alone_with, decide, judged, take_over
+from fleet.operations.approvals.approve import Plan, alone_with, decide, home_name, judged, take_over
 from fleet.operations.approvals.override import told
 from fleet.operations.people.rights import acting, require
 from fleet.operations.timeline.entries import tell
@@ -46,7 +46,7 @@ def begin(
         raise Refused("validation", Reason("wave-of-one"))
     if len(rows) > MOST:
         raise Refused("validation", Reason("wave-of-many", most=MOST))
-    home = {row.availability_set.service or f"set {row.availability_set_id}" for row in rows}
+    home = {home_name(row.availability_set.service, row.availability_set_id) for row in rows}
     if len(home) > 1:
         raise Refused("validation", Reason("wave-of-services"))
     with alone_with(*[row.pk for row in rows], meanwhile=Reason("wave-already-decided")):
