@@ -229,7 +229,8 @@ def test_a_storm_of_news_is_asked_for_once_a_second_and_never_again_before_the_a
         route.continue_()
 
     def asked_again(count: int) -> None:
-        for _ in range(40):
+        # After a slow answer a page waits for up to three seconds.
+        for _ in range(80):
             if len(asked) == count:
                 return
             page.clock.run_for(50)
