@@ -203,7 +203,7 @@ class Fleet:
         for deliveries in (told[:1], told[1:]):
             self.record(*deliveries)
 
-    def receipt(
+    def answer(
         self,
         order: Order,
         *,
@@ -211,8 +211,8 @@ class Fleet:
         status: int | None = 200,
         reason: str = "",
         posts: int | None = None,
-    ) -> None:
-        """The order's machine answers it."""
+    ) -> keep.Delivery:
+        """What the order's machine is about to answer."""
         agent = next(agent for agent in self.agents.values() if agent.machine.pk == order.machine_id)
         data = wire.ReceiptData(
             order_id=str(order.pk),
@@ -224,7 +224,11 @@ class Fleet:
             posts=posts,
             via="celery",
         )
-        self.record(agent.delivery(agent.report(data, kind=wire.RECEIPT, at=self.now)))
+        return agent.delivery(agent.report(data, kind=wire.RECEIPT, at=self.now))
+
+    def receipt(self, order: Order, **answer: Any) -> None:
+        """The order's machine answers it, as `answer` takes it."""
+        self.record(self.answer(order, **answer))
 
     def delivered(self, order: Order, *, via: str = "celery") -> None:
         """The order's machine says that it has it."""

@@ -41,6 +41,10 @@ GATHER_SECONDS = 0.004
 # a commit that took as long as this is followed by a pause as long as itself, and no longer than that.
 SLOW_SECONDS = 0.1
 GATHER_SLOW_SECONDS = 0.25
+# What is urgent waits for the commit that runs and for its own: a commit takes up as much as is written in this time,
+# and no less than that. Else an order would seem unanswered, and another machine would be asked.
+COMMIT_SECONDS = 1.0
+LEAST_REPORTS = 100
 
 # A machine whose reports fail is given so much time at once, and after it the others so much.
 SALVAGE_SECONDS = 0.3
@@ -60,6 +64,11 @@ def pause_after(deliveries: int, waiting: int, *, took: float) -> float:
     return GATHER_SECONDS if took < SLOW_SECONDS else min(took, GATHER_SLOW_SECONDS)
 
 
+def most_after(reports: int, *, took: float, limit: int) -> int:
+    """How many reports the next commit takes up, after one of so many that took so long, in seconds."""
+    return min(limit, max(LEAST_REPORTS, round(reports / max(took, 0.001) * COMMIT_SECONDS)))
+
+
 class Committer:
     """The writer and its queue."""
 
@@ -69,6 +78,7 @@ class Committer:
         self.lanes = Lanes(limits)
         self.loop = Loop("writer", self.write, pause=1.0, role="writer")
         self._salvaged = 0.0
+        self._most = LEAST_REPORTS
         # Of the commit that runs: since when, whether it may salvage, and whose deliveries go behind the others.
         self._began = 0.0
         self._salvages = False
@@ -96,7 +106,7 @@ class Committer:
     def write(self) -> None:
         """Commit batch after batch until the queue is empty."""
         while True:
-            batch = self.lanes.take()
+            batch = self.lanes.take(self._most)
             if batch:
                 self._commit(batch)
             # Nobody waits for ever, and whoever brings trouble takes a small part of the time.
@@ -133,8 +143,10 @@ class Committer:
             # Whatever happened, nobody waits for ever.
             answered = self.lanes.done(batch, behind=self._behind)
             self.events.call_soon_threadsafe(_answer, answered, done, otherwise)
-        metrics.COMMITS.observe(time.monotonic() - self._began)
-        metrics.COMMIT_REPORTS.observe(sum(pending.weight for pending in batch))
+        took, reports = time.monotonic() - self._began, sum(pending.weight for pending in batch)
+        self._most = most_after(reports, took=took, limit=self.limits.commit_reports)
+        metrics.COMMITS.observe(took)
+        metrics.COMMIT_REPORTS.observe(reports)
 
     def _record(
         self,

@@ -109,8 +109,10 @@ class Lanes:
         """How many deliveries wait, save those that wait behind all others."""
         return sum(len(queue) for lane, queue in self._lanes.items() if lane is not Lane.TROUBLED)
 
-    def take(self) -> list[Pending]:
-        """The oldest deliveries, up to a commit's size, one of each machine; nobody waits for those without a call."""
+    def take(self, most: int) -> list[Pending]:
+        """The oldest deliveries, up to so many reports and a commit's bytes, one of each machine; nobody waits for
+        those without a call.
+        """
         batch: list[Pending] = []
         machines: set[int] = set()
         reports = size = 0
@@ -119,7 +121,7 @@ class Lanes:
                 if lane is Lane.TROUBLED:
                     break
                 later: list[Pending] = []
-                while queue and reports < self.limits.commit_reports and size < self.limits.commit_bytes:
+                while queue and reports < most and size < self.limits.commit_bytes:
                     pending = queue.popleft()
                     if pending.answer.done():
                         self._forget(pending)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 # So long one thread goes on where others want to: the writer asks Postgres several times for each commit, and each time
 # it waits for its turn twice.
-TURN_SECONDS = 0.0005
+TURN_SECONDS = 0.005
 # Collections of what is young, of what is older, and of all: tens of thousands of held calls are looked through in half
 # a second, in which nobody is answered.
 COLLECTED_AFTER = (20_000, 20, 100)

@@ -5,18 +5,21 @@ Here each statement is prepared once for a connection, and its parameters travel
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from django.db import connection
 from django.db.models import JSONField, Model
+from django.db.models.expressions import DatabaseDefault
 
 # A statement is prepared when it is met so many times.
 PREPARED_AFTER = 2
+KNOWN = (str, datetime, bool, int, float, UUID)
 
 
 def array(values: Iterable[Any]) -> str:
@@ -34,6 +37,8 @@ def _element(value: Any) -> str:
     if isinstance(value, bytes):
         # Hexadecimal digits need no quotes, but their mark does.
         return f'"\\\\x{value.hex()}"'
+    if not isinstance(value, KNOWN):
+        raise TypeError(f"no {type(value).__name__} goes into a list")
     text = value.isoformat() if isinstance(value, datetime) else str(value)
     if "\\" in text or '"' in text:
         text = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -50,6 +55,20 @@ def cursor() -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
         yield found
 
 
+def insert(rows: Sequence[Model]) -> None:
+    """Write these rows of one model, in this order; each gets its id. What the first leaves to the database, all do. No
+    field is filled in on the way, as `auto_now` would. One statement.
+    """
+    if not rows:
+        return
+    left = tuple(name for name, value in vars(rows[0]).items() if isinstance(value, DatabaseDefault))
+    columns, sql = _insert(type(rows[0]), left)
+    with cursor() as found:
+        written = found.execute(sql, _lists(rows, columns)).fetchall()
+    for row, (row_id,) in zip(rows, written, strict=True):
+        row.pk = row_id
+
+
 def upsert(rows: Sequence[Model], *, unique: Sequence[str]) -> None:
     """Write these rows of one model, in this order, each also over the one that has the same `unique` columns; what was
     there keeps its id. No field is filled in on the way, as `auto_now` would. One statement.
@@ -57,24 +76,68 @@ def upsert(rows: Sequence[Model], *, unique: Sequence[str]) -> None:
     if not rows:
         return
     columns, sql = _upsert(type(rows[0]), tuple(unique))
+    with cursor() as found:
+        found.execute(sql, _lists(rows, columns))
+
+
+def update(rows: Sequence[Model], names: Sequence[str], *, read: Mapping[str, Sequence[Any]]) -> set[Any]:
+    """Write these attributes of rows of one model, each row where it still has what was `read` of it: values by
+    attribute, in the order of the rows. The ids of those that were written. One statement.
+    """
+    if not rows:
+        return set()
+    columns, sql = _update(type(rows[0]), tuple(names), tuple(read))
+    with cursor() as found:
+        return {row_id for (row_id,) in found.execute(sql, [*_lists(rows, columns), *map(array, read.values())])}
+
+
+# The attributes of a row, each with whether it goes as JSON.
+Columns = list[tuple[str, bool]]
+
+
+def _lists(rows: Sequence[Model], columns: Columns) -> list[str]:
     lists = []
     for name, is_json in columns:
         values = [getattr(row, name) for row in rows]
-        lists.append(array([json.dumps(value) for value in values] if is_json else values))
-    with cursor() as found:
-        found.execute(sql, lists)
+        lists.append(array([None if value is None else json.dumps(value) for value in values] if is_json else values))
+    return lists
 
 
 @cache
-def _upsert(model: type[Model], unique: tuple[str, ...]) -> tuple[list[tuple[str, bool]], bytes]:
-    """The attributes of a row, each with whether it goes as JSON, and the statement that takes a list for each."""
-    fields = [field for field in model._meta.concrete_fields if not field.primary_key]
-    # As `foreign` is, a column may be a word of SQL.
-    names = {field.column: f'"{field.column}"' for field in fields}
-    lists = ", ".join(f"%s::{field.db_type(connection)}[]" for field in fields)
-    changed = ", ".join(f"{name} = EXCLUDED.{name}" for column, name in names.items() if column not in unique)
+def _insert(model: type[Model], left: tuple[str, ...]) -> tuple[Columns, bytes]:
+    columns, sql = _given(model, left)
+    return columns, f"{sql} RETURNING {model._meta.pk.column}".encode()
+
+
+@cache
+def _upsert(model: type[Model], unique: tuple[str, ...]) -> tuple[Columns, bytes]:
+    columns, sql = _given(model, ())
+    fields = [field.column for field in model._meta.concrete_fields if not field.primary_key]
+    changed = ", ".join(f'"{name}" = EXCLUDED."{name}"' for name in fields if name not in unique)
+    return columns, f"{sql} ON CONFLICT ({', '.join(unique)}) DO UPDATE SET {changed}".encode()
+
+
+@cache
+def _update(model: type[Model], names: tuple[str, ...], read: tuple[str, ...]) -> tuple[Columns, bytes]:
+    fields = {field.attname: field for field in model._meta.concrete_fields}
+    key = model._meta.pk
+    given = [key, *(fields[name] for name in names)]
+    lists = ", ".join(f"%s::{field.rel_db_type(connection)}[]" for field in [*given, *(fields[name] for name in read)])
+    columns = ", ".join([f'"{field.column}"' for field in given] + [f'"read_{name}"' for name in read])
+    changed = ", ".join(f'"{field.column}" = given."{field.column}"' for field in given[1:])
+    same = "".join(f' AND row."{fields[name].column}" IS NOT DISTINCT FROM given."read_{name}"' for name in read)
     sql = (
-        f"INSERT INTO {model._meta.db_table} ({', '.join(names.values())}) SELECT * FROM unnest({lists})"
-        f" ON CONFLICT ({', '.join(unique)}) DO UPDATE SET {changed}"
+        f"UPDATE {model._meta.db_table} AS row SET {changed} FROM unnest({lists}) AS given ({columns})"
+        f" WHERE row.{key.column} = given.{key.column}{same} RETURNING row.{key.column}"
     )
-    return [(field.attname, isinstance(field, JSONField)) for field in fields], sql.encode()
+    return [(field.attname, isinstance(field, JSONField)) for field in given], sql.encode()
+
+
+def _given(model: type[Model], left: tuple[str, ...]) -> tuple[Columns, str]:
+    """What a statement takes a list of each, without these attributes, and its beginning."""
+    fields = [field for field in model._meta.concrete_fields if not field.primary_key and field.attname not in left]
+    # As `foreign` is, a column may be a word of SQL.
+    names = ", ".join(f'"{field.column}"' for field in fields)
+    lists = ", ".join(f"%s::{field.db_type(connection)}[]" for field in fields)
+    sql = f"INSERT INTO {model._meta.db_table} ({names}) SELECT * FROM unnest({lists})"
+    return [(field.attname, isinstance(field, JSONField)) for field in fields], sql

@@ -35,6 +35,7 @@ from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
 from fleet.operations.reports import care
 from fleet.operations.sets import coverage as kept
+from fleet.operations.timeline.entries import gathered
 from fleet.operations.timeline.news import read_news
 from fleet.operations.waves import end as waves
 
@@ -149,6 +150,7 @@ def _portions(looked: list[int], now: datetime) -> Iterator[list[int]]:
             yield taken
 
 
+@gathered(savepoint=False)
 def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple[int, int, set[int]]]:
     """How many of these events were computed to something new, how many had a step to take, and the machines (row ids)
     that are woken.
@@ -169,7 +171,7 @@ def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanc
 
 
 def _with_steps(event_pks: Sequence[int], *, now: datetime) -> list[int]:
-    return [pk for pk, (_, _, step) in orders.steps(event_pks, now).items() if step.do is not Do.NOTHING]
+    return [pk for pk, underway in orders.steps(event_pks, now).items() if underway.step.do is not Do.NOTHING]
 
 
 def _changed(event_pks: Sequence[int], *, now: datetime) -> list[int]:

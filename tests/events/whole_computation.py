@@ -32,7 +32,7 @@ def left_to_do(now: datetime) -> list[str]:
 def _steps(now: datetime) -> list[str]:
     found = orders.steps(None, now).values()
     quiet = (Do.NOTHING, Do.WAKE)
-    return [f"approval {approval.pk}: {step.do}" for approval, _, step in found if step.do not in quiet]
+    return [f"approval {one.approval.pk}: {one.step.do}" for one in found if one.step.do not in quiet]
 
 
 def _states(now: datetime) -> list[str]:

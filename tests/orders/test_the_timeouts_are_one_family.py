@@ -47,7 +47,8 @@ def test_a_step_is_overdue_only_after_the_relay_has_turned_to_another_machine(fl
     assert (open_order(approval).machine.resource_name, overdue(approval, fleet)) == ("vm2", [])
     fleet.later(answer + 0.1)
     assert overdue(approval, fleet) == [SENT]
-    ((_, _, step),) = advance.steps([approval.event_id], fleet.now).values()
+    (underway,) = advance.steps([approval.event_id], fleet.now).values()
+    step = underway.step
     assert step.do is Do.OFFER and step.machine is not None and step.machine.name == "vm3"
 
 

@@ -18,6 +18,7 @@ from fleet.operations.approvals.approve import HOME, Judged, home_name
 from fleet.operations.aside import is_away
 from fleet.operations.events import compute
 from fleet.operations.locks import Lock, impatient, take_free
+from fleet.operations.timeline.entries import gathered
 
 T = TypeVar("T")
 
@@ -60,13 +61,13 @@ def each(
     return [found[event_id] for event_id in event_ids]
 
 
-@transaction.atomic
+@gathered()
 def _together(event_ids: Sequence[str], act: Callable[[str, Judged | None], T], *, now: datetime) -> dict[str, T]:
     """The same for those that nobody holds, by EventId, in one transaction. What cannot be done is left out."""
     found = {}
     for event_id, judged in _judged(event_ids, now=now).items():
         try:
-            with transaction.atomic():
+            with gathered():
                 found[event_id] = act(event_id, judged)
         except DatabaseError as error:
             if is_away(error):

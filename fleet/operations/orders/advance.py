@@ -5,6 +5,7 @@ Locks are taken in one order: events, then approvals, then orders.
 
 import uuid
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
@@ -22,8 +23,8 @@ from fleet.models.facts.due import orders_of
 from fleet.models.facts.events import load_facts, order_timeouts
 from fleet.operations import wake_up
 from fleet.operations.events import compute
-from fleet.operations.orders.states import close, end_open_order, move
-from fleet.operations.timeline.entries import tell
+from fleet.operations.orders.states import Ending, Move, close_all, end_open_order, move_all
+from fleet.operations.timeline.entries import gathered, tell
 
 CLOSING = {
     Do.CONFIRM: ApprovalState.CONFIRMED,
@@ -31,7 +32,8 @@ CLOSING = {
     Do.LAPSE: ApprovalState.LAPSED,
     Do.REFUSE: ApprovalState.REFUSED,
 }
-
+# Its machines are asked, or it goes on with those that are.
+ASKING = (Do.OFFER, Do.WAKE, Do.NOTHING)
 
 RELAYED = Q(state__in=[state.value for state in RELAYED_APPROVALS])
 # Azure had accepted it, and a late document may show that the event did start.
@@ -46,17 +48,29 @@ def _relayed(event_pks: Collection[int] | None) -> dict[int, Approval]:
     return {approval.event_id: approval for approval in rows.order_by("pk")}
 
 
-def steps(event_pks: Collection[int] | None, now: datetime) -> dict[int, tuple[Approval, EventFacts, NextStep]]:
+@dataclass(frozen=True, slots=True)
+class Underway:
+    """An approval that is being relayed; `asking` while one of its orders is open."""
+
+    approval: Approval
+    facts: EventFacts
+    step: NextStep
+    asking: bool
+
+
+def steps(event_pks: Collection[int] | None, now: datetime) -> dict[int, Underway]:
     """The next step of each approval that is being relayed, of these events (row ids) or all. Up to seven queries."""
     approvals = _relayed(event_pks)
     if not approvals:
         return {}
     facts = load_facts(list(approvals), now=now)
     orders = orders_of([approval.pk for approval in approvals.values()])
-    return {
-        event_pk: (approval, facts[event_pk], _step(approval, facts[event_pk], orders.get(approval.pk, []), now))
-        for event_pk, approval in approvals.items()
-    }
+    found = {}
+    for event_pk, approval in approvals.items():
+        mine = orders.get(approval.pk, [])
+        step = _step(approval, facts[event_pk], mine, now)
+        found[event_pk] = Underway(approval, facts[event_pk], step, asking=any(order.open for order in mine))
+    return found
 
 
 def _step(approval: Approval, facts: EventFacts, orders: list[OrderFacts], now: datetime) -> NextStep:
@@ -71,31 +85,31 @@ def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str)
     the commit.
     """
     woken: set[int] = set()
-    void: set[int] = set()
-    for approval, facts, step in steps([event.pk for event in events], now).values():
-        if approval.state == ApprovalState.GRANTED.value and step.do in (Do.OFFER, Do.WAKE, Do.NOTHING):
-            move(approval, ApprovalState.RELAYING)
+    endings: list[Ending] = []
+    found = list(steps([event.pk for event in events], now).values())
+    move_all(
+        Move(underway.approval, ApprovalState.RELAYING)
+        for underway in found
+        if underway.approval.state == ApprovalState.GRANTED.value and underway.step.do in ASKING
+    )
+    for underway in found:
+        approval, facts, step = underway.approval, underway.facts, underway.step
         if step.machine is not None:
             woken.add(step.machine.machine_id)
         if step.do is Do.OFFER and step.machine is not None:
-            offer(approval, facts, step.machine, now=now, reason=step.reason)
+            if underway.asking:
+                end_open_order(approval, OrderState.SUPERSEDED, now=now, reason=step.reason)
+            write_order(approval, facts, step.machine, now=now, reason=step.reason)
         elif step.do in CLOSING:
-            close(approval, CLOSING[step.do], DRYDOCK, facts=facts, now=now, reason=step.reason, inferred=step.inferred)
-            if step.do is Do.VOID:
-                void.add(approval.event_id)
+            target = CLOSING[step.do]
+            endings.append(Ending(approval, target, facts, step.reason, step.inferred, asking=underway.asking))
+    ended = close_all(endings, DRYDOCK, now=now)
+    void = {approval.event_id for approval in ended if approval.state == ApprovalState.VOID.value}
     # Only now is it sure that an event which has started was approved elsewhere.
     compute.compute_state([event for event in events if event.pk in void], now=now)
     if woken:
         transaction.on_commit(lambda: wake_up.wake_machines(woken, via=via))
     return woken
-
-
-def offer(
-    approval: Approval, facts: EventFacts, machine: MachineFacts, *, now: datetime, reason: Reason | str = ""
-) -> Order:
-    """Write an order for this machine; an order still open is superseded in the same transaction."""
-    end_open_order(approval, OrderState.SUPERSEDED, now=now, reason=reason)
-    return write_order(approval, facts, machine, now=now, reason=reason)
 
 
 def write_order(
@@ -133,7 +147,7 @@ def wake_asked(*approval_ids: int, via: str) -> None:
     wake_up.wake_machines(list(offered.values_list("machine_id", flat=True)), via=via)
 
 
-@transaction.atomic
+@gathered()
 def advance_approval(*, approval_id: int, now: datetime, via: str) -> set[int]:
     """Advance one approval now; the machines (row ids) that are woken."""
     event_pk = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
@@ -142,7 +156,7 @@ def advance_approval(*, approval_id: int, now: datetime, via: str) -> set[int]:
     return advance_events(compute.lock([event_pk]), now=now, via=via)
 
 
-@transaction.atomic
+@gathered()
 def advance_approvals(approval_ids: Collection[int], *, now: datetime, via: str) -> set[int]:
     """The same of several, without those of which somebody holds the event."""
     events = list(Approval.objects.filter(pk__in=approval_ids).values_list("event_id", flat=True))

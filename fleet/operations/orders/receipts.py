@@ -1,9 +1,11 @@
 """What agents say of orders: that they have them, and what Azure answered to `StartRequests`."""
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -12,15 +14,15 @@ from drydock_agent import wire
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.patience import met_a_limit
 from fleet.domain.reason import Reason
-from fleet.domain.states import OPEN_ORDERS, ApprovalState, OrderState, order_sources
+from fleet.domain.states import OPEN_ORDERS, ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
-from fleet.models import Approval, Entry, Order
+from fleet.models import Approval, Entry, Order, driver
 from fleet.operations.aside import in_parts
 from fleet.operations.events import compute
 from fleet.operations.intake.keep import AgentReport
 from fleet.operations.orders import instructions
-from fleet.operations.orders.states import end_open_order, move, tell_order
-from fleet.operations.timeline.entries import entry
+from fleet.operations.orders.states import Move, end_open_order, move_all, tell_order
+from fleet.operations.timeline.entries import entry, gathered
 
 # The paths by which an order reaches its machine, as agents and the wire call them.
 PATHS = ("celery", "beat", "ticker", "look", "report")
@@ -70,26 +72,29 @@ def note_held(*, held: Sequence[Held], now: datetime) -> Noted:
 
     passed_by = {order.pk for order in waiting if order.approval.event_id not in free}
 
-    def deliver(orders: Sequence[Order]) -> list[bool]:
-        return [_delivered(order, via=by_id[order.pk][1], now=now) for order in orders]
+    deliver = partial(_deliver, vias={order_id: via for order_id, (_, via) in by_id.items()}, now=now)
 
-    def fail(order: Order, _: Exception) -> None:
-        passed_by.add(order.pk)
+    def fail(order_id: uuid.UUID, _: Exception) -> None:
+        passed_by.add(order_id)
 
-    chosen = [order for order in waiting if order.pk not in passed_by]
-    moved = sum(in_parts(chosen, deliver, fail, splits=met_a_limit)) if chosen else 0
+    chosen = [order.pk for order in waiting if order.pk not in passed_by]
+    moved = len(in_parts(chosen, deliver, fail, splits=met_a_limit)) if chosen else 0
     return Noted(drilled + moved, tuple(one for one in held if one[1] in passed_by))
 
 
-def _delivered(order: Order, *, via: str, now: datetime) -> bool:
-    moved = Order.objects.filter(pk=order.pk, state__in=order_sources(OrderState.DELIVERED)).update(
-        state=OrderState.DELIVERED.value, delivered_at=now, delivered_by=via
-    )
-    if not moved:
-        return False
-    move(order.approval, ApprovalState.RELAYING)
-    _tell(EntryKind.ORDER_DELIVERED, order, now, path=via)
-    return True
+@gathered(savepoint=False)
+def _deliver(order_ids: Sequence[uuid.UUID], vias: Mapping[uuid.UUID, str], now: datetime) -> list[Order]:
+    # Read with their events locked, and anew where this was tried before and rolled back.
+    orders = list(LOADED.filter(pk__in=order_ids, state=OrderState.OFFERED.value).order_by("approval_id"))
+    was = [order.state for order in orders]
+    for order in orders:
+        order.state, order.delivered_at, order.delivered_by = OrderState.DELIVERED.value, now, vias[order.pk]
+    moved = driver.update(orders, ["state", "delivered_at", "delivered_by"], read={"state": was})
+    found = [order for order in orders if order.pk in moved]
+    move_all(Move(order.approval, ApprovalState.RELAYING) for order in found)
+    for order in found:
+        _tell(EntryKind.ORDER_DELIVERED, order, now, path=order.delivered_by)
+    return found
 
 
 def _tell(kind: EntryKind, order: Order, now: datetime, **data: Any) -> None:
@@ -101,15 +106,18 @@ def take(receipts: Sequence[Receipt], *, now: datetime) -> list[Entry]:
     orders.
     """
     strange: list[Entry] = []
+    known = _orders_of(receipts)
+    answers = [
+        (order, receipt.data)
+        for receipt in receipts
+        if (order := known.get((receipt.machine_id, order_id_of(receipt.data.order_id)))) is not None
+    ]
+    _take_all(answers, now)
     for receipt in receipts:
         order_id = order_id_of(receipt.data.order_id)
-        order = (
-            Order.objects.select_related("approval__event", "machine")
-            .filter(pk=order_id, machine_id=receipt.machine_id)
-            .first()
-            if order_id
-            else None
-        )
+        if (receipt.machine_id, order_id) in known:
+            continue
+        order = LOADED.filter(pk=order_id, machine_id=receipt.machine_id).first() if order_id else None
         if order is None and order_id is not None:
             drilled, lines = instructions.answered(
                 machine_id=receipt.machine_id, order_id=order_id, data=receipt.data, now=now
@@ -128,52 +136,85 @@ def take(receipts: Sequence[Receipt], *, now: datetime) -> list[Entry]:
                     order=receipt.data.order_id,
                 )
             )
-        elif order.answered_at is None:
-            _take_one(order, receipt.data, now)
+        else:
+            _take_all([(order, receipt.data)], now)
     return strange
 
 
-def _take_one(order: Order, data: wire.ReceiptData, now: datetime) -> None:
-    was_open = order.state in [state.value for state in OPEN_ORDERS]
-    if order.state == OrderState.OFFERED.value:
+LOADED = Order.objects.select_related("approval__event", "machine").defer("machine__compute")
+
+
+def _orders_of(receipts: Sequence[Receipt]) -> dict[tuple[int, uuid.UUID | None], Order]:
+    """The orders that these receipts answer, by machine (row id) and id. Not those of which one receipt may change what
+    the next one finds: of an approval with several among them, and those that are answered twice.
+    """
+    named = Counter(order_id_of(receipt.data.order_id) for receipt in receipts)
+    once = [order_id for order_id, count in named.items() if order_id is not None and count == 1]
+    rows = list(LOADED.filter(pk__in=once)) if once else []
+    asked = Counter(order.approval_id for order in rows)
+    return {(order.machine_id, order.pk): order for order in rows if asked[order.approval_id] == 1}
+
+
+Answer = tuple[Order, wire.ReceiptData]
+# What a receipt changes of its order.
+ANSWERED = (
+    "state", "closed_at", "delivered_at", "delivered_by", "answered_at", "outcome", "azure_status", "azure_body",
+    "posts", "retry_after_seconds", "reason",
+)  # fmt: skip
+
+
+def _take_all(answers: Sequence[Answer], now: datetime) -> None:
+    """Take the answers of these orders, of one approval each. One statement a table, and what is told of each."""
+    answers = [(order, data) for order, data in answers if order.answered_at is None]
+    was = [order.state for order, _ in answers]
+    open_before = {order.pk for order, _ in answers if order.state in OPEN_ORDERS}
+    early = {order.pk for order, _ in answers if order.state == OrderState.OFFERED}
+    for order, data in answers:
+        _answer(order, data, now)
+    orders = [order for order, _ in answers]
+    moved = driver.update(orders, ANSWERED, read={"state": was, "answered_at": [None] * len(was)})
+    orders = [order for order in orders if order.pk in moved]
+    move_all(
+        Move(order.approval, ApprovalState.RELAYING)
+        for order in orders
+        if order.pk in early and order.approval.state == ApprovalState.GRANTED
+    )
+    for order in orders:
+        if order.pk in early:
+            _tell(EntryKind.ORDER_DELIVERED, order, now, path=order.delivered_by)
+        said = {name: getattr(order, name) for name in ("azure_status", "outcome", "reason")}
+        _tell(EntryKind.ORDER_ANSWERED if order.pk in open_before else EntryKind.LATE_RECEIPT, order, now, **said)
+    _accept_all(
+        [order for order in orders if order.outcome == wire.ANSWERED and order.azure_status == 200], open_before, now
+    )
+
+
+def _answer(order: Order, data: wire.ReceiptData, now: datetime) -> None:
+    if order.state == OrderState.OFFERED:
         # The receipt was faster than the news that the order is there.
-        _delivered(order, via=data.via if data.via in PATHS else "", now=now)
-    answer = {
-        "answered_at": now,
-        "outcome": data.outcome,
-        "azure_status": data.azure_status,
-        "azure_body": data.azure_body[:2000].replace("\x00", ""),
-        "posts": data.posts,
-        "retry_after_seconds": data.retry_after,
-        "reason": data.reason[:500].replace("\x00", ""),
-    }
-    if was_open:
-        sources = order_sources(OrderState.ANSWERED)
-        Order.objects.filter(pk=order.pk, state__in=sources).update(
-            state=OrderState.ANSWERED.value, closed_at=now, **answer
-        )
-    else:
-        Order.objects.filter(pk=order.pk, answered_at__isnull=True).update(**answer)
-    kind = EntryKind.ORDER_ANSWERED if was_open else EntryKind.LATE_RECEIPT
-    said = {name: answer[name] for name in ("azure_status", "outcome", "reason")}
-    _tell(kind, order, now, **said)
-    if data.outcome == wire.ANSWERED and data.azure_status == 200:
-        _accepted(order, now)
+        order.delivered_at, order.delivered_by = now, data.via if data.via in PATHS else ""
+    if order.state in OPEN_ORDERS:
+        order.state, order.closed_at = OrderState.ANSWERED.value, now
+    order.answered_at, order.outcome, order.azure_status = now, data.outcome, data.azure_status
+    order.azure_body = data.azure_body[:2000].replace("\x00", "")
+    order.posts, order.retry_after_seconds = data.posts, data.retry_after
+    order.reason = data.reason[:500].replace("\x00", "")
 
 
-def _accepted(order: Order, now: datetime) -> None:
-    approval = order.approval
-    if move(approval, ApprovalState.ACCEPTED, accepted_at=now, accepted_by=order.machine):
-        # Another machine may have been asked in the meantime: one answer of Azure is enough.
-        end_open_order(
-            approval,
-            OrderState.CANCELLED,
-            now=now,
-            reason=Reason("azure-has-accepted", machine=order.machine.resource_name),
-        )
+def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now: datetime) -> None:
+    """Azure has answered yes to these."""
+    moved = move_all(
+        Move(order.approval, ApprovalState.ACCEPTED, {"accepted_at": now, "accepted_by_id": order.machine_id})
+        for order in orders
+    )
+    for order in orders:
+        if order.approval not in moved:
+            # It was concluded before that Azure had taken it; now there is proof of it.
+            known = Approval.objects.filter(state=ApprovalState.CONFIRMED.value, accepted_at__isnull=True)
+            known.filter(pk=order.approval_id).update(accepted_at=now, accepted_by=order.machine)
+            continue
+        if order.pk not in open_before:
+            # Another machine has been asked in the meantime: one answer of Azure is enough.
+            reason = Reason("azure-has-accepted", machine=order.machine.resource_name)
+            end_open_order(order.approval, OrderState.CANCELLED, now=now, reason=reason)
         _tell(EntryKind.APPROVAL_ACCEPTED, order, now)
-    else:
-        # It was concluded before that Azure had taken it; now there is proof of it.
-        Approval.objects.filter(pk=approval.pk, state=ApprovalState.CONFIRMED.value, accepted_at__isnull=True).update(
-            accepted_at=now, accepted_by=order.machine
-        )

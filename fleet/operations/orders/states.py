@@ -1,5 +1,7 @@
 """The moves of approvals and orders on their way: each a conditional UPDATE with its entry, so that one comes first."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +10,7 @@ from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.reason import Reason, stored
 from fleet.domain.states import ApprovalState, OrderState, approval_sources, order_sources
 from fleet.domain.timeline import EntryKind
-from fleet.models import Approval, Order
+from fleet.models import Approval, Order, driver
 from fleet.operations.timeline.entries import tell
 
 CLOSED_KINDS = {
@@ -29,24 +31,77 @@ def move(approval: Approval, target: ApprovalState, **columns: object) -> bool:
     return bool(moved)
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An approval, loaded with its event locked, the state that it enters, and other columns by their attributes."""
+
+    approval: Approval
+    target: ApprovalState
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+def move_all(moves: Iterable[Move]) -> list[Approval]:
+    """The same for several approvals by one statement, each from the state that it was read in; those that moved."""
+    legal = [one for one in moves if one.approval.state in approval_sources(one.target)]
+    was = [one.approval.state for one in legal]
+    for one in legal:
+        for name, value in one.columns.items():
+            setattr(one.approval, name, value)
+        one.approval.state = one.target.value
+    names = {name: None for one in legal for name in one.columns}
+    approvals = [one.approval for one in legal]
+    moved = driver.update(approvals, ["state", *names], read={"state": was})
+    return [approval for approval in approvals if approval.pk in moved]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an approval ends. `asking` is False where it is known, with the event locked, that no order of it is open."""
+
+    approval: Approval
+    target: ApprovalState
+    facts: EventFacts
+    reason: Reason | str
+    inferred: bool = False
+    asking: bool = True
+
+
 def close(
-    approval: Approval,
-    target: ApprovalState,
-    actor: Actor,
-    *,
-    facts: EventFacts,
-    now: datetime,
-    reason: Reason | str,
-    inferred: bool = False,
+    approval: Approval, target: ApprovalState, actor: Actor, *, facts: EventFacts, now: datetime, reason: Reason | str
 ) -> bool:
     """End an approval, its open order with it, and say so on the timeline; False when it had ended already."""
     was = approval.state
-    if not move(approval, target, closed_at=now, reason=stored(reason), inferred=inferred):
+    if not move(approval, target, closed_at=now, reason=stored(reason), inferred=False):
         return False
-    ending = OrderState.EXPIRED if target is ApprovalState.LAPSED else OrderState.CANCELLED
-    end_open_order(approval, ending, now=now, reason=reason)
-    tell_approval(CLOSED_KINDS[target], actor, approval, facts, was=was, now=now, inferred=inferred, reason=reason)
+    _tell_ending(Ending(approval, target, facts, reason), was, actor, now)
     return True
+
+
+def close_all(endings: Sequence[Ending], actor: Actor, *, now: datetime) -> list[Approval]:
+    """The same for several approvals, loaded with their events locked; those that had not ended already."""
+    was = {one.approval.pk: one.approval.state for one in endings}
+    moved = move_all(
+        Move(
+            one.approval,
+            one.target,
+            {"closed_at": now, "reason": stored(one.reason), "inferred": one.inferred},
+        )
+        for one in endings
+    )
+    for one in endings:
+        if one.approval in moved:
+            _tell_ending(one, was[one.approval.pk], actor, now)
+    return moved
+
+
+def _tell_ending(one: Ending, was: str, actor: Actor, now: datetime) -> None:
+    if one.asking:
+        ending = OrderState.EXPIRED if one.target is ApprovalState.LAPSED else OrderState.CANCELLED
+        end_open_order(one.approval, ending, now=now, reason=one.reason)
+    tell_approval(
+        CLOSED_KINDS[one.target], actor, one.approval, one.facts,
+        was=was, now=now, inferred=one.inferred, reason=one.reason,
+    )  # fmt: skip
 
 
 def tell_approval(

@@ -8,13 +8,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import transaction
 
-from fleet.models import StoredAnswer
+from fleet.models import StoredAnswer, driver
+from fleet.operations.timeline.entries import gathered
 
 # How long an answer is kept, and how many old ones a new key removes.
 KEPT = timedelta(hours=24)
 REMOVED = 100
+NEW = f"""
+    INSERT INTO {StoredAnswer._meta.db_table} (user_id, key, request_hash, created_at) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (user_id, key) DO NOTHING RETURNING id
+"""
 
 
 class KeyReused(Exception):
@@ -45,20 +49,20 @@ def answer_once(
     `request` is a `fingerprint`. A repeat that arrives while the first is still acting waits for its commit. What `act`
     raises rolls both back, so that the key stays free. Raises KeyReused.
     """
-    with transaction.atomic(savepoint=not part):
+    with gathered(savepoint=not part):
         if not part:
             _remove_old(user=user, now=now)
-        # The unique index makes a concurrent repeat wait here until the first has committed or failed.
-        StoredAnswer.objects.bulk_create(
-            [StoredAnswer(user=user, key=key, request_hash=request, created_at=now)], ignore_conflicts=True
-        )
-        row = StoredAnswer.objects.select_for_update().get(user=user, key=key)
-        if row.request_hash != request:
-            raise KeyReused
-        if row.status is not None:
-            return Answer(status=row.status, body=row.body, repeated=True)
+        with driver.cursor() as cursor:
+            # The unique index makes a concurrent repeat wait here until the first has committed or failed.
+            fresh = cursor.execute(NEW, [user.pk, key, request, now]).fetchone()
+        if fresh is None:
+            row = StoredAnswer.objects.select_for_update().get(user=user, key=key)
+            if row.request_hash != request:
+                raise KeyReused
+            if row.status is not None:
+                return Answer(status=row.status, body=row.body, repeated=True)
         answer = act()
-        StoredAnswer.objects.filter(pk=row.pk).update(status=answer.status, body=answer.body)
+        StoredAnswer.objects.filter(user=user, key=key).update(status=answer.status, body=answer.body)
         return answer
 
 

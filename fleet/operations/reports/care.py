@@ -37,7 +37,7 @@ from fleet.operations.reports.take import (
     readable,
     take_of_events,
 )
-from fleet.operations.timeline.entries import write
+from fleet.operations.timeline.entries import gathered, write
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ def _take_events(said: OfEvents, now: datetime, *, also: Collection[str] = ()) -
     held = [event_id for event_id in pks if event_id not in free]
     older: set[str] = set()
 
+    @gathered(savepoint=False)
     def take_these(event_ids: Sequence[str]) -> list[TakenEvents]:
         rows = backlog.claim(What.EVENT, event_ids)
         older.update(row.about for row in rows)
@@ -102,8 +103,13 @@ def _take_events(said: OfEvents, now: datetime, *, also: Collection[str] = ()) -
     for event_id in held:
         backlog.add(What.EVENT, event_id, by_event[event_id].positions(), now=now)
     with Apart(What.EVENT, now=now) as apart:
-        touched = apart.look(sorted(taken.events), lambda pks: follow(taken, now, compute.lock(pks)))
+        touched = apart.look(sorted(taken.events), partial(_follow, taken, now))
     transaction.on_commit(lambda: wake_up.hint_events(touched))
+
+
+@gathered(savepoint=False)
+def _follow(taken: TakenEvents, now: datetime, event_pks: Sequence[int]) -> list[int]:
+    return follow(taken, now, compute.lock(event_pks))
 
 
 def _all(found: Sequence[TakenEvents]) -> TakenEvents:

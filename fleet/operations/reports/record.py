@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 
-from django.db import transaction
-
 from fleet.operations.aside import is_away
 from fleet.operations.intake import keep, listings, marks, oddities, presence, spools, stage
 from fleet.operations.locks import impatient
 from fleet.operations.reports import care
 from fleet.operations.reports.take import readable, take
-from fleet.operations.timeline.entries import write
+from fleet.operations.timeline.entries import gathered, write
 
 
 def record(
@@ -37,7 +35,7 @@ def record(
     return _record(deliveries, now, careful=True)
 
 
-@transaction.atomic
+@gathered()
 def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool) -> dict[spools.Key, spools.Taken]:
     somebody_waits, revoked = marks.ask([delivery.machine_id for delivery in deliveries])
     careful = careful or somebody_waits

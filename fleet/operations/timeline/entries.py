@@ -1,9 +1,9 @@
 """Writing the timeline. Always inside the transaction of the change that the entry tells of."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from fleet.domain.pseudonyms import NAMING, could_be_name, pseudonym, rename
 from fleet.domain.reason import as_json
 from fleet.domain.timeline import EntryKind
 from fleet.domain.trace import Trace
-from fleet.models import Entry, ScheduledEvent
+from fleet.models import Entry, ScheduledEvent, driver
 from fleet.operations import wake_up
 from fleet.operations.timeline.log import line_of, log_lines
 
@@ -116,16 +116,69 @@ def write(entries: Iterable[Entry]) -> None:
     rows = list(entries)
     if not rows:
         return
-    if not transaction.get_connection().in_atomic_block:
+    connection = transaction.get_connection()
+    if not connection.in_atomic_block:
         raise RuntimeError("A timeline entry is written in the transaction of its change.")
+    block = _block.get()
+    if block is not None and block.depth == len(connection.savepoint_ids):
+        block.rows += rows
+    else:
+        _write(rows)
+
+
+@dataclass(slots=True)
+class _Block:
+    """A part of a transaction whose entries go together; `depth` is how many savepoints it lies in."""
+
+    depth: int
+    rows: list[Entry] = field(default_factory=list)
+
+
+_block: ContextVar[_Block | None] = ContextVar("block", default=None)
+
+
+@contextmanager
+def gathered(*, savepoint: bool = True) -> Iterator[None]:
+    """A transaction, or a part of one that may fail alone, whose entries are written at the end by one statement: those
+    of a part at the end of the whole. A part that is another's savepoint already needs none of its own. Where something
+    within may be rolled back alone without this, its entries go at once.
+    """
+    connection = transaction.get_connection()
+    outer = _block.get()
+    if outer is not None and outer.depth != len(connection.savepoint_ids):
+        outer = None
+    with transaction.atomic(savepoint=savepoint):
+        block = _Block(len(connection.savepoint_ids))
+        token = _block.set(block)
+        try:
+            yield
+        finally:
+            _block.reset(token)
+        if outer is None:
+            _write(block.rows)
+    if outer is not None:
+        outer.rows += block.rows
+
+
+def _write(rows: list[Entry]) -> None:
+    if not rows:
+        return
     _let_drydock_answer(rows)
     _name_nobody(rows)
-    Entry.objects.bulk_create(rows)
-    transaction.on_commit(wake_up.wake_streams)
+    driver.insert(rows)
+    _after_commit(wake_up.wake_streams)
     if any(row.line for row in rows):
         transaction.on_commit(lambda: log_lines(rows))
     if any(row.kind in TOLD for row in rows):
-        transaction.on_commit(wake_up.hint_messages)
+        _after_commit(wake_up.hint_messages)
+
+
+def _after_commit(call: Callable[[], object]) -> None:
+    """Call it once the transaction has committed, and once only, however often it is asked for."""
+    connection = transaction.get_connection()
+    within = set(connection.savepoint_ids)
+    if not any(known is call and savepoints <= within for savepoints, known, _ in connection.run_on_commit):
+        transaction.on_commit(call)
 
 
 def _name_nobody(rows: list[Entry]) -> None:

@@ -1,0 +1,132 @@
+"""What many machines answer at once is taken by one statement a table, and says what one answer after another says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fleet.models import Approval, Entry, Order, driver
+from tests import factories
+from tests.factories import Fleet, announced, open_order
+
+pytestmark = pytest.mark.django_db
+IDS = [f"0A1B2C3D-0000-4000-8000-0000000002{number:02d}" for number in range(6)]
+WAY = ["approval_granted", "order_offered", "order_delivered", "order_answered", "approval_accepted"]
+
+
+def relayed(fleet: Fleet) -> list[Approval]:
+    """Six events of six sets are approved."""
+    for number, event_id in enumerate(IDS):
+        fleet.enrol(f"m{number}", availability_set=f"set{number}")
+        due = fleet.now + timedelta(minutes=5)
+        fleet.say(f"m{number}", factories.listing(event_id, resources=[f"m{number}"], not_before=due))
+    somebody = factories.operator()
+    return [fleet.approve(event_id, by=somebody) for event_id in IDS]
+
+
+def states(approvals: list[Approval]) -> list[str]:
+    return list(
+        Approval.objects.filter(pk__in=[one.pk for one in approvals]).order_by("pk").values_list("state", flat=True)
+    )
+
+
+def told(approval: Approval) -> list[str]:
+    return list(Entry.objects.filter(approval=approval).order_by("pk").values_list("kind", flat=True))
+
+
+def test_many_answers_are_three_statements_and_each_has_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    approvals = relayed(fleet)
+    written: list[int] = []
+    update = driver.update
+
+    def counted(rows: Any, *args: Any, **rest: Any) -> Any:
+        written.append(len(rows))
+        return update(rows, *args, **rest)
+
+    monkeypatch.setattr(driver, "update", counted)
+    fleet.record(*(fleet.answer(open_order(approval)) for approval in approvals))
+    # The orders, and the approvals twice: under way, and accepted. What follows finds nothing to do.
+    assert [count for count in written if count] == [6, 6, 6]
+    assert states(approvals) == ["ACCEPTED"] * 6
+    assert [told(approval) for approval in approvals] == [WAY] * 6
+    assert set(Order.objects.values_list("state", "delivered_by", "azure_status")) == {("ANSWERED", "celery", 200)}
+    for approval in approvals:
+        approval.refresh_from_db()
+        assert approval.accepted_by_id == approval.orders.get().machine_id
+
+
+def test_answers_of_different_kinds_in_one_commit_are_each_taken_as_they_are() -> None:
+    fleet = Fleet()
+    approvals = relayed(fleet)
+    orders = [open_order(approval) for approval in approvals]
+    fleet.delivered(orders[1])
+    fleet.record(
+        fleet.answer(orders[0]),
+        fleet.answer(orders[1]),
+        fleet.answer(orders[2], status=400, reason="gone"),
+        fleet.answer(orders[3], outcome="refused", status=None, reason="expired"),
+        fleet.answer(orders[4], status=429, posts=2),
+    )
+    found = [Order.objects.get(pk=order.pk) for order in orders]
+    assert [(order.state, order.outcome, order.azure_status) for order in found] == [
+        ("ANSWERED", "answered", 200),
+        ("ANSWERED", "answered", 200),
+        ("ANSWERED", "answered", 400),
+        ("ANSWERED", "refused", None),
+        ("ANSWERED", "answered", 429),
+        ("OFFERED", "", None),
+    ]
+    assert (found[2].reason, found[4].posts) == ("gone", 2)
+    assert states(approvals)[:2] == ["ACCEPTED", "ACCEPTED"]
+    assert told(approvals[1]) == WAY
+
+
+def both_answer(*, together: bool) -> dict[str, Any]:
+    """Of one approval, the machine that was asked first answers late, and with it the one that was asked instead."""
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    fleet.later(4)
+    fleet.advance()
+    first, second = Order.objects.order_by("offered_at")
+    answers = [fleet.answer(first), fleet.answer(second)]
+    for deliveries in [answers] if together else [[one] for one in answers]:
+        fleet.record(*deliveries)
+    approval.refresh_from_db()
+    orders = Order.objects.order_by("offered_at").values_list("state", "outcome", "azure_status")
+    return {"orders": list(orders), "told": told(approval), "state": approval.state}
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_two_answers_for_one_approval_count_alike_in_one_commit_and_in_two(*, together: bool) -> None:
+    assert both_answer(together=together) == {
+        "orders": [("SUPERSEDED", "answered", 200), ("CANCELLED", "answered", 200)],
+        "told": [
+            "approval_granted", "order_offered", "order_superseded", "order_offered", "late_receipt",
+            "order_cancelled", "approval_accepted", "late_receipt",
+        ],
+        "state": "ACCEPTED",
+    }  # fmt: skip
+
+
+def test_an_order_that_is_answered_twice_in_one_commit_is_answered_once() -> None:
+    fleet = Fleet()
+    approvals = relayed(fleet)
+    order = open_order(approvals[0])
+    agent = fleet.agents["m0"]
+    first, second = fleet.answer(order), fleet.answer(order, status=500)
+    fleet.record(agent.delivery(*first.reports, *second.reports))
+    order.refresh_from_db()
+    assert (order.state, order.azure_status, told(approvals[0])) == ("ANSWERED", 200, WAY)
+
+
+def test_nobody_answers_the_order_of_another_machine() -> None:
+    fleet = Fleet()
+    approvals = relayed(fleet)
+    theirs = fleet.answer(open_order(approvals[0]))
+    fleet.record(fleet.agents["m1"].delivery(*theirs.reports))
+    assert told(approvals[0]) == WAY[:2]
+    assert Entry.objects.filter(kind="late_receipt").count() == 1
