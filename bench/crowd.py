@@ -27,8 +27,8 @@ from urllib.parse import urlencode, urlsplit
 from drydock_agent import wire
 
 # Real agents have a connection each; these share some, since a process has few files. With too few of them reports
-# would come in a trickle, which is dearer to write than what a storm is.
-LINES = 1500
+# would wait here, where nobody can say which is urgent.
+LINES = 4000
 POLL_SECONDS = 1.0
 ASK_SECONDS = 0.25
 HOLD_SECONDS = 40

@@ -23,6 +23,10 @@ WRONG_SECONDS = 30.0
 # What one question asks for; while it is asked, the next gathers. A fleet that comes back waits its turn, and nobody is
 # sent away before the machines of a whole process wait.
 AT_ONCE = 1_000
+# Where so many have come together, the next question waits so long for company: a fleet that speaks for the
+# first time would else be asked for one by one, and each question costs as much as one for many.
+GATHERING = 3
+GATHER_SECONDS = 0.02
 MOST_WAITING = 25_000
 
 
@@ -138,6 +142,8 @@ class Credentials:
                     for key, waits in self._taken(asked).items():
                         if not waits.done():
                             waits.set_result(found.get(key))
+                if len(asked) >= GATHERING:
+                    await asyncio.sleep(GATHER_SECONDS)
         finally:
             self._asking = None
             # Whatever broke it, nobody waits for ever.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import chain
+from itertools import chain, islice
 
 from drydock_agent import wire
 from drydock_agent.wire import Order
@@ -23,15 +24,27 @@ class Lane(StrEnum):
 
     RECEIPTS = "receipts"
     STARTED = "started"
+    NEWS = "news"
     DOCUMENTS = "documents"
     CATCHING_UP = "catching-up"
     TROUBLED = "troubled"
 
 
 # The part of the queue up to which a lane is let in.
-SHARES = {Lane.RECEIPTS: 1.0, Lane.STARTED: 0.9, Lane.DOCUMENTS: 0.8, Lane.CATCHING_UP: 0.5, Lane.TROUBLED: 0.25}
+SHARES = {
+    Lane.RECEIPTS: 1.0,
+    Lane.STARTED: 0.9,
+    Lane.NEWS: 0.85,
+    Lane.DOCUMENTS: 0.8,
+    Lane.CATCHING_UP: 0.5,
+    Lane.TROUBLED: 0.25,
+}
 # What is older than that when it comes is history.
 HISTORY = timedelta(seconds=60)
+# As documents spell it. So many EventIds are remembered, those that were told last; one delivery adds so many.
+EVENT_ID = re.compile(r'"EventId"\s*:\s*"([^"\\]{1,64})"')
+REMEMBERED = 20_000
+MOST_NAMED = 20
 
 
 def lane_of(delivery: Delivery, now: datetime) -> Lane:
@@ -44,6 +57,13 @@ def lane_of(delivery: Delivery, now: datetime) -> Lane:
     if any(isinstance(one, wire.DocumentData) and "started" in one.body.lower() for one in data):
         return Lane.STARTED
     return Lane.DOCUMENTS
+
+
+def events_in(delivery: Delivery) -> list[str]:
+    """The first EventIds in the documents of a delivery, found without reading these."""
+    bodies = [report.data.body for report in delivery.reports if isinstance(report.data, wire.DocumentData)]
+    found = chain.from_iterable(map(EVENT_ID.finditer, bodies))
+    return [one[1] for one in islice(found, MOST_NAMED)]
 
 
 @dataclass(slots=True)
@@ -88,14 +108,18 @@ class Lanes:
         self._lanes: dict[Lane, deque[Pending]] = {lane: deque() for lane in Lane}
         # Machines (row ids) whose reports failed.
         self._troubled: set[int] = set()
+        # EventIds that somebody has told of: who tells of another is heard before those who say the same.
+        self._told: OrderedDict[str, None] = OrderedDict()
         self._running: list[Pending] = []
         self._reports = 0
         self._bytes = 0
 
     def put(self, pending: Pending, now: datetime) -> bool:
         """Queue a delivery; False where its lane is full."""
-        lane = lane_of(pending.delivery, now)
+        lane, named = lane_of(pending.delivery, now), events_in(pending.delivery)
         with self._lock:
+            if lane is Lane.DOCUMENTS and not all(event_id in self._told for event_id in named):
+                lane = Lane.NEWS
             lane = Lane.TROUBLED if pending.delivery.machine_id in self._troubled else lane
             part = SHARES[lane]
             if self._reports >= self.limits.queue_reports * part or self._bytes >= self.limits.queue_bytes * part:
@@ -103,6 +127,7 @@ class Lanes:
             self._lanes[lane].append(pending)
             self._reports += pending.weight
             self._bytes += pending.size
+            self._remember(named)
         return True
 
     def waiting(self) -> int:
@@ -174,6 +199,13 @@ class Lanes:
         with self._lock:
             every = (*self._running, *chain(*self._lanes.values()))
             return [pending for pending in every if pending.since < moment]
+
+    def _remember(self, event_ids: list[str]) -> None:
+        for event_id in event_ids:
+            self._told[event_id] = None
+            self._told.move_to_end(event_id)
+        while len(self._told) > REMEMBERED:
+            self._told.popitem(last=False)
 
     def _forget(self, pending: Pending) -> None:
         self._reports -= pending.weight

@@ -9,6 +9,8 @@ from django.db.models import Field, ForeignObject, Func, Lookup
 from django.db.models.expressions import Combinable
 from django.db.models.sql.compiler import SQLCompiler
 
+from fleet.models import driver
+
 
 # Django's own class takes no type argument at run time. Relations keep a list of lookups of their own.
 @Field.register_lookup
@@ -23,7 +25,7 @@ class EqualsAny(Lookup):
         column, parameters = self.process_lhs(compiler, connection)
         field = self.lhs.output_field
         kind = field.target_field.db_type(connection) if field.is_relation else field.db_type(connection)
-        return f"{column} = ANY(%s::{kind}[])", [*parameters, list(self.rhs)]
+        return f"{column} = ANY(%s::{kind}[])", [*parameters, driver.array(self.rhs)]
 
 
 @Field.register_lookup

@@ -1,4 +1,4 @@
-"""A commit that took long is followed by a pause, so that the next one takes more together."""
+"""A commit that took long is followed by a pause, so that the next one takes more together, and by a smaller one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.gateway.committer import GATHER_SECONDS, GATHER_SLOW_SECONDS, GATHERING, SLOW_SECONDS, pause_after
+from fleet.gateway.committer import (
+    COMMIT_SECONDS,
+    GATHER_SECONDS,
+    GATHER_SLOW_SECONDS,
+    GATHERING,
+    LEAST_REPORTS,
+    SLOW_SECONDS,
+    most_after,
+    pause_after,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +41,21 @@ def test_nobody_is_kept_longer_than_a_commit_takes_or_than_the_screen_may_be_lat
 ) -> None:
     assert pause_after(deliveries, waiting, took=took) <= max(GATHER_SECONDS, min(took, GATHER_SLOW_SECONDS))
     assert took >= SLOW_SECONDS or pause_after(deliveries, waiting, took=took) <= GATHER_SECONDS
+
+
+@given(reports=st.integers(1, 5_000), took=st.floats(0.002, 60))
+def test_the_next_commit_takes_up_what_this_one_would_have_written_in_a_second(reports: int, took: float) -> None:
+    most = most_after(reports, took=took, limit=2_500)
+    assert LEAST_REPORTS <= most <= 2_500
+    if LEAST_REPORTS < most < 2_500:
+        assert abs(most * took / reports - COMMIT_SECONDS) <= took / reports
+
+
+def test_a_storm_is_written_in_commits_of_a_second_each() -> None:
+    # 1,600 reports a second, beside 0.1 s that each commit takes.
+    most, times = LEAST_REPORTS, []
+    for _ in range(10):
+        times.append(0.1 + most / 1_600)
+        most = most_after(most, took=times[-1], limit=2_500)
+    assert times[-1] < COMMIT_SECONDS * 1.01
+    assert most > 1_000

@@ -80,6 +80,6 @@ def _tried_again(approvals: Iterable[Approval], event_ids: Collection[int]) -> d
 def orders_of(approval_ids: Collection[int]) -> dict[int, list[OrderFacts]]:
     """The orders of each approval (row ids), oldest first. One query."""
     found: dict[int, list[OrderFacts]] = defaultdict(list)
-    for order in Order.objects.filter(approval_id__in=approval_ids).order_by("offered_at", "id"):
+    for order in Order.objects.filter(approval_id__any=approval_ids).order_by("offered_at", "id"):
         found[order.approval_id].append(like(OrderFacts, order, order_id=order.pk))
     return found

@@ -91,7 +91,7 @@ def load_standing(events: Collection[ScheduledEvent], *, now: datetime) -> Stand
     """Two queries, however many events."""
     machines = machine_rows({event.availability_set_id for event in events}, now=now, limits=presence_limits())
     listings: dict[int, dict[int, MergedListing]] = defaultdict(dict)
-    sightings = Sighting.objects.filter(event_id__in=[event.pk for event in events])
+    sightings = Sighting.objects.filter(event_id__any=[event.pk for event in events])
     for event_id, machine_id, *values in sightings.values_list("event_id", "machine_id", *names_of(MergedListing)):
         listings[event_id][machine_id] = of_values(MergedListing, values)
     return Standing(machines, listings)
@@ -146,14 +146,14 @@ def _rehearsing(
 
 def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventFacts]:
     """What guards, rules and the relay judge, by the event's row id. Nine queries, however many events."""
-    events = list(ScheduledEvent.objects.filter(pk__in=event_ids).select_related("availability_set"))
+    events = list(ScheduledEvent.objects.filter(pk__any=event_ids).select_related("availability_set"))
     machines = machine_rows({event.availability_set_id for event in events}, now=now, limits=presence_limits())
-    standing = Sighting.objects.filter(event_id__in=event_ids, gone_at__isnull=True, foreign=False)
+    standing = Sighting.objects.filter(event_id__any=event_ids, gone_at__isnull=True, foreign=False)
     spelled = {
         (event_id, machine_id): text
         for event_id, machine_id, text in standing.values_list("event_id", "machine_id", "spelled")
     }
-    return _facts_of(events, machines, spelled, Preparation.objects.filter(event_id__in=event_ids), now=now)
+    return _facts_of(events, machines, spelled, Preparation.objects.filter(event_id__any=event_ids), now=now)
 
 
 def facts_standing(events: Collection[ScheduledEvent], standing: Standing, *, now: datetime) -> dict[int, EventFacts]:
@@ -164,7 +164,7 @@ def facts_standing(events: Collection[ScheduledEvent], standing: Standing, *, no
         for machine_id, listing in of_event.items()
         if listing.gone_at is None and not listing.foreign
     }
-    preparations = Preparation.objects.filter(event_id__in=[event.pk for event in events])
+    preparations = Preparation.objects.filter(event_id__any=[event.pk for event in events])
     return _facts_of(events, standing.machines, spelled, preparations, now=now)
 
 
@@ -306,7 +306,7 @@ def is_open_at(window: NoApprovalWindow, *, now: datetime) -> bool:
 
 def _decisions(event_ids: Collection[int]) -> dict[int, DecisionFacts]:
     live = [state.value for state in LIVE_APPROVALS]
-    rows = Approval.objects.filter(event_id__in=event_ids, state__in=live).select_related("decided_by", "rule")
+    rows = Approval.objects.filter(event_id__any=event_ids, state__in=live).select_related("decided_by", "rule")
     return {
         row.event_id: DecisionFacts(
             approval_id=row.pk,
@@ -320,7 +320,7 @@ def _decisions(event_ids: Collection[int]) -> dict[int, DecisionFacts]:
 
 
 def _holds(event_ids: Collection[int]) -> dict[int, HoldFacts]:
-    rows = Hold.objects.filter(event_id__in=event_ids, ended_at__isnull=True).select_related("by", "rule")
+    rows = Hold.objects.filter(event_id__any=event_ids, ended_at__isnull=True).select_related("by", "rule")
     return {row.event_id: HoldFacts(by=name_of(row), at=row.at, reason=hold_reason(row.reason)) for row in rows}
 
 

@@ -33,7 +33,7 @@ COLUMNS = (
 def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> dict[int, list[MachineBasics]]:
     """The machines of these sets (row ids), by set and in the order of their names. One query."""
     found: dict[int, list[MachineBasics]] = defaultdict(list)
-    rows = Machine.objects.filter(availability_set_id__in=set_ids).order_by("resource_name", "id")
+    rows = Machine.objects.filter(availability_set_id__any=set_ids).order_by("resource_name", "id")
     for set_id, pk, name, fault_domain, update_domain, revoked_at, *times in rows.values_list(*COLUMNS):
         heard_at, told_at, document_at = times
         polled_at = max((at for at in (told_at, document_at) if at is not None), default=None)

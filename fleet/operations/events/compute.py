@@ -33,7 +33,7 @@ def lock(event_pks: Iterable[int], *, pass_by: bool = False) -> list[ScheduledEv
     events = list(
         ScheduledEvent.objects.select_for_update(of=("self",), skip_locked=pass_by)
         .select_related("availability_set")
-        .filter(pk__in=set(event_pks))
+        .filter(pk__any=set(event_pks))
         .order_by("pk")
     )
     quiet = [event.pk for event in events if event.look_at is not None and event.look_at > AT_ONCE]
@@ -60,7 +60,7 @@ def compute_state(
     # Nor where nobody can tell whether one did.
     ours |= Q(state=ApprovalState.VOID.value, inferred=True)
     approved = set(
-        Approval.objects.filter(ours, event__in=[event.pk for event in events]).values_list("event_id", flat=True)
+        Approval.objects.filter(ours, event_id__any=[event.pk for event in events]).values_list("event_id", flat=True)
     )
     changed: list[ScheduledEvent] = []
     written: list[Entry] = []

@@ -213,13 +213,15 @@ def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: M
     missing = [event_id for event_id in event_ids if event_id not in known]
     if not missing:
         return known
-    homes = dict(
-        Machine.objects.filter(pk__any={one.machine_id for one in ahead}).values_list("pk", "availability_set_id")
-    )
     first: dict[str, MachineDocument] = {}
     for one in sorted(ahead, key=lambda one: (one.at, one.machine_id)):
         for listing in one.document.listings:
             first.setdefault(listing.event_id, one)
+    homes = dict(
+        Machine.objects.filter(pk__any={first[event_id].machine_id for event_id in missing}).values_list(
+            "pk", "availability_set_id"
+        )
+    )
     # Sorted by key, like every write here, so that two processes never wait for each other in a circle.
     ScheduledEvent.objects.bulk_create(
         [

@@ -43,7 +43,7 @@ CORRECTABLE = Q(state=ApprovalState.VOID.value, accepted_at__isnull=False)
 def _relayed(event_pks: Collection[int] | None) -> dict[int, Approval]:
     rows = Approval.objects.filter(RELAYED)
     if event_pks is not None:
-        rows = Approval.objects.filter(RELAYED | CORRECTABLE, event_id__in=event_pks)
+        rows = Approval.objects.filter(RELAYED | CORRECTABLE, event_id__any=event_pks)
     # One that is under way comes after those that are over.
     return {approval.event_id: approval for approval in rows.order_by("pk")}
 

@@ -60,7 +60,7 @@ def settle_sets(
 def _listed_elsewhere(events: Collection[ScheduledEvent], reporters: Mapping[int, set[int]]) -> set[int]:
     """The events (row ids) that a machine of another set lists, now or since earlier. At most two queries."""
     told = set().union(*reporters.values())
-    homes = dict(Machine.objects.filter(pk__in=told).values_list("pk", "availability_set_id"))
+    homes = dict(Machine.objects.filter(pk__any=told).values_list("pk", "availability_set_id"))
     found = {
         event.pk
         for event in events
@@ -70,7 +70,7 @@ def _listed_elsewhere(events: Collection[ScheduledEvent], reporters: Mapping[int
     }
     nameless = [event.pk for event in events if event.availability_set.kind == PROVISIONAL]
     if nameless:
-        earlier = Sighting.objects.filter(event__in=nameless, foreign=True, gone_at__isnull=True)
+        earlier = Sighting.objects.filter(event_id__any=nameless, foreign=True, gone_at__isnull=True)
         found |= set(earlier.values_list("event_id", flat=True))
     return found
 

@@ -210,7 +210,7 @@ def _let_drydock_answer(rows: list[Entry]) -> None:
     event_pks = {row.event_id for row in azure if row.event_id is not None}
     if not event_pks:
         return
-    drills = set(ScheduledEvent.objects.filter(pk__in=event_pks, drill=True).values_list("pk", flat=True))
+    drills = set(ScheduledEvent.objects.filter(pk__any=event_pks, drill=True).values_list("pk", flat=True))
     for row in azure:
         if row.event_id in drills:
             row.actor = DRYDOCK.name
