@@ -37,7 +37,7 @@ from fleet.gateway.loops import Loop
 from fleet.gateway.probes import Probes
 from fleet.gateway.silence import Silence
 from fleet.gateway.streams import Streams
-from fleet.gateway.threads import Threads, take_turns
+from fleet.gateway.threads import Threads, collect_rarely
 from fleet.gateway.undo import UndoClock
 from fleet.gateway.wake_ups import WakeUps
 from fleet.operations.people.refresh import refresh
@@ -137,7 +137,7 @@ class Gateway:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        take_turns()
+        collect_rarely()
         self._start()
         await send({"type": "lifespan.startup.complete"})
         await receive()

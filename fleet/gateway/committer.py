@@ -41,8 +41,9 @@ GATHER_SECONDS = 0.004
 # a commit that took as long as this is followed by a pause as long as itself, and no longer than that.
 SLOW_SECONDS = 0.1
 GATHER_SLOW_SECONDS = 0.25
-# What is urgent waits for the commit that runs and for its own: a commit takes up as much as is written in this time,
-# and no less than that. Else an order would seem unanswered, and another machine would be asked.
+# What is urgent waits for the commit that runs and for its own: a commit takes up as much as the last one would have
+# written in this time, and always so many. With longer ones an order would seem unanswered, and another machine would
+# be asked.
 COMMIT_SECONDS = 1.0
 LEAST_REPORTS = 100
 
@@ -144,7 +145,11 @@ class Committer:
             answered = self.lanes.done(batch, behind=self._behind)
             self.events.call_soon_threadsafe(_answer, answered, done, otherwise)
         took, reports = time.monotonic() - self._began, sum(pending.weight for pending in batch)
-        self._most = most_after(reports, took=took, limit=self.limits.commit_reports)
+        if self.loop.failing:
+            # Nothing was written, so nobody knows how fast that goes.
+            self._most = LEAST_REPORTS
+        elif not salvage:
+            self._most = most_after(reports, took=took, limit=self.limits.commit_reports)
         metrics.COMMITS.observe(took)
         metrics.COMMIT_REPORTS.observe(reports)
 

@@ -127,7 +127,8 @@ class Lanes:
             self._lanes[lane].append(pending)
             self._reports += pending.weight
             self._bytes += pending.size
-            self._remember(named)
+            if lane not in (Lane.CATCHING_UP, Lane.TROUBLED):
+                self._remember(named)
         return True
 
     def waiting(self) -> int:

@@ -39,7 +39,7 @@ class GatewayLimits:
     # Reports and bytes that may wait for the writer: memory, and an answer within a few seconds.
     queue_reports: int = 20_000
     queue_bytes: int = 128 * 1024 * 1024
-    # One commit at most: enough for the disk to be no limit. The writer takes no more than goes within a second.
+    # One commit at most: enough for the disk to be no limit. Under load the writer takes about what goes in a second.
     commit_reports: int = 2_500
     commit_bytes: int = 8 * 1024 * 1024
     # How long a report waits for its commit before its agent is told to come again.

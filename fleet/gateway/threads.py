@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,17 +17,16 @@ from fleet.wording.problems import database_waits
 
 T = TypeVar("T")
 
-# So long one thread goes on where others want to: the writer asks Postgres several times for each commit, and each time
-# it waits for its turn twice.
-TURN_SECONDS = 0.005
 # Collections of what is young, of what is older, and of all: tens of thousands of held calls are looked through in half
 # a second, in which nobody is answered.
 COLLECTED_AFTER = (20_000, 20, 100)
 
 
-def take_turns() -> None:
-    """Of this process, once everything is loaded: no thread waits long for the others, nor all for the collector."""
-    sys.setswitchinterval(TURN_SECONDS)
+def collect_rarely() -> None:
+    """Of this process, once everything is loaded: nobody waits long for the collector.
+
+    Threads take turns of 5 ms, as Python has it: with shorter ones a storm loses a fifth of a core between them.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTED_AFTER)

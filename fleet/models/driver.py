@@ -24,7 +24,7 @@ KNOWN = (str, datetime, bool, int, float, UUID)
 
 def array(values: Iterable[Any]) -> str:
     """A list as Postgres reads one, for a parameter with a cast as `%s::text[]`: of numbers, booleans, times, texts,
-    bytes and None. The driver's own way, which asks of each element what it is, costs several times as much.
+    bytes, UUIDs and None. The driver's own way, which asks of each element what it is, costs several times as much.
     """
     found = list(values)
     kinds = set(map(type, found))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
+from django.db import OperationalError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.gateway import committer as writing
 from fleet.gateway.committer import (
     COMMIT_SECONDS,
     GATHER_SECONDS,
@@ -13,9 +18,14 @@ from fleet.gateway.committer import (
     GATHERING,
     LEAST_REPORTS,
     SLOW_SECONDS,
+    Committer,
     most_after,
     pause_after,
 )
+from fleet.gateway.http import Problem
+from fleet.gateway.limits import GatewayLimits
+from fleet.operations.intake.keep import Delivery
+from tests.loops import in_a_loop
 
 
 @pytest.mark.parametrize(
@@ -59,3 +69,22 @@ def test_a_storm_is_written_in_commits_of_a_second_each() -> None:
         most = most_after(most, took=times[-1], limit=2_500)
     assert times[-1] < COMMIT_SECONDS * 1.01
     assert most > 1_000
+
+
+def test_a_database_that_is_away_does_not_make_the_next_commit_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(**_: Any) -> None:
+        raise OperationalError("no connection")
+
+    monkeypatch.setattr(writing.record, "record", away)
+
+    async def play() -> int:
+        committer = Committer(GatewayLimits(), asyncio.get_running_loop())
+        committer._most = 2_500
+        committer.loop.start()
+        calls = [committer.commit(Delivery(machine_id=number, spool="s", reports=[]), 1) for number in range(400)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        committer.loop.stop()
+        assert {type(answer) for answer in answers} == {Problem}
+        return committer._most
+
+    assert in_a_loop(play()) == LEAST_REPORTS

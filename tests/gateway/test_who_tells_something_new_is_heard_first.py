@@ -73,6 +73,11 @@ def test_what_was_refused_for_want_of_room_is_news_when_it_comes_again() -> None
     assert in_a_loop(play()) == [True, False, False, True, True]
 
 
+def test_a_word_that_has_to_wait_takes_nothing_from_the_first_that_does_not() -> None:
+    old = telling(1, "A", at=NOW - timedelta(hours=1))
+    assert order_of(old, telling(2, "B"), telling(3, "B"), telling(4, "A"), most=1) == [2, 4, 3, 1]
+
+
 def test_one_machine_that_makes_up_events_gets_no_more_than_its_turn() -> None:
     made_up = [telling(1, *(f"{number}-{event}" for event in range(200))) for number in range(5)]
     assert len(events_in(made_up[0])) == MOST_NAMED

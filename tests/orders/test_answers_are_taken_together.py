@@ -123,6 +123,20 @@ def test_an_order_that_is_answered_twice_in_one_commit_is_answered_once() -> Non
     assert (order.state, order.azure_status, told(approvals[0])) == ("ANSWERED", 200, WAY)
 
 
+def test_an_answer_beside_two_for_another_order_of_its_approval_does_not_come_before_them() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    fleet.later(4)
+    fleet.advance()
+    first, second = Order.objects.order_by("offered_at")
+    twice = [fleet.answer(first), fleet.answer(first)]
+    fleet.record(fleet.agents["vm1"].delivery(*twice[0].reports, *twice[1].reports), fleet.answer(second))
+    approval.refresh_from_db()
+    assert (approval.state, approval.accepted_by_id) == ("ACCEPTED", first.machine_id)
+    assert told(approval).count("approval_accepted") == 1
+
+
 def test_nobody_answers_the_order_of_another_machine() -> None:
     fleet = Fleet()
     approvals = relayed(fleet)
@@ -130,3 +144,23 @@ def test_nobody_answers_the_order_of_another_machine() -> None:
     fleet.record(fleet.agents["m1"].delivery(*theirs.reports))
     assert told(approvals[0]) == WAY[:2]
     assert Entry.objects.filter(kind="late_receipt").count() == 1
+
+
+def test_what_has_moved_since_it_was_read_is_taken_as_it_is_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    approvals = relayed(fleet)
+    orders = [open_order(approval) for approval in approvals]
+    update = driver.update
+
+    def meanwhile(rows: Any, *args: Any, **rest: Any) -> Any:
+        # As no one does who knows that the event is locked.
+        Order.objects.filter(pk=orders[0].pk, state="OFFERED").update(state="DELIVERED")
+        Approval.objects.filter(pk=approvals[1].pk, state="GRANTED").update(state="RELAYING")
+        return update(rows, *args, **rest)
+
+    monkeypatch.setattr(driver, "update", meanwhile)
+    fleet.record(*(fleet.answer(order) for order in orders))
+    assert set(Order.objects.values_list("state", "azure_status")) == {("ANSWERED", 200)}
+    assert states(approvals) == ["ACCEPTED"] * 6
+    assert [kind for kind in told(approvals[0]) if kind != "order_delivered"] == [WAY[0], WAY[1], *WAY[3:]]
+    assert told(approvals[1]) == WAY

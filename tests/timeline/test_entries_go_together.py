@@ -72,6 +72,17 @@ def test_those_of_a_part_that_failed_are_left_out(statements: list[int]) -> None
     assert (statements, said()) == ([2], ["a", "d"])
 
 
+def test_those_of_a_part_that_was_rolled_back_without_a_word_are_left_out(statements: list[int]) -> None:
+    with gathered():
+        say("a")
+        with gathered():
+            say("b")
+            with pytest.raises(ValueError, match="odd"), gathered(savepoint=False):
+                raise ValueError("odd")
+        say("c")
+    assert (statements, said()) == ([2], ["a", "c"])
+
+
 def test_nothing_is_said_of_a_whole_that_failed(statements: list[int], woken: list[str]) -> None:
     with pytest.raises(ValueError, match="odd"), gathered():
         say("a")

@@ -45,7 +45,12 @@ def each(
     for at in range(0, len(event_ids), AT_ONCE):
         portion = event_ids[at : at + AT_ONCE]
         if ahead and len(portion) > 1:
-            found |= _together(portion, act, now=clock())
+            try:
+                found |= _together(portion, act, now=clock())
+            except DatabaseError as error:
+                # What they have to say together cannot be written just now: each for itself.
+                if is_away(error):
+                    raise
         for event_id in portion:
             if event_id in found:
                 continue

@@ -23,7 +23,7 @@ from fleet.models.facts.due import orders_of
 from fleet.models.facts.events import load_facts, order_timeouts
 from fleet.operations import wake_up
 from fleet.operations.events import compute
-from fleet.operations.orders.states import Ending, Move, close_all, end_open_order, move_all
+from fleet.operations.orders.states import Closing, Move, close_all, end_open_order, move_all
 from fleet.operations.timeline.entries import gathered, tell
 
 CLOSING = {
@@ -85,7 +85,7 @@ def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str)
     the commit.
     """
     woken: set[int] = set()
-    endings: list[Ending] = []
+    endings: list[Closing] = []
     found = list(steps([event.pk for event in events], now).values())
     move_all(
         Move(underway.approval, ApprovalState.RELAYING)
@@ -102,9 +102,9 @@ def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str)
             write_order(approval, facts, step.machine, now=now, reason=step.reason)
         elif step.do in CLOSING:
             target = CLOSING[step.do]
-            endings.append(Ending(approval, target, facts, step.reason, step.inferred, asking=underway.asking))
+            endings.append(Closing(approval, target, facts, step.reason, step.inferred, asking=underway.asking))
     ended = close_all(endings, DRYDOCK, now=now)
-    void = {approval.event_id for approval in ended if approval.state == ApprovalState.VOID.value}
+    void = {one.approval.event_id for one in endings if one.target is ApprovalState.VOID and one.approval.pk in ended}
     # Only now is it sure that an event which has started was approved elsewhere.
     compute.compute_state([event for event in events if event.pk in void], now=now)
     if woken:

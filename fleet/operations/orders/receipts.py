@@ -149,10 +149,10 @@ def _orders_of(receipts: Sequence[Receipt]) -> dict[tuple[int, uuid.UUID | None]
     the next one finds: of an approval with several among them, and those that are answered twice.
     """
     named = Counter(order_id_of(receipt.data.order_id) for receipt in receipts)
-    once = [order_id for order_id, count in named.items() if order_id is not None and count == 1]
-    rows = list(LOADED.filter(pk__in=once)) if once else []
+    rows = list(LOADED.filter(pk__in=[order_id for order_id in named if order_id is not None]))
     asked = Counter(order.approval_id for order in rows)
-    return {(order.machine_id, order.pk): order for order in rows if asked[order.approval_id] == 1}
+    once = [order for order in rows if named[order.pk] == asked[order.approval_id] == 1]
+    return {(order.machine_id, order.pk): order for order in once}
 
 
 Answer = tuple[Order, wire.ReceiptData]
@@ -173,6 +173,11 @@ def _take_all(answers: Sequence[Answer], now: datetime) -> None:
         _answer(order, data, now)
     orders = [order for order, _ in answers]
     moved = driver.update(orders, ANSWERED, read={"state": was, "answered_at": [None] * len(was)})
+    if len(moved) < len(orders):
+        # Somebody moved an order whose event is locked, which nobody does; what Azure answered is not lost by that.
+        left = {order.pk: data for order, data in answers if order.pk not in moved}
+        for order in LOADED.filter(pk__in=left):
+            _take_all([(order, left[order.pk])], now)
     orders = [order for order in orders if order.pk in moved]
     move_all(
         Move(order.approval, ApprovalState.RELAYING)
@@ -208,7 +213,7 @@ def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now
         for order in orders
     )
     for order in orders:
-        if order.approval not in moved:
+        if order.approval_id not in moved:
             # It was concluded before that Azure had taken it; now there is proof of it.
             known = Approval.objects.filter(state=ApprovalState.CONFIRMED.value, accepted_at__isnull=True)
             known.filter(pk=order.approval_id).update(accepted_at=now, accepted_by=order.machine)

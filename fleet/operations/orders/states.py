@@ -40,8 +40,10 @@ class Move:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
-def move_all(moves: Iterable[Move]) -> list[Approval]:
-    """The same for several approvals by one statement, each from the state that it was read in; those that moved."""
+def move_all(moves: Iterable[Move]) -> set[int]:
+    """The same for several approvals by one statement; the row ids of those that moved. One whose state is no longer the
+    one that was read is tried alone.
+    """
     legal = [one for one in moves if one.approval.state in approval_sources(one.target)]
     was = [one.approval.state for one in legal]
     for one in legal:
@@ -51,11 +53,12 @@ def move_all(moves: Iterable[Move]) -> list[Approval]:
     names = {name: None for one in legal for name in one.columns}
     approvals = [one.approval for one in legal]
     moved = driver.update(approvals, ["state", *names], read={"state": was})
-    return [approval for approval in approvals if approval.pk in moved]
+    left = [one for one in legal if one.approval.pk not in moved]
+    return moved | {one.approval.pk for one in left if move(one.approval, one.target, **one.columns)}
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Closing:
     """How an approval ends. `asking` is False where it is known, with the event locked, that no order of it is open."""
 
     approval: Approval
@@ -73,12 +76,12 @@ def close(
     was = approval.state
     if not move(approval, target, closed_at=now, reason=stored(reason), inferred=False):
         return False
-    _tell_ending(Ending(approval, target, facts, reason), was, actor, now)
+    _tell_ending(Closing(approval, target, facts, reason), was, actor, now)
     return True
 
 
-def close_all(endings: Sequence[Ending], actor: Actor, *, now: datetime) -> list[Approval]:
-    """The same for several approvals, loaded with their events locked; those that had not ended already."""
+def close_all(endings: Sequence[Closing], actor: Actor, *, now: datetime) -> set[int]:
+    """The same for several approvals, loaded with their events locked; the row ids of those that had not ended."""
     was = {one.approval.pk: one.approval.state for one in endings}
     moved = move_all(
         Move(
@@ -89,12 +92,12 @@ def close_all(endings: Sequence[Ending], actor: Actor, *, now: datetime) -> list
         for one in endings
     )
     for one in endings:
-        if one.approval in moved:
+        if one.approval.pk in moved:
             _tell_ending(one, was[one.approval.pk], actor, now)
     return moved
 
 
-def _tell_ending(one: Ending, was: str, actor: Actor, now: datetime) -> None:
+def _tell_ending(one: Closing, was: str, actor: Actor, now: datetime) -> None:
     if one.asking:
         ending = OrderState.EXPIRED if one.target is ApprovalState.LAPSED else OrderState.CANCELLED
         end_open_order(one.approval, ending, now=now, reason=one.reason)

@@ -140,8 +140,8 @@ _block: ContextVar[_Block | None] = ContextVar("block", default=None)
 @contextmanager
 def gathered(*, savepoint: bool = True) -> Iterator[None]:
     """A transaction, or a part of one that may fail alone, whose entries are written at the end by one statement: those
-    of a part at the end of the whole. A part that is another's savepoint already needs none of its own. Where something
-    within may be rolled back alone without this, its entries go at once.
+    of a part at the end of the whole. Without `savepoint` the caller has made one already. Where something within may
+    be rolled back alone without this, its entries go at once.
     """
     connection = transaction.get_connection()
     outer = _block.get()
@@ -154,9 +154,11 @@ def gathered(*, savepoint: bool = True) -> Iterator[None]:
             yield
         finally:
             _block.reset(token)
-        if outer is None:
+        # It may be rolled back without an error, where somebody within has caught one.
+        kept = not connection.needs_rollback
+        if outer is None and kept:
             _write(block.rows)
-    if outer is not None:
+    if outer is not None and kept:
         outer.rows += block.rows
 
 
