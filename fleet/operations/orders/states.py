@@ -41,8 +41,8 @@ class Move:
 
 
 def move_all(moves: Iterable[Move]) -> set[int]:
-    """The same for several approvals by one statement; the row ids of those that moved. One whose state is no longer the
-    one that was read is tried alone.
+    """The same for several approvals by one statement; the row ids of those that moved. One whose state is no longer
+    the one that was read is tried alone.
     """
     legal = [one for one in moves if one.approval.state in approval_sources(one.target)]
     was = [one.approval.state for one in legal]
