@@ -4,8 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import DataError
 
-from fleet.models import Approval, Claim, StoredAnswer
+from fleet.models import Approval, Claim, Entry, StoredAnswer, driver
 from tests import factories
 from tests.api.conftest import Caller, problem
 
@@ -103,3 +104,19 @@ def test_what_makes_no_sense_is_named(operator: Caller, body: dict[str, Any], fi
 def test_a_viewer_may_do_neither(viewer: Caller) -> None:
     problem(viewer.post("bulk/claims/", {"events": ["x"]}), 403, "not-permitted")
     problem(viewer.post("bulk/approvals/", {"events": ["x"], "comment": ""}), 403, "not-permitted")
+
+
+def test_where_what_all_have_to_say_cannot_be_written_together_each_goes_alone(
+    three: factories.Fleet, operator: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert = driver.insert
+
+    def narrow(rows: list[Entry]) -> None:
+        if len(rows) > 2:
+            raise DataError("too much at once")
+        insert(rows)
+
+    monkeypatch.setattr(driver, "insert", narrow)
+    answer = operator.post("bulk/approvals/", {"events": IDS[:2], "comment": "x"})
+    assert results(answer) == [(IDS[0], 201), (IDS[1], 201)]
+    assert Approval.objects.count() == Entry.objects.filter(kind="approval_granted").count() == 2
