@@ -305,6 +305,17 @@ def announced(fleet: Fleet, **fields: Any) -> ScheduledEvent:
     return the_event(fields.get("event_id", EVENT))
 
 
+def approved_apart(fleet: Fleet, event_ids: Iterable[str]) -> list[Approval]:
+    """Events of a set each, `set0` with the machine `m0` and so on, which one operator approves."""
+    ids = list(event_ids)
+    for number, event_id in enumerate(ids):
+        fleet.enrol(f"m{number}", availability_set=f"set{number}")
+        due = fleet.now + timedelta(minutes=5)
+        fleet.say(f"m{number}", listing(event_id, resources=[f"m{number}"], not_before=due))
+    somebody = operator()
+    return [fleet.approve(event_id, by=somebody) for event_id in ids]
+
+
 def lost_a_document(fleet: Fleet) -> None:
     """Between the last document that each machine read and the next there is another one."""
     for agent in fleet.agents.values():

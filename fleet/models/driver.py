@@ -14,7 +14,7 @@ from uuid import UUID
 
 import psycopg
 from django.db import connection
-from django.db.models import JSONField, Model
+from django.db.models import Field, JSONField, Model
 from django.db.models.expressions import DatabaseDefault
 
 # A statement is prepared when it is met so many times.
@@ -131,15 +131,15 @@ def _update(model: type[Model], names: tuple[str, ...], read: tuple[str, ...]) -
     fields = {field.attname: field for field in model._meta.concrete_fields}
     key = model._meta.pk
     given = [key, *(fields[name] for name in names)]
-    lists = ", ".join(f"%s::{field.rel_db_type(connection)}[]" for field in [*given, *(fields[name] for name in read)])
+    lists = _unnest([*given, *(fields[name] for name in read)])
     columns = ", ".join([f'"{field.column}"' for field in given] + [f'"read_{name}"' for name in read])
     changed = ", ".join(f'"{field.column}" = given."{field.column}"' for field in given[1:])
     same = "".join(f' AND row."{fields[name].column}" IS NOT DISTINCT FROM given."read_{name}"' for name in read)
     sql = (
-        f"UPDATE {model._meta.db_table} AS row SET {changed} FROM unnest({lists}) AS given ({columns})"
+        f"UPDATE {model._meta.db_table} AS row SET {changed} FROM {lists} AS given ({columns})"
         f" WHERE row.{key.column} = given.{key.column}{same} RETURNING row.{key.column}"
     )
-    return [(field.attname, isinstance(field, JSONField)) for field in given], sql.encode()
+    return _columns(given), sql.encode()
 
 
 def _given(model: type[Model], left: tuple[str, ...]) -> tuple[Columns, str]:
@@ -147,6 +147,13 @@ def _given(model: type[Model], left: tuple[str, ...]) -> tuple[Columns, str]:
     fields = [field for field in model._meta.concrete_fields if not field.primary_key and field.attname not in left]
     # As `foreign` is, a column may be a word of SQL.
     names = ", ".join(f'"{field.column}"' for field in fields)
+    return _columns(fields), f"INSERT INTO {model._meta.db_table} ({names}) SELECT * FROM {_unnest(fields)}"
+
+
+def _columns(fields: "Iterable[Field[Any, Any]]") -> Columns:
+    return [(field.attname, isinstance(field, JSONField)) for field in fields]
+
+
+def _unnest(fields: "Iterable[Field[Any, Any]]") -> str:
     lists = ", ".join(f"%s::{field.db_type(connection)}[]" for field in fields)
-    sql = f"INSERT INTO {model._meta.db_table} ({names}) SELECT * FROM unnest({lists})"
-    return [(field.attname, isinstance(field, JSONField)) for field in fields], sql
+    return f"unnest({lists})"

@@ -10,7 +10,7 @@ from drydock_agent import wire
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.gateway.lanes import MOST_NAMED, REMEMBERED, Lanes, Pending, events_in
+from fleet.gateway.lanes import LOOKED_AT, MOST_NAMED, REMEMBERED, Lanes, Pending, events_in
 from fleet.gateway.limits import GatewayLimits
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from tests.loops import in_a_loop
@@ -84,6 +84,14 @@ def test_one_machine_that_makes_up_events_gets_no_more_than_its_turn() -> None:
     # One delivery of each machine in a commit, whatever it brings.
     others = [telling(number, "A") for number in range(10, 20)]
     assert order_of(*made_up, *others)[:11] == [1, *range(10, 20)]
+
+
+def test_of_an_endless_document_no_more_than_the_beginning_is_looked_at() -> None:
+    body = " " * LOOKED_AT + '{"EventId": "A"}'
+    data = wire.DocumentData(body=body, hash="", incarnation=1, api_version="")
+    late = Delivery(machine_id=1, spool="s", reports=[ParsedReport(1, wire.DOCUMENT, NOW, NOW, data)])
+    assert events_in(late) == []
+    assert events_in(telling(1, "A")) == ["A"]
 
 
 def test_so_many_are_remembered_and_no_more() -> None:

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from fleet.models import Approval, Entry, Order, driver
-from tests import factories
-from tests.factories import Fleet, announced, open_order
+from tests.factories import Fleet, announced, approved_apart, open_order
 
 pytestmark = pytest.mark.django_db
 IDS = [f"0A1B2C3D-0000-4000-8000-0000000002{number:02d}" for number in range(6)]
 WAY = ["approval_granted", "order_offered", "order_delivered", "order_answered", "approval_accepted"]
-
-
-def relayed(fleet: Fleet) -> list[Approval]:
-    """Six events of six sets are approved."""
-    for number, event_id in enumerate(IDS):
-        fleet.enrol(f"m{number}", availability_set=f"set{number}")
-        due = fleet.now + timedelta(minutes=5)
-        fleet.say(f"m{number}", factories.listing(event_id, resources=[f"m{number}"], not_before=due))
-    somebody = factories.operator()
-    return [fleet.approve(event_id, by=somebody) for event_id in IDS]
 
 
 def states(approvals: list[Approval]) -> list[str]:
@@ -38,7 +26,7 @@ def told(approval: Approval) -> list[str]:
 
 def test_many_answers_are_three_statements_and_each_has_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet()
-    approvals = relayed(fleet)
+    approvals = approved_apart(fleet, IDS)
     written: list[int] = []
     update = driver.update
 
@@ -60,7 +48,7 @@ def test_many_answers_are_three_statements_and_each_has_its_lines(monkeypatch: p
 
 def test_answers_of_different_kinds_in_one_commit_are_each_taken_as_they_are() -> None:
     fleet = Fleet()
-    approvals = relayed(fleet)
+    approvals = approved_apart(fleet, IDS)
     orders = [open_order(approval) for approval in approvals]
     fleet.delivered(orders[1])
     fleet.record(
@@ -84,14 +72,20 @@ def test_answers_of_different_kinds_in_one_commit_are_each_taken_as_they_are() -
     assert told(approvals[1]) == WAY
 
 
-def both_answer(*, together: bool) -> dict[str, Any]:
-    """Of one approval, the machine that was asked first answers late, and with it the one that was asked instead."""
-    fleet = Fleet()
+def asked_twice(fleet: Fleet) -> tuple[Approval, Order, Order]:
+    """An approval, the order of the machine that was asked first, and that of the one that was asked instead."""
     announced(fleet)
     approval = fleet.approve()
     fleet.later(4)
     fleet.advance()
     first, second = Order.objects.order_by("offered_at")
+    return approval, first, second
+
+
+def both_answer(*, together: bool) -> dict[str, Any]:
+    """Of one approval, the machine that was asked first answers late, and with it the one that was asked instead."""
+    fleet = Fleet()
+    approval, first, second = asked_twice(fleet)
     answers = [fleet.answer(first), fleet.answer(second)]
     for deliveries in [answers] if together else [[one] for one in answers]:
         fleet.record(*deliveries)
@@ -114,7 +108,7 @@ def test_two_answers_for_one_approval_count_alike_in_one_commit_and_in_two(*, to
 
 def test_an_order_that_is_answered_twice_in_one_commit_is_answered_once() -> None:
     fleet = Fleet()
-    approvals = relayed(fleet)
+    approvals = approved_apart(fleet, IDS)
     order = open_order(approvals[0])
     agent = fleet.agents["m0"]
     first, second = fleet.answer(order), fleet.answer(order, status=500)
@@ -125,11 +119,7 @@ def test_an_order_that_is_answered_twice_in_one_commit_is_answered_once() -> Non
 
 def test_an_answer_beside_two_for_another_order_of_its_approval_does_not_come_before_them() -> None:
     fleet = Fleet()
-    announced(fleet)
-    approval = fleet.approve()
-    fleet.later(4)
-    fleet.advance()
-    first, second = Order.objects.order_by("offered_at")
+    approval, first, second = asked_twice(fleet)
     twice = [fleet.answer(first), fleet.answer(first)]
     fleet.record(fleet.agents["vm1"].delivery(*twice[0].reports, *twice[1].reports), fleet.answer(second))
     approval.refresh_from_db()
@@ -139,7 +129,7 @@ def test_an_answer_beside_two_for_another_order_of_its_approval_does_not_come_be
 
 def test_nobody_answers_the_order_of_another_machine() -> None:
     fleet = Fleet()
-    approvals = relayed(fleet)
+    approvals = approved_apart(fleet, IDS)
     theirs = fleet.answer(open_order(approvals[0]))
     fleet.record(fleet.agents["m1"].delivery(*theirs.reports))
     assert told(approvals[0]) == WAY[:2]
@@ -148,7 +138,7 @@ def test_nobody_answers_the_order_of_another_machine() -> None:
 
 def test_what_has_moved_since_it_was_read_is_taken_as_it_is_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet()
-    approvals = relayed(fleet)
+    approvals = approved_apart(fleet, IDS)
     orders = [open_order(approval) for approval in approvals]
     update = driver.update
 

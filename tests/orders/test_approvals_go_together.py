@@ -1,6 +1,5 @@
 """What is approved in bulk is taken on its way together, and what somebody holds keeps nobody waiting."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ from fleet.models import Approval, ScheduledEvent
 from fleet.operations import reconcile
 from fleet.operations.orders import advance
 from fleet.relay import trace
-from tests import factories
-from tests.factories import Fleet
+from tests.factories import Fleet, approved_apart
 from tests.holding import held
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -24,22 +22,13 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleet.operations.wake_up.hint_approval", lambda *_: None)
 
 
-def decided(fleet: Fleet) -> list[Approval]:
-    for number, event_id in enumerate(IDS):
-        fleet.enrol(f"m{number}", availability_set=f"set{number}")
-        due = fleet.now + timedelta(minutes=5)
-        fleet.say(f"m{number}", factories.listing(event_id, resources=[f"m{number}"], not_before=due))
-    somebody = factories.operator()
-    return [fleet.approve(event_id, by=somebody) for event_id in IDS]
-
-
 def states() -> list[str]:
     return list(Approval.objects.order_by("pk").values_list("state", flat=True))
 
 
 def test_several_cost_no_more_than_two() -> None:
     fleet = Fleet()
-    rows = [row.pk for row in decided(fleet)]
+    rows = [row.pk for row in approved_apart(fleet, IDS)]
 
     def cost(approval_ids: list[int]) -> int:
         with CaptureQueriesContext(connection) as caught:
@@ -53,7 +42,7 @@ def test_several_cost_no_more_than_two() -> None:
 
 def test_what_somebody_holds_is_left_to_the_tick() -> None:
     fleet = Fleet()
-    rows = decided(fleet)
+    rows = approved_apart(fleet, IDS)
     with held(ScheduledEvent.objects.get(event_id=IDS[0])):
         reconcile.take_on_many([row.pk for row in rows], now=fleet.now, via="celery")
     assert states() == ["GRANTED", *["RELAYING"] * 5]
@@ -63,7 +52,7 @@ def test_what_somebody_holds_is_left_to_the_tick() -> None:
 
 def test_one_that_is_odd_stops_no_other_and_each_has_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet()
-    rows = decided(fleet)
+    rows = approved_apart(fleet, IDS)
     together = advance.advance_approvals
 
     def odd(approval_ids: list[int], **rest: Any) -> set[int]:
