@@ -28,10 +28,11 @@ from drydock_agent import wire
 
 # Real agents have a connection each; these share some, since a process has few files. With too few of them reports
 # would wait here, where nobody can say which is urgent.
-LINES = 4000
+LINES = 6000
 POLL_SECONDS = 1.0
 ASK_SECONDS = 0.25
 HOLD_SECONDS = 40
+PAUSE_SECONDS = 1.0
 # Calls that begin together are spread over so long.
 SPREAD_SECONDS = 5.0
 # What was not acknowledged so long after the end counts as lost.
@@ -99,7 +100,8 @@ class Machine:
     incarnation: int = 1000
     waiting: list[dict[str, Any]] = field(default_factory=list)
     sending: bool = False
-    held: dict[str, str] = field(default_factory=dict)
+    # Its orders until their receipts are acknowledged, as `<order id>:<via>`, with the number of each receipt.
+    held: dict[str, int | None] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
 
     def report(self, kind: str, data: dict[str, Any]) -> None:
@@ -108,6 +110,7 @@ class Machine:
 
     def acknowledged(self, up_to: int) -> None:
         self.waiting = [report for report in self.waiting if report["seq"] > up_to]
+        self.held = {order: seq for order, seq in self.held.items() if seq is None or seq > up_to}
 
 
 class Crowd:
@@ -203,7 +206,7 @@ class Crowd:
                 "spool": machine.spool,
                 "sent_at": now(),
                 "last_poll_at": now(),
-                "held": [f"{order}:{via}" for order, via in machine.held.items()],
+                "held": list(machine.held),
                 "reports": reports,
             }
             status, later, content = 0, 0.0, b""
@@ -228,7 +231,7 @@ class Crowd:
         line = Line(self.gateway)
         await asyncio.sleep(random.uniform(0, SPREAD_SECONDS))
         while True:
-            held = ",".join(f"{order}:{via}" for order, via in machine.held.items())
+            held, began = ",".join(machine.held), time.monotonic()
             query = urlencode({"wait": HOLD_SECONDS, "sent_at": now(), "last_poll_at": now(), "held": held})
             try:
                 status, later, content = await line.call("GET", f"{wire.ORDERS_PATH}?{query}", token=machine.token)
@@ -237,15 +240,21 @@ class Crowd:
             if status != 200:
                 await asyncio.sleep(random.uniform(0, max(1.0, later)))
                 continue
-            for order in json.loads(content)["orders"]:
+            orders = json.loads(content)["orders"]
+            news = [order for order in orders if order["id"] not in machine.done]
+            for order in news:
                 await self._carry_out(machine, order)
+            # An agent that is told nothing new, or sent away at once, does not ask again at once.
+            if not news and (orders or time.monotonic() - began < PAUSE_SECONDS):
+                await asyncio.sleep(PAUSE_SECONDS)
 
     async def _carry_out(self, machine: Machine, order: dict[str, Any]) -> None:
         """Ask Azure once for an order, and say what it answered."""
         if order["id"] in machine.done:
             return
         machine.done.add(order["id"])
-        machine.held[order["id"]] = order["via"]
+        held = f"{order['id']}:{order['via']}"
+        machine.held[held] = None
         body = json.dumps({"StartRequests": [{"EventId": order["event_id"]}]}).encode()
         path = f"/vm/{machine.vm}/metadata/scheduledevents?api-version=2020-07-01"
         line, at = Line(self.simulator), now()
@@ -257,7 +266,7 @@ class Crowd:
         line.close()
         of_order = {"order_id": order["id"], "event_id": order["event_id"], "via": order["via"], "posts": 1}
         machine.report(wire.RECEIPT, {**of_order, "attempted_at": at, **outcome})
-        machine.held.pop(order["id"], None)
+        machine.held[held] = machine.seq
         self._soon(machine)
 
 

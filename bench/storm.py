@@ -1,7 +1,8 @@
-"""A storm: thousands of events announced within a minute, then a thousand approvals in bulk. STORM_SHARE plays a part.
+"""A storm: thousands of events announced within a minute, then a thousand approvals in bulk.
 
-Time is measured outside: seen is when the first machine of a set has read the event, painted when the row stands in a
-browser's queue, Azure when the simulator got `StartRequests`.
+STORM_SHARE plays a part of it, and STORM_PROCESSES=1 has one web process for machines and people. Time is measured
+outside: seen is when the first machine of a set has read the event, painted when the row stands in a browser's queue,
+Azure when the simulator got `StartRequests`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from bench.storm_play import play
 from bench.table import Line, at_most, number
 
 SHARE = float(os.environ.get("STORM_SHARE", "1"))
+PROCESSES = int(os.environ.get("STORM_PROCESSES", "2"))
 
 
 def measure(stage: Stage) -> list[Line]:
@@ -25,6 +27,7 @@ def measure(stage: Stage) -> list[Line]:
         refused=round(whole.refused * SHARE),
         clicks=max(5, round(whole.clicks * SHARE)),
         probes=max(5, round(whole.probes * SHARE)),
+        web_processes=PROCESSES,
     )
     return lines(storm, play(stage, storm))
 

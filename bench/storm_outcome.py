@@ -11,7 +11,8 @@ class Storm:
     """One event a set, all announced within so many seconds. `approvals` are approved in bulk, and in the same calls
     `refused` are asked for that somebody holds, which a guard refuses; `clicks` are approved one by one on their page
     meanwhile. `probes` have the shortest notice, so that a browser paints them on top. After the
-    first bulk call of `chosen` events `worker_dies`, and is started again.
+    first bulk call of `chosen` events `worker_dies`, and is started again. Of several web processes machines have the
+    first and people the last.
     """
 
     events: int = 5_000
@@ -22,6 +23,7 @@ class Storm:
     clicks: int = 30
     probes: int = 60
     crowds: int = 2
+    web_processes: int = 2
     chosen: int = 100
     browser: bool = True
     worker_dies: bool = False

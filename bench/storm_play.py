@@ -10,6 +10,7 @@ import re
 import threading
 import time
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -57,20 +58,22 @@ class Play:
         self.plan = stage.folder / "plan.json"
 
     def start(self) -> None:
-        """Web process, worker, beat, a person, and the crowd; returns once its calls are held."""
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
+        """Web processes, worker, beat, a person, and the crowd; returns once its calls are held."""
+        ports = [free_port() for _ in range(self.storm.web_processes)]
+        # Machines are the first one's, people the last one's.
+        gateway, self.url = (f"http://127.0.0.1:{port}" for port in (ports[0], ports[-1]))
         self.variables = {**PRESENT, "BASE_URL": self.url}
         children = {}
         for name, command in {
-            "web": ["manage.py", "web", "--port", str(port)],
+            **{f"web {number}": ["manage.py", "web", "--port", str(port)] for number, port in enumerate(ports)},
             "worker": ["manage.py", "worker"],
             "beat": ["manage.py", "beat", "--", "--schedule", str(self.stage.folder / "beat")],
         }.items():
             children[name] = self.stage.start(command, **self.variables)
         self.processes |= {name: child.pid for name, child in children.items()}
         self.worker = children["worker"]
-        self.until(self._answers, 60)
+        for url in (gateway, self.url):
+            self.until(partial(_answers, url), 60)
         self.password = self.stage.manage("create_person", "storm", "--group", "operator").strip()
         scopes = ("--scope=read", "--scope=approve")
         self.token = self.stage.manage("create_token", "storm", *scopes).strip()
@@ -79,19 +82,13 @@ class Play:
         for home, machine_id, _, spool, acknowledged in self.machines:
             rows.append([home, f"m{machine_id}", f"storm-{machine_id}", spool, acknowledged, home not in first])
             first.add(home)
-        self.plan.write_text(json.dumps({"gateway": self.url, "simulator": self.simulator.url, "machines": rows}))
+        self.plan.write_text(json.dumps({"gateway": gateway, "simulator": self.simulator.url, "machines": rows}))
         self.crowds = [
             self.stage.start(["-m", "bench.crowd", str(self.plan), str(part), str(self.storm.crowds)])
             for part in range(self.storm.crowds)
         ]
         self.processes |= {f"crowd {part}": child.pid for part, child in enumerate(self.crowds)}
         self.until(lambda: all("is there" in self.stage.said(child) for child in self.crowds), 120)
-
-    def _answers(self) -> bool:
-        try:
-            return requests.get(f"{self.url}/readyz", timeout=5).status_code == 200
-        except requests.RequestException:
-            return False
 
     def until(self, question: Any, seconds: float, every: float = 0.2) -> bool:
         """Whether it became true in time."""
@@ -278,6 +275,13 @@ def _through(it: Play, painter: Painter) -> None:
         event_id = it.ids[number]
         if event_id in it.seen and event_id in painted:
             outcome.painted.append(painted[event_id] - it.seen[event_id])
+
+
+def _answers(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/readyz", timeout=5).status_code == 200
+    except requests.RequestException:
+        return False
 
 
 def _fleet(machines: list[list[Any]]) -> dict[str, Any]:

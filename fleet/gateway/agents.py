@@ -120,7 +120,7 @@ class Agents:
             refused=batch.refused,
             told=wanted.acknowledged,
         )
-        written = await self.committer.commit(delivery, batch.size)
+        written = await self.committer.commit(delivery, batch.size, machine.set_id)
         refused = [*batch.refused, *written.refused]
         metrics.REPORTS.inc(len(batch.reports) - len(written.refused))
         metrics.REFUSED.inc(len(refused))

@@ -85,10 +85,12 @@ class Committer:
         self._salvages = False
         self._behind: set[int] = set()
 
-    async def commit(self, delivery: Delivery, size: int) -> Written:
-        """Hand over and wait for the commit. Raises Problem 503 under pressure or when it cannot be written now."""
+    async def commit(self, delivery: Delivery, size: int, set_id: int | None = None) -> Written:
+        """Hand over and wait for the commit; `set_id` is the set of its machine (row id), where that is known. Raises
+        Problem 503 under pressure or when it cannot be written now.
+        """
         weight = max(len(delivery.reports) + len(delivery.refused), 1)
-        pending = Pending(delivery, size, weight, time.monotonic(), self.events.create_future())
+        pending = Pending(delivery, size, weight, time.monotonic(), self.events.create_future(), set_id)
         if not self.lanes.put(pending, datetime.now(UTC)):
             metrics.SHED.labels("queue").inc()
             raise busy("Too many reports are waiting to be written: send this batch again in a moment.")

@@ -1,4 +1,8 @@
-"""Where deliveries queue until they are written: in which order, and which are refused first under pressure."""
+"""Where deliveries queue until they are written: in which order, and which are refused first under pressure.
+
+Machines of a set tell of the same events, each of which is computed once a commit: so what they bring is taken up
+together, and sets take turns.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 import re
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -92,13 +97,48 @@ class Written:
 
 @dataclass(slots=True)
 class Pending:
-    """A delivery, and the call that waits for it."""
+    """A delivery, and the call that waits for it. `set_id` is the set of its machine (row id) as its process knows it;
+    None where it does not.
+    """
 
     delivery: Delivery
     size: int
     weight: int
     since: float
     answer: asyncio.Future[Written]
+    set_id: int | None = None
+
+
+class LaneQueue:
+    """One lane: what the machines of a set brought stands together."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        # By set; a machine of which none is known stands alone. The first to be taken up is the one whose turn it is.
+        self._sets: OrderedDict[tuple[int | None, int], deque[Pending]] = OrderedDict()
+
+    def append(self, pending: Pending) -> None:
+        key = (pending.set_id, 0 if pending.set_id is not None else pending.delivery.machine_id)
+        self._sets.setdefault(key, deque()).append(pending)
+        self.count += 1
+
+    def turns(self, *, until: Callable[[], bool]) -> Iterator[deque[Pending]]:
+        """Each set's part once, for whoever takes from its left, until that is enough. What is left of it goes behind
+        the others: a large set is not in the way of small ones.
+        """
+        for key, part in list(self._sets.items()):
+            if until():
+                return
+            before = len(part)
+            yield part
+            self.count -= before - len(part)
+            if not part:
+                del self._sets[key]
+            elif len(part) < before:
+                self._sets.move_to_end(key)
+
+    def __iter__(self) -> Iterator[Pending]:
+        return chain.from_iterable(self._sets.values())
 
 
 class Lanes:
@@ -107,7 +147,7 @@ class Lanes:
     def __init__(self, limits: GatewayLimits) -> None:
         self.limits = limits
         self._lock = threading.Lock()
-        self._lanes: dict[Lane, deque[Pending]] = {lane: deque() for lane in Lane}
+        self._lanes = {lane: LaneQueue() for lane in Lane}
         # Machines (row ids) whose reports failed.
         self._troubled: set[int] = set()
         # EventIds that somebody has told of: who tells of another is heard before those who say the same.
@@ -135,7 +175,7 @@ class Lanes:
 
     def waiting(self) -> int:
         """How many deliveries wait, save those that wait behind all others."""
-        return sum(len(queue) for lane, queue in self._lanes.items() if lane is not Lane.TROUBLED)
+        return sum(queue.count for lane, queue in self._lanes.items() if lane is not Lane.TROUBLED)
 
     def take(self, most: int) -> list[Pending]:
         """The oldest deliveries, up to so many reports and a commit's bytes, one of each machine; nobody waits for
@@ -144,38 +184,45 @@ class Lanes:
         batch: list[Pending] = []
         machines: set[int] = set()
         reports = size = 0
+
+        def is_full() -> bool:
+            return reports >= most or size >= self.limits.commit_bytes
+
         with self._lock:
             for lane, queue in self._lanes.items():
                 if lane is Lane.TROUBLED:
                     break
-                later: list[Pending] = []
-                while queue and reports < most and size < self.limits.commit_bytes:
-                    pending = queue.popleft()
-                    if pending.answer.done():
-                        self._forget(pending)
-                    elif pending.delivery.machine_id in machines:
-                        later.append(pending)
-                    else:
-                        machines.add(pending.delivery.machine_id)
-                        batch.append(pending)
-                        reports += pending.weight
-                        size += pending.size
-                queue.extendleft(reversed(later))
+                for part in queue.turns(until=is_full):
+                    later: list[Pending] = []
+                    while part and not is_full():
+                        pending = part.popleft()
+                        if pending.answer.done():
+                            self._forget(pending)
+                        elif pending.delivery.machine_id in machines:
+                            later.append(pending)
+                        else:
+                            machines.add(pending.delivery.machine_id)
+                            batch.append(pending)
+                            reports += pending.weight
+                            size += pending.size
+                    part.extendleft(reversed(later))
             batch.sort(key=lambda pending: pending.delivery.machine_id)
             self._running = batch
         return batch
 
     def take_troubled(self) -> list[Pending]:
         """The oldest delivery of a machine whose reports failed."""
+        found: list[Pending] = []
         with self._lock:
-            queue = self._lanes[Lane.TROUBLED]
-            while queue:
-                pending = queue.popleft()
-                if not pending.answer.done():
-                    self._running = [pending]
-                    return [pending]
-                self._forget(pending)
-        return []
+            for part in self._lanes[Lane.TROUBLED].turns(until=lambda: bool(found)):
+                while part and not found:
+                    pending = part.popleft()
+                    if pending.answer.done():
+                        self._forget(pending)
+                    else:
+                        found.append(pending)
+            self._running = found
+        return found
 
     def trouble(self, machine_id: int) -> None:
         """From now on what this machine (row id) brings waits behind the others."""
@@ -191,7 +238,9 @@ class Lanes:
         """This batch is through, save what these machines (row ids) brought, which goes behind the others; the rest."""
         with self._lock:
             self._running = []
-            self._lanes[Lane.TROUBLED].extend(one for one in batch if one.delivery.machine_id in behind)
+            for one in batch:
+                if one.delivery.machine_id in behind:
+                    self._lanes[Lane.TROUBLED].append(one)
             through = [pending for pending in batch if pending.delivery.machine_id not in behind]
             for pending in through:
                 self._forget(pending)

@@ -66,10 +66,11 @@ class MachineRow:
 
 @dataclass(frozen=True, slots=True)
 class MachineIdentity:
-    """Who a credential belongs to."""
+    """Who a credential belongs to; `set_id` is the row id of its set."""
 
     machine_id: int
     vm_id: str
+    set_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,10 @@ def identities_of(*, hashes: Collection[str]) -> dict[str, MachineIdentity]:
     the index.
     """
     rows = seen(Machine).filter(credential_hash__any=list(hashes), revoked_at__isnull=True)
-    return {row[0]: MachineIdentity(*row[1:]) for row in rows.values_list("credential_hash", "pk", "vm_id")}
+    return {
+        row[0]: MachineIdentity(*row[1:])
+        for row in rows.values_list("credential_hash", "pk", "vm_id", "availability_set_id")
+    }
 
 
 def row_id(*, vm_id: str) -> int:
