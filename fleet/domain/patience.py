@@ -23,8 +23,11 @@ class Patience:
 ROLES = {
     # Whoever looks at a page has gone, or asks again, by then.
     "pages": Patience(statement=5, lock=2, idle=10),
-    # Everybody's reports and orders wait behind it.
-    "writer": Patience(statement=10, lock=0.2, idle=10),
+    # Everybody's reports wait behind it. In a storm writers of several processes have the same events to write, and a
+    # commit takes about a second: one after the other costs less than what each does where it did not wait.
+    "writer": Patience(statement=10, lock=1, idle=10),
+    # Everybody's orders wait behind it.
+    "dispatcher": Patience(statement=10, lock=0.2, idle=10),
     # Reconciling comes again in two seconds.
     "relay": Patience(statement=15, lock=0.5, idle=15),
     # Nobody waits for it: what was not told now is told a moment later.

@@ -53,7 +53,7 @@ class Dispatcher:
     def __init__(self, waiters: Waiters, events: asyncio.AbstractEventLoop) -> None:
         self.waiters = waiters
         self.events = events
-        self.loop = Loop("dispatch", self.dispatch, pause=PAUSE_SECONDS, role="writer")
+        self.loop = Loop("dispatch", self.dispatch, pause=PAUSE_SECONDS, role="dispatcher")
         self._lock = threading.Lock()
         # What each says of itself; None where only a wake-up named it.
         self._asked: dict[int, AgentStanding | None] = {}

@@ -84,6 +84,8 @@ def test_a_database_that_is_away_does_not_make_the_next_commit_a_large_one(monke
         calls = [committer.commit(Delivery(machine_id=number, spool="s", reports=[]), 1) for number in range(400)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         committer.loop.stop()
+        # The answers are there a moment before it is said how large the next one is.
+        await asyncio.to_thread(committer.loop.join)
         assert {type(answer) for answer in answers} == {Problem}
         return committer._most
 
