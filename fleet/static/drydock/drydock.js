@@ -86,7 +86,7 @@ let flushedAt = 0;
 // knows any more whether it will.
 const BURST_MS = 120;
 const PAUSE_MS = 1000;
-const LONGEST_PAUSE_MS = 3000;
+const LONGEST_PAUSE_MS = 2000;
 const ANSWER_MS = 30_000;
 const asked = new Map();
 let pause = PAUSE_MS;
