@@ -32,7 +32,11 @@ def of_compose(folder: Path, upstreams: Sequence[str], port: int) -> str:
         lambda match: "".join(f"{match[1]}server {each}{match[2]}\n" for each in upstreams), OF_COMPOSE.read_text()
     )
     assert count == 2
-    # As many as this machine's limit of open files allows.
+    return played_here(text, folder, port)
+
+
+def played_here(text: str, folder: Path, port: int) -> str:
+    """This text of the proxy of docker-compose.yml on this port, with as many files as this machine's limit allows."""
     here = {"listen 8000;": f"listen 127.0.0.1:{port};", "/tmp/nginx.pid": f"{folder}/pid", "65536": "4096"}
     text = replaced(text, {**here, "32768": "1024", "worker_processes auto;": "worker_processes 2;"})
     return text.replace("http {\n", f"http {{\n{temporary(folder)}\n", 1)

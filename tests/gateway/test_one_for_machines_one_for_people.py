@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.nginx import OF_COMPOSE, replaced, running_nginx, temporary
+from tests.nginx import OF_COMPOSE, played_here, replaced, running_nginx
 from tests.processes import ROOT, free_port
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time]
@@ -53,9 +53,7 @@ def configuration(folder: Path, port: int, machines: int, people: int) -> str:
     shown = replaced(found[1], {"127.0.0.1:8000": f"127.0.0.1:{machines}", "127.0.0.1:8001": f"127.0.0.1:{people}"})
     text, count = re.subn(r"upstream \w+ \{.*?\n    \}\n", "", OF_COMPOSE.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert count == 2
-    here = {"listen 8000;": f"listen 127.0.0.1:{port};", "/tmp/nginx.pid": f"{folder}/pid", "65536": "4096"}
-    text = replaced(text, {**here, "32768": "1024", "worker_processes auto;": "worker_processes 1;"})
-    return text.replace("http {\n", f"http {{\n{temporary(folder)}\n{shown}", 1)
+    return played_here(text.replace("http {\n", f"http {{\n{shown}", 1), folder, port)
 
 
 def test_each_has_its_own_process_and_the_other_one_where_that_is_gone(tmp_path: Path) -> None:
