@@ -12,11 +12,17 @@ _OTHERS = """SELECT index.indexrelid::regclass::text FROM pg_index index
     WHERE index.indrelid IN (SELECT indrelid FROM pg_index WHERE indexrelid = ANY(%(kept)s::regclass[]))
         AND index.indexrelid <> ALL(%(kept)s::regclass[])
         AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = index.indexrelid)"""
+_TABLES = """SELECT tree.relid FROM pg_index, pg_partition_tree(indrelid) tree
+    WHERE indexrelid = ANY(%(kept)s::regclass[])
+    UNION SELECT indrelid FROM pg_index WHERE indexrelid = ANY(%(kept)s::regclass[])"""
+# As a table is of which nobody has counted anything: for one with a row, any index is as good as the next.
+_UNCOUNTED = f"UPDATE pg_class SET relpages = 0, reltuples = -1 WHERE oid IN ({_TABLES})"
+_UNKNOWN = f"DELETE FROM pg_statistic WHERE starelid IN ({_TABLES})"
 
 
 def is_answered_by(asked: QuerySet[Any] | str, *indexes: str) -> bool:
     """Whether Postgres takes all of these indexes for this query while their table has no others but those of its
-    constraints. Everything stands again afterwards.
+    constraints, and nothing is known of their rows. Everything stands again afterwards.
     """
     sql, parameters = (asked, None) if isinstance(asked, str) else asked.query.sql_with_params()
     with transaction.atomic(), connection.cursor() as cursor:
@@ -24,6 +30,8 @@ def is_answered_by(asked: QuerySet[Any] | str, *indexes: str) -> bool:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute(_OTHERS, {"kept": list(indexes)})
         cursor.execute(f"DROP INDEX {', '.join(name for (name,) in cursor.fetchall())}")
+        for forget in (_UNCOUNTED, _UNKNOWN):
+            cursor.execute(forget, {"kept": list(indexes)})
         cursor.execute("SET LOCAL enable_seqscan = off")
         # Whoever sorts could begin anywhere.
         cursor.execute("SET LOCAL enable_sort = off")
