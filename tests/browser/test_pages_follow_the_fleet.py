@@ -76,6 +76,23 @@ def test_a_comment_that_is_being_typed_is_not_swept_away(fleet: Fleet, open_page
     expect(comment).to_have_value("half a sentence")
 
 
+def test_there_is_no_moment_in_which_what_was_typed_is_gone(fleet: Fleet, open_page: OpenPage) -> None:
+    # A key that is pressed in such a moment would be lost, and Enter would send an empty form.
+    event = factories.announced(fleet)
+    page = open_page(f"/events/{event.event_id}/").page
+    page.locator("#comment-now").fill("half a sentence")
+    page.evaluate(
+        """() => document.body.addEventListener("htmx:afterSwap", () => setTimeout(() => {
+             const field = document.querySelector("#comment-now");
+             (window.met ??= []).push(`${field?.value} ${field === document.activeElement}`);
+           }))"""
+    )
+    fleet.all_say(listing(resources=("vm1", "vm2", "vm3"), not_before=event.not_before))
+    expect(page.get_by_role("button", name=START_NOW)).to_contain_text("vm3")
+    page.wait_for_function("window.met?.length")
+    assert set(page.evaluate("window.met")) == {"half a sentence true"}
+
+
 def test_what_was_typed_outlives_the_form_and_the_acts_beside_it(fleet: Fleet, open_page: OpenPage) -> None:
     event = factories.announced(fleet)
     olga = factories.operator("olga")
