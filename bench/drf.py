@@ -7,7 +7,7 @@ timeline.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, cast
 
 from django.core.wsgi import get_wsgi_application
 from django.db import transaction
@@ -56,7 +56,8 @@ class ReportSerializer(serializers.Serializer[Any]):
     seq = serializers.IntegerField(min_value=1)
     kind = serializers.CharField()
     at = serializers.DateTimeField()
-    data = DataSerializer()
+    # The stubs know the property of this name.
+    data = DataSerializer()  # type: ignore[assignment]
 
 
 class BatchSerializer(serializers.Serializer[Any]):
@@ -84,7 +85,7 @@ class Reports(APIView):
                     defaults={"body": data["body"].encode(), "readable": True, "first_received_at": now},
                 )
                 Observation.objects.get_or_create(
-                    machine=request.user.machine,
+                    machine=cast(Any, request.user).machine,
                     epoch=1,
                     seq=report["seq"],
                     defaults={

@@ -277,7 +277,7 @@ def probe(gateway: Gateway, machine: int) -> float:
 
 
 def probes(running: list[Gateway]) -> list[float]:
-    times = []
+    times: list[float] = []
     for gateway in running:
         # The server has ended a connection on which nothing came for half a minute.
         gateway.kept.close()

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import os
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import psycopg
@@ -75,5 +76,5 @@ def copied(stage: Stage, seconds: float = SECONDS) -> float:
 def bare(stage: Stage) -> float:
     port = stage.granian("bench.bare:application")
     body = b'{"seq": 1, "kind": "document", "data": {"body": "%s"}}' % (b"x" * 200)
-    requests = [itertools.repeat(load.post("/", body)) for _ in range(64)]
+    requests: list[Iterator[bytes]] = [itertools.repeat(load.post("/", body)) for _ in range(64)]
     return load.run(port, requests, SECONDS).rate

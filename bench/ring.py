@@ -6,6 +6,7 @@ is one. Times are taken outside, by one clock.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import select
@@ -155,7 +156,7 @@ def by_rule(demo: Demo) -> list[Line]:
         until(demo.quiet, seconds=120)
         began = time.time()
         event_id = demo.announce(started_seconds=1)
-        started = float(until(lambda event_id=event_id: demo.started_at(event_id)))
+        started = float(until(functools.partial(demo.started_at, event_id)))
         announced.append(started - began)
         event = demo.api(f"events/{event_id}/").json()
         reported.append(started - datetime.fromisoformat(event["first_seen_at"]).timestamp())
