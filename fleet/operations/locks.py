@@ -36,6 +36,10 @@ class Lock(IntEnum):
     # Of each partitioned table.
     PARTITIONS = 7_001_196
     ARCHIVE = 7_001_192
+    # Of each machine, by its vmId, which may have no row yet.
+    ENROLMENTS = 7_001_197
+    # Of each name in each set, which no machine may have yet.
+    NAMES = 7_001_198
 
 
 def take(lock: Lock, of: str = "") -> None:

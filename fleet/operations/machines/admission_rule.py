@@ -55,7 +55,7 @@ def admits(asker: Asker, *, now: datetime) -> bool:
     """Whether the rule of its set lets whoever asks in; then the timeline has it.
 
     It wants a join token that confines to this very set, or a document of Azure's that names the set's subscription.
-    Who is live does not come back, and who was revoked is admitted by a person alone.
+    A machine that is live, or got its key just now, does not come back; a revoked one is admitted by a person alone.
     """
     machine = asker.known
     home = placement.final(machine.availability_set) if machine is not None else _named(asker)
@@ -63,7 +63,10 @@ def admits(asker: Asker, *, now: datetime) -> bool:
         return False
     if machine is not None:
         row = Machine.objects.select_related("presence", "latest_document").defer("compute").get(pk=machine.pk)
-        live = machine_presence(row, now=now, limits=presence_limits()) is Presence.LIVE
+        limits = presence_limits()
+        # Of several that ask at once the first has its key already, and no other replaces it.
+        enrolled_now = now - machine.enrolled_at < timedelta(seconds=limits.live)
+        live = enrolled_now or machine_presence(row, now=now, limits=limits) is Presence.LIVE
         if live or machine.revoked_at is not None:
             return False
     tell(

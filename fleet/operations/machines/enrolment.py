@@ -4,7 +4,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F
 from drydock_agent import wire
 
@@ -17,7 +17,7 @@ from fleet.domain.secrets import hash_of, new_secret
 from fleet.domain.sets import OUTSIDE, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
 from fleet.models import JoinToken, Machine
-from fleet.operations import wake_up
+from fleet.operations import locks, wake_up
 from fleet.operations.machines import admission_rule, admissions, attestations, join_tokens, keys, names, unused_keys
 from fleet.operations.orders import sign
 from fleet.operations.sets import placement
@@ -53,7 +53,11 @@ def enrol(
         # Apart from what follows: a nonce that was shown is spent, whatever comes of it.
         attested = attestations.attested_by(request.attested, now=now)
     proof = checked(Proof(attested, signed_by), vm_id=vm_id, compute=request.instance or {})
-    return _enrol(request, vm_id, policy, proof, now=now, address=address)
+    try:
+        return _enrol(request, vm_id, policy, proof, now=now, address=address)
+    except IntegrityError:
+        # A process of an earlier release takes no lock and was first: the machine is known now.
+        return _enrol(request, vm_id, policy, proof, now=now, address=address)
 
 
 @transaction.atomic
@@ -61,6 +65,8 @@ def _enrol(
     request: wire.EnrolRequest, vm_id: str, policy: EntrancePolicy, proof: Proof, *, now: datetime, address: str
 ) -> wire.EnrolAnswer | wire.EnrolPending:
     read_stated(request.availability_set.strip())
+    # No row can be locked while there is none: requests for one machine are decided one after the other.
+    locks.take(locks.Lock.ENROLMENTS, vm_id)
     # Locked: whoever revokes it comes before or after.
     rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
     known = rows.filter(vm_id=vm_id).first()
@@ -119,7 +125,7 @@ def _let_in(
         "key_generation": generation,
         "join_token": token or (known.join_token if known is not None else None),
     }
-    machine, is_new = _keep(vm_id, values, now)
+    machine, is_new = _keep(known, vm_id, values, now)
     unused_keys.note_given(machine.pk, found_by, owner, now=now)
     if token is not None:
         JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
@@ -173,14 +179,14 @@ def _comes_in(asker: admissions.Asker, policy: EntrancePolicy, now: datetime) ->
     return admissions.is_admitted(asker, now=now) or admission_rule.admits(asker, now=now)
 
 
-def _keep(vm_id: str, values: dict[str, Any], now: datetime) -> tuple[Machine, bool]:
-    """Write the row of a machine; whether it is new."""
-    machine, is_new = Machine.objects.get_or_create(vm_id=vm_id, defaults=values)
-    if not is_new:
-        values["warnings"] = [*machine.warnings, as_json(Reason("enrolled-again", at=now))][-MOST_WARNINGS:]
-        Machine.objects.filter(pk=machine.pk).update(**values)
-        transaction.on_commit(lambda: wake_up.forget_credentials([machine.pk]))
-    return machine, is_new
+def _keep(known: Machine | None, vm_id: str, values: dict[str, Any], now: datetime) -> tuple[Machine, bool]:
+    """Write the row of a machine; whether it is new. Raises IntegrityError where it was unknown and has a row now."""
+    if known is None:
+        return Machine.objects.create(vm_id=vm_id, **values), True
+    values["warnings"] = [*known.warnings, as_json(Reason("enrolled-again", at=now))][-MOST_WARNINGS:]
+    Machine.objects.filter(pk=known.pk).update(**values)
+    transaction.on_commit(lambda: wake_up.forget_credentials([known.pk]))
+    return known, False
 
 
 def _confinement(known: Machine | None, token: JoinToken | None, compute: dict[str, Any]) -> SetKey | None:

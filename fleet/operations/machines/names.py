@@ -11,6 +11,7 @@ from fleet.domain.actor import DRYDOCK
 from fleet.domain.machines.names import name_beside
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Machine
+from fleet.operations import locks
 from fleet.operations.timeline.entries import entry, write
 
 
@@ -22,6 +23,8 @@ def claim(machine: Machine | None, *, vm_id: str, stated: str, set_id: int, now:
     """
     if machine is not None and machine.availability_set_id == set_id and _claimed(machine) == stated.lower():
         return {"resource_name": machine.resource_name, "called": machine.called, "named_at": machine.named_at}
+    # Nobody may have it yet: two that enrol at once are judged one after the other.
+    locks.take(locks.Lock.NAMES, f"{set_id} {stated.lower()}")
     others = _claimants(set_id, stated).exclude(vm_id=vm_id)
     if not others.filter(_heard(now)).exists():
         return {"resource_name": stated, "called": "", "named_at": now}

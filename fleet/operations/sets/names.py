@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
@@ -71,7 +71,12 @@ def name_set(
         row.step_up_spares_services = step_up_spares_services
     if needs_live is not None:
         row.needs_live = _needed(needs_live)
-    row.save(update_fields=["key", *SHOWN])
+    try:
+        with transaction.atomic():
+            row.save(update_fields=["key", *SHOWN])
+    except IntegrityError as error:
+        # A machine or a person made a set of this name at the same moment.
+        raise Refused("set-exists", Reason("set-exists", name=row.name)) from error
     if name is not None:
         tell_apart(row.name)
     was = before["name"]

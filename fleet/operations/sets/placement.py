@@ -106,8 +106,8 @@ def ensure_set(key: SetKey, *, now: datetime, service: str = "") -> Availability
         AvailabilitySet.objects.filter(pk=found.pk).update(name=key.name)
         found.name = key.name
     if service and not found.service:
-        AvailabilitySet.objects.filter(pk=found.pk).update(service=service)
-        found.service = service
+        AvailabilitySet.objects.filter(pk=found.pk, service="").update(service=service)
+        found.refresh_from_db(fields=["service"])
     return found
 
 
@@ -125,9 +125,9 @@ def _adopt(key: SetKey) -> AvailabilitySet | None:
     # An inventory names a scale set without its placement group; the first agent says which one it is.
     rows = AvailabilitySet.objects.filter(key=_without_group(key).key, merged_into=None, machines=None)
     pk = rows.values_list("pk", flat=True).first()
-    if pk is None:
+    # Of agents of two groups that are first at the same moment one has it.
+    if pk is None or not rows.filter(pk=pk).update(key=key.key):
         return None
-    AvailabilitySet.objects.filter(pk=pk).update(key=key.key)
     return AvailabilitySet.objects.get(pk=pk)
 
 
