@@ -25,6 +25,8 @@ SAMPLES = Path(__file__).parent / "samples"
 RULE = {"name": "Short freezes", "reason": "Nobody notices.", "action": "hold", "event_types": ["Freeze"]}
 WINDOW = {"name": "Sale", "reason": "The shop is full.", "weekdays": [4], "from_time": "18:00", "time_zone": "UTC"}
 
+IN_PERSON = "ada in person"
+SIGNED_IN = f" as {IN_PERSON}"
 Step = tuple[str, str, Any]
 
 
@@ -43,7 +45,10 @@ def busy_fleet() -> Fleet:
 
 
 def api_steps(fleet: Fleet) -> Iterator[Step]:
-    """Every writing call as (method, route, address and body); made one by one, for some need what others made."""
+    """Every writing call as (method, route, address and body); made one by one, for some need what others made.
+
+    `POST as NAME`: who makes it where that is not the token of ada, who is an administrator; some only people make.
+    """
     web, stray = factories.the_set(), fleet.agents["stray"].machine.availability_set_id
     at = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
     event = f"events/{EVENT}/"
@@ -99,27 +104,43 @@ def api_steps(fleet: Fleet) -> Iterator[Step]:
     yield "PATCH", "me/", ("me/", {"time_zone": "Europe/Berlin"})
     yield "POST", "tokens/", ("tokens/", {"name": "deploys", "scopes": ["read"]})
     yield "DELETE", "tokens/<str:prefix>/", ("tokens/{made}/", None)
-    yield "POST", "people/", ("people/", {"username": "nina", "group": "viewer"})
-    yield "PATCH", "people/<str:username>/", ("people/nina/", {"active": False})
-    yield "POST", "people/<str:username>/password/", ("people/nina/password/", None)
+    yield f"POST{SIGNED_IN}", "people/", ("people/", {"username": "nina", "group": "viewer"})
+    yield f"PATCH{SIGNED_IN}", "people/<str:username>/", ("people/nina/", {"active": False})
+    yield f"POST{SIGNED_IN}", "people/<str:username>/password/", ("people/nina/password/", None)
     service = {"username": "deploy-bot", "group": "operator", "owner": "nora", "purpose": "deploys"}
     factories.viewer("nora")
-    yield "POST", "service-accounts/", ("service-accounts/", service)
-    yield "PATCH", "service-accounts/<str:username>/", ("service-accounts/deploy-bot/", {"purpose": "releases"})
+    yield f"POST{SIGNED_IN}", "service-accounts/", ("service-accounts/", service)
+    yield (
+        f"PATCH{SIGNED_IN}",
+        "service-accounts/<str:username>/",
+        ("service-accounts/deploy-bot/", {"purpose": "releases"}),
+    )
     token = {"name": "ci", "scopes": ["read"]}
-    yield "POST", "service-accounts/<str:username>/tokens/", ("service-accounts/deploy-bot/tokens/", token)
+    yield (
+        f"POST{SIGNED_IN}",
+        "service-accounts/<str:username>/tokens/",
+        ("service-accounts/deploy-bot/tokens/", token),
+    )
     nina = User.objects.get(username="nina")
     yield "DELETE", "sessions/<int:session_id>/", (f"sessions/{a_session(nina).pk}/", None)
     a_session(nina)
     yield "POST", "sessions/end/", ("sessions/end/", {"person": "nina"})
     line = {"value": "Drydock.Operator", "group": "operator"}
-    yield "POST", "sign-on/mapping/", ("sign-on/mapping/", line)
+    yield f"POST{SIGNED_IN}", "sign-on/mapping/", ("sign-on/mapping/", line)
     grant = newest(SignOnGrant)
-    yield "PATCH", "sign-on/mapping/<int:grant_id>/", (f"sign-on/mapping/{grant}/", {"group": "viewer"})
-    yield "DELETE", "sign-on/mapping/<int:grant_id>/", (f"sign-on/mapping/{grant}/", None)
+    yield (
+        f"PATCH{SIGNED_IN}",
+        "sign-on/mapping/<int:grant_id>/",
+        (f"sign-on/mapping/{grant}/", {"group": "viewer"}),
+    )
+    yield f"DELETE{SIGNED_IN}", "sign-on/mapping/<int:grant_id>/", (f"sign-on/mapping/{grant}/", None)
     with override_settings(OIDC_ISSUER="https://login.example"):
-        yield "POST", "sign-on/accounts/", ("sign-on/accounts/", {"username": "nina", "subject": "7f1c"})
+        yield (
+            f"POST{SIGNED_IN}",
+            "sign-on/accounts/",
+            ("sign-on/accounts/", {"username": "nina", "subject": "7f1c"}),
+        )
         account = newest(SignOn)
-        yield "DELETE", "sign-on/accounts/<int:sign_on_id>/", (f"sign-on/accounts/{account}/", None)
+        yield f"DELETE{SIGNED_IN}", "sign-on/accounts/<int:sign_on_id>/", (f"sign-on/accounts/{account}/", None)
     yield "POST as anna", "stop/", ("stop/", {"comment": "it runs wild"})
     yield "POST", "stop/lift/", ("stop/lift/", {"comment": "mended"})

@@ -94,6 +94,7 @@ def actor_of(request: Request) -> Actor:
         who,
         "api",
         token_name=token_name(request),
+        token=request.auth,
         request_id=request.META.get(REQUEST_ID, ""),
         address=request.META["REMOTE_ADDR"],
         # A token proves that somebody has it, and no more.

@@ -34,8 +34,8 @@ class Actor:
 
     `person` is the account behind an act of a person or a service account (None for every other kind), `rule` the
     rule's row with its `wording`. `via` is `page`, `api`, `slack`, `pagerduty`, `rule`, `command`, `agent` or `relay`.
-    `token_name` names the token that the call carried, or the channel that it came through, `request_id` and `address`
-    the request.
+    `token_name` names the token that the call carried, or the channel that it came through, `token` is that token's row
+    (None for a session), `request_id` and `address` identify the request.
     """
 
     kind: ActorKind
@@ -50,6 +50,7 @@ class Actor:
     address: str = ""
     # Whether they have proved lately, in this very session, that they are who they are.
     proved: bool = False
+    token: Any = None
 
     @property
     def kept_as(self) -> str:

@@ -30,6 +30,10 @@ class JoinToken(models.Model):
     uses = models.IntegerField(default=0)
     # How many machines it admits at most; NULL where nobody said.
     max_uses = models.IntegerField(null=True, blank=True)
+    # The API token by which it was made, and with which it ends.
+    made_with = models.ForeignKey(
+        "fleet.ApiToken", null=True, blank=True, on_delete=models.SET_NULL, related_name="join_tokens"
+    )
 
     def __str__(self) -> str:
         return self.prefix

@@ -29,6 +29,10 @@ class Channel(models.Model):
     created_at = models.DateTimeField()
     changed_at = models.DateTimeField()
     deleted_at = models.DateTimeField(null=True, blank=True)
+    # Of a channel that a person has alone: the API token by which it was made, and with which it ends.
+    made_with = models.ForeignKey(
+        "fleet.ApiToken", null=True, blank=True, on_delete=models.SET_NULL, related_name="channels"
+    )
 
     last_ok_at = models.DateTimeField(null=True, blank=True)
     failing_since = models.DateTimeField(null=True, blank=True)

@@ -65,7 +65,7 @@ class ApiToken(models.Model):
     """A bearer token: a public prefix and the SHA-256 of a 256-bit secret. `scopes` out of `read`, `approve`,
     `admin`. Calls count from `allowed_from` alone (networks such as `10.0.0.0/8`; empty: from everywhere). `told_days`:
     that it expires was told so many days ahead; None while it was not. `made_by` saw its secret; None where that was
-    the command line.
+    the command line. `made_with` is the token by which it was made, and with which it ends.
     """
 
     prefix = models.TextField(unique=True)
@@ -83,6 +83,7 @@ class ApiToken(models.Model):
     made_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
     )
+    made_with = models.ForeignKey("self", null=True, blank=True, on_delete=models.CASCADE, related_name="made")
 
     class Meta:
         indexes = [

@@ -129,6 +129,7 @@ SENTENCES: dict[str, Sentence] = {
     "factor-none": "Recovery codes stand in for a second factor: add one first.",
     "factor-passkey-wrong": "The browser's answer does not fit what was asked. Try again.",
     "token-unknown": "No token has this prefix.",
+    "token-is-no-person": "A token may not do this: sign in and do it on a page.",
     "token-ended": "This token has ended already.",
     "token-without-scope": "The token that asks does not have the scope `{scope}`.",
 }

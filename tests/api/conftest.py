@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from fleet.domain.secrets import new_secret
+from fleet.operations.people import step_up
 from fleet.operations.people.tokens import SCOPES
 from tests import factories
 from tests.api.described import as_described
@@ -61,6 +62,16 @@ def caller(user: User, *scopes: str, expires_in: timedelta = timedelta(days=1)) 
     secret = new_secret("dd")
     TokenFactory(secret=secret, user=user, scopes=list(scopes or SCOPES), expires_at=datetime.now(UTC) + expires_in)
     return Caller(secret, user)
+
+
+def in_person(user: User) -> Caller:
+    """The same without a token: by the session of a browser, which has just proved who they are."""
+    found = Caller(user=user)
+    found.client.force_login(user)
+    session = found.client.session
+    step_up.note(session, at=datetime.now(UTC))
+    session.save()
+    return found
 
 
 @pytest.fixture

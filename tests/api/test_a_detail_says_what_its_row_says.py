@@ -12,7 +12,7 @@ from fleet.models import ScheduledEvent
 from fleet.operations.drills import begin as drilling
 from fleet.operations.waves import begin as waves
 from tests import factories
-from tests.api.conftest import Caller, caller
+from tests.api.conftest import Caller, caller, in_person
 from tests.caches.walking import HOST, Listeners
 from tests.factories import acting, listing
 from tests.messages import messages
@@ -50,17 +50,18 @@ def world() -> Caller:
     fleet.hear("vm1", f"{raw}|NonSSLPort|13000|StartTimeInUTC|{start}")
     told = messages.delivered(messages.channel(), fleet.now)
     messages.route(channel=told.channel)
-    admin = caller(factories.admin())
+    ada = factories.admin()
+    admin, signed_in = caller(ada), in_person(ada)
     admin.post("join-tokens/", {"comment": "rack 7"})
     window = {"name": "Sale", "reason": "Full.", "weekdays": [4], "from_time": "18:00", "time_zone": "UTC"}
     assert admin.post("no-approval-windows/", window).status_code == 201
     rule = {"name": "Short", "reason": "x", "action": "hold", "event_types": ["Freeze"]}
     assert admin.post("rules/", rule).status_code == 201
     line = {"value": "Drydock.Operators", "group": "operator", "scopes": []}
-    assert admin.post("sign-on/mapping/", line).status_code == 201
+    assert signed_in.post("sign-on/mapping/", line).status_code == 201
     account = {"username": factories.viewer("vic").get_username(), "subject": "11111111-2222-3333-4444-555555555555"}
     with override_settings(OIDC_ISSUER="https://login.example"):
-        assert admin.post("sign-on/accounts/", account).status_code == 201
+        assert signed_in.post("sign-on/accounts/", account).status_code == 201
     return admin
 
 

@@ -13,7 +13,7 @@ from fleet.api.documentation import schema
 from fleet.domain.messages.moments import Moment
 from fleet.models import Admission, JoinToken
 from tests import factories
-from tests.api.conftest import Caller, problem
+from tests.api.conftest import Caller, in_person, problem
 from tests.people.signed_in import a_session
 from tests.rows import MachineFactory
 
@@ -77,6 +77,7 @@ def without_times(row: dict[str, Any]) -> dict[str, Any]:
 
 def several_of_everything(fleet: factories.Fleet, admin: Caller) -> None:
     fleet.enrol_set(3)
+    signed_in = in_person(User.objects.get(username="ada"))
     for number in range(2):
         fleet.enrol_set(1, prefix=f"of{number}-", availability_set=f"set{number}")
         fleet.all_say(factories.listing("DOCS", resources=list(fleet.agents)))
@@ -88,7 +89,7 @@ def several_of_everything(fleet: factories.Fleet, admin: Caller) -> None:
             admin.post("no-approval-windows/", {**named, "weekdays": [number], "from_time": "08:00"}),
             admin.post("tokens/", {"name": f"script {number}", "scopes": ["read"], "expires_in_seconds": 3600}),
             admin.post("join-tokens/", {"comment": f"more {number}"}),
-            admin.post("people/", {"username": f"somebody{number}", "group": "viewer"}),
+            signed_in.post("people/", {"username": f"somebody{number}", "group": "viewer"}),
             admin.post("channels/", {"kind": "webhook", "name": f"hook {number}", "url": "https://example.org/hook"}),
         ]
         channel = made[-1].json()["id"]

@@ -10,8 +10,8 @@ from fleet.api.routes import CALLS
 from fleet.models import Entry, Rule
 from fleet.models.timeline import ACTING
 from tests import factories
-from tests.api.conftest import Caller, caller, problem
-from tests.every_write import api_steps, busy_fleet
+from tests.api.conftest import Caller, caller, in_person, problem
+from tests.every_write import IN_PERSON, api_steps, busy_fleet
 from tests.factories import Fleet
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +43,8 @@ def said_by(answer: Any) -> Any:
 
 
 def test_each_call_that_writes_happens_once_or_takes_no_key(fleet: Fleet) -> None:
-    callers = {"ada": caller(factories.admin()), "anna": caller(factories.approver())}
+    ada = factories.admin()
+    callers = {"ada": caller(ada), IN_PERSON: in_person(ada), "anna": caller(factories.approver())}
     walked, made = set(), ""
     for number, (how, route, (address, body)) in enumerate(api_steps(fleet)):
         method, _, who = how.partition(" as ")

@@ -4,8 +4,8 @@ import pytest
 
 from fleet.api.documentation import schema
 from tests import factories
-from tests.api.conftest import caller
-from tests.every_write import api_steps, busy_fleet
+from tests.api.conftest import caller, in_person
+from tests.every_write import IN_PERSON, api_steps, busy_fleet
 from tests.factories import Fleet
 
 pytestmark = pytest.mark.django_db
@@ -18,7 +18,8 @@ def fleet(db: None) -> Fleet:
 
 def test_each_201_leads_to_what_was_made(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleet.api.views.channels.TEST_SECONDS", 0.0)
-    callers = {"ada": caller(factories.admin()), "anna": caller(factories.approver())}
+    ada = factories.admin()
+    callers = {"ada": caller(ada), IN_PERSON: in_person(ada), "anna": caller(factories.approver())}
     found, made = set(), ""
     for how, route, (address, body) in api_steps(fleet):
         method, _, who = how.partition(" as ")

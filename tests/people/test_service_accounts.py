@@ -19,7 +19,7 @@ from fleet.operations.approvals import consent
 from fleet.operations.people import accounts, forget, outside, service_accounts, sign_on, tokens
 from fleet.projections.people import detail
 from tests import factories
-from tests.api.conftest import Caller, caller, problem
+from tests.api.conftest import Caller, caller, in_person, problem
 from tests.dashboard.conftest import text_of
 from tests.factories import EVENT, Fleet
 
@@ -110,12 +110,12 @@ def token_by(who: Caller, **more: Any) -> Any:
 
 def test_admins_make_its_tokens_and_its_owner_ends_them(bot: User, anna: User) -> None:
     assert token_by(caller(anna)).status_code == 403
-    made = token_by(caller(factories.admin()), allowed_from=["127.0.0.0/8"])
+    made = token_by(in_person(factories.admin()), allowed_from=["127.0.0.0/8"])
     assert made.status_code == 201
     it = Caller(made.json()["token"])
     assert it.get("me/").json()["service"] is True
     # It may no more than its group.
-    assert token_by(caller(User.objects.get(username="ada")), scopes=["admin"]).status_code == 403
+    assert token_by(in_person(User.objects.get(username="ada")), scopes=["admin"]).status_code == 403
     prefix = made.json()["prefix"]
     assert caller(factories.operator()).delete(f"tokens/{prefix}/").status_code == 403
     assert caller(anna, "read").delete(f"tokens/{prefix}/").status_code == 403
@@ -126,7 +126,7 @@ def test_admins_make_its_tokens_and_its_owner_ends_them(bot: User, anna: User) -
 def test_what_it_does_is_told_as_a_service_account_with_its_owner(bot: User, anna: User) -> None:
     fleet = Fleet(now=datetime.now(UTC))
     factories.announced(fleet)
-    it = Caller(token_by(caller(factories.admin())).json()["token"])
+    it = Caller(token_by(in_person(factories.admin())).json()["token"])
     assert it.post(f"events/{EVENT}/claims/", {"comment": "mine"}).status_code == 201
     line = Entry.objects.get(kind="event_claimed")
     assert (line.actor, line.data["actor_kind"]) == (f"person {bot.pk}", "service")
@@ -178,12 +178,12 @@ def test_whoever_made_its_token_does_not_agree_to_what_it_proposed(bot: User) ->
     factories.announced(fleet)
     AvailabilitySet.objects.update(second_person=True)
     ada, nora = factories.admin(), factories.approver("nora")
-    it = Caller(token_by(caller(ada)).json()["token"])
+    it = Caller(token_by(in_person(ada)).json()["token"])
     # One that has ended counts no more, and neither does one that came later.
-    ended = token_by(caller(factories.admin("olga"))).json()["prefix"]
+    ended = token_by(in_person(factories.admin("olga"))).json()["prefix"]
     assert caller(ada).delete(f"tokens/{ended}/").status_code == 204
     assert it.post(f"events/{EVENT}/approvals/", {"comment": "go"}).status_code == 201
-    token_by(caller(factories.admin("late")))
+    token_by(in_person(factories.admin("late")))
     own = Approval.objects.get()
     assert own.state == "PROPOSED"
     assert refusal(own, factories.acting(ada), fleet) == "consent-of-token-maker"
@@ -200,7 +200,7 @@ def test_a_set_that_asks_again_spares_service_accounts_where_it_says_so_and_no_p
 ) -> None:
     fleet = Fleet(now=datetime.now(UTC))
     factories.announced(fleet)
-    web, ada = factories.the_set(), caller(factories.admin())
+    web, ada = factories.the_set(), in_person(factories.admin())
     its, hers = Caller(token_by(ada).json()["token"]), caller(anna)
     assert ada("PATCH", f"sets/{web.pk}/", {"step_up": True}).status_code == 200
     for who in (its, hers):
@@ -239,7 +239,7 @@ def test_the_page_the_api_and_the_command_make_one(anna: User) -> None:
     assert "The new token" in text_of(page.post("/people/bot-1/tokens/", token))
     page.post("/people/bot-1/service/", {"owner": "ada", "purpose": "deploys at night"})
     body = {"username": "bot-2", "group": "viewer", "owner": "anna", "purpose": "reports"}
-    assert caller(ada).post("service-accounts/", body).status_code == 201
+    assert in_person(ada).post("service-accounts/", body).status_code == 201
     words = ["create_service_account", "bot-3", "--group", "viewer", "--owner", "anna", "--purpose", "x"]
     call_command(*words, stdout=StringIO(), stderr=StringIO())
     rows = ServiceAccount.objects.order_by("user__username").values_list("user__username", "owner__username", "purpose")

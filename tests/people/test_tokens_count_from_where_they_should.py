@@ -82,7 +82,9 @@ def test_an_address_lies_in_them_or_not(address: str, counts: bool) -> None:
 
 
 def made(who: Caller, *networks: str, **more: Any) -> str:
-    answer = who.post("tokens/", {"name": "deploys", "scopes": ["read"], "allowed_from": list(networks), **more})
+    answer = who.post(
+        "tokens/", {"name": "deploys", "scopes": ["read", "approve"], "allowed_from": list(networks), **more}
+    )
     assert answer.status_code == 201, answer.content
     token: str = answer.json()["token"]
     return token

@@ -15,9 +15,9 @@ from fleet.models import Entry, OutsideAccount, SavedView, SignOn, SignOnGrant
 from fleet.models.timeline import ACTING
 from fleet.operations.people import outside
 from tests import factories
-from tests.api.conftest import Caller, caller, problem
+from tests.api.conftest import Caller, caller, in_person, problem
 from tests.dashboard.conftest import logged_in
-from tests.every_write import OTHER, api_steps, busy_fleet
+from tests.every_write import IN_PERSON, OTHER, api_steps, busy_fleet
 from tests.factories import EVENT, Fleet
 from tests.people.signed_in import a_session
 
@@ -50,7 +50,8 @@ def the_line(request_id: str) -> Entry:
 
 
 def test_every_call_of_the_api_leaves_one_line(fleet: Fleet) -> None:
-    callers = {"ada": caller(factories.admin()), "anna": caller(factories.approver())}
+    ada = factories.admin()
+    callers = {"ada": caller(ada), IN_PERSON: in_person(ada), "anna": caller(factories.approver())}
     walked, made = set(), ""
     for number, (how, route, (address, body)) in enumerate(api_steps(fleet)):
         method, _, who = how.partition(" as ")
@@ -58,7 +59,8 @@ def test_every_call_of_the_api_leaves_one_line(fleet: Fleet) -> None:
         answer = callers[who](method, address.format(made=made), body, X_Request_ID=f"step-{number}")
         assert answer.status_code < 300, (how, address, answer.content)
         line = the_line(f"step-{number}")
-        assert (factories.who(line), line.via, line.token_name) == (who, "api", "tests"), (how, address)
+        token = "" if who == IN_PERSON else "tests"
+        assert (factories.who(line), line.via, line.token_name) == (who.split()[0], "api", token), (how, address)
         if isinstance(body, dict) and (reason := body.get("comment") or body.get("reason")):
             assert reason in line.why, (how, address)
         walked.add((method.lower(), f"/api/v1/{route}"))
@@ -221,7 +223,7 @@ def test_a_token_without_the_scope_is_told_which(fleet: Fleet) -> None:
 
 def test_somebody_scoped_to_other_sets_is_told_where_the_right_ends(fleet: Fleet) -> None:
     otto: Caller = caller(factories.operator())
-    admin = caller(factories.admin())
+    admin = in_person(factories.admin())
     admin("PATCH", "people/otto/", {"scopes": [{"kind": "name", "pattern": "work*"}]})
     for address, body in (("approvals/", {"comment": ""}), ("claims/", {}), ("holds/", {"reason": "x"})):
         said = problem(otto.post(f"events/{EVENT}/{address}", body), 403, "not-permitted")["detail"]

@@ -16,7 +16,7 @@ from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.sets import PROVISIONAL, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, JoinToken, Machine
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import require, stands, until_its_end
 from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell
 
@@ -46,6 +46,7 @@ def create_join_token(
     if max_uses is not None and not 0 < max_uses <= MOST_USES:
         raise Refused("validation", Reason("join-token-uses", most=MOST_USES))
     confined = _confinement(set_name.strip(), set_id)
+    expires_at = until_its_end(now + expires_in, carried=actor.token)
     plain = new_secret("join")
     token = JoinToken.objects.create(
         prefix=prefix_of(plain),
@@ -55,8 +56,9 @@ def create_join_token(
         confined_to=confined and asdict(confined),
         created_by=actor.person,
         created_at=now,
-        expires_at=now + expires_in,
+        expires_at=expires_at,
         max_uses=max_uses,
+        made_with=actor.token,
     )
     made = {"join_token": token.prefix, "set": token.set_name, "expires_at": token.expires_at}
     why = actor.because(comment or actor.why)
@@ -120,7 +122,8 @@ def valid(plain: str, *, now: datetime) -> JoinToken:
     token = JoinToken.objects.select_for_update().filter(prefix=prefix_of(plain)).first()
     if token is None or not constant_time_compare(token.secret_hash, hash_of(plain)):
         raise Refused("join-token-refused", Reason("join-token-unknown"))
-    if token.revoked_at is not None or token.expires_at <= now:
+    over = token.made_with is not None and not stands(token.made_with, now=now)
+    if token.revoked_at is not None or token.expires_at <= now or over:
         raise Refused("join-token-refused", Reason("join-token-over"))
     if token.max_uses is not None and token.uses >= token.max_uses:
         raise Refused("join-token-refused", Reason("join-token-used-up", count=token.max_uses))

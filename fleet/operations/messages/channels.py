@@ -72,6 +72,7 @@ def create(
             raise Refused("validation", Reason("channels-too-many", most=most))
         _refuse_taken(name, owner)
         row = Channel(kind=kind, name=name, owner=owner, enabled=enabled, created_at=now, changed_at=now)
+        row.made_with = carried if own else None
         row.settings, hidden = _apart(kind, said)
         made = _made_secret(row, hidden, now=now)
         row.settings["secrets_set"] = _names(row, hidden)

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from fleet.domain.actor import COMMAND_LINE, Actor
-from fleet.domain.people import ADMIN, GROUPS, Right, Rights
+from fleet.domain.people import ADMIN, GROUPS, Rights
 from fleet.domain.pseudonyms import former
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
@@ -21,7 +21,7 @@ from fleet.models import Scope
 from fleet.models.service_accounts import service_of
 from fleet.operations.locks import Lock, take
 from fleet.operations.people import logins, sessions
-from fleet.operations.people.rights import named, require, require_reach
+from fleet.operations.people.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
 SCOPE_KINDS = ("name", "service", "resource_group")
@@ -59,7 +59,7 @@ def make_person(
 
     Raises Refused `not-permitted` or `validation`.
     """
-    require(actor, Right.ADMINISTER)
+    require_administrator(actor)
     password = password or new_password()
     _check_password(password, User(username=username.strip()))
     person = make_account(username=username, group=group, scopes=scopes, password=password)
@@ -226,7 +226,7 @@ def changeable(username: str, actor: Actor) -> User:
     """Somebody whom this actor may change, locked against other changes of people. Raises Refused `not-permitted`,
     `unknown-person`, or `validation` for who was forgotten.
     """
-    require(actor, Right.ADMINISTER)
+    require_administrator(actor)
     lock()
     person = named(username)
     require_reach(actor, person)

@@ -13,7 +13,7 @@ from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import CalendarFeed
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import require, require_person
 from fleet.operations.timeline.entries import tell
 
 LONGEST = 200
@@ -30,6 +30,7 @@ def make(
     Raises Refused `not-permitted` or `validation`.
     """
     require(actor, Right.READ)
+    require_person(actor)
     name, set_pattern, service = tidy(name), tidy(set_pattern), tidy(service)
     if not name or max(map(len, (name, set_pattern, service))) > LONGEST:
         raise Refused("validation", Reason("calendar-name-length", longest=LONGEST))

@@ -1,4 +1,6 @@
-"""What is due by the clock about people's doors: tokens that expire soon are told, sessions that are over go."""
+"""What is due by the clock about people's doors: tokens that expire soon are told, what ended tokens made ends, and
+sessions that are over go.
+"""
 
 from datetime import datetime, timedelta
 
@@ -8,7 +10,7 @@ from django.db.models import F, Q
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken
-from fleet.operations.people import logins
+from fleet.operations.people import logins, tokens
 from fleet.operations.timeline.entries import tell
 
 # That a token expires is told so many days ahead, of one that lives at least twice as long.
@@ -20,6 +22,7 @@ MOST = 500
 def tidy_up(*, now: datetime) -> None:
     """All of it, once."""
     tell_expiring(now=now)
+    end_what_ended_tokens_made(now=now)
     logins.forget_sessions(now=now)
 
 
@@ -40,6 +43,24 @@ def tell_expiring(*, now: datetime) -> int:
         row.save(update_fields=["told_days"])
         told = {"person": row.user.get_username(), "name": row.name, "token": row.prefix}
         tell(EntryKind.TOKEN_EXPIRES, DRYDOCK, at=now, expires_at=row.expires_at, **told)
+    return len(found)
+
+
+@transaction.atomic
+def end_what_ended_tokens_made(*, now: datetime) -> int:
+    """What was made by a token ends when that expires, or was revoked in another way; of how many tokens.
+
+    Tokens and join tokens stop counting at once, because each use asks for the token that made them.
+    """
+    over = Q(revoked_at__isnull=False) | Q(expires_at__lte=now)
+    left = (
+        Q(made__revoked_at=None, made__isnull=False)
+        | Q(join_tokens__revoked_at=None, join_tokens__isnull=False)
+        | Q(channels__enabled=True, channels__deleted_at=None, channels__isnull=False)
+    )
+    found = list(ApiToken.objects.filter(over).filter(left).distinct().order_by("pk")[:MOST])
+    for row in found:
+        tokens.end_made_with(row, actor=DRYDOCK, now=now)
     return len(found)
 
 

@@ -19,13 +19,12 @@ from django.db import transaction
 from django.utils.crypto import constant_time_compare
 
 from fleet.domain.actor import Actor
-from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models.cipher import Cipher
-from fleet.operations.people.rights import named, require, require_reach
+from fleet.operations.people.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
 CIPHER = Cipher("drydock second factors")
@@ -139,7 +138,7 @@ def remove(*, actor: Actor, factor_id: int, now: datetime) -> Any:
 @transaction.atomic
 def remove_all(*, username: str, actor: Actor, now: datetime) -> int:
     """For somebody who lost theirs, by an admin. How many there were. Raises Refused."""
-    require(actor, Right.ADMINISTER)
+    require_administrator(actor)
     person = named(username, User.objects.select_for_update())
     require_reach(actor, person)
     gone: int = Authenticator.objects.filter(user=person).exclude(type=CODES).count()

@@ -31,6 +31,7 @@ from fleet.domain.refusal import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.models import (
     Admission,
+    ApiToken,
     Approval,
     ArchiveFile,
     Channel,
@@ -49,6 +50,7 @@ from fleet.models.service_accounts import service_of
 from fleet.models.timeline import ACTING
 from fleet.operations.people import logins
 from fleet.operations.people.accounts import any_admin, changeable
+from fleet.operations.people.tokens import end_made_with
 from fleet.operations.timeline.entries import tell
 
 WITH_REASONS: tuple[type[Approval | Wave | Drill], ...] = (Approval, Wave, Drill)
@@ -99,6 +101,8 @@ def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirm
     _end_claims(person, actor, now)
     if _in_older_lines(username) or ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value).exists():
         FormerName.objects.update_or_create(hash=hash_of_name(username), defaults={"number": person.pk})
+    for token in ApiToken.objects.filter(user=person).order_by("pk"):
+        end_made_with(token, actor=actor, now=now)
     for rows in _going(person).values():
         rows.delete()
     _empty_own(person, now)

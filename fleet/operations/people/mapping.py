@@ -7,7 +7,7 @@ from typing import Any
 from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK, Actor
-from fleet.domain.people import GROUPS, Right, Rights
+from fleet.domain.people import GROUPS, Rights
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.sign_on import LONGEST_VALUE, Grant, rights_by
@@ -16,7 +16,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import SignOn, SignOnGrant
 from fleet.models.people import know_rights_of, rights_of
 from fleet.operations.people import accounts
-from fleet.operations.people.rights import require
+from fleet.operations.people.rights import require_administrator
 from fleet.operations.timeline.entries import tell
 
 MOST_GRANTS = 200
@@ -33,7 +33,7 @@ def create(
     *, actor: Actor, value: str, group: str, now: datetime, scopes: Sequence[accounts.ScopePair] = ()
 ) -> SignOnGrant:
     """A new line. It counts at once for everybody who is known. Raises Refused: `not-permitted`, `validation`."""
-    require(actor, Right.ADMINISTER)
+    require_administrator(actor)
     accounts.lock()
     value = tidy(value)
     if not 0 < len(value) <= LONGEST_VALUE:
@@ -82,7 +82,7 @@ def delete(*, actor: Actor, grant_id: int, now: datetime) -> SignOnGrant:
 
 
 def _changeable(grant_id: int, actor: Actor) -> SignOnGrant:
-    require(actor, Right.ADMINISTER)
+    require_administrator(actor)
     accounts.lock()
     found = SignOnGrant.objects.select_for_update().filter(pk=grant_id).first()
     return or_refuse(found, "not-found", Reason("grant-unknown"))

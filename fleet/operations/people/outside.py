@@ -17,7 +17,7 @@ from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import OutsideAccount
 from fleet.models.service_accounts import service_of
-from fleet.operations.people.rights import named, require, require_reach
+from fleet.operations.people.rights import named, require, require_administrator, require_person, require_reach
 from fleet.operations.timeline.entries import tell
 
 KINDS = ("slack", "pagerduty")
@@ -49,7 +49,7 @@ def link(
     *, actor: Actor, username: str, kind: str, account: str, now: datetime, team: str = "", name: str = ""
 ) -> OutsideAccount:
     """An admin says whose an account is. Raises Refused: `not-permitted`, `unknown-person`, `validation`."""
-    require(actor, Right.ADMINISTER)
+    require_administrator(actor)
     person = named(username)
     require_reach(actor, person)
     return _link(person, kind, team.strip(), account.strip(), name, actor=actor, now=now)
@@ -75,6 +75,7 @@ def link_own(*, actor: Actor, token: str, now: datetime) -> OutsideAccount:
     `validation`.
     """
     require(actor, Right.READ)
+    require_person(actor)
     kind, team, account, name = invited(token)
     return _link(actor.person, kind, team, account, name, actor=actor, now=now)
 
@@ -86,6 +87,7 @@ def unlink(*, actor: Actor, account_id: int, now: datetime) -> None:
     """
     found = OutsideAccount.objects.select_for_update(of=("self",)).select_related("user")
     row = or_refuse(found.filter(pk=account_id, user__isnull=False).first(), "validation", Reason("outside-unknown"))
+    require_person(actor)
     if row.user != actor.person:
         require(actor, Right.ADMINISTER)
     person = row.user.get_username() if row.user else ""

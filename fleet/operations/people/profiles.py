@@ -12,6 +12,7 @@ from fleet.domain.refusal import Refused
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Profile
 from fleet.operations.people.accounts import note_password
+from fleet.operations.people.rights import require_change
 from fleet.operations.timeline.entries import tell
 
 # Stands for the time zone of whichever browser the page is read in.
@@ -32,8 +33,10 @@ def choose(
 ) -> Profile:
     """One's own settings; what is None stays as it is.
 
-    `time_zone` is an IANA name, `browser`, or empty for UTC. Raises Refused `validation`.
+    `time_zone` is an IANA name, `browser`, or empty for UTC. Raises Refused `validation`, and `not-permitted` for a
+    token that only reads.
     """
+    require_change(actor, own=True, carried=actor.token)
     Profile.objects.get_or_create(user=actor.person)
     row = Profile.objects.select_for_update().get(user=actor.person)
     before = _values(row)

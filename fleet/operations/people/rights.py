@@ -1,5 +1,7 @@
 """Refusing what a person has no right to. The table of roles is `fleet.domain.people`."""
 
+from datetime import datetime
+
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
@@ -38,6 +40,20 @@ def acting(actor: Actor, right: Right, *, doing: str) -> Actor:
     return actor.because(cleaned(actor.why))
 
 
+def require_person(actor: Actor) -> None:
+    """Raises Refused `not-permitted` where a token or a service account acts: only a person with a session, or who runs
+    commands on the server, decides who may sign in, and as what.
+    """
+    if actor.token is not None or actor.kind is ActorKind.SERVICE:
+        raise Refused("not-permitted", Reason("token-is-no-person"))
+
+
+def require_administrator(actor: Actor, *, doing: str = "this") -> None:
+    """An administrator in person, for everything about accounts and sign-in. Raises Refused `not-permitted`."""
+    require(actor, Right.ADMINISTER, doing=doing)
+    require_person(actor)
+
+
 def require_change(actor: Actor, *, own: bool, carried: ApiToken | None) -> None:
     """Raises Refused `not-permitted` where the actor, or the token that the request came with, may not change what is
     their own, or else what only admins change. A token that only reads changes nothing: what it made would outlive it.
@@ -55,6 +71,30 @@ def require_change(actor: Actor, *, own: bool, carried: ApiToken | None) -> None
 def only_reads(carried: ApiToken | None) -> bool:
     """Whether a request came with a token that may nothing else."""
     return carried is not None and set(carried.scopes) <= {"read"}
+
+
+def until_its_end(wanted: datetime, *, carried: ApiToken | None) -> datetime:
+    """The end of what a token makes that asks for this one, inside the transaction that makes it: not after its own.
+
+    Its row is locked, so that it does not end at the same time without what it makes. Raises Refused `not-permitted`
+    where it has ended.
+    """
+    if carried is None:
+        return wanted
+    row = ApiToken.objects.select_for_update(of=("self",)).filter(pk=carried.pk).first()
+    if row is None or row.revoked_at is not None:
+        raise Refused("not-permitted", Reason("token-ended"))
+    return min(wanted, row.expires_at) if row.expires_at is not None else wanted
+
+
+def stands(token: ApiToken, *, now: datetime) -> bool:
+    """Whether a token counts still: neither it has ended nor any by which it was made. One query for each of those."""
+    each: ApiToken | None = token
+    while each is not None:
+        if each.revoked_at is not None or (each.expires_at is not None and each.expires_at <= now):
+            return False
+        each = each.made_with
+    return True
 
 
 def named(username: str, people: QuerySet[User] | None = None) -> User:

@@ -12,7 +12,6 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from fleet.domain.actor import COMMAND_LINE, Actor
-from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.texts import tidy
@@ -20,7 +19,7 @@ from fleet.domain.timeline import EntryKind, differing
 from fleet.models import ApiToken, ServiceAccount
 from fleet.models.service_accounts import service_of
 from fleet.operations.people import accounts, tokens
-from fleet.operations.people.rights import named, require
+from fleet.operations.people.rights import named, require_administrator
 from fleet.operations.timeline.entries import tell
 
 MAX_PURPOSE = 200
@@ -40,7 +39,7 @@ def make(
     """A new account that is no person, for whom `owner` answers. It has no password, and never gets one. Raises Refused
     `not-permitted`, `unknown-person` or `validation`.
     """
-    require(actor, Right.ADMINISTER)
+    require_administrator(actor)
     said, whose = _purpose(purpose), _owner(owner)
     user = accounts.make_account(username=username, group=group, scopes=scopes)
     row = ServiceAccount.objects.create(user=user, owner=whose, purpose=said, created_at=now)
@@ -94,7 +93,7 @@ def make_token(
 
 
 def _service(username: str, actor: Actor) -> User:
-    require(actor, Right.ADMINISTER, doing="make-token")
+    require_administrator(actor, doing="make-token")
     user = named(username)
     or_refuse(service_of(user), "validation", Reason("service-unknown", name=username))
     return user

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK, Actor
-from fleet.domain.people import Right, Rights
+from fleet.domain.people import Rights
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.sign_on import LONGEST_SUBJECT, Identity, ToldByProxy, rights_by
@@ -20,7 +20,7 @@ from fleet.models import SignOn
 from fleet.models.people import rights_of
 from fleet.models.service_accounts import service_of
 from fleet.operations.people import accounts, mapping
-from fleet.operations.people.rights import named, require, require_reach
+from fleet.operations.people.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
 # The provider is asked again so long after it last said yes: what it takes back counts within 15 minutes.
@@ -159,7 +159,7 @@ def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
     object id. From the next login on the mapping says what that person may. Raises Refused: `not-permitted`,
     `unknown-person`, `validation`.
     """
-    require(actor, Right.ADMINISTER)
+    require_administrator(actor)
     accounts.lock()
     person = named(username)
     require_reach(actor, person)
@@ -189,7 +189,7 @@ def unlink(*, actor: Actor, sign_on_id: int, now: datetime) -> None:
     """An account at the provider is nobody's any more; its sessions end. Raises Refused: `not-permitted`,
     `not-found`.
     """
-    require(actor, Right.ADMINISTER)
+    require_administrator(actor)
     accounts.lock()
     rows = SignOn.objects.select_for_update(of=("self",)).select_related("user").filter(user__isnull=False)
     row = or_refuse(rows.filter(pk=sign_on_id).first(), "not-found", Reason("sign-on-unknown"))

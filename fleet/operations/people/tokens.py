@@ -17,11 +17,11 @@ from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
-from fleet.models import ApiToken
+from fleet.models import ApiToken, Channel, JoinToken
 from fleet.models.people import rights_of
 from fleet.models.service_accounts import service_of
 from fleet.operations.people import sign_on
-from fleet.operations.people.rights import only_reads, require, require_change
+from fleet.operations.people.rights import require, require_change, stands, until_its_end
 from fleet.operations.timeline.entries import tell
 
 # What a token may, and the right that its person needs for it.
@@ -61,6 +61,7 @@ def issue_token(
         expires_at=expires_at,
         allowed_from=networks,
         made_by=actor.person,
+        made_with=actor.token,
     )
     tell(
         EntryKind.TOKEN_CREATED,
@@ -92,10 +93,11 @@ def make_own_token(
     """A token for oneself, which may no more than its person; the plain text is returned this once.
 
     `carried` is the token that the request itself came with: the new one may no more, counts from nowhere else and
-    lives no longer than it, so that a token in wrong hands cannot outlive itself. Raises Refused `not-permitted` or
-    `validation`.
+    ends with it, so that a token in wrong hands cannot outlive itself; one that only reads makes none. Raises Refused
+    `not-permitted` or `validation`.
     """
     require(actor, Right.READ, doing="make-token")
+    require_change(actor, own=True, carried=carried)
     return make_within(
         actor.person,
         actor=actor,
@@ -108,6 +110,7 @@ def make_own_token(
     )
 
 
+@transaction.atomic
 def make_within(
     user: User,
     *,
@@ -136,8 +139,7 @@ def make_within(
         more = [scope for scope in SCOPES if scope in scopes and scope not in carried.scopes]
         if more:
             raise Refused("not-permitted", Reason("beyond-carried-token", scope=more[0]))
-        if carried.expires_at is not None:
-            expires_at = min(expires_at, carried.expires_at)
+        expires_at = until_its_end(expires_at, carried=carried)
         if wider := beyond(networks, carried.allowed_from):
             raise Refused("not-permitted", Reason("beyond-carried-addresses", network=wider))
         networks = networks or carried.allowed_from
@@ -168,7 +170,7 @@ def person_of_token(*, token: str, now: datetime, address: str | None = None) ->
     )
     if row is None or not constant_time_compare(row.secret_hash, hash_of(token)):
         return None
-    if (row.expires_at is not None and row.expires_at <= now) or not row.user.is_active:
+    if not stands(row, now=now) or not row.user.is_active:
         return None
     if address is not None and not allows(row.allowed_from, address):
         raise Refused("not-permitted", Reason("token-address", address=address))
@@ -182,15 +184,45 @@ def person_of_token(*, token: str, now: datetime, address: str | None = None) ->
 def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE, carried: ApiToken | None = None) -> ApiToken:
     """End a token at once, named by its public prefix or by itself. `carried` is the token that asks for it.
 
-    Its owner and admins may; an admin's token only with the scope of admins. Raises Refused `validation` for one that
-    is not known or has ended, `not-permitted`.
+    Its owner and admins may; an admin's token only with the scope of admins, and one that only reads ends itself
+    alone. What was made by it ends with it. Raises Refused `validation` for one that is not known or has ended,
+    `not-permitted` also for one that is not known where the actor may end their own only.
     """
     found = ApiToken.objects.select_related("user").filter(prefix=prefix_of(prefix.strip())).first()
-    token = or_refuse(found, "validation", Reason("token-unknown"))
-    if actor.person != token.user and not _owns(actor, token, carried):
+    if found is not None and carried is not None and carried.pk == found.pk:
+        # Whoever has found it may end it, whatever else it may do.
+        require(actor, Right.READ)
+    elif found is not None and (actor.person == found.user or _answers(actor, found)):
+        require_change(actor, own=True, carried=carried)
+    else:
         require_change(actor, own=False, carried=carried)
-    if not ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(revoked_at=now):
+    token = or_refuse(found, "validation", Reason("token-unknown"))
+    if not _revoke(token, actor=actor, now=now):
         raise Refused("validation", Reason("token-ended"))
+    return token
+
+
+def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
+    """End what was made by a token that has ended: tokens, join tokens, and channels that its person has alone. Inside
+    the caller's transaction.
+    """
+    for made in ApiToken.objects.filter(made_with=token, revoked_at=None).select_related("user").order_by("pk"):
+        _revoke(made, actor=actor, now=now)
+    for join in JoinToken.objects.select_for_update().filter(made_with=token, revoked_at=None).order_by("pk"):
+        JoinToken.objects.filter(pk=join.pk).update(revoked_at=now)
+        before, after = {"ended_at": None}, {"ended_at": now}
+        tell(EntryKind.JOIN_TOKEN_ENDED, actor, at=now, before=before, after=after, prefix=join.prefix)
+    own = Channel.objects.select_for_update().filter(made_with=token, enabled=True, deleted_at=None)
+    for channel in own.order_by("pk"):
+        Channel.objects.filter(pk=channel.pk).update(enabled=False, changed_at=now)
+        named = {"channel_id": channel.pk, "channel": channel.name, "channel_kind": channel.kind, "own": True}
+        tell(EntryKind.CHANNEL_CHANGED, actor, at=now, before={"enabled": True}, after={"enabled": False}, **named)
+
+
+def _revoke(token: ApiToken, *, actor: Actor, now: datetime) -> bool:
+    """False where it has ended already."""
+    if not ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(revoked_at=now):
+        return False
     tell(
         EntryKind.TOKEN_ENDED,
         actor,
@@ -200,14 +232,14 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE, carrie
         person=token.user.get_username(),
         name=token.name,
     )
-    return token
+    end_made_with(token, actor=actor, now=now)
+    return True
 
 
-def _owns(actor: Actor, token: ApiToken, carried: ApiToken | None) -> bool:
-    """Whether it is a service account's for whom the actor answers, and no token asks that only reads."""
+def _answers(actor: Actor, token: ApiToken) -> bool:
+    """Whether it is a service account's for whom the actor answers."""
     service = service_of(token.user)
-    answers = service is not None and actor.person is not None and service.owner_id == actor.person.pk
-    return answers and not only_reads(carried)
+    return service is not None and actor.person is not None and service.owner_id == actor.person.pk
 
 
 def person_of_session(*, session_key: str, now: datetime) -> User | None:

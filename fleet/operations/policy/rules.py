@@ -10,7 +10,7 @@ from django.db import transaction
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
 from fleet.domain.policy.faults import faults, refuse
-from fleet.domain.policy.rules import SAID, StandingRule, changed, wording
+from fleet.domain.policy.rules import APPROVES, SAID, StandingRule, changed, wording
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse, refuse_other
 from fleet.domain.timeline import EntryKind, differing
@@ -35,6 +35,7 @@ def create(
     """
     require(actor, Right.ADMINISTER)
     rule = _said(StandingRule(action="", enabled=enabled), fields)
+    _within_token(rule, actor)
     with transaction.atomic():
         order = _locked_order()
         if len(order) >= MOST_RULES:
@@ -79,6 +80,7 @@ def change(
         was, before = rule_of(row), values_of(row, TOLD)
         rule = _said(replace(was, enabled=row.enabled if enabled is None else enabled), fields or {})
         _check(rule, order, now=now, was=was)
+        _within_token(rule, actor)
         for name, value in _columns(rule).items():
             setattr(row, name, value)
         row.enabled = rule.enabled
@@ -159,6 +161,13 @@ def _check(rule: StandingRule, order: list[Rule], *, now: datetime, was: Standin
     if any(row.name.casefold() == rule.name.casefold() and row.pk != rule.rule_id for row in order):
         found.append(("name", Reason("rule-name-taken")))
     refuse(found)
+
+
+def _within_token(rule: StandingRule, actor: Actor) -> None:
+    """Raises Refused `not-permitted` where a token that may not approve would have a rule approve for it."""
+    approves = rule.action in {action.value for action in APPROVES}
+    if approves and actor.token is not None and "approve" not in actor.token.scopes:
+        raise Refused("not-permitted", Reason("token-without-scope", scope="approve"))
 
 
 def _columns(rule: StandingRule) -> dict[str, Any]:

@@ -1,0 +1,184 @@
+"""Whoever has found a token of an administrator: it lets nobody in, makes nothing that exceeds it, and takes what it
+made with it when it ends.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from drydock_agent import wire
+
+from fleet.domain import actor as actors
+from fleet.domain.actor import COMMAND_LINE
+from fleet.domain.refusal import Refused
+from fleet.models import ApiToken, CalendarFeed, Channel, JoinToken, Machine, Profile, Rule
+from fleet.operations.machines import enrolment
+from fleet.operations.people import accounts, calendars, due, factors, forget, outside, service_accounts, tokens
+from tests import factories
+from tests.api.conftest import Caller, caller, in_person, problem
+from tests.every_write import RULE
+
+pytestmark = pytest.mark.django_db
+ASKING = {"machine_id": "11111111-2222-3333-4444-555555555555", "ask": "own"}
+MAIL = {"name": "me", "kind": "mail", "recipients": "a@example.org", "own": True}
+
+
+@pytest.fixture
+def ada() -> User:
+    return factories.admin()
+
+
+def of_ada(name: str = "tests") -> ApiToken:
+    return ApiToken.objects.get(user__username="ada", name=name)
+
+
+def test_it_lets_nobody_in(ada: User, settings: Any) -> None:
+    settings.OIDC_ISSUER = "https://login.example"
+    factories.viewer()
+    service_accounts.make(username="bot", group="admin", owner="ada", purpose="x", now=datetime.now(UTC))
+    bots = tokens.issue_token(user=User.objects.get(username="bot"), name="b", scopes=["admin"], now=datetime.now(UTC))
+    before = User.objects.count()
+    for who in (caller(ada), Caller(bots[1])):
+        for method, address, body in (
+            ("POST", "people/", {"username": "nina", "group": "approver"}),
+            ("PATCH", "people/vera/", {"group": "approver"}),
+            ("PATCH", "people/vera/", {"scopes": []}),
+            ("PATCH", "people/vera/", {"active": True}),
+            ("POST", "people/vera/password/", None),
+            ("POST", "service-accounts/", {"username": "b2", "group": "admin", "owner": "vera", "purpose": "x"}),
+            ("PATCH", "service-accounts/bot/", {"owner": "vera"}),
+            ("POST", "service-accounts/bot/tokens/", {"name": "ci", "scopes": ["admin"]}),
+            ("POST", "sign-on/mapping/", {"value": "Everybody", "group": "admin"}),
+            ("POST", "sign-on/accounts/", {"username": "vera", "subject": "7f1c"}),
+        ):
+            problem(who(method, address, body), 403, "not-permitted")
+    assert User.objects.count() == before
+    assert ApiToken.objects.filter(name="ci").count() == 0
+    assert in_person(ada).post("people/", {"username": "nina", "group": "viewer"}).status_code == 201
+
+
+def test_no_operation_behind_the_api_takes_it_for_a_person_either(ada: User) -> None:
+    token = tokens.issue_token(user=ada, name="t", scopes=["admin"], now=datetime.now(UTC))[0]
+    acting, now = actors.person(ada, "api", token=token), datetime.now(UTC)
+    factories.viewer()
+    invitation = outside.invitation(kind="slack", team="T1", account="U1", name="x")
+    for act in (
+        lambda: factors.remove_all(username="vera", actor=acting, now=now),
+        lambda: forget.forget(username="vera", actor=acting, now=now),
+        lambda: outside.link(actor=acting, username="vera", kind="slack", team="T1", account="U1", now=now),
+        lambda: outside.link_own(actor=acting, token=invitation, now=now),
+        lambda: calendars.make(actor=acting, name="mine", now=now),
+        lambda: accounts.reset_password(username="vera", actor=acting, now=now),
+    ):
+        with pytest.raises(Refused, match="not-permitted"):
+            act()
+    assert not CalendarFeed.objects.exists()
+
+
+def test_one_that_only_reads_writes_nothing_of_its_own_person(ada: User) -> None:
+    reading = caller(ada, "read")
+    other = tokens.issue_token(user=ada, name="other", scopes=["read"], now=datetime.now(UTC))[0]
+    for method, address, body in (
+        ("PATCH", "me/", {"time_zone": "Europe/Berlin"}),
+        ("POST", "tokens/", {"name": "more", "scopes": ["read"]}),
+        ("DELETE", f"tokens/{other.prefix}/", None),
+        ("POST", "sessions/end/", {}),
+        ("POST", "channels/", MAIL),
+    ):
+        problem(reading(method, address, body), 403, "not-permitted")
+    assert not Profile.objects.filter(user=ada).exists()
+    assert of_ada("other").revoked_at is None
+    # It may end itself: whoever finds it somewhere does that.
+    assert reading.delete(f"tokens/{of_ada().prefix}/").status_code == 204
+
+
+def chain(ada: User) -> Iterator[Caller]:
+    """A token, one made by it, and one made by that."""
+    who = caller(ada)
+    yield who
+    for number in range(2):
+        made = who.post("tokens/", {"name": f"made {number}", "scopes": ["read", "approve", "admin"]})
+        who = Caller(made.json()["token"])
+        yield who
+
+
+def test_what_it_made_ends_with_it(ada: User) -> None:
+    first, second, third = chain(ada)
+    mail = third.post("channels/", MAIL)
+    assert mail.status_code == 201, mail.content
+    join = third.post("join-tokens/", {"comment": "rack 7", "expires_in_seconds": 30 * 86_400}).json()["token"]
+    row = JoinToken.objects.get(comment="rack 7")
+    # Neither lives longer than the first of them.
+    assert row.expires_at <= of_ada().expires_at
+    assert ApiToken.objects.get(name="made 1").expires_at <= of_ada().expires_at
+    assert in_person(ada).delete(f"tokens/{of_ada().prefix}/").status_code == 204
+    for who in (first, second, third):
+        problem(who.get("me/"), 401, "not-authenticated")
+    row.refresh_from_db()
+    assert row.revoked_at is not None
+    with pytest.raises(Refused, match="join-token-refused"):
+        enrolment.enrol(request=wire.EnrolRequest(**(ASKING | {"join_token": join})), now=datetime.now(UTC))
+    assert not Machine.objects.exists()
+    assert not Channel.objects.get(name="me").enabled
+
+
+def test_what_it_made_ends_with_it_however_it_ended(ada: User) -> None:
+    _, second, third = chain(ada)
+    third.post("channels/", MAIL)
+    join = third.post("join-tokens/", {"comment": "rack 7"}).json()["token"]
+    # Neither by a call nor by a page, and nobody has looked yet.
+    ApiToken.objects.filter(pk=of_ada().pk).update(revoked_at=datetime.now(UTC))
+    for who in (second, third):
+        problem(who.get("me/"), 401, "not-authenticated")
+    with pytest.raises(Refused, match="join-token-refused"):
+        enrolment.enrol(request=wire.EnrolRequest(**(ASKING | {"join_token": join})), now=datetime.now(UTC))
+    due.tidy_up(now=datetime.now(UTC))
+    due.tidy_up(now=datetime.now(UTC))
+    assert not ApiToken.objects.filter(name__startswith="made", revoked_at=None).exists()
+    due.tidy_up(now=datetime.now(UTC))
+    assert not JoinToken.objects.filter(comment="rack 7", revoked_at=None).exists()
+    assert not Channel.objects.get(name="me").enabled
+
+
+def test_what_somebody_makes_in_person_stays(ada: User) -> None:
+    _, second, _ = chain(ada)
+    page = Client()
+    page.force_login(ada)
+    page.post("/you/tokens/", {"name": "by hand", "scopes": "read", "days": "7"})
+    tokens.end_token(prefix=of_ada("made 0").prefix, now=datetime.now(UTC), actor=COMMAND_LINE)
+    problem(second.get("me/"), 401, "not-authenticated")
+    assert of_ada("by hand").revoked_at is None
+    assert of_ada().revoked_at is None
+
+
+def test_one_that_may_not_approve_has_no_rule_approve_for_it(ada: User) -> None:
+    only = caller(ada, "read", "admin")
+    problem(only.post("rules/", RULE | {"action": "approve_now"}), 403, "not-permitted")
+    made = only.post("rules/", RULE)
+    assert made.status_code == 201
+    problem(only("PATCH", f"rules/{made.json()['id']}/", {"action": "approve_when_prepared"}), 403, "not-permitted")
+    assert not Rule.objects.filter(action__startswith="approve", name=RULE["name"]).exists()
+
+
+def test_who_may_not_end_it_does_not_learn_whether_a_token_is_there(ada: User) -> None:
+    caller(ada)
+    otto = caller(factories.operator())
+    there = problem(otto.delete(f"tokens/{of_ada().prefix}/"), 403, "not-permitted")
+    nowhere = problem(otto.delete("tokens/dd_0123456789ab/"), 403, "not-permitted")
+    assert there["detail"] == nowhere["detail"]
+
+
+def test_it_ends_while_it_makes_another(ada: User) -> None:
+    who = caller(ada)
+    row = of_ada()
+    ApiToken.objects.filter(pk=row.pk).update(revoked_at=datetime.now(UTC))
+    acting = actors.person(ada, "api", token=row)
+    with pytest.raises(Refused) as error:
+        tokens.make_own_token(
+            actor=acting, name="x", scopes=["read"], expires_in=timedelta(hours=1), now=datetime.now(UTC), carried=row
+        )
+    assert getattr(error.value.reason, "code", "") == "token-ended"
+    problem(who.get("me/"), 401, "not-authenticated")
