@@ -54,7 +54,19 @@ STAGES = {
     "resources-none": DOCUMENT,
     "tenants-delay": APPROVAL,
     "instance-404": INSTANCE,
+    "instance-408": INSTANCE,
+    "instance-410": INSTANCE,
+    "instance-429": INSTANCE,
     "instance-500": INSTANCE,
+    "instance-503": INSTANCE,
+    "instance-hang": INSTANCE,
+    "instance-empty": INSTANCE,
+    "instance-garbage": INSTANCE,
+    "instance-no-compute": INSTANCE,
+    "instance-no-vm-id": INSTANCE,
+    "instance-partial": INSTANCE,
+    "instance-blank": INSTANCE,
+    "instance-wants-extended": INSTANCE,
     "attested-404": ATTESTED,
     "attested-500": ATTESTED,
     "attested-altered": ATTESTED,
@@ -67,7 +79,7 @@ STAGES = {
 }
 
 # Seconds, unless the fault says otherwise with `delay_seconds`.
-DEFAULT_DELAYS = {"slow": 3.0, "late-answer": 3.0, "hang": 300.0, "tenants-delay": 30.0}
+DEFAULT_DELAYS = {"slow": 3.0, "late-answer": 3.0, "hang": 300.0, "instance-hang": 300.0, "tenants-delay": 30.0}
 
 
 @dataclass(slots=True)
@@ -208,6 +220,25 @@ DOCUMENT_FAULTS: dict[str, Callable[[Rendered], None]] = {
     "resources-unknown": _says("Resources", ["nobody-knows-me"]),
     "resources-none": _says("Resources", []),
 }
+
+
+# What a partial answer still states, and what a blank one leaves empty.
+_IN_PART = ("azEnvironment", "name", "osType", "resourceGroupName", "vmId")
+_BLANK = ("location", "placementGroupId", "platformFaultDomain", "platformUpdateDomain", "tags", "vmScaleSetName")
+
+
+def spoilt_instance(name: str, whole: dict[str, Any]) -> dict[str, Any]:
+    """The instance metadata as an `instance-` fault leaves it."""
+    compute = whole.get("compute")
+    if name == "instance-no-compute" or compute is None:
+        return {part: value for part, value in whole.items() if part != "compute"}
+    if name == "instance-no-vm-id":
+        changed = {key: value for key, value in compute.items() if key != "vmId"}
+    elif name == "instance-blank":
+        changed = compute | dict.fromkeys((*_BLANK, "vmSize", "zone"), "") | {"tagsList": []}
+    else:
+        return {"compute": {key: compute[key] for key in _IN_PART if key in compute}}
+    return {**whole, "compute": changed}
 
 
 def with_raw_newlines(body: bytes) -> bytes:

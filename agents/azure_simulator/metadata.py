@@ -85,8 +85,9 @@ class Metadata:
             return error(405, "Method not allowed")
         if path == INSTANCE or path.startswith(INSTANCE + "/"):
             for fault in self._faults.take(found[1].id, faults.INSTANCE, request.method, now):
-                status = int(fault.name.removeprefix("instance-"))
-                return error(status, _LATER[status])
+                answer = self._faulty_instance(fault, *found, path, dict(parameters(request)), now)
+                if answer is not None:
+                    return answer
         forged = ""
         if path == ATTESTED:
             for fault in self._faults.take(found[1].id, faults.ATTESTED, request.method, now):
@@ -94,6 +95,32 @@ class Metadata:
                 if forged.isdecimal():
                     return error(int(forged), _LATER[int(forged)])
         return self._answers.answer(*found, path, dict(parameters(request)), now, forged)
+
+    def _faulty_instance(
+        self,
+        fault: faults.Fault,
+        in_set: MachineSet,
+        machine: Machine,
+        path: str,
+        said: dict[str, str],
+        now: datetime,
+    ) -> Answer | None:
+        """The answer for `/metadata/instance` under this fault; None where the fault does not bite this request."""
+        kind = fault.name.removeprefix("instance-")
+        if kind.isdecimal():
+            return error(int(kind), _LATER[int(kind)])
+        if kind == "hang":
+            return _hang(fault.delay_seconds)
+        if kind == "empty":
+            return Response(200)
+        if kind == "garbage":
+            return Response(200, b"<html><body>The service is unavailable</body></html>", "text/html")
+        if path != INSTANCE or (kind == "wants-extended" and said.get("extended", "").lower() == "true"):
+            return None
+        answer = self._answers.answer(in_set, machine, path, said, now)
+        if not isinstance(answer, Response) or answer.status != 200:
+            return answer
+        return Response(200, encoded(faults.spoilt_instance(fault.name, json.loads(answer.body))))
 
     def _too_many(self, vm: str, now: datetime) -> bool:
         newest = self._newest.setdefault(vm, deque(maxlen=self._most))
@@ -228,6 +255,7 @@ class Metadata:
 
 _LATER = {
     404: "Not found",
+    408: "Request timeout",
     410: "Gone. The service is moving; try again",
     429: "Too many requests",
     500: "Internal server error",

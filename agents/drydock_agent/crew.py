@@ -76,7 +76,7 @@ class Crew:
         self.context = context = Context(
             settings=settings,
             machine_id=identity.machine_id,
-            spool=state.open_spool(identity.machine_id),
+            spool=state.open_spool(identity.machine_id, former_id=identity.former_id),
             clock=clock,
             server_clock=ServerClock(clock),
             limiter=limiter,

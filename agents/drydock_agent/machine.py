@@ -1,6 +1,6 @@
 """Which machine this is, and what Azure's instance metadata says of it.
 
-It is its `vmId`; else `DRYDOCK_MACHINE_ID`; else a UUID kept in the state folder.
+It is its `vmId`; else `DRYDOCK_MACHINE_ID`; else a UUID kept in the state folder. Only a classic VM gets such a UUID.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -17,26 +17,36 @@ from drydock_agent import wire
 from drydock_agent.clock import Clock
 from drydock_agent.context import Context
 from drydock_agent.log_limiter import LogLimiter
-from drydock_agent.metadata_service.client import Imds, NotNow
+from drydock_agent.metadata_service.client import Imds, NotNow, WithoutCompute
 from drydock_agent.settings.load import Settings
 from drydock_agent.spool.store import SpoolError
-from drydock_agent.state_folder import StateFolder
+from drydock_agent.state_folder import StateError, StateFolder
 
 # At the start, for the first answer of the metadata service.
 ANSWER_TIMEOUT_SECONDS = 60.0
 ASK_AGAIN_SECONDS = 5.0
+# So long the service answers as on a classic VM, and in no other way, before a UUID stands for the machine.
+CLASSIC_SECONDS = 600.0
 # Between two readings of the instance metadata, and after one that failed.
 PERIOD_SECONDS = 3600.0
 RETRY_SECONDS = 60.0
+# After an answer that was not complete.
+PARTIAL_SECONDS = 300.0
+_NO_VM = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(slots=True, frozen=True)
 class Identity:
-    """`source` says where the id is from: `imds`, `config` or `file`. `compute` is the instance metadata, if read."""
+    """`source` says where the id is from: `imds`, `config` or `file`. `compute` is the instance metadata, if read;
+    `complete` says that an empty value in it is a statement. `former_id` is the id with which this machine enrolled
+    while Azure gave no `vmId`, else empty.
+    """
 
     machine_id: str
     source: str
     compute: dict[str, Any] | None = None
+    complete: bool = False
+    former_id: str = ""
 
 
 class UnknownMachine(Exception):
@@ -45,11 +55,13 @@ class UnknownMachine(Exception):
 
 def vm_id(compute: dict[str, Any]) -> str:
     """The `vmId` in lower case, empty where the metadata has none."""
-    text = str(compute.get("vmId") or "").strip()
+    stated = compute.get("vmId")
+    text = stated.strip() if isinstance(stated, str) else ""
     try:
-        return str(uuid.UUID(text))
+        text = str(uuid.UUID(text))
     except ValueError:
         return text.lower()
+    return "" if text == _NO_VM else text
 
 
 def resource_name(settings: Settings, compute: dict[str, Any] | None) -> str:
@@ -70,36 +82,71 @@ def resolve(
 ) -> Identity:
     """Ask the metadata service, for `answer_timeout` seconds; then go by what is remembered or configured.
 
-    A machine that never had an answer does not guess: a made-up id would stay in the fleet as a second machine beside
-    the real one. It asks on, or with `for_ever` off raises `UnknownMachine`.
+    A made-up id would stay in the fleet as a second machine next to the real one. So one is made only where nothing is
+    remembered and the service answered for ten minutes as on a classic VM, and in no other way. Until then this asks
+    on, or with `for_ever` off raises `UnknownMachine` after `answer_timeout` seconds without any answer.
     """
-    begun = clock.monotonic()
+    begun = silent_since = clock.monotonic()
+    classic_since: float | None = None
     answered = False
+    compute: dict[str, Any] | None = None
     while True:
+        classic = False
         try:
             compute = imds.instance()
         except NotNow as error:
             limiter.warn("identity", f"Who this machine is cannot be read yet: {error}.")
-            answered = answered or error.status is not None
+            classic = isinstance(error, WithoutCompute)
+            if error.status is not None:
+                answered, silent_since = True, clock.monotonic()
         else:
+            answered, silent_since = True, clock.monotonic()
             found = vm_id(compute)
-            return Identity(found, "imds", compute) if found else _without_azure(settings, state, compute)
-        if clock.monotonic() - begun >= answer_timeout:
-            remembered = state.credential()
-            if remembered is not None and remembered.machine_id_source == "imds":
-                return Identity(remembered.machine_id, "imds")
-            # A service that answers, but not this, is that of a classic machine.
-            if settings.machine_id or answered or remembered is not None:
-                return _without_azure(settings, state, None)
-            if not for_ever:
-                raise UnknownMachine("the metadata service gave no answer and DRYDOCK_MACHINE_ID is not set")
+            if found:
+                return _of_azure(found, compute, imds, state, limiter)
+            limiter.warn("identity", "Who this machine is cannot be read yet: the instance metadata has no vmId.")
+        now = clock.monotonic()
+        if not classic:
+            classic_since = None
+        elif classic_since is None:
+            classic_since = now
+        if now - begun >= answer_timeout:
+            remembered = _remembered(settings, state)
+            if remembered is not None:
+                return replace(remembered, compute=compute)
+            if classic_since is not None and now - classic_since >= CLASSIC_SECONDS:
+                return Identity(state.own_machine_id(), "file")
+            if not for_ever and now - silent_since >= answer_timeout:
+                word = "does not say which machine this is" if answered else "gave no answer"
+                raise UnknownMachine(f"the metadata service {word} and DRYDOCK_MACHINE_ID is not set")
         pause(min(ASK_AGAIN_SECONDS, max(answer_timeout, 0.2)))
 
 
-def _without_azure(settings: Settings, state: StateFolder, compute: dict[str, Any] | None) -> Identity:
+def _of_azure(found: str, compute: dict[str, Any], imds: Imds, state: StateFolder, limiter: LogLimiter) -> Identity:
+    try:
+        state.keep_vm_id(found)
+    except StateError as error:
+        limiter.warn("vm-id kept", f"The vmId is not kept: {error}")
+    return Identity(found, "imds", compute, imds.instance_complete, _former_id(state, found))
+
+
+def _former_id(state: StateFolder, machine_id: str) -> str:
+    stored = state.credential()
+    made_up = stored is not None and stored.machine_id_source in ("config", "file")
+    return stored.machine_id if stored is not None and made_up and stored.machine_id != machine_id else ""
+
+
+def _remembered(settings: Settings, state: StateFolder) -> Identity | None:
+    """What Azure gave earlier, else what is configured, else the id with which this machine enrolled."""
+    known = state.vm_id()
+    if known:
+        return Identity(known, "imds", former_id=_former_id(state, known))
+    stored = state.credential()
+    if stored is not None and stored.machine_id_source == "imds":
+        return Identity(stored.machine_id, "imds")
     if settings.machine_id:
-        return Identity(settings.machine_id, "config", compute)
-    return Identity(state.own_machine_id(), "file", compute)
+        return Identity(settings.machine_id, "config")
+    return Identity(stored.machine_id, stored.machine_id_source) if stored is not None else None
 
 
 class Instance:
@@ -118,6 +165,8 @@ class Instance:
     ) -> None:
         self.wake = threading.Event()
         self.compute = identity.compute
+        self._complete = identity.complete
+        self._name = resource_name(context.settings, identity.compute)
         self._context = context
         self._clock = context.clock
         self._limiter = context.limiter
@@ -138,6 +187,7 @@ class Instance:
                 return remaining
             try:
                 self._unread = self._imds.instance()
+                self._complete = self._imds.instance_complete
             except NotNow as error:
                 self._limiter.warn("instance", f"The instance metadata was not read: {error}.")
                 self._due = self._clock.monotonic() + RETRY_SECONDS
@@ -149,8 +199,9 @@ class Instance:
             self._limiter.warn("spool", f"The spool cannot be written: {error}.")
             return 1.0
         self._unread = None
-        self._due = self._clock.monotonic() + PERIOD_SECONDS
-        return PERIOD_SECONDS
+        pause = PERIOD_SECONDS if self._complete else PARTIAL_SECONDS
+        self._due = self._clock.monotonic() + pause
+        return pause
 
     def interrupt(self) -> None:
         """End the call in progress."""
@@ -166,8 +217,8 @@ class Instance:
         self.wake.set()
 
     def resource_name(self) -> str:
-        """The name of this machine in `Resources`, by what was read last; empty as long as nothing says so."""
-        return resource_name(self._context.settings, self.compute)
+        """The name of this machine in `Resources`, as it was stated last; empty while nothing states it."""
+        return self._name
 
     def _report(self, compute: dict[str, Any]) -> None:
         self.compute = compute
@@ -176,10 +227,12 @@ class Instance:
             self._limiter.warn("identity", f"This machine is {found} now, no longer {self._context.machine_id}.")
             self._changed()
             return
+        self._name = resource_name(self._context.settings, compute) or self._name
         data = {
             "compute": compute,
             "resource_name": self.resource_name(),
             "availability_set": self._context.settings.availability_set,
+            "complete": self._complete,
         }
         spool = self._context.spool
         digest = sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

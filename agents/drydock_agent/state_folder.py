@@ -96,6 +96,18 @@ class StateFolder:
         self._replace("machine-id", made + "\n")
         return made
 
+    def vm_id(self) -> str:
+        """The `vmId` that Azure gave for this machine last, or empty."""
+        try:
+            return (self.root / "vm-id").read_text("utf-8").strip()[:200]
+        except (OSError, ValueError):
+            return ""
+
+    def keep_vm_id(self, vm_id: str) -> None:
+        """Store the `vmId` that Azure gave."""
+        if vm_id != self.vm_id():
+            self._replace("vm-id", vm_id + "\n")
+
     def ask(self) -> str:
         """The secret with which this machine asks for admission, made at the first call; empty if it cannot be kept."""
         path = self.root / "ask"
@@ -119,8 +131,10 @@ class StateFolder:
         """Store the address that DHCP named."""
         self._replace("endpoint", address + "\n")
 
-    def open_spool(self, machine_id: str) -> Spool:
-        """The spool of this machine. One that is another machine's, or damaged, is put aside, never deleted."""
+    def open_spool(self, machine_id: str, *, former_id: str = "") -> Spool:
+        """Open the spool of this machine, which had the id `former_id` while Azure gave none. One that is another
+        machine's, or damaged, is put aside, never deleted.
+        """
         path = self.root / "spool.sqlite3"
         try:
             spool = Spool(path)
@@ -129,7 +143,7 @@ class StateFolder:
             self._put_aside(path, "damaged")
             spool = Spool(path)
         owner = spool.get("machine_id")
-        if owner is not None and owner != machine_id:
+        if owner is not None and owner not in (machine_id, former_id):
             log.warning("The spool belongs to machine %s, this is machine %s: a new spool begins.", owner, machine_id)
             spool.close()
             self._put_aside(path, owner)

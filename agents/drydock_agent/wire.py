@@ -113,6 +113,10 @@ class EnrolRequest:
     `credential` is the one that it has, with which alone a known machine enrols again by itself. `ask` is a secret of
     its state folder: a person admits whoever asked with it, and nobody else. `attested` is what Azure signed. With
     `keyed` it wants a key in place of a credential; signed with the key that it has, the call proves who this is.
+
+    With `complete` an empty value in `instance` is a statement; else it counts as not stated. `former_id` is the id
+    with which this machine enrolled while Azure gave no `vmId`: the key or credential of that id proves that both are
+    one machine.
     """
 
     join_token: str
@@ -127,6 +131,8 @@ class EnrolRequest:
     ask: str = ""
     attested: AttestedDocument | None = None
     keyed: bool = False
+    complete: bool = False
+    former_id: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -260,11 +266,16 @@ class ReceiptData:
 
 @dataclass(slots=True, kw_only=True)
 class InstanceData:
-    """`compute` of `/metadata/instance` as received, and the configured set (`[kind:]name` or empty)."""
+    """`compute` of `/metadata/instance` as received, and the configured set (`[kind:]name` or empty).
+
+    A key that is missing in `compute` says nothing. An empty value says something only with `complete`: the answer has
+    every key that Drydock reads. Agents before that field did not check, so their answers count as partial.
+    """
 
     compute: dict[str, Any]
     resource_name: str = ""
     availability_set: str = ""
+    complete: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -69,6 +69,7 @@ class EntryKind(StrEnum):
     MACHINE_ENROLLED = "machine_enrolled"
     MACHINE_ENROLLED_AGAIN = "machine_enrolled_again"
     MACHINE_CHANGED = "machine_changed"
+    MACHINE_IDENTIFIED = "machine_identified"
     MACHINE_REVOKED = "machine_revoked"
     MACHINE_WAITS = "machine_waits"
     MACHINE_ADMITTED = "machine_admitted"

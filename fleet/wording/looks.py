@@ -255,6 +255,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.MACHINE_ENROLLED: Look("Enrolled", "calm", "server"),
     EntryKind.MACHINE_ENROLLED_AGAIN: Look("Enrolled again", "due", "server"),
     EntryKind.MACHINE_CHANGED: Look("Machine changed", "calm", "server-cog"),
+    EntryKind.MACHINE_IDENTIFIED: Look("Machine identified", "calm", "server-cog"),
     EntryKind.MACHINE_REVOKED: Look("Revoked", "bad", "server-off"),
     EntryKind.MACHINE_WAITS: Look("Waits for admission", "due", "hourglass"),
     EntryKind.MACHINE_ADMITTED: Look("Admitted", "calm", "user-check"),

@@ -166,6 +166,14 @@ def _revoked(row: TimelineRow, reader: Reader) -> str:
     return f"{row.actor} revoked the credential of {row.data['name']}.{quoted(row.why)}"
 
 
+def _identified(row: TimelineRow, reader: Reader) -> str:
+    before, after = (row.before or {}).get("vm_id", ""), (row.after or {}).get("vm_id", "")
+    return (
+        f"{machine_named(row.data['name'])} had the id {before} while Azure gave it no vmId. It has the vmId {after}:"
+        " both are one machine."
+    )
+
+
 def _waits(row: TimelineRow, reader: Reader) -> str:
     why = "it was revoked" if row.data["revoked"] else "without the credential that this machine has"
     return f"Somebody at {row.data['address'] or 'an unknown address'} enrols as {row.data['name']}, {why}: it waits."
@@ -184,6 +192,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.MACHINE_ENROLLED: "{actor} enrolled.",
     EntryKind.MACHINE_ENROLLED_AGAIN: "{actor} enrolled again; its old credential ended.",
     EntryKind.MACHINE_CHANGED: _changed,
+    EntryKind.MACHINE_IDENTIFIED: _identified,
     EntryKind.MACHINE_MOVED: _changed,
     EntryKind.NAME_HELD: "Machine {name} calls itself {called}, and another machine of its set is taken for that one:"
     " of those that are heard, the other one was called so first.",

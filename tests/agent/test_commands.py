@@ -51,7 +51,7 @@ def test_it_stops_in_under_a_second_while_a_call_is_held(agents: Agents, number:
     process = agents.at_work()
     assert stopped_after(process.child, number) < 1.0
     left = sorted(path.name for path in (agents.folder / "state").iterdir())
-    assert left == ["ask", "credential.json", "spool.sqlite3"]
+    assert left == ["ask", "credential.json", "spool.sqlite3", "vm-id"]
     assert "Traceback" not in process.said() and "WARNING" not in process.said()
 
 
@@ -189,13 +189,13 @@ def test_a_machine_is_its_vm_id_whatever_is_configured(
     assert who(tmp_path, clock, url, DRYDOCK_MACHINE_ID="mine") == (VM_IDS["web-vm1"], "imds")
 
 
-def test_without_a_vm_id_a_machine_is_what_is_configured_else_what_its_folder_says(
+def test_without_a_vm_id_a_machine_is_what_is_configured_else_nobody_yet(
     tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock
 ) -> None:
     url = simulator.vm_url("nobody")
     assert who(tmp_path, clock, url, DRYDOCK_MACHINE_ID="mine") == ("mine", "config")
-    made = who(tmp_path, clock, url)
-    assert made == who(tmp_path, clock, url) and made[1] == "file"
+    with pytest.raises(UnknownMachine):
+        who(tmp_path, clock, url)
 
 
 def test_without_any_answer_a_machine_goes_by_what_it_remembers_and_does_not_guess(

@@ -127,7 +127,7 @@ def instance(fleet: Fleet, name: str, configured: str = "", **compute: Any) -> M
     """The machine reports its instance metadata, as it does every hour."""
     agent = fleet.agents[name]
     whole = {**agent.machine.compute, **compute}
-    data = wire.InstanceData(compute=whole, resource_name=name, availability_set=configured)
+    data = wire.InstanceData(compute=whole, resource_name=name, availability_set=configured, complete=True)
     fleet.record(agent.delivery(agent.report(data, kind=wire.INSTANCE, at=fleet.now)))
     return Machine.objects.select_related("availability_set").get(pk=agent.machine.pk)
 

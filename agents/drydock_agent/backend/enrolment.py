@@ -46,6 +46,8 @@ class Enrolment:
         self._secret = secret_of(stored) if stored is not None and ours else None
         # Proves who this is when it enrols again, even after it was refused.
         self._last: Secret = self._secret or ""
+        # It enrolled as another machine while Azure gave it no vmId: that one's key proves that the two are one.
+        self._former = stored if stored is not None and stored.machine_id == identity.former_id else None
 
     @property
     def secret(self) -> Secret | None:
@@ -63,9 +65,11 @@ class Enrolment:
         """Ask for a key and store it. Raises what `client` raises, and `StateError`."""
         attested = self._attested(client)
         last = self._last
+        proof = secret_of(self._former) if self._former is not None else last
         for _ in range(wire.MAX_INTERMEDIATES):
             try:
-                granted = client.enrol(self._request(attested), last if isinstance(last, Key) else None)
+                request = self._request(attested, proof)
+                granted = client.enrol(request, proof if isinstance(proof, Key) else None)
                 break
             except RefusedByBackend as error:
                 if attested is None or not error.wanted:
@@ -77,6 +81,7 @@ class Enrolment:
         # Used even where it cannot be stored: the spool is full of news, and enrolling again costs only a warning.
         with self._lock:
             self._secret = self._last = granted.secret
+        self._former = None
         self._enrolled()
         self._keyring.enrolled(granted.signing_keys)
         self._state.keep_credential(_stored(granted.secret, self._identity))
@@ -101,8 +106,7 @@ class Enrolment:
             log.info("Azure does not say who this machine is: %s.", error)
             return None
 
-    def _request(self, attested: wire.AttestedDocument | None) -> wire.EnrolRequest:
-        last = self._last
+    def _request(self, attested: wire.AttestedDocument | None, proof: Secret) -> wire.EnrolRequest:
         return wire.EnrolRequest(
             join_token=self._settings.join_token,
             machine_id=self._identity.machine_id,
@@ -111,10 +115,12 @@ class Enrolment:
             availability_set=self._settings.availability_set,
             instance=self._identity.compute,
             agent_version=agent_version(),
-            credential=last if isinstance(last, str) else "",
+            credential=proof if isinstance(proof, str) else "",
             ask=self._state.ask(),
             attested=attested,
             keyed=True,
+            complete=self._identity.complete,
+            former_id=self._former.machine_id if self._former is not None else "",
         )
 
 

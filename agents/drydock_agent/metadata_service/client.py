@@ -24,6 +24,17 @@ FIRST_READ_SECONDS = 130.0
 # An answer that comes in ever more pieces is cut after so many seconds beyond that.
 WHOLE_SECONDS = 20.0
 
+# Keys of `compute` that every VM states, and those that may rightly be empty.
+NEVER_EMPTY = ("vmId", "name", "location", "resourceGroupName", "subscriptionId", "vmSize", "osType")
+MAYBE_EMPTY = (
+    "zone",
+    "platformFaultDomain",
+    "platformUpdateDomain",
+    "placementGroupId",
+    "vmScaleSetName",
+    "tagsList",
+)
+
 # The largest answer that is read: one byte more than the largest that may be forwarded would not be taken anyway.
 LIMIT = wire.MAX_DOCUMENT_BYTES
 
@@ -34,6 +45,10 @@ class NotNow(Exception):
     def __init__(self, sentence: str, *, status: int | None = None) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+class WithoutCompute(NotNow):
+    """The service answers as it does on a classic VM: 404, or a document without `compute`."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,6 +79,8 @@ class Imds:
             }
         )
         self.events_version = self.versions.current
+        # Whether the last answer of `instance` states every key that Drydock reads.
+        self.instance_complete = False
 
     def scheduled_events(self, *, first_call: bool = False) -> bytes:
         """The document as received, never empty. A `first_call` may take long. Raises `NotNow`."""
@@ -76,19 +93,35 @@ class Imds:
         return answer.body
 
     def instance(self) -> dict[str, Any]:
-        """`compute` of the instance metadata; all values are text, absent ones empty. Beside them, as
-        `privateIpAddresses`, the addresses that `network` states. Raises `NotNow`.
+        """Return `compute` of the instance metadata; all values are text, absent ones empty. `privateIpAddresses` holds
+        the addresses that `network` states. `instance_complete` says whether an empty value in it is a statement.
+        Raises `WithoutCompute` where a classic VM answers so, else `NotNow`.
         """
-        answer, _ = self._get("instance", self._instance_versions, READ_SECONDS)
+        self.instance_complete = False
+        answer, extended = self._instance()
         try:
             content = json.loads(answer.body.decode("utf-8-sig"), strict=False)
         except (ValueError, RecursionError):
             content = None
+        if isinstance(content, dict) and "compute" not in content:
+            raise WithoutCompute("the instance metadata has no part compute", status=200)
         compute = content.get("compute") if isinstance(content, dict) else None
         if not isinstance(compute, dict):
             raise NotNow("the instance metadata cannot be read", status=200)
+        self.instance_complete = extended and _is_complete(compute)
         found = _private_addresses(content.get("network"))
         return compute | {"privateIpAddresses": found} if found else compute
+
+    def _instance(self) -> tuple[Answer, bool]:
+        """Request the instance metadata, and say whether the answer is the extended one: others may be partial."""
+        try:
+            return self._get("instance", self._instance_versions, READ_SECONDS, "&extended=true")[0], True
+        except NotNow as error:
+            if error.status == 404:
+                raise WithoutCompute(str(error), status=404) from error
+            if error.status != 400:
+                raise
+        return self._get("instance", self._instance_versions, READ_SECONDS)[0], False
 
     def attested(self, nonce: str) -> str:
         """Who this machine is, signed by Azure together with `nonce`: PKCS #7 in base64. Raises `NotNow`."""
@@ -161,6 +194,13 @@ class Imds:
             if answer.status == 400 and speaks_of_versions(answer.body) and versions.refused(version, answer.body):
                 continue
             raise NotNow(f"the metadata service answered {answer.status}", status=answer.status)
+
+
+def _is_complete(compute: dict[str, Any]) -> bool:
+    """Whether each key is there that Drydock reads, and none is empty that every VM has."""
+    if any(name not in compute for name in MAYBE_EMPTY):
+        return False
+    return all(isinstance(compute.get(name), str) and compute[name].strip() for name in NEVER_EMPTY)
 
 
 def _private_addresses(network: Any) -> list[str]:

@@ -10,6 +10,7 @@ from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.machines.entrance import EntrancePolicy, Proof, checked, comes_in
+from fleet.domain.machines.instance_data import merged
 from fleet.domain.machines.names import machine_name
 from fleet.domain.reason import Reason, as_json
 from fleet.domain.refusal import Refused
@@ -18,7 +19,16 @@ from fleet.domain.sets import OUTSIDE, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
 from fleet.models import JoinToken, Machine
 from fleet.operations import locks, wake_up
-from fleet.operations.machines import admission_rule, admissions, attestations, join_tokens, keys, names, unused_keys
+from fleet.operations.machines import (
+    admission_rule,
+    admissions,
+    attestations,
+    former_ids,
+    join_tokens,
+    keys,
+    names,
+    unused_keys,
+)
 from fleet.operations.orders import sign
 from fleet.operations.sets import placement
 from fleet.operations.sets.join import bring_events
@@ -71,7 +81,11 @@ def _enrol(
     rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
     known = rows.filter(vm_id=vm_id).first()
     token = None
+    former = former_ids.proved(request, proof, vm_id=vm_id, now=now)
     owner = unused_keys.owner(known, request, proof, now=now)
+    if known is None and former is not None and policy is not EntrancePolicy.ATTESTED:
+        # The same machine, by its key: it has come in already.
+        owner = unused_keys.Owner(proved_by=(former.credential_hash,))
     proved = owner is not None
     if owner is None:
         token = _token(request, policy, now)
@@ -80,12 +94,23 @@ def _enrol(
             return admissions.wait(asker, now=now)
         admissions.done(vm_id)
         owner = unused_keys.newcomer(request, proof, token)
+    if former is not None and known is None:
+        former_ids.rename(former, vm_id, now=now)
+        admissions.done(vm_id)
+        known, former = former, None
+    elif former is not None:
+        former_ids.end(former, now=now)
     # Who proved to be the same machine is as sure as it was.
     attested_at = now if proof.attested else known.attested_at if known is not None and proved else None
     # By the word of Azure, where that was heard.
     of_azure = {"subscriptionId": proof.attested.subscription} if proof.attested else {}
-    compute = (request.instance or {}) | of_azure
-    return _let_in(known, token, request, vm_id, owner=owner, compute=compute, attested_at=attested_at, now=now)
+    before = known.compute if known is not None else {}
+    compute = merged(before, request.instance or {}, complete=request.complete) | of_azure
+    answer = _let_in(known, token, request, vm_id, owner=owner, compute=compute, attested_at=attested_at, now=now)
+    if former is not None:
+        machine = Machine.objects.select_related("availability_set").get(vm_id=vm_id)
+        former_ids.hand_over(former, machine, machine.availability_set, now=now)
+    return answer
 
 
 def _let_in(
@@ -104,7 +129,7 @@ def _let_in(
     token_set = token.set_name if token is not None else known.token_set if known is not None else ""
     confined = _confinement(known, token, compute)
     configured = stated or (token_set if confined is None else "")
-    name = machine_name((request.resource_name.strip() or str(compute.get("name") or "") or vm_id)[:MAX_ID])
+    name = machine_name((request.resource_name.strip() or _name(known, compute) or vm_id)[:MAX_ID])
     placed = _place(known, vm_id=vm_id, name=name, configured=configured, compute=compute, confined=confined, now=now)
     plain, key, generation, found_by = _secret(known, vm_id, request, now)
     called = names.claim(known, vm_id=vm_id, stated=name, set_id=placed.home.pk, now=now)
@@ -148,6 +173,12 @@ def _let_in(
         key=key,
         generation=generation,
     )
+
+
+def _name(known: Machine | None, compute: dict[str, Any]) -> str:
+    """The name that the metadata states; else what a known machine was called."""
+    stated = str(compute.get("name") or "")
+    return stated or (known.called or known.resource_name if known is not None else "")
 
 
 def _secret(known: Machine | None, vm_id: str, request: wire.EnrolRequest, now: datetime) -> tuple[str, str, int, str]:

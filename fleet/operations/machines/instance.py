@@ -8,6 +8,7 @@ from drydock_agent import wire
 
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.actor import machine as machine_actor
+from fleet.domain.machines.instance_data import merged
 from fleet.domain.machines.names import machine_name
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Machine, Sighting
@@ -18,17 +19,18 @@ from fleet.operations.timeline.entries import entry
 
 
 def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, agent_version: str = "") -> list[Entry]:
-    """Bring a machine's row up to its instance metadata; the entries to write."""
+    """Bring a machine's row up to its instance metadata; the entries to write. What a partial answer lacks stays."""
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
     own_name = machine_name(data.resource_name) or machine.called or machine.resource_name
     stated = data.availability_set.strip()
-    confined = join_tokens.confined_where_it_is(machine, data.compute)
+    compute = merged(machine.compute, data.compute, complete=data.complete)
+    confined = join_tokens.confined_where_it_is(machine, compute)
     placed = placement.place_machine(
         machine=machine,
         vm_id=machine.vm_id,
         name=own_name,
         configured=stated or (machine.token_set if confined is None else ""),
-        compute=data.compute,
+        compute=compute,
         confined=confined,
         now=now,
     )
@@ -42,7 +44,7 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
         placed,
         **called,
         stated_set=stated,
-        compute=data.compute,
+        compute=compute,
         agent_version=version,
         confined_to=confined and asdict(confined),
         now=now,

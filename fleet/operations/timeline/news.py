@@ -20,7 +20,7 @@ MOVES = (
 # Who bears witness, and who is asked.
 PLACES = (
     EntryKind.MACHINE_ENROLLED, EntryKind.MACHINE_ENROLLED_AGAIN, EntryKind.MACHINE_ADMITTED,
-    EntryKind.MACHINE_CHANGED, EntryKind.MACHINE_MOVED,
+    EntryKind.MACHINE_CHANGED, EntryKind.MACHINE_IDENTIFIED, EntryKind.MACHINE_MOVED,
     EntryKind.MACHINE_REVOKED, EntryKind.SET_MERGED, EntryKind.SET_NAMED,
 )  # fmt: skip
 # Rare, and of the whole fleet.
