@@ -96,6 +96,8 @@ APPROVAL_MOVES: dict[ApprovalState, tuple[ApprovalState, ...]] = {
         ApprovalState.ACCEPTED,
         # Started was seen while an order was delivered and its receipt never came: inferred.
         ApprovalState.CONFIRMED,
+        # What was decided no longer holds, and no machine is known to be asking Azure.
+        ApprovalState.WITHDRAWN,
         ApprovalState.REFUSED,
         ApprovalState.LAPSED,
         ApprovalState.VOID,

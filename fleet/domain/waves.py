@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from fleet.domain.approvals.recheck import Decision
 from fleet.domain.due import SOON, first_after
 from fleet.domain.reason import Reason
 from fleet.domain.states import ApprovalState, EventStatus
@@ -70,9 +71,9 @@ class Member:
     started: bool = False
     ended_at: datetime | None = None
     machines: tuple[Returner, ...] = ()
-    # The event's row, and the codes of the guards that were overridden when the wave began.
+    # The event's row, and what was decided when the wave began.
     event_pk: int = 0
-    overridden: frozenset[str] = frozenset()
+    decision: Decision | None = None
     last_heard_at: datetime | None = None
     reason: Reason | str = ""
     # What tells its set from another of its name.

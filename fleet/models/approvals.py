@@ -8,6 +8,7 @@ from fleet.domain.trace import Trace, trace_as_kept
 from fleet.models.changes import ChangeColumn
 from fleet.models.events import ScheduledEvent
 from fleet.models.machines import Machine
+from fleet.models.people import ApiToken
 from fleet.models.policy import Rule
 from fleet.models.waves import Wave
 
@@ -33,8 +34,18 @@ class Approval(ChangeColumn):
     )
     via = models.TextField()
     token_name = models.TextField(blank=True, default="")
+    # The tokens by which the two persons decided; a process of an earlier release leaves them empty.
+    token = models.ForeignKey(
+        ApiToken, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
+    )
+    consent_token = models.ForeignKey(
+        ApiToken, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
+    )
     comment = models.TextField(blank=True, default="")
     event_version = models.IntegerField()
+    # The values of `fleet.domain.approvals.recheck.SHOWN` at the decision; a process of an earlier release leaves it
+    # empty.
+    decided_on = models.JSONField(default=dict, blank=True, db_default={})
     rule = models.ForeignKey(Rule, null=True, blank=True, on_delete=models.PROTECT, related_name="approvals")
     rule_wording = models.TextField(blank=True, default="")
     when = models.TextField(default="now")
@@ -56,6 +67,8 @@ class Approval(ChangeColumn):
     closed_at = models.DateTimeField(null=True, blank=True)
     inferred = models.BooleanField(default=False)
     reason = models.TextField(blank=True, default="")
+    # It ended as WITHDRAWN because the decision no longer held, not because a person withdrew it.
+    returned = models.BooleanField(default=False, db_default=False)
     # By what it is found in every log: the id of the request that decided, or one of a rule's decision, and the trace
     # that the request belonged to. Empty before 0.2.0.
     request_id = models.TextField(blank=True, default="", db_default="")

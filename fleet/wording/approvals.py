@@ -13,10 +13,10 @@ from fleet.projections.events.rows import EventRow
 from fleet.projections.sight import sets_named
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.advice import ADVICE
-from fleet.wording.events import named, type_words
+from fleet.wording.events import changed_values, named, type_words
 from fleet.wording.looks import APPROVAL_LOOKS, NEED_LOOKS
 from fleet.wording.reader import Reader
-from fleet.wording.sentences import EntryText, Sentence, are, quoted, spoken
+from fleet.wording.sentences import EntryText, Sentence, are, listed, quoted, spoken
 from fleet.wording.times import at
 
 Values = Mapping[str, Any]
@@ -137,6 +137,40 @@ WAITS: dict[str, Sentence] = {
         f"NotBefore came before {'a second person agreed' if values['proposed'] else 'its condition was met'}."
     ),
 }
+
+
+def _again(values: Values) -> str:
+    return "The rules are applied to it again." if values["rule"] else "It needs a new decision."
+
+
+def _changes(values: Values, reader: Reader) -> str:
+    return changed_values(((one["field"], one["before"], one["after"]) for one in values["changes"]), reader)
+
+
+def _after_delivery(values: Values, reader: Reader) -> str:
+    had = "has" if len(values["machines"]) == 1 else "have"
+    return (
+        f"{values['reason']} {listed(values['machines'])} {had} its order, which cannot be recalled, and may ask Azure."
+    )
+
+
+# Why a decision no longer holds.
+RETURNED: dict[str, Sentence] = {
+    "decided-on-other-values": lambda values, reader: (
+        f"The event changed after the decision: {_changes(values, reader)}. {_again(values)}"
+    ),
+    "decided-before-guard": lambda values, reader: (
+        f"A guard applies that the decision does not cover: {values['guard']} {_again(values)}"
+    ),
+    "returned-after-delivery": _after_delivery,
+    "decider-lost-account": "{by}, who decided, can no longer sign in. It needs a new decision.",
+    "decider-lost-right": "{by}, who decided, may no longer do so: {missing} It needs a new decision.",
+    "decider-lost-token": "{by} decided by the token “{token}”, which is revoked or expired. It needs a new decision.",
+    "rule-decides-otherwise": ("The rule “{rule}” no longer approves this event. The rules are applied to it again."),
+    "consent-of-changed": lambda values, reader: (
+        f"The event changed after it was proposed: {_changes(values, reader)}. Propose it again."
+    ),
+}
 # The way of an approval to Azure: each step, and what is known of it beside its time.
 STEPS: dict[str, Sentence] = {
     "step-proposed": "Proposed",
@@ -148,6 +182,7 @@ STEPS: dict[str, Sentence] = {
     "step-time": "Its time comes",
     "step-turn": "Its turn comes",
     "step-taken-back": "Taken back",
+    "step-returned": "Returned for a new decision",
     "step-sent": "Sent to {machine}",
     "step-send": lambda values, reader: f"Send to {values['machine'] or 'a machine'}",
     "step-answered": lambda values, reader: f"Azure answered {values['status'] or ''}".rstrip(),
@@ -165,6 +200,7 @@ SENTENCES: dict[str, Sentence] = {
     **GUARDS,
     **WAITS,
     **STEPS,
+    **RETURNED,
     **ADVICE,
     "decided-by-rule": lambda values, reader: rule_named(values["rule"]),
     "bulk-of-many": "These are more than {most} events, which is as many as are decided at once: narrow the filter.",

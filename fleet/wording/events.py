@@ -1,6 +1,6 @@
 """Words of the room of events: what is known of their types, what is odd about them, what the timeline tells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,22 +121,27 @@ LABELS = {
     "event_type": "type",
     "source": "source",
     "duration_seconds": "duration",
+    "version": "version",
 }
 
 
-def _changed(row: TimelineRow, reader: Reader) -> str:
+def changed_values(changes: Iterable[tuple[str, Any, Any]], reader: Reader) -> str:
+    """What changed of an event, each as (field, before, after): `type from Freeze to Reboot; source from …`."""
+
     def shown(field: str, value: Any) -> str:
         if field == "resources":
-            return ", ".join(value) or "none"
+            return ", ".join(value or ()) or "none"
         if value in (None, ""):
             return "not stated"
         return times.at(value, reader) if field == "not_before" else str(value)
 
+    return "; ".join(f"{LABELS[field]} from {shown(field, old)} to {shown(field, new)}" for field, old, new in changes)
+
+
+def _changed(row: TimelineRow, reader: Reader) -> str:
     changes: Mapping[str, Any] = row.data["changes"]
-    parts = [
-        f"{LABELS[field]} from {shown(field, old)} to {shown(field, new)}" for field, (old, new) in changes.items()
-    ]
-    return f"Azure changed {'; '.join(parts)}."
+    said = changed_values(((field, old, new) for field, (old, new) in changes.items()), reader)
+    return f"Azure changed {said}."
 
 
 def _started(row: TimelineRow, reader: Reader) -> str:

@@ -41,6 +41,7 @@ ApprovalShape = shape(
         "accepted_by": "The machine that asked Azure.",
         "inferred": "Its end was concluded, not answered.",
         "reason": "One sentence about how it ended.",
+        "returned": "It ended since the decision no longer held; `reason` says why. The event needs a new decision.",
         "orders": "Oldest first.",
         "request_id": "Of the request that decided, or of a rule's decision: found in every log. Empty before 0.2.0.",
         "trace_id": "The trace of that request (W3C Trace Context); empty where nobody traced it.",
@@ -49,6 +50,7 @@ ApprovalShape = shape(
         "next_asked": "Who is asked next and when, if nothing happens until then; in lists it is null.",
         "steps": "Decided, agreed to, due, sent, answered, started, gone.",
     },
+    without=("decision",),
     properties=("may_be_withdrawn",),
 )
 ClaimRefShape = shape(ClaimRow, name="ClaimRef")

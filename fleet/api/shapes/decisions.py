@@ -113,18 +113,29 @@ def with_reasons(override: dict[str, str | None], comment: str) -> dict[str, str
     return {code: comment if reason is None else reason for code, reason in override.items()}
 
 
-class ApproveSerializer(PlanSerializer):
-    expected_version = serializers.IntegerField(
-        required=False,
-        allow_null=True,
-        default=None,
-        help_text="The event's `version` that you looked at; another one refuses the approval.",
-        min_value=0,
-        max_value=MAX_INTEGER,
+def version_field(said: str) -> serializers.IntegerField:
+    """The event's version that a caller has looked at."""
+    return serializers.IntegerField(
+        required=False, allow_null=True, default=None, help_text=said, min_value=0, max_value=MAX_INTEGER
     )
 
 
+def versions_field() -> serializers.DictField:
+    """The same of several events."""
+    return serializers.DictField(
+        child=serializers.IntegerField(min_value=0, max_value=MAX_INTEGER),
+        required=False,
+        default=dict,
+        help_text="The `version` of each event that you looked at, by EventId.",
+    )
+
+
+class ApproveSerializer(PlanSerializer):
+    expected_version = version_field("The event's `version` that you looked at; another one refuses the approval.")
+
+
 class ConsentSerializer(RequestSerializer):
+    expected_version = version_field("The event's `version` that you looked at; another one refuses the call.")
     comment = comment_field(required=False, default="", help_text="Why; it stands in the timeline.")
     override = override_field()
 
@@ -171,13 +182,8 @@ class ChosenSerializer(RequestSerializer):
 
 
 class BulkApproveSerializer(ChosenSerializer, PlanSerializer):
-    expected_versions = serializers.DictField(
-        child=serializers.IntegerField(min_value=0, max_value=MAX_INTEGER),
-        required=False,
-        default=dict,
-        help_text="The `version` of each event that you looked at, by EventId.",
-    )
+    expected_versions = versions_field()
 
 
 class BulkClaimSerializer(ChosenSerializer, ClaimRequestSerializer):
-    pass
+    expected_versions = versions_field()

@@ -93,10 +93,11 @@ class Consents(Call):
         "consent_to_approval",
         "Agree to a proposal as the second person",
         "Needs the right of an approver, and somebody else than who proposed it. The guards are asked again: one"
-        " that is new takes a reason in `override`.",
+        " that is new takes a reason in `override`. `If-Match` names the `ETag` of the event.",
         needs="approve",
         answer=ApprovalShape,
         body=ConsentSerializer,
+        matches=True,
         status=201,
         location="approvals/{id}/",
         problems=("guarded", "too-late", "version-changed", "stopped"),
@@ -106,6 +107,8 @@ class Consents(Call):
             approval_id=approval_id,
             actor=self.actor.because(self.wanted["comment"]),
             overrides=self.wanted["override"],
+            expected_version=self.wanted["expected_version"],
+            expected=self.expected,
             now=self.now,
         )
         return orders.approval(approval_id=approval_id, now=self.now)

@@ -9,6 +9,7 @@ from django.conf import settings
 
 from fleet.domain.approvals.conditions import LATER, When
 from fleet.domain.approvals.guards import TAKE_REASONS, Need
+from fleet.domain.approvals.recheck import uncovered
 from fleet.domain.people import Right, Rights
 from fleet.domain.reason import Reason
 from fleet.domain.states import ApprovalState
@@ -76,11 +77,13 @@ def panel_of(
     approval = detail.event.approval
     proposed = approval is not None and approval.state is ApprovalState.PROPOSED
     hidden = {"already-decided"} if proposed else set()
-    if approval is not None and proposed:
-        hidden |= {one.code for one in approval.overrides}
+    standing_guards = detail.guards
+    if approval is not None and proposed and approval.decision is not None:
+        asked = {guard.code for guard in uncovered(approval.decision, detail.guards)}
+        standing_guards = tuple(g for g in detail.guards if g.code in asked or g.needs is Need.NOTE)
     may_override = rights.may(Right.OVERRIDE, detail.place)
     words = page_reader(now)
-    found = {guard.code: (say(guard.sentence, words), guard.needs, guard.overridable) for guard in detail.guards}
+    found = {guard.code: (say(guard.sentence, words), guard.needs, guard.overridable) for guard in standing_guards}
     # The refusal may name a guard that counts for the time that was said only.
     for one in (refusal or {}).get("guards", ()):
         found.setdefault(one["code"], (one["sentence"], Need(one["needs"]), one["overridable"]))

@@ -39,13 +39,18 @@ class ApprovalForm(CommentForm):
         return self.wrong
 
 
-class ClaimForm(CommentForm):
+class ConsentForm(CommentForm):
+    expected_version = forms.IntegerField(required=False)
+
+
+class ClaimForm(ConsentForm):
     take_over = forms.BooleanField(required=False)
 
 
 class HoldForm(Sent):
     wrong = "Say why it is left to Azure, in up to 2,000 characters: others will ask."
     reason = line(required=True)
+    expected_version = forms.IntegerField(required=False)
 
 
 def panel(request: Asked, event_id: str, **context: Any) -> HttpResponse:
@@ -108,8 +113,14 @@ def withdraw(request: Asked, approval_id: int) -> HttpResponse:
 @proved
 def consent(request: Asked, approval_id: int) -> HttpResponse:
     event_id = event_of(request, approval_id)
+    values = ConsentForm(request.POST).values
     approval = second.consent(
-        approval_id=approval_id, actor=commented(request), overrides=reasons_in(request), now=request.now, undo=True
+        approval_id=approval_id,
+        actor=request.actor.because(values["comment"]),
+        overrides=reasons_in(request),
+        expected_version=values["expected_version"],
+        now=request.now,
+        undo=True,
     )
     return decided(request, event_id, given(approval.state, approval.when, agreed=True))
 
@@ -118,7 +129,13 @@ def consent(request: Asked, approval_id: int) -> HttpResponse:
 def claim(request: Asked, event_id: str) -> HttpResponse:
     values = ClaimForm(request.POST).values
     actor = request.actor.because(values["comment"])
-    claims.claim(event_id=event_id, actor=actor, now=request.now, take_over=values["take_over"])
+    claims.claim(
+        event_id=event_id,
+        actor=actor,
+        now=request.now,
+        take_over=values["take_over"],
+        expected_version=values["expected_version"],
+    )
     return decided(request, event_id, DONE["claim"])
 
 
@@ -130,8 +147,9 @@ def give_back(request: Asked, event_id: str) -> HttpResponse:
 
 @acts(panel)
 def hold(request: Asked, event_id: str) -> HttpResponse:
-    actor = request.actor.because(HoldForm(request.POST).values["reason"])
-    claims.hold(event_id=event_id, actor=actor, now=request.now)
+    values = HoldForm(request.POST).values
+    actor = request.actor.because(values["reason"])
+    claims.hold(event_id=event_id, actor=actor, now=request.now, expected_version=values["expected_version"])
     return decided(request, event_id, DONE["hold"])
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from fleet.domain.approvals.guards import ASKS_AGAIN, EventFacts, guards, hit_machines, without
+from fleet.domain.approvals.guards import EventFacts, hit_machines
+from fleet.domain.approvals.recheck import Decision, against_sending, ended_by
 from fleet.domain.reason import Reason
 from fleet.domain.states import ApprovalState, EventStatus
 
@@ -40,8 +41,11 @@ def undo_until(facts: EventFacts, *, now: datetime, seconds: float) -> datetime 
 
 
 class Wait(StrEnum):
+    """`return`: what was decided no longer holds, so people decide again, or the rule."""
+
     STAY = "stay"
     GRANT = "grant"
+    RETURN = "return"
     LAPSE = "lapse"
     VOID = "void"
 
@@ -80,14 +84,14 @@ def next_wait(
     state: ApprovalState,
     when: When,
     facts: EventFacts,
-    overridden: frozenset[str],
+    decision: Decision,
     due_at: datetime | None,
     may_go: bool,
     now: datetime,
 ) -> Waited:
-    """What becomes of an approval in PROPOSED or WAITING. `overridden` are the codes of guards that were dealt with.
+    """What becomes of an approval in PROPOSED or WAITING.
 
-    Before it goes, the guards are asked again: one that nobody has dealt with keeps it waiting until NotBefore.
+    Before it goes, the guards are asked again: one that the decision does not cover keeps it waiting until NotBefore.
     """
     if facts.status is EventStatus.STARTED:
         return Waited(Wait.VOID, Reason("started-before-sent"))
@@ -95,12 +99,15 @@ def next_wait(
         return Waited(Wait.VOID, Reason("ended-before-sent"))
     if facts.not_before is not None and facts.not_before <= now:
         return Waited(Wait.LAPSE, Reason("lapsed-waiting", proposed=state is ApprovalState.PROPOSED))
+    ended = ended_by(decision, facts)
+    if ended is not None:
+        return Waited(Wait.RETURN, ended)
     if state is ApprovalState.PROPOSED:
         return Waited(Wait.STAY, Reason("waits-for-second"))
     is_met, reason = met(when, facts, due_at=due_at, may_go=may_go, now=now)
     if not is_met:
         return Waited(Wait.STAY, reason)
-    against = without(guards(facts, now=now), overridden | {"already-decided", ASKS_AGAIN})
+    against = against_sending(decision, facts, now=now)
     if against:
         return Waited(Wait.STAY, Reason("kept-by-guard", reason=reason, guard=against[0].sentence))
     return Waited(Wait.GRANT, reason)

@@ -72,7 +72,7 @@ class DecisionFacts:
 @dataclass(frozen=True, slots=True)
 class OtherEvent:
     """Another open event of the same set or service. `in_flight`: started, or its approval is on its way. `taken` are
-    the machines that it names, once it has started.
+    the machines that it names, once it has started. `granted_at`: when it was approved here, if that led to it.
     """
 
     event_id: str
@@ -80,6 +80,7 @@ class OtherEvent:
     set_name: str
     in_flight: bool
     taken: tuple[str, ...] = ()
+    granted_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class WindowFacts:
 
     name: str
     reason: str
+    window_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,12 +253,13 @@ def _impossible(facts: EventFacts, now: datetime, expected_version: int | None) 
 
 
 def _in_flight(facts: EventFacts) -> Iterator[Guard]:
-    here = [other for other in facts.others if other.in_flight and other.set_id == facts.set_id]
-    there = {other.set_name for other in facts.others if other.in_flight and other.set_id != facts.set_id}
+    here = sorted(other.event_id for other in facts.others if other.in_flight and other.set_id == facts.set_id)
+    there = [other for other in facts.others if other.in_flight and other.set_id != facts.set_id]
     if here:
-        yield Guard("set-in-flight", Need.BLOCKS, {"count": len(here)}, overridable=True)
+        yield Guard("set-in-flight", Need.BLOCKS, {"count": len(here), "events": here}, overridable=True)
     if there:
-        yield Guard("service-in-flight", Need.REASON, {"service": facts.set_service, "sets": sorted(there)})
+        sets, events = sorted({other.set_name for other in there}), sorted(other.event_id for other in there)
+        yield Guard("service-in-flight", Need.REASON, {"service": facts.set_service, "sets": sets, "events": events})
 
 
 def _second(facts: EventFacts) -> Iterator[Guard]:
@@ -277,7 +280,8 @@ def _reasons(facts: EventFacts) -> Iterator[Guard]:
     if hold is not None:
         yield Guard("held", Need.REASON, {"by": hold.by, "at": hold.at, "reason": hold.reason})
     for window in facts.windows:
-        yield Guard("no-approval-window", Need.REASON, {"name": window.name, "reason": window.reason})
+        values = {"name": window.name, "reason": window.reason, "window": window.window_id}
+        yield Guard("no-approval-window", Need.REASON, values)
     if facts.event_type in LOSING_TYPES:
         yield Guard("lost-for-good", Need.REASON, {"event_type": facts.event_type})
     failed = [[machine.name, machine.failed_hook] for machine in hit if machine.prepared is Prepared.FAILED]

@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, who_is_asked
+from fleet.domain.approvals.recheck import Objection
 from fleet.domain.orders.facts import OrderFacts, answered_at
 from fleet.domain.orders.posts import asked_again_at, is_spent, last_minute
 from fleet.domain.orders.timeouts import Timeouts
@@ -20,6 +21,7 @@ class Do(StrEnum):
     VOID = "void"
     LAPSE = "lapse"
     REFUSE = "refuse"
+    RETURN = "return"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,35 @@ def next_step(
             return NextStep(Do.VOID, Reason("ended-before-azure-was-asked"))
         return NextStep(Do.LAPSE, Reason("not-before-came-first"))
     return _whom_to_ask(facts, orders, now, timeouts)
+
+
+def with_objection(
+    step: NextStep,
+    objection: Objection,
+    *,
+    state: ApprovalState,
+    facts: EventFacts,
+    orders: list[OrderFacts],
+    now: datetime,
+    timeouts: Timeouts,
+) -> NextStep:
+    """The step where an order must not be sent any more: no machine is asked, and the approval returns to people.
+
+    An order that its machine has cannot be recalled: its answer is waited for first. What Azure has accepted stays so.
+    """
+    if step.do not in (Do.OFFER, Do.WAKE, Do.NOTHING):
+        return step
+    asked = [order for order in orders if not order.outcome]
+    known = [order for order in asked if order.delivered_at is not None]
+    if state is ApprovalState.ACCEPTED or any(now - order.last_seen_at < timeouts.receipt for order in known):
+        return NOTHING
+    if _start_is_on_its_way(orders, now, timeouts) or not objection.returns:
+        return NOTHING
+    names = {machine.machine_id: machine.name for machine in facts.machines}
+    machines = sorted({names[order.machine_id] for order in known if order.machine_id in names})
+    # Whether a machine that has the order has asked Azure is not known.
+    reason = Reason("returned-after-delivery", reason=objection.reason, machines=machines)
+    return NextStep(Do.RETURN, reason if machines else objection.reason, inferred=bool(asked))
 
 
 def may_yet_tell(facts: EventFacts, order: OrderFacts, timeouts: Timeouts) -> bool:

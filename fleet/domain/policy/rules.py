@@ -156,6 +156,18 @@ def verdict(rules: Iterable[StandingRule], facts: EventFacts, *, now: datetime) 
     return Verdict(Does.GUARDED if against else Does.APPROVE, rule, against)
 
 
+def decides_still(
+    rules: Iterable[StandingRule], rule_id: int | None, when: str, facts: EventFacts, *, decided_at: datetime
+) -> StandingRule | None:
+    """The rule of an approval as it is now, if it is still the first of these rules in force that matches and approves
+    the event in that way; else None. Hours and notice count as of the decision, since time alone changes them.
+    """
+    rule = first_match(rules, facts, now=decided_at)
+    if rule is None or rule.rule_id != rule_id or Action(rule.action) not in APPROVES:
+        return None
+    return rule if APPROVES[Action(rule.action)] == when else None
+
+
 def accepted(rule: StandingRule) -> dict[str, str]:
     """The reasons that a rule gives in advance, by the code of the guard: what `overrides` holds."""
     return {code: rule.reason for code in rule.accepts if code in ACCEPTABLE}

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, Subquery
 
 from fleet.domain.approvals.guards import DecisionFacts, EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts
 from fleet.domain.events.sightings import MergedListing, Witness
@@ -18,7 +18,7 @@ from fleet.domain.people import Place, lies_in
 from fleet.domain.policy.hours import in_hours
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like, names_of, of_values
-from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, RELAYED_APPROVALS, EventStatus, Presence
+from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
 from fleet.models.approvals import Approval, Hold
 from fleet.models.events import ScheduledEvent, Sighting
 from fleet.models.facts.machines import MachineBasics, machine_rows
@@ -224,7 +224,9 @@ def _facts_of(
             others=tuple(others[event.pk]),
             hold=holds.get(event.pk),
             stop=stop,
-            windows=tuple(like(WindowFacts, one) for one in windows if is_open(one, place_of(home), now=now)),
+            windows=tuple(
+                like(WindowFacts, one, window_id=one.pk) for one in windows if is_open(one, place_of(home), now=now)
+            ),
         )
     return found
 
@@ -329,26 +331,31 @@ def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent
     sets = {event.availability_set_id for event in events}
     services = {event.availability_set.service for event in events} - {""}
     relayed = Approval.objects.filter(event=OuterRef("pk"), state__in=[state.value for state in RELAYED_APPROVALS])
+    # A later one of an event that was reopened counts.
+    approved = Approval.objects.filter(
+        event=OuterRef("pk"), state__in=[*map(str, RELAYED_APPROVALS), ApprovalState.CONFIRMED.value]
+    ).order_by("-granted_at")
     # Named by their sets, they are found by index; as a condition on the joined rows every open event would be read.
     homes = AvailabilitySet.objects.filter(Q(pk__in=sets) | Q(service__in=services)).order_by().values("pk")
     rows = (
         ScheduledEvent.objects.filter(availability_set__in=homes)
         .filter(status__in=[state.value for state in OPEN_EVENTS])
-        .annotate(relayed=Exists(relayed))
+        .annotate(relayed=Exists(relayed), granted_at=Subquery(approved.values("granted_at")[:1]))
         .order_by("pk")
         .values_list(
             "pk", "event_id", "status", "drill", "availability_set_id", "availability_set__name",
-            "availability_set__service", "relayed", "resources",
+            "availability_set__service", "relayed", "resources", "granted_at",
         )
     )  # fmt: skip
     near: dict[tuple[str | int, bool], list[OtherEvent]] = defaultdict(list)
     places: dict[int, int] = {}
-    for pk, event_id, status, drill, set_id, name, service, is_relayed, resources in rows if events else ():
+    for pk, event_id, status, drill, set_id, name, service, is_relayed, resources, granted_at in rows if events else ():
         beside = near[service or set_id, drill]
         places[pk] = len(beside)
         started = status == EventStatus.STARTED.value
         taken = tuple(resources) if started else ()
-        beside.append(OtherEvent(event_id, set_id, name, in_flight=started or is_relayed, taken=taken))
+        in_flight = started or is_relayed
+        beside.append(OtherEvent(event_id, set_id, name, in_flight=in_flight, taken=taken, granted_at=granted_at))
     found: dict[int, Sequence[OtherEvent]] = {}
     for event in events:
         beside = near[event.availability_set.service or event.availability_set_id, event.drill]

@@ -14,6 +14,7 @@ from fleet.domain.states import ApprovalState, EventStatus, Presence
 from fleet.domain.waves import Member, Returner, WaveState, due_at, judge
 from fleet.models.approvals import Approval
 from fleet.models.events import ScheduledEvent
+from fleet.models.facts.decisions import decision_of
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.models.machines import Machine
 from fleet.models.waves import Wave
@@ -79,7 +80,7 @@ def _member(approval: Approval, event: ScheduledEvent, machines: Collection[Mach
         last_heard_at=heard_at,
         reason=read_reason(approval.reason),
         event_pk=event.pk,
-        overridden=frozenset(one["code"] for one in approval.overrides),
+        decision=decision_of(approval),
     )
 
 

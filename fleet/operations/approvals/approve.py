@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import LATER, TIMED, When, undo_until
 from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, who_is_asked
+from fleet.domain.approvals.recheck import shown
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, stored
 from fleet.domain.refusal import Refused, or_refuse, refuse_other
@@ -172,8 +173,10 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: Eve
         rule_wording=stored(actor.wording),
         via=actor.via,
         token_name=actor.token_name,
+        token=actor.token,
         comment=actor.why,
         event_version=facts.version,
+        decided_on=shown(facts),
         when=plan.when.value,
         due_at=plan.due_at,
         wave=plan.wave,

@@ -11,15 +11,17 @@ from functools import partial
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.approvals.conditions import Wait, Waited, When, next_wait
 from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.approvals.recheck import Decision
 from fleet.domain.aside import What
 from fleet.domain.states import ApprovalState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval
+from fleet.models.facts.decisions import load_decisions
 from fleet.models.facts.events import load_facts
 from fleet.models.facts.waves import whose_turn
 from fleet.operations.approvals.approve import alone_with, judged, set_off
 from fleet.operations.aside import Apart
-from fleet.operations.orders.states import close, move, tell_approval
+from fleet.operations.orders.states import close, give_back, move, tell_approval
 
 WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
 
@@ -56,20 +58,22 @@ def _due(approval_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int]]
     """Those of these approvals (row ids) that have a step to take, with their events."""
     waiting = list(Approval.objects.filter(pk__in=approval_ids).order_by("decided_at", "pk"))
     facts = load_facts([approval.event_id for approval in waiting], now=now)
+    decisions = load_decisions(waiting, facts, now=now)
     turns = whose_turn({approval.wave_id for approval in waiting if approval.wave_id}, now=now)
-    return [
-        (approval.pk, approval.event_id)
-        for approval in waiting
-        if _next(approval, facts[approval.event_id], may_go=approval.pk in turns, now=now).do is not Wait.STAY
-    ]
+
+    def step(approval: Approval) -> Waited:
+        of_event, decision = facts[approval.event_id], decisions[approval.pk]
+        return _next(approval, of_event, decision, may_go=approval.pk in turns, now=now)
+
+    return [(approval.pk, approval.event_id) for approval in waiting if step(approval).do is not Wait.STAY]
 
 
-def _next(approval: Approval, facts: EventFacts, *, may_go: bool, now: datetime) -> Waited:
+def _next(approval: Approval, facts: EventFacts, decision: Decision, *, may_go: bool, now: datetime) -> Waited:
     return next_wait(
         state=ApprovalState(approval.state),
         when=When(approval.when),
         facts=facts,
-        overridden=frozenset(one["code"] for one in approval.overrides),
+        decision=decision,
         due_at=approval.due_at,
         may_go=may_go,
         now=now,
@@ -83,12 +87,15 @@ def _move_on(approval_id: int, event_pk: int, *, now: datetime) -> bool:
         if approval.state not in WAITING:
             return False
         turns = whose_turn({approval.wave_id} if approval.wave_id else set(), now=now)
-        step = _next(approval, facts, may_go=approval.pk in turns, now=now)
+        decision = load_decisions([approval], {event_pk: facts}, now=now)[approval.pk]
+        step = _next(approval, facts, decision, may_go=approval.pk in turns, now=now)
         was = approval.state
         if step.do is Wait.VOID:
             return close(approval, ApprovalState.VOID, DRYDOCK, facts=facts, now=now, reason=step.reason)
         if step.do is Wait.LAPSE:
             return close(approval, ApprovalState.LAPSED, DRYDOCK, facts=facts, now=now, reason=step.reason)
+        if step.do is Wait.RETURN:
+            return give_back(approval, facts=facts, now=now, reason=step.reason)
         if step.do is Wait.STAY or not move(approval, ApprovalState.GRANTED, granted_at=now):
             return False
         tell_approval(EntryKind.APPROVAL_DUE, DRYDOCK, approval, facts, was=was, now=now, reason=step.reason)

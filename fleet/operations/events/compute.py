@@ -58,7 +58,7 @@ def compute_state(
     # As long as an order of ours may have started it, it was not approved elsewhere.
     ours = Q(accepted_at__isnull=False) | Q(state__in=[state.value for state in OURS])
     # Nor where nobody can tell whether one did.
-    ours |= Q(state=ApprovalState.VOID.value, inferred=True)
+    ours |= Q(state__in=[ApprovalState.VOID.value, ApprovalState.WITHDRAWN.value], inferred=True)
     approved = set(
         Approval.objects.filter(ours, event_id__any=[event.pk for event in events]).values_list("event_id", flat=True)
     )

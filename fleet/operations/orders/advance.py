@@ -13,12 +13,14 @@ from django.db.models import Q
 
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
+from fleet.domain.approvals.recheck import Decision, recheck
 from fleet.domain.orders.facts import OrderFacts
-from fleet.domain.orders.next_step import NOTHING, Do, NextStep, next_step
+from fleet.domain.orders.next_step import NOTHING, Do, NextStep, next_step, with_objection
 from fleet.domain.reason import Reason
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent
+from fleet.models.facts.decisions import load_decisions
 from fleet.models.facts.due import orders_of
 from fleet.models.facts.events import load_facts, order_timeouts
 from fleet.operations import wake_up
@@ -31,11 +33,13 @@ CLOSING = {
     Do.VOID: ApprovalState.VOID,
     Do.LAPSE: ApprovalState.LAPSED,
     Do.REFUSE: ApprovalState.REFUSED,
+    Do.RETURN: ApprovalState.WITHDRAWN,
 }
 # Its machines are asked, or it goes on with those that are.
 ASKING = (Do.OFFER, Do.WAKE, Do.NOTHING)
 
-RELAYED = Q(state__in=[state.value for state in RELAYED_APPROVALS])
+RELAYED_STATES = [state.value for state in RELAYED_APPROVALS]
+RELAYED = Q(state__in=RELAYED_STATES)
 # Azure had accepted it, and a late document may show that the event did start.
 CORRECTABLE = Q(state=ApprovalState.VOID.value, accepted_at__isnull=False)
 
@@ -59,23 +63,30 @@ class Underway:
 
 
 def steps(event_pks: Collection[int] | None, now: datetime) -> dict[int, Underway]:
-    """The next step of each approval that is being relayed, of these events (row ids) or all. Up to seven queries."""
+    """The next step of each approval that is being relayed, of these events (row ids) or all. A fixed number of
+    queries.
+    """
     approvals = _relayed(event_pks)
     if not approvals:
         return {}
     facts = load_facts(list(approvals), now=now)
     orders = orders_of([approval.pk for approval in approvals.values()])
+    decisions = load_decisions(list(approvals.values()), facts, now=now)
     found = {}
     for event_pk, approval in approvals.items():
         mine = orders.get(approval.pk, [])
-        step = _step(approval, facts[event_pk], mine, now)
+        step = _step(approval, facts[event_pk], decisions[approval.pk], mine, now)
         found[event_pk] = Underway(approval, facts[event_pk], step, asking=any(order.open for order in mine))
     return found
 
 
-def _step(approval: Approval, facts: EventFacts, orders: list[OrderFacts], now: datetime) -> NextStep:
+def _step(
+    approval: Approval, facts: EventFacts, decision: Decision, orders: list[OrderFacts], now: datetime
+) -> NextStep:
     state, timeouts = ApprovalState(approval.state), order_timeouts()
     found = next_step(state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
+    if approval.state in RELAYED_STATES and (objection := recheck(decision, facts, now=now)) is not None:
+        found = with_objection(found, objection, state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
     # While all is stopped nobody is asked; what has happened is still concluded.
     return NOTHING if facts.stop is not None and found.do in (Do.OFFER, Do.WAKE) else found
 
@@ -101,8 +112,8 @@ def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str)
                 end_open_order(approval, OrderState.SUPERSEDED, now=now, reason=step.reason)
             write_order(approval, facts, step.machine, now=now, reason=step.reason)
         elif step.do in CLOSING:
-            target = CLOSING[step.do]
-            endings.append(Closing(approval, target, facts, step.reason, step.inferred, asking=underway.asking))
+            target, returned = CLOSING[step.do], step.do is Do.RETURN
+            endings.append(Closing(approval, target, facts, step.reason, step.inferred, underway.asking, returned))
     ended = close_all(endings, DRYDOCK, now=now)
     void = {one.approval.event_id for one in endings if one.target is ApprovalState.VOID and one.approval.pk in ended}
     # Only now is it sure that an event which has started was approved elsewhere.

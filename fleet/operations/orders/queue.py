@@ -7,8 +7,11 @@ from django.db.models import Exists, F
 from django.utils import timezone
 from drydock_agent import wire
 
+from fleet.domain.approvals.recheck import recheck
 from fleet.domain.states import OPEN_ORDERS
 from fleet.models import Instruction, Order, Stop, driver
+from fleet.models.facts.decisions import load_decisions
+from fleet.models.facts.events import load_facts
 from fleet.operations.orders import instructions, sign
 
 OPEN = ", ".join(f"'{state.value}'" for state in OPEN_ORDERS)
@@ -29,7 +32,8 @@ def waited_for() -> set[int]:
 def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, list[wire.Order]]:
     """Open orders by machine (row ids), signed, for these machines or for all, and what drills ask of them.
 
-    `via` is left to who delivers. While all approvals are stopped no order is handed out.
+    `via` is left to who delivers. While all approvals are stopped no order is handed out. Neither is one whose decision
+    does not cover its event as it is now; the next tick ends that.
     """
     # In one statement with the orders: nothing is handed out that was read after the stop.
     rows = Order.objects.filter(~Exists(Stop.objects.filter(lifted_at__isnull=True)))
@@ -39,7 +43,7 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
     rows = rows.select_related("machine", "approval__event")
     if machine_ids is not None:
         rows = rows.filter(machine_id__any=machine_ids)
-    waiting = list(rows.defer("machine__compute").order_by("offered_at", "id"))
+    waiting = _still_decided(list(rows.defer("machine__compute").order_by("offered_at", "id")))
     orders = [
         wire.Order(
             id=str(order.pk),
@@ -60,3 +64,17 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
     for machine_id, signed in zip(whose, sign.signed(orders, now=timezone.now()), strict=True):
         found[machine_id].append(signed)
     return found
+
+
+def _still_decided(orders: list[Order]) -> list[Order]:
+    """Those whose approvals may still be sent. What is checked is read after the orders."""
+    if not orders:
+        return []
+    now = timezone.now()
+    approvals = {order.approval_id: order.approval for order in orders}
+    facts = load_facts([approval.event_id for approval in approvals.values()], now=now)
+    decisions = load_decisions(list(approvals.values()), facts, now=now)
+    sent = {
+        pk for pk, approval in approvals.items() if recheck(decisions[pk], facts[approval.event_id], now=now) is None
+    }
+    return [order for order in orders if order.approval_id in sent]

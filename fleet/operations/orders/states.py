@@ -67,6 +67,7 @@ class Closing:
     reason: Reason | str
     inferred: bool = False
     asking: bool = True
+    returned: bool = False
 
 
 def close(
@@ -80,6 +81,14 @@ def close(
     return True
 
 
+def give_back(approval: Approval, *, facts: EventFacts, now: datetime, reason: Reason | str) -> bool:
+    """End an approval that waits and whose decision no longer holds: people decide again, or the rule. False when it
+    had ended already.
+    """
+    ending = Closing(approval, ApprovalState.WITHDRAWN, facts, reason, returned=True)
+    return approval.pk in close_all([ending], DRYDOCK, now=now)
+
+
 def close_all(endings: Sequence[Closing], actor: Actor, *, now: datetime) -> set[int]:
     """The same for several approvals, loaded with their events locked; the row ids of those that had not ended."""
     was = {one.approval.pk: one.approval.state for one in endings}
@@ -87,7 +96,12 @@ def close_all(endings: Sequence[Closing], actor: Actor, *, now: datetime) -> set
         Move(
             one.approval,
             one.target,
-            {"closed_at": now, "reason": stored(one.reason), "inferred": one.inferred},
+            {
+                "closed_at": now,
+                "reason": stored(one.reason),
+                "inferred": one.inferred,
+                "returned": one.returned,
+            },
         )
         for one in endings
     )

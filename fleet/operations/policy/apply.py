@@ -31,7 +31,9 @@ from fleet.operations.events import compute
 
 logger = logging.getLogger(__name__)
 
-UNDONE = Q(state=ApprovalState.WITHDRAWN.value, when=When.UNDO.value)
+# No decision stands: a click was undone, or a rule's decision no longer held and the rules are asked again.
+UNDONE = Q(state=ApprovalState.WITHDRAWN.value, when=When.UNDO.value, returned=False)
+UNDONE |= Q(returned=True, decided_by__isnull=True)
 
 
 def decide_due(*, now: datetime, event_pks: Collection[int]) -> int:

@@ -11,10 +11,12 @@ from django.db.models import Prefetch, QuerySet
 
 from fleet.domain.approvals.conditions import When, next_wait, waits_for
 from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.approvals.recheck import Decision
 from fleet.domain.reason import Reason, from_json, read_reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus, OrderState
 from fleet.models import Approval, Order, ScheduledEvent
+from fleet.models.facts.decisions import decision_of
 from fleet.models.facts.events import name_of
 from fleet.projections.approvals.steps import Step, reason_of, rehearsed, steps_of
 from fleet.projections.changes import changed_at
@@ -111,12 +113,16 @@ class ApprovalRow:
     accepted_by: MachineRef | None
     closed_at: datetime | None
     inferred: bool
+    # Drydock ended it since the decision no longer held: the event needs a decision again.
+    returned: bool
     reason: Reason | str
     orders: tuple[OrderRow, ...]
     steps: tuple[Step, ...]
     # By the database's clock; of the approval, its orders and its event.
     changed_at: datetime
     server_time: datetime
+    # What was decided, as it is checked again before anything is sent.
+    decision: Decision | None = None
     # The wave that it belongs to, and its place in it.
     request_id: str = ""
     trace_id: str = ""
@@ -165,13 +171,13 @@ def _overridden(kept: Mapping[str, Any]) -> Overridden:
 
 def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRow:
     """The same with what exactly it waits for, by the facts of its event."""
-    if row.state not in NOT_GONE:
+    if row.state not in NOT_GONE or row.decision is None:
         return row
     step = next_wait(
         state=row.state,
         when=row.when,
         facts=facts,
-        overridden=frozenset(one.code for one in row.overrides),
+        decision=row.decision,
         due_at=row.due_at,
         may_go=False,
         now=now,
@@ -201,6 +207,7 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         steps=steps_of(approval, event, orders, now=now),
         changed_at=changed_at(approval, event, *orders),
         server_time=now,
+        decision=decision_of(approval),
         wave=approval.wave_id,
     )
 

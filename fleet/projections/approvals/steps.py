@@ -43,7 +43,8 @@ def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, 
     if state is ApprovalState.WITHDRAWN and not orders:
         # Nothing failed: nothing was on its way.
         before = [step for step in _decided(approval, state=state, closed=closed) if step.state == "done"]
-        return (*before, Step(Reason("step-taken-back"), "done", approval.closed_at))
+        label = Reason("step-returned") if approval.returned else Reason("step-taken-back")
+        return (*before, Step(label, "done", approval.closed_at))
     accepted = next((o for o in orders if o.azure_status is not None and 200 <= o.azure_status < 300), None)
     ended = event.status == EventStatus.ENDED.value
     steps = [

@@ -98,7 +98,9 @@ HEADS: Mapping[Moment, Head] = {
     ),
     Moment.PROPOSED: lambda news, event, reader: "A second person has to agree",
     Moment.DECIDED: _decided,
-    Moment.WITHDRAWN: lambda news, event, reader: "Approval withdrawn",
+    Moment.WITHDRAWN: lambda news, event, reader: (
+        "Approval returned" if news.approval and news.approval.returned else "Approval withdrawn"
+    ),
     Moment.OVERDUE: lambda news, event, reader: "No agent answers, start it by hand",
     Moment.REFUSED: _came_to_nothing,
     Moment.STARTED: lambda news, event, reader: "Started",

@@ -1,0 +1,172 @@
+"""Recheck of an approval before anything is sent: whether the decision covers the event as it is now. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from fleet.domain.approvals.guards import ASKS_AGAIN, EventFacts, Guard, Need, guards
+from fleet.domain.reason import Reason, as_json
+from fleet.domain.states import EventStatus, Presence
+
+# What a decision is about. Status and description are not part of it.
+SHOWN = ("event_type", "source", "duration_seconds", "not_before", "resources")
+# A version is all that is known of a decision of an earlier release.
+VERSION = "version"
+# Guards that ask the person at the moment of the decision, or that the relay handles by itself.
+NOT_ASKED_AGAIN = frozenset({"already-decided", ASKS_AGAIN})
+OF_THE_RELAY = frozenset({"too-late", "event-not-open", "all-stopped", "no-live-machine"})
+SECOND_PERSON = "set-wants-second"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision as it is checked again. `shown` are the values of `SHOWN` at that time, empty where an earlier release
+    decided. `overrides` are the overridden guards as an approval stores them.
+
+    `accepted`: guard codes that the rule accepts now; None for a decision by a person. `lost`: why whoever decided no
+    longer may, or the rule no longer does.
+    """
+
+    version: int
+    shown: Mapping[str, Any]
+    overrides: tuple[Mapping[str, Any], ...] = ()
+    accepted: frozenset[str] | None = None
+    consented: bool = False
+    granted_at: datetime | None = None
+    lost: Reason | None = None
+
+    @property
+    def by_rule(self) -> bool:
+        return self.accepted is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why nothing is sent. `returns`: the approval returns to people; otherwise it waits for machines to be live."""
+
+    reason: Reason
+    returns: bool = True
+
+
+def shown(facts: EventFacts) -> dict[str, Any]:
+    """Return what a decision about this event is about, in JSON values."""
+    return {name: as_json(getattr(facts, name)) for name in SHOWN}
+
+
+def differences(decision: Decision, facts: EventFacts) -> list[dict[str, Any]]:
+    """Return what differs from what was decided on: `field`, `before` and `after` each.
+
+    A later NotBefore is no difference; an earlier one is, and so is any value that was not stated before. The order
+    and the case of names in `Resources` do not count.
+    """
+    if not decision.shown:
+        return [] if decision.version == facts.version else [_change(VERSION, decision.version, facts.version)]
+    now = shown(facts)
+    return [
+        _change(name, decision.shown.get(name), now[name])
+        for name in SHOWN
+        if _differs(name, decision.shown.get(name), now[name])
+    ]
+
+
+def _change(name: str, before: Any, after: Any) -> dict[str, Any]:
+    return {"field": name, "before": before, "after": after}
+
+
+def _differs(name: str, before: Any, after: Any) -> bool:
+    match name:
+        case "resources":
+            return {str(one).lower() for one in before or ()} != {str(one).lower() for one in after or ()}
+        case "duration_seconds":
+            # -1 is Azure's word for unknown.
+            return (None if _is_unknown(before) else before) != (None if _is_unknown(after) else after)
+        case "not_before" if before and after:
+            return datetime.fromisoformat(after) < datetime.fromisoformat(before)
+    return bool(before != after)
+
+
+def _is_unknown(duration: int | None) -> bool:
+    return duration is None or duration < 0
+
+
+def ended_by(decision: Decision, facts: EventFacts) -> Reason | None:
+    """Return why the decision does not hold any more, whatever the guards say; None while it holds."""
+    changes = differences(decision, facts)
+    if changes:
+        return Reason("decided-on-other-values", changes=changes, rule=decision.by_rule)
+    return decision.lost
+
+
+def uncovered(decision: Decision, found: Iterable[Guard]) -> list[Guard]:
+    """Return the guards that ask for something which this decision does not cover."""
+    return [guard for guard in found if guard.needs is not Need.NOTE and not _is_covered(decision, guard)]
+
+
+def against_sending(decision: Decision, facts: EventFacts, *, now: datetime) -> list[Guard]:
+    """Return the guards against sending what was decided earlier."""
+    return [guard for guard in uncovered(decision, guards(facts, now=now)) if guard.code not in NOT_ASKED_AGAIN]
+
+
+def _is_covered(decision: Decision, guard: Guard) -> bool:
+    if decision.accepted is not None:
+        # A rule accepts a guard in advance, whatever it names.
+        return guard.code in decision.accepted
+    if guard.code == SECOND_PERSON and decision.consented:
+        return True
+    return any(covers(one, guard) for one in decision.overrides)
+
+
+def covers(overridden: Mapping[str, Any], guard: Guard) -> bool:
+    """Return whether a guard that was overridden named at least what it names now: one event under way does not cover
+    three, one window does not cover another.
+    """
+    if overridden.get("code") != guard.code or "values" not in overridden:
+        return False
+    before, now = overridden["values"], as_json(guard.values)
+    # A decision of an earlier release named less.
+    return all(_names_all(name, before[name], now.get(name)) for name in before)
+
+
+def _names_all(name: str, before: Any, now: Any) -> bool:
+    if isinstance(before, list) and isinstance(now, list):
+        return all(one in before for one in now)
+    if name == "count" and isinstance(before, int) and isinstance(now, int):
+        return now <= before
+    return bool(before == now)
+
+
+def recheck(decision: Decision, facts: EventFacts, *, now: datetime) -> Objection | None:
+    """Return what speaks against sending or handing out an order of an approval that was granted; None if nothing does.
+
+    An event that is under way because it was approved after this decision was approved in view of it, so it does not
+    count. A last live machine returns the approval only where the others are silent: late ones may be back any moment.
+    """
+    if facts.status is not EventStatus.SCHEDULED:
+        return None
+    reason = ended_by(decision, facts)
+    if reason is not None:
+        return Objection(reason)
+    facts = replace(facts, others=tuple(_known_before(decision, facts.others)))
+    against = _against(decision, facts, now)
+    if not against:
+        return None
+    patient = replace(facts, machines=tuple(_late_as_live(facts)))
+    reason = Reason("decided-before-guard", guard=against[0].sentence, rule=decision.by_rule)
+    return Objection(reason, returns=bool(_against(decision, patient, now)))
+
+
+def _against(decision: Decision, facts: EventFacts, now: datetime) -> list[Guard]:
+    return [guard for guard in against_sending(decision, facts, now=now) if guard.code not in OF_THE_RELAY]
+
+
+def _known_before(decision: Decision, others: Collection[Any]) -> Iterable[Any]:
+    for other in others:
+        since = other.granted_at
+        if since is None or decision.granted_at is None or since < decision.granted_at:
+            yield other
+
+
+def _late_as_live(facts: EventFacts) -> Iterable[Any]:
+    for machine in facts.machines:
+        yield replace(machine, presence=Presence.LIVE) if machine.presence is Presence.LATE else machine
