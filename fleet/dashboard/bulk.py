@@ -233,7 +233,8 @@ def _claim(
     actor = request.actor.because(values["comment"])
 
     def act(choice: Choice, _: Judged | None) -> Result:
-        claims.claim(event_id=choice.event_id, actor=actor, now=request.now)
+        version = versions[choice.event_id]
+        claims.claim(event_id=choice.event_id, actor=actor, now=request.now, expected_version=version)
         return Result(choice.event_id, _name(choice), done=True, said=words.DONE["claim"])
 
     return _each(found, act)
@@ -245,7 +246,8 @@ def _leave(
     actor = request.actor.because(values["reason"])
 
     def act(choice: Choice, _: Judged | None) -> Result:
-        claims.hold(event_id=choice.event_id, actor=actor, now=request.now)
+        version = versions[choice.event_id]
+        claims.hold(event_id=choice.event_id, actor=actor, now=request.now, expected_version=version)
         return Result(choice.event_id, _name(choice), done=True, said=words.DONE["hold"])
 
     return _each(found, act)
@@ -260,7 +262,7 @@ def _wave(
     for group in selection.by_fault_domain(found).values():
         ids = [choice.event_id for choice in group]
         try:
-            wave = begin.begin(actor=actor, events=ids, overrides=reasons, now=request.now)
+            wave = begin.begin(actor=actor, events=ids, overrides=reasons, versions=versions, now=request.now)
         except Refused as error:
             told = refused(error)["refusal"]
             against = {one["event_id"]: one["sentence"] for one in told.get("events", [])}

@@ -45,12 +45,15 @@ def begin_wave(request: Asked) -> HttpResponse:
     sent = request.POST if request.method == "POST" else request.GET
     form = BeginWaveForm(sent)
     context: dict[str, Any] = {"sent": sent}
+    # The versions of the events that were looked at, each as `ID:version`.
+    pairs = [one.partition(":")[::2] for one in request.POST.getlist("version")]
     if request.method == "POST":
         try:
             reason = form.values["reason"]
             wave = begin.begin(
                 actor=request.actor.because(form.values["comment"]),
                 events=request.POST.getlist("events"),
+                versions={event_id: int(version) for event_id, version in pairs if version.isdecimal()},
                 overrides=dict.fromkeys(request.POST.getlist("override"), reason) if reason else {},
                 now=request.now,
             )

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from fleet.domain.approvals.guards import guards, without
+from fleet.domain.approvals.recheck import against_sending
 from fleet.domain.events.consequences import FAR_AHEAD
 from fleet.domain.reason import Reason, read_reason
 from fleet.domain.shapes import like
@@ -77,6 +77,7 @@ class Candidate:
     """An event that could go into a new wave. `far_ahead`: it lies more than a day away."""
 
     event_id: str
+    version: int
     event_type: str
     resources: tuple[str, ...]
     set: SetRef
@@ -100,7 +101,7 @@ def _shape(waves: Sequence[Wave], *, now: datetime) -> tuple[WaveRow, ...]:
     against = {
         member.approval_id: standing[0].sentence
         for pk, member in turns.items()
-        if (standing := without(guards(facts[pk], now=now), member.overridden | {"already-decided"}))
+        if member.decision and (standing := against_sending(member.decision, facts[pk], now=now))
     }
     return tuple(_row(wave, members[wave.pk], found[wave.pk], against, now=now) for wave in waves)
 

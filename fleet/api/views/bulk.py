@@ -44,7 +44,7 @@ class BulkApprovals(Call):
         problems=("count-changed",),
     )
     def post(self) -> Response:
-        versions = {event_id.upper(): version for event_id, version in self.wanted["expected_versions"].items()}
+        versions = _versions(self)
 
         def act(event_id: str, ahead: Judged | None) -> Body:
             return {"id": grant(self, event_id, versions.get(event_id), ahead)}
@@ -64,7 +64,18 @@ class BulkClaims(Call):
         problems=("count-changed",),
     )
     def post(self) -> Response:
-        return each(self, "claim", lambda event_id, _: self.values(shapes.ClaimShape, claimed(self, event_id)))
+        versions = _versions(self)
+
+        def act(event_id: str, _: Judged | None) -> Body:
+            found: Body = self.values(shapes.ClaimShape, claimed(self, event_id, versions.get(event_id)))
+            return found
+
+        return each(self, "claim", act)
+
+
+def _versions(call: Call) -> dict[str, int]:
+    """The versions that the caller has looked at, by EventId."""
+    return {event_id.strip().upper(): version for event_id, version in call.wanted["expected_versions"].items()}
 
 
 def _told(call: Call, answers: Sequence[Body]) -> list[Body]:

@@ -97,7 +97,7 @@ class EventHolds(Call):
         return attention.hold_told(row)
 
 
-def claimed(call: Call, event_id: str) -> attention.ClaimTold:
+def claimed(call: Call, event_id: str, version: int | None = None) -> attention.ClaimTold:
     """The claim of an event, as the call wants it. Raises Refused."""
     row = claims.claim(
         event_id=event_id,
@@ -105,5 +105,6 @@ def claimed(call: Call, event_id: str) -> attention.ClaimTold:
         now=call.now,
         take_over=call.wanted["take_over"],
         expected=call.expected,
+        expected_version=version,
     )
     return attention.claim_told(row)

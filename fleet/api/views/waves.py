@@ -43,7 +43,15 @@ class Waves(Call):
         body=BeginWaveSerializer,
         status=201,
         location="waves/{id}/",
-        problems=("unknown-event", "wave-running", "guarded", "already-decided", "too-late", "stopped"),
+        problems=(
+            "unknown-event",
+            "wave-running",
+            "guarded",
+            "already-decided",
+            "too-late",
+            "version-changed",
+            "stopped",
+        ),
     )
     def post(self) -> waves.WaveRow | None:
         wave = begin.begin(
@@ -51,6 +59,7 @@ class Waves(Call):
             events=self.wanted["events"],
             service=self.wanted["service"],
             overrides=self.wanted["override"],
+            versions=self.wanted["expected_versions"],
             now=self.now,
         )
         return waves.detail(wave_id=wave.pk, now=self.now)

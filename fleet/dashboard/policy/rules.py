@@ -90,7 +90,7 @@ def form_answer(request: Asked, found: RuleRow | None) -> HttpResponse:
             tried = dry_run.dry_run(rule=_sent(request, form, found), now=request.now)
             return rule_answer(request, form, found, tried=tried)
         if found:
-            row = operations.change(rule_id=found.id, fields=form.values(), **acting)
+            row = operations.change(rule_id=found.id, fields=form.values(), expected=_seen(request), **acting)
             messages.success(request, "Saved. Earlier decisions keep the wording that they were made by.")
         else:
             row = operations.create(fields=form.values(), **acting)
@@ -114,21 +114,28 @@ def _sent(request: Asked, form: RuleForm, found: RuleRow | None) -> StandingRule
 @acts(list_answer)
 def rule_switch(request: Asked, rule_id: int) -> HttpResponse:
     enabled = request.POST.get("enabled") == "on"
-    row = operations.change(rule_id=rule_id, actor=request.actor, now=request.now, enabled=enabled)
+    row = operations.change(
+        rule_id=rule_id, actor=request.actor, now=request.now, enabled=enabled, expected=_seen(request)
+    )
     return _back(request, f"“{row.name}” is {'on: it decides from now on' if row.enabled else 'off'}.", rule_id)
 
 
 @acts(list_answer)
 def rule_move(request: Asked, rule_id: int) -> HttpResponse:
     steps = -1 if request.POST.get("to") == "up" else 1
-    row = operations.move(rule_id=rule_id, actor=request.actor, now=request.now, steps=steps)
+    row = operations.move(rule_id=rule_id, actor=request.actor, now=request.now, steps=steps, expected=_seen(request))
     return _back(request, f"“{row.name}” is number {row.position} now.", rule_id)
 
 
 @acts(list_answer)
 def rule_delete(request: Asked, rule_id: int) -> HttpResponse:
-    row = operations.delete(rule_id=rule_id, actor=request.actor, now=request.now)
+    row = operations.delete(rule_id=rule_id, actor=request.actor, now=request.now, expected=_seen(request))
     return _back(request, f"“{row.name}” is deleted. What it decided stands.")
+
+
+def _seen(request: Asked) -> list[str] | None:
+    """The version of the rule on the page that was looked at."""
+    return request.POST.getlist("version") or None
 
 
 def _back(request: Asked, said: str, rule_id: int | None = None) -> HttpResponse:

@@ -1,6 +1,7 @@
 """Claims and holds: what people and rules say about an event here. It never goes to Azure.
 
 `expected` are versions of the event: at any other the operation is refused with `precondition-failed`.
+`expected_version` is the one that was looked at: at any other it is refused with `version-changed`.
 """
 
 from collections.abc import Collection
@@ -27,7 +28,13 @@ from fleet.operations.timeline.entries import tell
 
 @transaction.atomic
 def claim(
-    *, event_id: str, actor: Actor, now: datetime, take_over: bool = False, expected: Collection[str] | None = None
+    *,
+    event_id: str,
+    actor: Actor,
+    now: datetime,
+    take_over: bool = False,
+    expected: Collection[str] | None = None,
+    expected_version: int | None = None,
 ) -> Claim:
     """Say "I am on it". Claiming one's own claim again renews its comment; somebody else's is taken over if asked for.
 
@@ -35,6 +42,7 @@ def claim(
     (details `by`, `at`, `comment`).
     """
     event_pk, facts, actor = _locked(event_id, actor, "claim", now=now, expected=expected)
+    _refuse_version(facts, expected_version)
     require(actor, Right.APPROVE, facts.place, doing="claim")
     if facts.status is EventStatus.ENDED:
         raise Refused("too-late", Reason("claim-event-over"))
@@ -71,13 +79,21 @@ def give_back(*, event_id: str, actor: Actor, now: datetime, expected: Collectio
 
 
 @transaction.atomic
-def hold(*, event_id: str, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Hold:
+def hold(
+    *,
+    event_id: str,
+    actor: Actor,
+    now: datetime,
+    expected: Collection[str] | None = None,
+    expected_version: int | None = None,
+) -> Hold:
     """Decide not to approve, so that the event runs by itself; rules leave it alone then. Azure is told nothing.
 
     What a rule has decided and not sent yet is withdrawn. The actor says why. Raises Refused: `not-permitted`,
     `validation`, `unknown-event`, `too-late`, `already-decided`, `already-held` (details `by`, `at`, `reason`).
     """
     event_pk, facts, actor = _locked(event_id, actor, "hold", now=now, expected=expected)
+    _refuse_version(facts, expected_version)
     require(actor, Right.APPROVE, facts.place, doing="hold")
     if not actor.why:
         raise Refused("validation", Reason("hold-without-reason"))
@@ -133,6 +149,11 @@ def _locked(
     actor = acting(actor, Right.APPROVE, doing=doing)
     event_pk = row_id(event_id)
     return event_pk, judged(event_pk, now=now, expected=expected), actor
+
+
+def _refuse_version(facts: EventFacts, expected: int | None) -> None:
+    if expected is not None and expected != facts.version:
+        raise Refused("version-changed", Reason("version-changed"), version=facts.version)
 
 
 def _end(row: Claim | Hold, *, now: datetime) -> None:

@@ -95,13 +95,14 @@ def change(
     return row
 
 
-def move(*, rule_id: int, actor: Actor, now: datetime, steps: int) -> Rule:
+def move(*, rule_id: int, actor: Actor, now: datetime, steps: int, expected: Collection[str] | None = None) -> Rule:
     """Move a rule up (-1) or down (1) in the order, as far as it goes. Raises Refused as `change` does."""
     require(actor, Right.ADMINISTER)
     with transaction.atomic():
         order = _locked_order()
         place = order.index(_of(order, rule_id)) + 1 + steps
-        return change(rule_id=rule_id, actor=actor, now=now, position=max(1, min(place, len(order))))
+        position = max(1, min(place, len(order)))
+        return change(rule_id=rule_id, actor=actor, now=now, position=position, expected=expected)
 
 
 def delete(*, rule_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Rule:

@@ -32,10 +32,13 @@ def begin(
     events: Sequence[str] = (),
     service: str = "",
     overrides: Mapping[str, str] | None = None,
+    versions: Mapping[str, int] | None = None,
 ) -> Wave:
     """Approve these events (EventIds, in this order), or all open undecided ones of a service (soonest first), in turn.
 
-    `overrides` are reasons by guard code, for every event that needs one. All or nothing. Raises Refused:
+    `overrides` are reasons by guard code, for every event that needs one. `versions` are those of the events that were
+    looked at, by EventId; with them, an event of the service that is not among them was not seen and stands in the way.
+    All or nothing. Raises Refused:
     `not-permitted`, `validation`, `unknown-event`, `wave-running` (details `wave`), `guarded` and the other codes of
     `approve.grant`, with details `events`: `event_id`, `code`, `sentence` of each one that stands in the way.
     """
@@ -50,11 +53,19 @@ def begin(
     if len(home) > 1:
         raise Refused("validation", Reason("wave-of-services"))
     with alone_with(*[row.pk for row in rows], meanwhile=Reason("wave-already-decided")):
-        wave = _begun(rows, actor, reasons, now=now)
+        wave = _begun(rows, actor, reasons, _seen(rows, versions, every=bool(service)), now=now)
     # The first one goes at once, not when time comes round to it.
     conditions.advance(now=now, event_pks=[row.pk for row in rows])
     wave.refresh_from_db()
     return wave
+
+
+def _seen(rows: Sequence[ScheduledEvent], versions: Mapping[str, int] | None, *, every: bool) -> dict[int, int]:
+    """The versions that were looked at, by row id; with `every`, one that no event has for what was not looked at."""
+    wanted = {event_id.strip().upper(): version for event_id, version in (versions or {}).items()}
+    if wanted and every:
+        return {row.pk: wanted.get(row.event_id, -1) for row in rows}
+    return {row.pk: wanted[row.event_id] for row in rows if row.event_id in wanted}
 
 
 def _named(event_ids: Sequence[str]) -> list[ScheduledEvent]:
@@ -83,7 +94,14 @@ def _of_service(service: str, now: datetime) -> list[ScheduledEvent]:
     return sorted(in_time, key=lambda row: (row.not_before is None, row.not_before or now, row.pk))
 
 
-def _begun(rows: Sequence[ScheduledEvent], actor: Actor, reasons: Mapping[str, str], *, now: datetime) -> Wave:
+def _begun(
+    rows: Sequence[ScheduledEvent],
+    actor: Actor,
+    reasons: Mapping[str, str],
+    versions: Mapping[int, int],
+    *,
+    now: datetime,
+) -> Wave:
     home = rows[0].availability_set
     near = Wave.objects.filter(state=WaveState.RUNNING.value)
     near = near.filter(service=home.service) if home.service else near.filter(approvals__event__availability_set=home)
@@ -109,7 +127,8 @@ def _begun(rows: Sequence[ScheduledEvent], actor: Actor, reasons: Mapping[str, s
             with transaction.atomic():
                 current = take_over(row.pk, facts[row.pk], actor, now=now)
                 _needs_no_second_person(current, now)
-                plan = Plan(when=When.TURN, overrides=reasons, wave=wave, turn=turn)
+                expected = versions.get(row.pk)
+                plan = Plan(when=When.TURN, overrides=reasons, expected_version=expected, wave=wave, turn=turn)
                 decide(row.pk, actor, plan, now=now)
         except Refused as refusal:
             if refusal.code == "not-permitted":

@@ -10,6 +10,7 @@ from fleet.domain.policy.rules import Action, StandingRule, is_in_force, wording
 from fleet.domain.policy.windows import window_wording
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
+from fleet.domain.times import iso
 from fleet.models import Approval, Hold, NoApprovalWindow, Rule
 from fleet.models.facts.events import is_open_at
 from fleet.models.policy import rule_of, window_of
@@ -57,6 +58,11 @@ class RuleRow:
     @property
     def decisions(self) -> int:
         return self.approvals + self.holds
+
+    @property
+    def version(self) -> str:
+        """What it is changed by, as the API writes it: forms send it back."""
+        return iso(self.changed_at)
 
 
 @dataclass(frozen=True, slots=True)

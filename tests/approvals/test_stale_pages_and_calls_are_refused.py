@@ -1,0 +1,165 @@
+"""Pages and calls say which version of an event or a rule they are about; a stale one is answered with a conflict."""
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fleet.domain.approvals.conditions import When
+from fleet.models import Approval, Claim, Hold, Rule, Wave
+from fleet.operations.policy import rules
+from fleet.operations.sets import names
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+from tests.approvals.asking import OTHER
+from tests.dashboard.conftest import logged_in
+from tests.factories import EVENT, Fleet, acting, listing, seconds, the_event, the_set
+from tests.policy.conftest import made
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """Pages and API go by the real clock."""
+    return Fleet(now=datetime.now(UTC))
+
+
+def reported(fleet: Fleet, minutes: float = 15, **fields: Any) -> None:
+    """Two events, the first of them as these fields say."""
+    due = fleet.now + seconds(60 * minutes)
+    fleet.all_say(
+        listing(**{"resources": ["vm1"], "not_before": due, **fields}),
+        listing(OTHER, resources=["vm2"], not_before=fleet.now + seconds(1200)),
+    )
+
+
+@pytest.fixture
+def two(fleet: Fleet) -> Fleet:
+    fleet.enrol_set()
+    reported(fleet)
+    return fleet
+
+
+def proposed(fleet: Fleet) -> Approval:
+    names.name_set(set_id=the_set().pk, actor=acting(factories.admin()), now=fleet.now, second_person=True)
+    approval = fleet.approve()
+    assert approval.state == "PROPOSED"
+    return approval
+
+
+def anna() -> Caller:
+    return caller(factories.approver())
+
+
+class TestTheSecondPerson:
+    def test_a_call_names_the_version(self, two: Fleet) -> None:
+        approval, who = proposed(two), anna()
+        stale = the_event().version
+        reported(two, minutes=20)
+        where = f"approvals/{approval.pk}/consents/"
+        problem(who.post(where, {"expected_version": stale}), 409, "version-changed")
+        problem(who.post(where, {}, if_match=f'"{stale}"'), 412, "precondition-failed")
+        assert who.post(where, {}, if_match=who.get(f"events/{EVENT}/")["ETag"]).status_code == 201
+
+    def test_a_call_without_a_version_agrees_to_no_other_event(self, two: Fleet) -> None:
+        approval, who = proposed(two), anna()
+        reported(two, event_type="Reboot", resources=["vm1", "vm3"])
+        problem(who.post(f"approvals/{approval.pk}/consents/", {}), 409, "version-changed")
+        problem(
+            who.post(f"approvals/{approval.pk}/consents/", {"expected_version": the_event().version}),
+            409,
+            "version-changed",
+        )
+
+    def test_an_old_page(self, two: Fleet) -> None:
+        approval, client = proposed(two), logged_in(factories.approver())
+        shown = client.get(f"/events/{EVENT}/").content.decode()
+        form = shown[shown.index('id="consent"') :]
+        version = re.findall(r'name="expected_version" value="(\d+)"', form)[0]
+        assert version == str(the_event().version)
+        reported(two, minutes=20)
+        where = f"/approvals/{approval.pk}/consent/"
+        assert client.post(where, {"expected_version": version}).status_code == 409
+        assert client.post(where, {"expected_version": the_event().version}).status_code == 302
+
+
+def test_the_page_and_the_api_show_why_an_approval_was_returned(two: Fleet) -> None:
+    two.approve(when=When.TIME, due_at=two.now + seconds(300))
+    reported(two, event_type="Reboot")
+    two.later(2)
+    two.advance()
+    page = logged_in(factories.operator()).get(f"/events/{EVENT}/").content.decode()
+    assert "data-returned" in page and 'id="approve"' in page
+    told = caller(factories.viewer()).get(f"approvals/{Approval.objects.get().pk}/").json()
+    assert (told["state"], told["returned"]) == ("WITHDRAWN", True)
+    assert "Freeze" in told["reason"] and "Reboot" in told["reason"]
+
+
+@pytest.mark.parametrize(("do", "made_of"), [("claim", Claim), ("leave", Hold), ("wave", Wave)])
+def test_several_at_once_are_those_that_were_shown(two: Fleet, do: str, made_of: Any) -> None:
+    client = logged_in(factories.operator())
+    sent = [f"{EVENT}:{the_event().version}", f"{OTHER}:{the_event(OTHER).version}"]
+    reported(two, event_type="Reboot")
+    client.post("/bulk/", {"do": do, "event": sent, "reason": "because"})
+    assert made_of.objects.count() == (0 if do == "wave" else 1)
+    assert not Approval.objects.exists()
+
+
+def test_one_event_is_claimed_and_left_as_it_was_shown(two: Fleet) -> None:
+    client = logged_in(factories.operator())
+    version = the_event().version
+    reported(two, event_type="Reboot")
+    for act in ("claim", "hold"):
+        told = client.post(f"/events/{EVENT}/{act}/", {"expected_version": version, "reason": "because"})
+        assert told.status_code == 409
+    assert not Claim.objects.exists() and not Hold.objects.exists()
+
+
+def test_a_wave_is_of_the_events_that_were_shown(two: Fleet) -> None:
+    client, who = logged_in(factories.operator()), caller(factories.operator())
+    page = client.get(f"/waves/begin/?set={the_set().pk}").content.decode()
+    versions = re.findall(r'name="version" value="([^"]+)"', page)
+    assert len(versions) == 2
+    reported(two, event_type="Reboot")
+    sent = {"set": the_set().pk, "events": [EVENT, OTHER], "version": versions}
+    assert client.post("/waves/begin/", sent).status_code == 409
+    stale = dict(one.split(":") for one in versions)
+    body = {"events": [EVENT, OTHER], "comment": "x", "expected_versions": {k: int(v) for k, v in stale.items()}}
+    assert problem(who.post("waves/", body), 409, "version-changed")["events"][0]["event_id"] == EVENT
+    assert not Wave.objects.exists()
+    body["expected_versions"][EVENT] = the_event().version
+    assert who.post("waves/", body).status_code == 201
+
+
+def test_claims_in_bulk_carry_versions(two: Fleet) -> None:
+    who = caller(factories.operator())
+    stale = the_event().version
+    reported(two, event_type="Reboot")
+    told = who.post("bulk/claims/", {"events": [EVENT, OTHER], "expected_versions": {EVENT: stale}})
+    assert [one["status"] for one in told.json()["results"]] == [409, 201]
+
+
+def test_a_rule_that_was_widened_is_not_switched_on_by_an_old_page(two: Fleet) -> None:
+    Rule.objects.all().delete()
+    rule = made(at=two.now, event_types=["Freeze"], max_duration_seconds=8, enabled=False)
+    client = logged_in(factories.admin())
+    page = client.get("/policy/").content.decode()
+    version = re.findall(r'name="version" value="([^"]+)"', page)[0]
+    rules.change(
+        rule_id=rule.pk,
+        actor=acting(factories.admin()),
+        now=two.later(1),
+        fields={"event_types": [], "max_duration_seconds": None},
+    )
+    for act in ("switch", "delete"):
+        told = client.post(f"/rules/{rule.pk}/{act}/", {"enabled": "on", "version": version})
+        assert told.status_code == 412
+    rule.refresh_from_db()
+    assert (rule.enabled, rule.deleted_at) == (False, None)
+    page = client.get("/policy/").content.decode()
+    version = re.findall(r'name="version" value="([^"]+)"', page)[0]
+    client.post(f"/rules/{rule.pk}/switch/", {"enabled": "on", "version": version})
+    rule.refresh_from_db()
+    assert rule.enabled
