@@ -163,3 +163,44 @@ def test_a_rule_that_was_widened_is_not_switched_on_by_an_old_page(two: Fleet) -
     client.post(f"/rules/{rule.pk}/switch/", {"enabled": "on", "version": version})
     rule.refresh_from_db()
     assert rule.enabled
+
+
+class TestAReasonCoversWhatWasShown:
+    """One neighbour was under way when the reason was written; by the time it is sent there are two."""
+
+    def shown(self, fleet: Fleet, *started: str) -> None:
+        fleet.all_say(
+            listing(resources=["vm1"], not_before=fleet.now + seconds(900)),
+            *(listing(OTHER[:-1] + n, status="Started", resources=[f"vm{n}"], not_before=None) for n in started),
+        )
+
+    def test_on_a_page(self, fleet: Fleet) -> None:
+        fleet.enrol_set()
+        self.shown(fleet, "4")
+        client = logged_in(factories.approver())
+
+        def form() -> dict[str, str]:
+            page = client.get(f"/events/{EVENT}/").content.decode()
+            (digest,) = set(re.findall(r'name="shown-set-in-flight" value="([^"]+)"', page))
+            return {"when": "now", "reason-set-in-flight": "it is small", "shown-set-in-flight": digest}
+
+        old = form()
+        self.shown(fleet, "4", "5")
+        told = client.post(f"/events/{EVENT}/approve/", old)
+        assert (told.status_code, Approval.objects.exists()) == (409, False)
+        assert client.post(f"/events/{EVENT}/approve/", form()).status_code == 302
+
+    def test_in_a_call(self, fleet: Fleet) -> None:
+        fleet.enrol_set()
+        self.shown(fleet, "4")
+        who = anna()
+        (guard,) = [g for g in who.get(f"events/{EVENT}/").json()["guards"] if g["code"] == "set-in-flight"]
+        body = {
+            "comment": "it is small",
+            "override": ["set-in-flight"],
+            "shown": {"set-in-flight": guard["shown"]},
+        }
+        self.shown(fleet, "4", "5")
+        told = problem(who.post(f"events/{EVENT}/approvals/", body), 409, "guarded")
+        body["shown"] = {"set-in-flight": told["guards"][0]["shown"]}
+        assert who.post(f"events/{EVENT}/approvals/", body).status_code == 201

@@ -93,6 +93,16 @@ def override_field() -> OverrideField:
     )
 
 
+def shown_field() -> serializers.DictField:
+    return serializers.DictField(
+        child=serializers.CharField(max_length=2000),
+        required=False,
+        default=dict,
+        help_text="The `shown` of the guards that you looked at, by code; several with blanks between them. A reason in"
+        " `override` covers no other guard of that code.",
+    )
+
+
 class PlanSerializer(RequestSerializer):
     comment = comment_field(help_text="Why; it stands in the timeline.")
     when = MomentField(
@@ -100,6 +110,7 @@ class PlanSerializer(RequestSerializer):
         help_text="`now`, once every machine is `prepared`, or at a time before NotBefore.",
     )
     override = override_field()
+    shown = shown_field()
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         overrides = with_reasons(values["override"], values["comment"])
@@ -138,6 +149,7 @@ class ConsentSerializer(RequestSerializer):
     expected_version = version_field("The event's `version` that you looked at; another one refuses the call.")
     comment = comment_field(required=False, default="", help_text="Why; it stands in the timeline.")
     override = override_field()
+    shown = shown_field()
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         return values | {"override": with_reasons(values["override"], values["comment"])}

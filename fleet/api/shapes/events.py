@@ -59,7 +59,7 @@ GuardShape = shape(
         "overridable": "An approver may override it though it blocks, with a reason.",
     },
     without=("values",),
-    properties=("sentence", "blocks"),
+    properties=("sentence", "blocks", "shown"),
 )
 HitMachineShape = shape(
     HitMachine,

@@ -17,8 +17,9 @@ GUARD = {
         "sentence": {**TEXT, "description": "What speaks against it."},
         "needs": {**TEXT, "enum": [need.value for need in Need], "description": "What it asks for."},
         "overridable": {"type": "boolean", "description": "An approver may override it though it blocks."},
+        "shown": {**TEXT, "description": "A digest of what it names, for `shown` of a decision."},
     },
-    "required": ["code", "sentence", "needs", "overridable"],
+    "required": ["code", "sentence", "needs", "overridable", "shown"],
 }
 BY = {**TEXT, "description": "Who."}
 AT = {**TEXT, "format": "date-time", "description": "When."}

@@ -32,9 +32,13 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A reason that is asked for: a field of this `name`. `waits`: an approval for when it is prepared does without."""
+    """A reason that is asked for: a field of this `name`. `waits`: an approval for when it is prepared does without.
+    `shown` are the digests of its guards, which the form sends back.
+    """
 
+    code: str
     name: str
+    shown: str
     sentence: str
     value: str
     waits: bool
@@ -84,14 +88,22 @@ def panel_of(
     may_override = rights.may(Right.OVERRIDE, detail.place)
     words = page_reader(now)
     found = {guard.code: (say(guard.sentence, words), guard.needs, guard.overridable) for guard in standing_guards}
+    digests: dict[str, list[str]] = {}
+    for guard in standing_guards:
+        digests.setdefault(guard.code, []).append(guard.shown)
     # The refusal may name a guard that counts for the time that was said only.
     for one in (refusal or {}).get("guards", ()):
-        found.setdefault(one["code"], (one["sentence"], Need(one["needs"]), one["overridable"]))
+        known = digests.setdefault(one["code"], [])
+        if one["shown"] not in known:
+            found[one["code"]] = (one["sentence"], Need(one["needs"]), one["overridable"])
+            known.append(one["shown"])
     open_guards = [(code, *rest) for code, rest in found.items() if code not in hidden]
     stuck = {code for code, _, needs, past in open_guards if needs is Need.BLOCKS and not (past and may_override)}
     asks = {
         code: Ask(
+            code=code,
             name=f"reason-{code}",
+            shown=" ".join(digests[code]),
             sentence=sentence,
             value=(sent or {}).get(f"reason-{code}", ""),
             waits=code in LATER[When.PREPARED],

@@ -79,6 +79,11 @@ def reasons_in(request: Asked) -> dict[str, str]:
     return {code: request.POST.get(f"reason-{code}", "") for code in TAKE_REASONS if f"reason-{code}" in request.POST}
 
 
+def shown_in(request: Asked) -> dict[str, str]:
+    """The digests of the guards that the page showed, by guard code."""
+    return {code: request.POST[f"shown-{code}"] for code in TAKE_REASONS if f"shown-{code}" in request.POST}
+
+
 def commented(request: Asked) -> Actor:
     """Who acts, with the comment of the form."""
     return request.actor.because(CommentForm(request.POST).values["comment"])
@@ -96,6 +101,7 @@ def approve(request: Asked, event_id: str) -> HttpResponse:
             when=WAYS[values["when"] or When.NOW],
             due_at=values["at"],
             overrides=reasons_in(request),
+            shown=shown_in(request),
             expected_version=values["expected_version"],
         ),
     )
@@ -118,6 +124,7 @@ def consent(request: Asked, approval_id: int) -> HttpResponse:
         approval_id=approval_id,
         actor=request.actor.because(values["comment"]),
         overrides=reasons_in(request),
+        shown=shown_in(request),
         expected_version=values["expected_version"],
         now=request.now,
         undo=True,

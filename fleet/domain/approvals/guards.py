@@ -3,6 +3,8 @@
 One list for every door: the preview shows it, the form and the API enforce it.
 """
 
+import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,7 +14,7 @@ from typing import Any
 from fleet.domain.events.types import LOSING_TYPES
 from fleet.domain.intake.preparation import Prepared
 from fleet.domain.people import Place
-from fleet.domain.reason import Reason
+from fleet.domain.reason import Reason, as_json
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import EndedAs, EventStatus, Presence
 
@@ -170,6 +172,13 @@ class Guard:
     def sentence(self) -> Reason:
         """What it says."""
         return Reason(self.code, **self.values)
+
+    @property
+    def shown(self) -> str:
+        """A digest of what it names. A decision that sends it back covers nothing else."""
+        # A reader by scope sees other names of sets.
+        named = {name: value for name, value in self.values.items() if name != "sets"}
+        return hashlib.sha256(json.dumps([self.code, as_json(named)], sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def blocks(self) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
 from fleet.domain.actor import Actor
@@ -36,13 +36,15 @@ from fleet.operations.timeline.entries import trace_behind
 class Plan:
     """What is decided: when it goes, `due_at` with a time. `undo` goes at once where there is nothing to undo: see
     `undo_until`; with a `due_at` it goes then, as several that are decided together. `overrides`: reasons by the
-    code of the guard that they override. `expected_version`: the event's version that was looked at; `expected`: some,
+    code of the guard that they override, `shown` the digests of the guards that were looked at, by code.
+    `expected_version`: the event's version that was looked at; `expected`: some,
     of which any will do.
     """
 
     when: When = When.NOW
     due_at: datetime | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
+    shown: Mapping[str, str] = field(default_factory=dict)
     expected_version: int | None = None
     expected: Collection[str] | None = None
     wave: Wave | None = None
@@ -154,7 +156,7 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: Eve
         # The hours without approvals that count are those in which it is to go.
         facts = replace(facts, windows=load_facts([event_pk], now=plan.due_at)[event_pk].windows)
     found = asked(facts, plan.when, now=now, expected_version=plan.expected_version)
-    overridden = override(facts, found, actor, plan.overrides)
+    overridden = override(facts, found, actor, plan.overrides, plan.shown)
     proposal = any(guard.needs is Need.SECOND for guard in found)
     if plan.when is When.UNDO:
         # A proposal can be withdrawn until somebody agrees; what can be undone is the agreement.
@@ -162,19 +164,11 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: Eve
     if proposal and actor.person is None:
         raise Refused("guarded", Reason("needs-two-people"), guards=told(g for g in found if g.needs is Need.SECOND))
     at_once = plan.when is When.NOW and not proposal
-    trace = trace_behind(actor)
     state = ApprovalState.PROPOSED if proposal else ApprovalState.GRANTED if at_once else ApprovalState.WAITING
     approval = Approval.objects.create(
         event_id=event_pk,
         state=state.value,
-        decided_by=actor.person,
-        decided_for=_answers_for(actor),
-        rule=actor.rule,
-        rule_wording=stored(actor.wording),
-        via=actor.via,
-        token_name=actor.token_name,
-        token=actor.token,
-        comment=actor.why,
+        **_decided_by(actor),
         event_version=facts.version,
         decided_on=shown(facts),
         when=plan.when.value,
@@ -184,8 +178,6 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: Eve
         overrides=overridden,
         decided_at=now,
         granted_at=now if at_once else None,
-        request_id=trace.request_id,
-        trace_id=trace.trace_id,
     )
     tell_approval(
         NEW_KINDS[state],
@@ -205,10 +197,22 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: Eve
     return approval
 
 
-def _answers_for(actor: Actor) -> User | None:
-    """The person who answers for the service account that acts; None for everybody else."""
-    service = service_of(actor.person)
-    return service.owner if service is not None else None
+def _decided_by(actor: Actor) -> dict[str, Any]:
+    """Who decides, through what and why: the columns of an approval."""
+    service, trace = service_of(actor.person), trace_behind(actor)
+    return {
+        "decided_by": actor.person,
+        # The person who answers for the service account that acts.
+        "decided_for": service.owner if service is not None else None,
+        "rule": actor.rule,
+        "rule_wording": stored(actor.wording),
+        "via": actor.via,
+        "token_name": actor.token_name,
+        "token": actor.token,
+        "comment": actor.why,
+        "request_id": trace.request_id,
+        "trace_id": trace.trace_id,
+    }
 
 
 def with_undo(plan: Plan, facts: EventFacts, *, now: datetime) -> Plan:

@@ -30,6 +30,7 @@ def consent(
     actor: Actor,
     now: datetime,
     overrides: Mapping[str, str] | None = None,
+    shown: Mapping[str, str] | None = None,
     undo: bool = False,
     expected_version: int | None = None,
     expected: Collection[str] | None = None,
@@ -37,7 +38,8 @@ def consent(
     """The second person agrees to a proposal: never the one who proposed it. It goes then, or waits for its condition;
     with `undo` for the seconds in which it can be undone.
 
-    The guards are asked again: those that the proposer overrode stay so, a new one takes a reason in `overrides`.
+    The guards are asked again: those that the proposer overrode stay so, a new one takes a reason in `overrides` (see
+    `override` for `shown`).
     `expected_version` is the event's version that was looked at, `expected` some of which any will do. A proposal about
     an event that has changed since returns to its proposer and cannot be agreed to.
     Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`, `precondition-failed`,
@@ -66,7 +68,7 @@ def consent(
         found = [guard for guard in uncovered(decision, found) if guard.code != "already-decided"]
         agreed = [kept(guard, actor.why) for guard in found if guard.needs is Need.SECOND]
         # What stands here was overridden by the two of them; what comes later was seen by nobody.
-        overridden = [*approval.overrides, *override(facts, found, actor, reasons), *agreed]
+        overridden = [*approval.overrides, *override(facts, found, actor, reasons, shown), *agreed]
         plan = Plan(when=When(approval.when), due_at=approval.due_at)
         if undo and plan.when is When.NOW:
             plan = with_undo(plan, facts, now=now)

@@ -21,8 +21,15 @@ OWN_TYPES = {
 }
 
 
-def override(facts: EventFacts, found: list[Guard], actor: Actor, reasons: Mapping[str, str]) -> list[dict[str, Any]]:
-    """What was overridden, as an approval keeps it (`kept`); `reasons` are by guard code.
+def override(
+    facts: EventFacts,
+    found: list[Guard],
+    actor: Actor,
+    reasons: Mapping[str, str],
+    shown: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """What was overridden, as an approval keeps it (`kept`); `reasons` are by guard code. `shown` are the digests of
+    the guards that were looked at (`Guard.shown`), by code with blanks between them: a reason covers no other.
 
     Guards that ask for a second person are left to the caller; one that asks for a proof is satisfied by
     `actor.proved`, and by a service account where the set spares those. Raises Refused for what stands in the way.
@@ -30,6 +37,7 @@ def override(facts: EventFacts, found: list[Guard], actor: Actor, reasons: Mappi
     # A rule accepts some guards in advance; past one that blocks only a person goes.
     may_be = ACCEPTABLE if actor.person is None else [guard.code for guard in found]
     given = {g.code for g in found if g.takes_reason and g.code in may_be and reasons.get(g.code)}
+    given -= {g.code for g in found if g.code in (shown or {}) and g.shown not in (shown or {})[g.code].split()}
     # Nobody can ask a service account; of a person's token it is not known who has it.
     spared = actor.kind is ActorKind.SERVICE and facts.step_up_spares_services
     dealt_with = (Need.SECOND, Need.STEP_UP) if actor.proved or spared else (Need.SECOND,)
@@ -49,7 +57,14 @@ def kept(guard: Guard, reason: str) -> dict[str, Any]:
 def told(found: Iterable[Guard]) -> list[dict[str, object]]:
     """Guards as the details of a refusal."""
     return [
-        {"code": g.code, "sentence": g.sentence, "needs": g.needs.value, "overridable": g.overridable} for g in found
+        {
+            "code": g.code,
+            "sentence": g.sentence,
+            "needs": g.needs.value,
+            "overridable": g.overridable,
+            "shown": g.shown,
+        }
+        for g in found
     ]
 
 

@@ -13,6 +13,7 @@ from fleet.operations.locks import take_due
 from fleet.operations.timeline.news import News
 
 PORTION = 100
+NOT_ANSWERED = [state.value for state in LIVE_APPROVALS if state is not ApprovalState.ACCEPTED]
 # Of one query, however many names it brings.
 IS_OPEN = Q(status__in=[status.value for status in OPEN_EVENTS])
 
@@ -53,6 +54,10 @@ def make_news_due(news: News) -> None:
     """The events that new entries of the timeline bear on."""
     if news.everywhere:
         return make_all_due()
+    if news.people:
+        # Whether who decided still may is checked again.
+        unanswered = Approval.objects.filter(event=OuterRef("pk"), state__in=NOT_ANSWERED)
+        make_due(IS_OPEN & Q(Exists(unanswered)))
     if news.events:
         make_due(Q(pk__in=list(news.events)))
     if news.sets:

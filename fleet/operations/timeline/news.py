@@ -29,16 +29,23 @@ EVERYWHERE = (
     EntryKind.RULE_DELETED, EntryKind.WINDOW_CREATED, EntryKind.WINDOW_DELETED, EntryKind.APPROVALS_STOPPED,
     EntryKind.STOP_LIFTED, EntryKind.ERA_BEGUN,
 )  # fmt: skip
+# Who decided may no longer be able to.
+PEOPLE = (
+    EntryKind.PERSON_CHANGED, EntryKind.PERSON_FORGOTTEN, EntryKind.MAPPING_CHANGED, EntryKind.TOKEN_ENDED,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Row ids: of events of which there is an entry, of sets whose machines changed, of sets where an event moved."""
+    """Row ids: of events of which there is an entry, of sets whose machines changed, of sets where an event moved.
+    `people`: an account, a role or a token changed.
+    """
 
     events: frozenset[int] = frozenset()
     sets: frozenset[int] = frozenset()
     moved: frozenset[int] = frozenset()
     everywhere: bool = False
+    people: bool = False
 
 
 def read_news(run: LastRun) -> News:
@@ -50,7 +57,7 @@ def read_news(run: LastRun) -> News:
             SELECT pg_current_snapshot()::text, max(id), array_agg(DISTINCT event_id),
                    array_agg(DISTINCT availability_set_id) FILTER (WHERE kind = ANY(%s)),
                    array_agg(DISTINCT availability_set_id) FILTER (WHERE kind = ANY(%s)),
-                   bool_or(kind = ANY(%s))
+                   bool_or(kind = ANY(%s)), bool_or(kind = ANY(%s))
             FROM {Entry._meta.db_table}
             WHERE era = {NEWEST_ERA} AND xid >= %s AND xid < greatest(
                 pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
@@ -63,14 +70,15 @@ def read_news(run: LastRun) -> News:
                 [kind.value for kind in PLACES],
                 [kind.value for kind in MOVES],
                 [kind.value for kind in EVERYWHERE],
+                [kind.value for kind in PEOPLE],
                 int(known.split(":")[0]),
                 run.newest_id,
                 known,
             ],
         )
-        ((snapshot, newest, events, sets, moved, everywhere),) = cursor.fetchall()
+        ((snapshot, newest, events, sets, moved, everywhere, people),) = cursor.fetchall()
     # A restored database counts its transactions anew. Of an era that has begun there is an entry.
     anew = not run.snapshot or int(snapshot.split(":")[1]) < int(known.split(":")[1])
     run.snapshot, run.newest_id = snapshot, max(newest or 0, run.newest_id)
     events, sets, moved = (frozenset(found or ()) - {None} for found in (events, sets, moved))
-    return News(events, sets, moved, everywhere=bool(everywhere) or anew)
+    return News(events, sets, moved, everywhere=bool(everywhere) or anew, people=bool(people))
