@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.conf import settings
@@ -13,12 +14,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard.forms import CommentForm, line
-from fleet.dashboard.pages import Asked, acts, page, reader, refused
+from fleet.dashboard.pages import Asked, acts, page, reader, refused, shown
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
 from fleet.domain.patience import sqlstate
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
+from fleet.domain.states import ApprovalState
 from fleet.operations.approvals import approve, claims, together
 from fleet.operations.approvals import withdraw as taking_back
 from fleet.operations.approvals.approve import Judged, Plan
@@ -28,7 +30,9 @@ from fleet.projections.desk.selection import Choice
 from fleet.projections.filters import EventFilter
 from fleet.wording import approvals as words
 from fleet.wording import events as event_words
+from fleet.wording.card import together as together_words
 from fleet.wording.problems import database_waits
+from fleet.wording.reader import page_reader
 
 WAYS = ("approve", "claim", "leave", "wave")
 # What an address of the list of events may hold beside its filters.
@@ -48,7 +52,9 @@ class BulkForm(CommentForm):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How it went with one event; `wave` is the one that it became part of, `approval` the one that can be undone."""
+    """How it went with one event; `wave` is the one that it became part of, `approval` the one that was given or taken
+    back, `event` the event's row id where it is known.
+    """
 
     event_id: str
     named: str
@@ -56,6 +62,7 @@ class Result:
     said: str
     approval: int | None = None
     wave: int | None = None
+    event: int | None = None
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -127,6 +134,10 @@ def look(request: Asked, values: Mapping[str, Any], event_ids: Sequence[str], **
         way=words.BULK[values["do"]],
         do=values["do"],
         asks=_asks(found) if values["do"] in ("approve", "wave") else [],
+        together=[
+            together_words(one, values["do"], page_reader(request.now))
+            for one in (selection.together(found, now=request.now) if values["do"] != "claim" else ())
+        ],
         gone=len(event_ids) - len(found),
         all=values["all"],
         of=values["of"],
@@ -163,15 +174,43 @@ def _done(request: Asked, values: Mapping[str, Any]) -> HttpResponse:
 
 
 def outcome(request: Asked, results: Sequence[Result], *, do: str) -> HttpResponse:
-    """A line for each, and one *Undo* for all that has not gone yet."""
-    undo = [result.approval for result in results if result.approval is not None]
+    """A line for each, which follows its event, and one *Undo* for all that has not gone yet."""
     done = sum(result.done for result in results)
-    until = selection.undo_at(len(results), now=request.now, seconds=settings.UNDO_SECONDS) if undo else None
-    way = words.BULK[do]
+    events = [result.event for result in results if result.event is not None]
+    approvals = [result.approval for result in results if result.approval is not None]
+    found = _followed(events, approvals, now=timezone.now())
+    by_event = {one.event.id: one for one in found["lines"]}
+    lines = [(result, by_event.get(result.event or 0)) for result in results]
     return page(
-        request, "bulk/results.html", results=results, done=done, failed=len(results) - done, undo=undo, until=until,
-        way=way,
+        request, "bulk/results.html", results=lines, done=done, failed=len(results) - done, way=words.BULK[do], **found,
     )  # fmt: skip
+
+
+def _followed(events: Sequence[int], approvals: Sequence[int], *, now: datetime) -> dict[str, Any]:
+    """The lines as they are now, which approvals can still be undone, and until when."""
+    lines = selection.followed(events, approvals, now=now)
+    undo = [one.approval for one in lines if one.approval is not None and one.undoable]
+    times = [approval.due_at for approval in undo if approval.due_at is not None]
+    return {
+        "lines": lines,
+        "undo": [approval.id for approval in undo],
+        "until": min(times, default=None),
+        "query": urlencode(
+            {"events": ",".join(map(str, events)), "approvals": ",".join(map(str, approvals))}, safe=","
+        ),
+    }
+
+
+@shown
+def bulk_state(request: Asked) -> HttpResponse:
+    """How those are now that were decided together: asked for by the page of their results."""
+    events, approvals = (_numbers(request.GET.get(name, "")) for name in ("events", "approvals"))
+    return page(request, "bulk/state.html", **_followed(events, approvals, now=request.now))
+
+
+def _numbers(text: str) -> list[int]:
+    found = [int(part) for part in text.split(",") if part.isdecimal() and len(part) < 19]
+    return found[: selection.MOST]
 
 
 def _each(
@@ -193,7 +232,7 @@ def _each(
 
 
 def _refused(choice: Choice, said: str) -> Result:
-    return Result(choice.event_id, _name(choice), done=False, said=said)
+    return Result(choice.event_id, _name(choice), done=False, said=said, event=choice.card.event.id)
 
 
 def _name(choice: Choice) -> str:
@@ -220,9 +259,12 @@ def _approve(
             plan=Plan(when=When.UNDO, due_at=until, overrides=reasons, expected_version=versions[choice.event_id]),
             ahead=ahead,
         )
-        waits = approval.pk if approval.when == When.UNDO.value else None
-        said = words.given(approval.state, approval.when)
-        return Result(choice.event_id, _name(choice), done=True, said=said, approval=waits)
+        # What came of it follows it, and is said there.
+        proposed = approval.state == ApprovalState.PROPOSED.value
+        said = words.given(approval.state, approval.when) if proposed else ""
+        return Result(
+            choice.event_id, _name(choice), done=True, said=said, approval=approval.pk, event=choice.card.event.id
+        )
 
     return _each(found, act, ahead=True)
 
@@ -235,7 +277,7 @@ def _claim(
     def act(choice: Choice, _: Judged | None) -> Result:
         version = versions[choice.event_id]
         claims.claim(event_id=choice.event_id, actor=actor, now=request.now, expected_version=version)
-        return Result(choice.event_id, _name(choice), done=True, said=words.DONE["claim"])
+        return Result(choice.event_id, _name(choice), done=True, said=words.DONE["claim"], event=choice.card.event.id)
 
     return _each(found, act)
 
@@ -248,7 +290,7 @@ def _leave(
     def act(choice: Choice, _: Judged | None) -> Result:
         version = versions[choice.event_id]
         claims.hold(event_id=choice.event_id, actor=actor, now=request.now, expected_version=version)
-        return Result(choice.event_id, _name(choice), done=True, said=words.DONE["hold"])
+        return Result(choice.event_id, _name(choice), done=True, said=words.DONE["hold"], event=choice.card.event.id)
 
     return _each(found, act)
 
@@ -271,7 +313,14 @@ def _wave(
                 results.append(_refused(choice, own))
             continue
         results += [
-            Result(choice.event_id, _name(choice), done=True, said=words.in_wave(turn, len(ids)), wave=wave.pk)
+            Result(
+                choice.event_id,
+                _name(choice),
+                done=True,
+                said=words.in_wave(turn, len(ids)),
+                wave=wave.pk,
+                event=choice.card.event.id,
+            )
             for turn, choice in enumerate(group, 1)
         ]
     return results
@@ -292,5 +341,9 @@ def undo(request: Asked) -> HttpResponse:
             continue
         event = approval.event
         named = event_words.named(event.event_type, event.resources)
-        results.append(Result(event.event_id, named, done=True, said=words.DONE["undo"]))
+        results.append(
+            Result(
+                event.event_id, named, done=True, said=words.DONE["undo"], approval=approval.pk, event=approval.event_id
+            )
+        )
     return outcome(request, results, do="undo")

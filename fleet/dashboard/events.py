@@ -18,7 +18,7 @@ from fleet.projections.events.detail import event_detail
 from fleet.projections.filters import EventFilter
 from fleet.projections.messages.told import told_of
 from fleet.projections.timeline import archive, entries
-from fleet.wording.events import type_words
+from fleet.wording.events import effect_of
 
 UNKNOWN = "No such event is known: check its EventId."
 
@@ -110,7 +110,7 @@ def event_export(request: Asked, event_id: str) -> HttpResponse:
     raw = known(intake.for_event(event_id=event_id), UNKNOWN)
     left = archive.of_event(event_id)
     timeline = [*entries.rows_of(left.entries), *entries.for_event(event_id=event_id, size=500).results]
-    known_type = type_words(found.event.event_type)
+    known_type = effect_of(found.event)
     told = {"event": found, "type": known_type, "timeline": timeline, "documents": raw.documents}
     if left.fault or raw.fault:
         told["missing"] = left.fault or raw.fault

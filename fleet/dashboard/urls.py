@@ -113,6 +113,7 @@ urlpatterns = [
     path("events/<event:event_id>/hold/", approvals.hold, name="event-hold"),
     path("events/<event:event_id>/lift/", approvals.lift, name="event-lift"),
     path("bulk/", bulk.bulk, name="bulk"),
+    path("bulk/state/", bulk.bulk_state, name="bulk-state"),
     path("bulk/undo/", bulk.undo, name="bulk-undo"),
     path("waves/", waves.wave_list, name="waves"),
     path("waves/begin/", waves.begin_wave, name="wave-begin"),

@@ -195,6 +195,8 @@ STEPS: dict[str, Sentence] = {
     "step-answer-inferred": "inferred: the receipt never came",
     "step-others-agree": "other tenants may have to agree",
     "step-not-seen": "not seen",
+    "step-cancelled": "Cancelled by Azure, not started",
+    "step-machine-deleted": "inferred: the machine was deleted",
 }
 SENTENCES: dict[str, Sentence] = {
     **GUARDS,

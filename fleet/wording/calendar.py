@@ -64,4 +64,5 @@ def _lines(date: CalendarDate) -> list[str]:
     when = "" if state else "Azure starts it any time after this begins; the end is a guess."
     service = f"Service: {date.service}" if date.service else ""
     machines = f"Machines: {some(date.resources, 50)}" if date.resources else ""
-    return [line for line in (state or when, type_words(date.event_type).effect, machines, service) if line]
+    effect = "" if date.over else type_words(date.event_type).effect
+    return [line for line in (state or when, effect, machines, service) if line]

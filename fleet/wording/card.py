@@ -6,8 +6,9 @@ from fleet.domain.approvals.guards import Guard, Need
 from fleet.domain.approvals.recommend import Advised
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.projections.approvals.cards import DecisionCard
+from fleet.projections.desk.selection import Together
 from fleet.wording.advice import ADVISED
-from fleet.wording.events import named, type_words
+from fleet.wording.events import effect_of, named
 from fleet.wording.looks import NEED_LOOKS
 from fleet.wording.reader import Reader
 from fleet.wording.say import say
@@ -50,7 +51,7 @@ class CardWords:
 
 def card_words(card: DecisionCard, reader: Reader) -> CardWords:
     """The card for this reader."""
-    event, known = card.event, type_words(card.event.event_type)
+    event, known = card.event, effect_of(card.event)
     scheduled = event.status is EventStatus.SCHEDULED
     missing = f", {card.blast.not_live} not live" if card.blast.not_live else ""
     advice = card.recommendation
@@ -58,7 +59,8 @@ def card_words(card: DecisionCard, reader: Reader) -> CardWords:
         title=("DRILL: " if event.drill else "") + named(event.event_type, event.resources),
         effect=known.effect,
         lost=f"Lost: {known.lost}." if known.lost else "",
-        stays=f"In {say(event.set.label, reader)}: {say(card.blast.summary, reader)}{missing}.",
+        # What is over takes nothing away any more.
+        stays=f"In {say(event.set.label, reader)}: {say(card.blast.summary, reader)}{missing}." if event.open else "",
         until=f"NotBefore {at(event.not_before, reader)}" if scheduled and event.not_before else "",
         decide_by=_decide_by(card, reader),
         advised=ADVISED[advice.advised] if advice else "",
@@ -130,3 +132,24 @@ def _who(card: DecisionCard, reader: Reader) -> str:
     if claim is None:
         return "Nobody is on it." if card.event.open else ""
     return f"{claim.by} is on it since {at(claim.at, reader)}.{quoted(claim.comment)}"
+
+
+def together(found: Together, do: str, reader: Reader) -> str:
+    """What several events of one set or service do at the same time, before they are decided."""
+    both = "both" if found.count == 2 else f"all {found.count}"
+    what = "; ".join(f"{say(home.label, reader)}: {say(radius.summary, reader)}" for home, radius in found.sets)
+    return f"{what} if {both} ran at the same time. {_kept_apart(found, do)}"
+
+
+def _kept_apart(found: Together, do: str) -> str:
+    others = "the second" if found.count == 2 else "the others"
+    if do == "leave":
+        return "Azure may run them at the same time."
+    if do == "wave":
+        return "The wave starts the next one when the one before is over and its machines are live again."
+    if found.in_flight:
+        return "Another event is under way there: without a reason they are left out, with a reason they run together."
+    if not found.one_by_one:
+        return f"The first is sent at once, and {others} will be refused while it is under way."
+    then = "goes when the first is over" if found.count == 2 else "go one by one, each when the one before is over"
+    return f"Drydock keeps them apart: {others} {then}. From its NotBefore on, Azure may start each by itself."

@@ -1,11 +1,13 @@
 """Words of the room of events: what is known of their types, what is odd about them, what the timeline tells."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fleet.domain.states import EndedAs
+from fleet.domain.history import Happened, happened
+from fleet.domain.states import Certainty, EndedAs
 from fleet.domain.timeline import EntryKind
+from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.looks import ENDED_AS_LOOKS
@@ -44,6 +46,41 @@ UNKNOWN_TYPE = TypeWords("Azure has not said what this type does. Treat it as im
 def type_words(event_type: str) -> TypeWords:
     """What is known of a type; an unknown one is treated as impactful."""
     return TYPES.get(event_type, UNKNOWN_TYPE)
+
+
+NOTHING_LOST = "no machine was hit and nothing was lost"
+# Not seen to start: what it does is no fact then.
+UNSEEN_STARTS = (Happened.MAYBE, Happened.UNSEEN)
+
+
+def fate_of(event: EventRow) -> Happened:
+    """What Azure did with an event, as far as it was seen."""
+    return happened(event.status, started=event.started_at is not None, ended_as=event.ended_as)
+
+
+def effect_of(event: EventRow) -> TypeWords:
+    """What is known of an event's type, as far as it is true of this event: one that was cancelled did nothing."""
+    known, fate = type_words(event.event_type), fate_of(event)
+    inferred = " (inferred)" if event.certainty is Certainty.INFERRED else ""
+    if event.drill and not event.open:
+        return replace(known, effect=f"A rehearsal: {NOTHING_LOST}.", lost="")
+    if fate is Happened.CANCELLED:
+        return replace(known, effect=f"Azure cancelled it{inferred}: {NOTHING_LOST}.", lost="")
+    if fate in UNSEEN_STARTS:
+        return replace(known, effect=f"No machine saw it start. What it does, if it started: {known.effect}", lost="")
+    return known
+
+
+def hit_heading(event: EventRow) -> str:
+    """The heading above the machines that an event names."""
+    fate = fate_of(event)
+    if fate is Happened.CANCELLED or (event.drill and not event.open):
+        return "Machines that would have been hit"
+    if fate in UNSEEN_STARTS:
+        return "Machines that may have been hit"
+    return {Happened.WAITS: "Machines that will be hit", Happened.RUNS: "Machines that are hit"}.get(
+        fate, "Machines that were hit"
+    )
 
 
 def named(event_type: str, resources: Sequence[str]) -> str:

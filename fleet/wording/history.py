@@ -7,7 +7,7 @@ from typing import Any
 from fleet.domain.history import Decided, Happened, Month
 from fleet.domain.timeline import EntryKind
 from fleet.wording import times
-from fleet.wording.events import named
+from fleet.wording.events import NOTHING_LOST, named
 from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence
 
@@ -24,7 +24,7 @@ HAPPENED: dict[Happened, str] = {
     Happened.WAITS: "it has not started yet",
     Happened.RUNS: "it is running",
     Happened.RAN: "it ran for {took}",
-    Happened.CANCELLED: "Azure cancelled it before it started",
+    Happened.CANCELLED: f"Azure cancelled it before it started: {NOTHING_LOST}",
     Happened.MAYBE: "it was cancelled, or it ran between two polls",
     Happened.DELETED: "it ended with the machine deleted",
     Happened.UNSEEN: "nobody saw its end",

@@ -1,4 +1,4 @@
-"""Live parts: they follow, they wait under the pointer, they say when they are stale."""
+"""Live parts: they follow, they keep what is typed and focused, they say when they are stale."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -15,44 +15,9 @@ from tests.gateway_process import Gateway
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
-SECOND = "0A1B2C3D-0000-4000-8000-000000000002"
-THIRD = "0A1B2C3D-0000-4000-8000-000000000003"
-
 
 def ahead(minutes: float) -> datetime:
     return datetime.now(UTC) + timedelta(minutes=minutes)
-
-
-def test_nothing_jumps_under_the_pointer_and_new_rows_wait_in_a_pill(fleet: Fleet, open_page: OpenPage) -> None:
-    fleet.enrol_set()
-    first = listing(resources=("vm1",), not_before=ahead(10))
-    fleet.all_say(first)
-    page = open_page("/").page
-    row = page.locator(f'[data-rows="waiting"] [data-key="{factories.EVENT}"]')
-    row.hover()
-    place = row.bounding_box()
-    # It is due sooner, so it belongs above the row that is held.
-    fleet.all_say(first, listing(SECOND, resources=("vm2",), not_before=ahead(3)))
-    pill = page.locator("#queue .pill")
-    expect(pill).to_have_text("1 new")
-    expect(page.locator(f'[data-rows="waiting"] [data-key="{SECOND}"]')).to_have_count(0)
-    box = row.bounding_box()
-    assert place is not None and box is not None
-    assert box == place
-    page.mouse.move(2, 2)
-    expect(page.locator('[data-rows="waiting"] > li').first).to_contain_text("vm2")
-    expect(pill).to_have_count(0)
-
-
-def test_the_pill_shows_at_once_what_waits(fleet: Fleet, open_page: OpenPage) -> None:
-    fleet.enrol_set()
-    first = listing(resources=("vm1",), not_before=ahead(10))
-    fleet.all_say(first)
-    page = open_page("/").page
-    page.locator(f'[data-rows="waiting"] [data-key="{factories.EVENT}"] a').first.focus()
-    fleet.all_say(first, listing(SECOND, resources=("vm2",), not_before=ahead(3)))
-    page.get_by_role("button", name="1 new").click()
-    expect(page.locator(f'[data-rows="waiting"] [data-key="{SECOND}"]')).to_be_visible()
 
 
 def test_a_comment_that_is_being_typed_is_not_swept_away(fleet: Fleet, open_page: OpenPage) -> None:
@@ -102,8 +67,6 @@ def test_what_was_typed_outlives_the_form_and_the_acts_beside_it(fleet: Fleet, o
     page.get_by_role("button", name="I am on it").click()
     expect(page.locator("#decision")).to_contain_text("Claimed")
     expect(comment).to_have_value("the shop is <b>closed</b>")
-    # Off the button that stands there now.
-    page.mouse.move(2, 2)
     comment.focus()
     fleet.approve(by=olga)
     expect(page.locator("#decision")).to_contain_text("by olga")
@@ -226,7 +189,7 @@ window.EventSource = class extends EventTarget {
 
 
 def test_a_storm_of_news_is_asked_for_once_a_second_and_never_again_before_the_answer(open_page: OpenPage) -> None:
-    page = open_page("/").page
+    page = open_page("/sets/").page
     page.add_init_script(SPOKEN)
     page.clock.install()
     page.reload()

@@ -42,8 +42,6 @@ def test_a_range_is_selected_kept_and_approved(fleet: Fleet, open_page: OpenPage
     expect(count).to_have_text("4 selected")
     # A part of the page that is replaced keeps what is ticked.
     fleet.say("web-0-a", listing("NEW-EVENT", resources=["web-0-b"], not_before=fleet.now + seconds(900)))
-    # The row under the pointer stays where it is until somebody asks for the new one.
-    page.locator("#queue .pill").click()
     expect(page.locator("#queue")).to_contain_text("7 events need a decision")
     expect(count).to_have_text("4 selected")
     expect(page.locator("#queue input[name=event]:checked")).to_have_count(4)

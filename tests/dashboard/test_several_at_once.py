@@ -108,6 +108,88 @@ def test_a_second_undo_and_a_strangers_say_why_not(three: list[str], operator: C
     assert Approval.objects.filter(state="WITHDRAWN").count() == 3
 
 
+@pytest.fixture
+def pair(fleet: Fleet) -> list[str]:
+    """Two freezes of one set of two machines, each of one of them."""
+    names = ["p-a", "p-b"]
+    for name in names:
+        fleet.enrol(name, availability_set="pair")
+        fleet.say(name)
+    told = [
+        listing(event_id(number), resources=[name], not_before=fleet.now + seconds(600 + number))
+        for number, name in enumerate(names)
+    ]
+    fleet.all_say(*told, names=names)
+    return [event_id(0), event_id(1)]
+
+
+def state_of(client: Client, done: Any) -> str:
+    """What the page of the results asks for again."""
+    address = re.search(r'hx-get="(/bulk/state/[^"]+)"', done.content.decode())
+    assert address is not None
+    return text_of(client.get(unescape(address[1]), headers={"HX-Request": "true"}))
+
+
+def test_before_it_is_done_the_page_says_what_several_do_together(pair: list[str], operator: Client) -> None:
+    shown = text_of(look(operator, "approve", pair))
+    assert "pair: 0 of 2 stay up if both ran at the same time" in shown
+    assert "the second goes when the first is over" in shown
+    assert "one when the one before is over" in text_of(look(operator, "wave", pair))
+    assert "Azure may run them at the same time" in text_of(look(operator, "leave", pair))
+    assert "data-together" not in look(operator, "claim", pair).content.decode()
+    assert "data-together" not in look(operator, "approve", pair[:1]).content.decode()
+
+
+def test_what_cannot_be_undone_is_said_so_and_holds_back_the_others(
+    fleet: Fleet, pair: list[str], operator: Client, settings: Any
+) -> None:
+    settings.UNDO_SECONDS = 0
+    shown = text_of(look(operator, "approve", pair))
+    assert "the second will be refused while it is under way" in shown
+    assert shown.count("Sent at once: cannot be undone.") == 2
+    assert "1 approved, 1 not" in text_of(send(operator, look(operator, "approve", pair)))
+
+
+def test_each_line_of_the_results_follows_its_event(fleet: Fleet, pair: list[str], operator: Client) -> None:
+    done = send(operator, look(operator, "approve", pair))
+    assert "Undo all 2" in text_of(done)
+    assert state_of(operator, done).count("goes to Azure in") == 2
+    first, second = Approval.objects.order_by("event__not_before")
+    # Its time to be undone is over.
+    Approval.objects.update(due_at=fleet.now)
+    fleet.later(0.1)
+    fleet.advance()
+    shown = state_of(operator, done)
+    assert "Undo" not in shown
+    assert "due now" not in shown
+    assert "Another event of this set is under way" in shown
+    factories.advance.advance_approval(approval_id=first.pk, now=fleet.now, via="celery")
+    order = factories.open_order(first)
+    fleet.delivered(order)
+    fleet.receipt(order)
+    assert "Azure answered 200" in state_of(operator, done)
+    waiting = listing(pair[1], resources=["p-b"], not_before=second.event.not_before)
+    names = ["p-a", "p-b"]
+    fleet.later(1)
+    fleet.all_say(listing(pair[0], resources=["p-a"], status="Started"), waiting, names=names)
+    assert "Started" in state_of(operator, done)
+    fleet.later(5)
+    fleet.all_say(waiting, names=names)
+    assert "completed" in state_of(operator, done)
+
+
+def test_a_refused_line_keeps_its_reason_and_follows_too(fleet: Fleet, three: list[str], operator: Client) -> None:
+    looked = look(operator, "approve", three)
+    ScheduledEvent.objects.filter(event_id=three[2]).update(version=99)
+    done = send(operator, looked)
+    assert "The event has changed since you looked." in text_of(done)
+    fleet.later(1)
+    fleet.all_say(names=["s2-a", "s2-b"])
+    assert "cancelled by Azure" in state_of(operator, done)
+    hidden = logged_in(factories.person("nobody", "viewer"))
+    assert "Undo" not in text_of(hidden.get("/bulk/state/?events=1,x,,2&approvals=7777777777777777777777"))
+
+
 def test_what_needs_a_reason_gets_one_for_all_or_is_left_out(fleet: Fleet, operator: Client) -> None:
     factories.announced(fleet, event_type="Redeploy", resources=("vm1",))
     looked = look(operator, "approve", [factories.EVENT])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from django.test import Client
 
+from fleet.domain.approvals.conditions import When
 from fleet.operations.approvals import claims
 from fleet.projections.desk import queue
+from fleet.projections.events.detail import event_detail
 from tests import factories
 from tests.dashboard.conftest import text_of
 from tests.factories import Fleet, listing, seconds
@@ -42,6 +45,30 @@ def test_after_leaving_it_to_azure_the_button_that_starts_it_is_folded_away(flee
     )
     body = operator.get(f"/events/{factories.EVENT}/").content.decode()
     assert 0 < body.index("all the same</summary>") < body.index('id="approve-now"')
+
+
+@pytest.mark.parametrize(
+    ("left", "kind", "offered"), [(300, "Freeze", True), (61, "Freeze", False), (50, "Preempt", False)]
+)
+def test_undoing_is_promised_only_where_the_backend_keeps_the_promise(
+    fleet: Fleet, operator: Client, settings: object, left: int, kind: str, offered: bool
+) -> None:
+    settings.UNDO_SECONDS = 3.0  # type: ignore[attr-defined]
+    fleet.enrol_set()
+    fleet.all_say(listing(event_type=kind, resources=("vm1",), not_before=fleet.now + seconds(left)))
+    detail = event_detail(event_id=factories.EVENT, now=fleet.now)
+    assert detail is not None
+    assert (detail.card.undo.seconds > 0) is offered
+    assert detail.card.undo.in_a_hurry is not offered
+    assert ("seconds to undo it" in text_of(operator.get(f"/events/{factories.EVENT}/"))) is offered
+    reasons = {"lost-for-good": "gone anyway"} if kind == "Preempt" else {}
+    until = detail.card.undo.offered_until
+    if until is not None:
+        # Any click until then can be undone, and any that takes a second on its way.
+        fleet.now = until + seconds(1)
+        fleet.heard()
+    approval = fleet.approve(when=When.UNDO, overrides=reasons)
+    assert (approval.state == "WAITING") is (left > 60)
 
 
 def test_before_starting_it_is_said_how_long_it_can_be_undone(fleet: Fleet, operator: Client, settings: object) -> None:

@@ -13,7 +13,7 @@ from fleet.projections.events.rows import EventRow
 from fleet.projections.intake import RawDocument, Reading
 from fleet.projections.orders import ByHandRow, HandMachine
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.events import type_words
+from fleet.wording.events import effect_of
 from fleet.wording.reader import API
 from fleet.wording.say import text_of
 
@@ -87,14 +87,14 @@ BlastRadiusShape = shape(BlastRadius, properties=("summary",))
 
 
 class TypeText(serializers.CharField):
-    """What is known of the event's type."""
+    """What is known of the event's type, as far as it is true of this event."""
 
     def __init__(self, known: str, **kwargs: Any) -> None:
-        super().__init__(source="event.event_type", **kwargs)
+        super().__init__(source="event", **kwargs)
         self.known = known
 
-    def to_representation(self, event_type: str) -> Any:
-        return getattr(type_words(event_type), self.known)
+    def to_representation(self, event: Any) -> Any:
+        return getattr(effect_of(event), self.known)
 
 
 class TypeNumber(TypeText, serializers.IntegerField):
@@ -118,7 +118,7 @@ EventDetailShape = shape(
     beside=("event",),
     without=("place", "drill_id", "card"),
     properties=("recommendation", "decide_by"),
-    effect=TypeText("effect", help_text="What this type does to a machine."),
+    effect=TypeText("effect", help_text="What it does to a machine, or that it did nothing."),
     lost=TypeText("lost", help_text="What does not come back; may be empty."),
     documented_notice_seconds=TypeNumber("documented_notice_seconds", allow_null=True),
 )

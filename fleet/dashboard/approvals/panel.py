@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
-
 from fleet.domain.approvals.conditions import LATER, When
 from fleet.domain.approvals.guards import TAKE_REASONS, Need
 from fleet.domain.approvals.recheck import uncovered
@@ -59,8 +57,6 @@ class Panel:
     asks: tuple[Ask, ...]
     blocked: bool
     verb: str
-    # How long it can be undone; 0 where it goes at once.
-    undo_seconds: float
 
     @property
     def start(self) -> str:
@@ -124,7 +120,6 @@ def panel_of(
         asks=tuple(asks.values()),
         blocked=bool(stuck),
         verb="Propose" if any(needs is Need.SECOND for _, _, needs, _ in open_guards) else "Approve",
-        undo_seconds=settings.UNDO_SECONDS,
     )
 
 

@@ -24,7 +24,7 @@ from fleet.projections.history.month import DeciderRow, NoticeRow
 from fleet.projections.messages.told import told_of
 from fleet.projections.timeline.audit import defused
 from fleet.wording import times
-from fleet.wording.events import TYPES, type_words
+from fleet.wording.events import TYPES, effect_of
 from fleet.wording.history import COLUMNS, month_named
 from fleet.wording.reader import API
 from fleet.wording.say import say
@@ -73,7 +73,7 @@ def event_json(request: Asked, event_id: str) -> HttpResponse:
         "verdict": found.verdict,
         "made_at": found.made_at,
         "event": found.detail,
-        "type": type_words(found.detail.event.event_type),
+        "type": effect_of(found.detail.event),
         "local": found.local,
         "timeline": found.timeline,
         "timeline_goes_on": found.more,

@@ -53,6 +53,18 @@ def type_words(event_type: str) -> events.TypeWords:
 
 
 @register.filter
+def effect(event: EventRow) -> events.TypeWords:
+    """The same, as far as it is true of this event."""
+    return events.effect_of(event)
+
+
+@register.filter
+def hit_heading(event: EventRow) -> str:
+    """The heading above the machines that an event names."""
+    return events.hit_heading(event)
+
+
+@register.filter
 def outside(kind: str) -> str:
     """Where somebody's account elsewhere is."""
     return OUTSIDE.get(kind, kind)

@@ -31,6 +31,8 @@ LATER: dict[When, tuple[str, ...]] = {
 TIMED = (When.UNDO, When.TIME)
 # So close to NotBefore nothing waits to be undone.
 NO_UNDO = timedelta(minutes=1)
+# A click takes this long from the page to the backend: so much earlier the page stops promising that it can be undone.
+CLICK = timedelta(seconds=2)
 
 
 def undo_until(facts: EventFacts, *, now: datetime, seconds: float) -> datetime | None:
@@ -38,6 +40,28 @@ def undo_until(facts: EventFacts, *, now: datetime, seconds: float) -> datetime 
     until = now + timedelta(seconds=seconds)
     in_a_hurry = facts.not_before is not None and facts.not_before - now < NO_UNDO
     return None if until <= now or in_a_hurry else until
+
+
+@dataclass(frozen=True, slots=True)
+class UndoOffer:
+    """What a page may promise about undoing an approval that is given now: `seconds`, 0 where it is sent at once. The
+    promise holds for a click until `offered_until`; None where NotBefore does not limit it. `in_a_hurry`: NotBefore is
+    too close.
+    """
+
+    seconds: float
+    offered_until: datetime | None
+    in_a_hurry: bool
+    close_seconds: float = NO_UNDO.total_seconds()
+
+
+def undo_offer(facts: EventFacts, *, now: datetime, seconds: float) -> UndoOffer:
+    """Return the promise that `undo_until` keeps for every click until `offered_until`."""
+    offered_until = facts.not_before - NO_UNDO - CLICK if facts.not_before is not None else None
+    late = offered_until is not None and offered_until <= now
+    until = None if late else undo_until(facts, now=now, seconds=seconds)
+    offered = (until - now).total_seconds() if until is not None else 0.0
+    return UndoOffer(offered, offered_until if offered else None, late and seconds > 0)
 
 
 class Wait(StrEnum):

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from fleet.domain.approvals.conditions import undo_until
+from fleet.domain.approvals.conditions import UndoOffer, undo_offer, undo_until
 from fleet.domain.approvals.guards import EventFacts, Guard, guards
 from fleet.domain.approvals.recommend import Experience, Recommendation, as_rule, decide_by, recommend
 from fleet.domain.reason import Reason
@@ -30,6 +30,7 @@ class DecisionCard:
     recommendation: Recommendation | None
     decide_by: datetime | None
     took_seconds: float | None
+    undo: UndoOffer
     as_rule: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
@@ -56,6 +57,7 @@ def decision_card(
         if recommendation
         else None,
         took_seconds=took,
+        undo=undo_offer(facts, now=now, seconds=settings.UNDO_SECONDS),
         as_rule=as_rule(facts, recommendation),
     )
 

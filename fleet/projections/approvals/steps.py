@@ -6,7 +6,7 @@ from typing import Literal
 
 from fleet.domain.approvals.conditions import When
 from fleet.domain.reason import Reason, read_reason
-from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
+from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EndedAs, EventStatus
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts.events import name_of, order_timeouts
 
@@ -54,8 +54,13 @@ def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, 
     ]
     if event.started_at is not None:
         steps.append(Step(Reason("step-started"), "done", event.started_at))
+    elif ended and event.ended_as == EndedAs.CANCELLED.value:
+        steps.append(Step(Reason("step-cancelled"), "failed", event.ended_at))
+    elif ended and event.ended_as == EndedAs.MACHINE_DELETED.value:
+        steps.append(Step(Reason("step-started"), "done", None, Reason("step-machine-deleted")))
     elif ended:
-        steps.append(Step(Reason("step-started"), "done" if accepted else "failed", None, Reason("step-not-seen")))
+        how: tuple[str, Progress] = ("step-started", "done") if accepted else ("step-starts", "failed")
+        steps.append(Step(Reason(how[0]), how[1], None, Reason("step-not-seen")))
     elif state is ApprovalState.ACCEPTED:
         steps.append(Step(Reason("step-starts"), "now", None, Reason("step-others-agree")))
     else:

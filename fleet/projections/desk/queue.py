@@ -1,7 +1,7 @@
 """The decision queue: what needs a person, by time left."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -117,7 +117,8 @@ class DecisionQueue:
     @property
     def unnamed(self) -> int:
         """How many need a decision and stand nowhere here."""
-        return self.counts["waiting"] - len(self.waiting) - self.in_groups
+        # Read one after the other while events come and go.
+        return max(0, self.counts["waiting"] - len(self.waiting) - self.in_groups)
 
 
 def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
@@ -141,13 +142,15 @@ def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
         groups=_groups(parts["waiting"], [known[pk] for pk in shown["waiting"] if pk in known], now=now)
         if many
         else (),
-        pulse=pulse(now=now, rights=rights) if many else _pulse(shown["waiting"], known),
+        pulse=replace(pulse(now=now, rights=rights), waiting=counts["waiting"])
+        if many
+        else _pulse(shown["waiting"], known),
         server_time=now,
     )
 
 
 def _pulse(waiting: Sequence[int], known: Mapping[int, QueueItem]) -> Pulse:
-    times = [at for pk in waiting if (at := known[pk].event.not_before) is not None]
+    times = [at for pk in waiting if pk in known and (at := known[pk].event.not_before) is not None]
     return Pulse(len(waiting), min(times, default=None), max(waiting, default=0))
 
 

@@ -13,16 +13,20 @@ from fleet.domain.people import Rights
 from fleet.models import ScheduledEvent
 from fleet.models.people import decides
 from fleet.projections.approvals.cards import DecisionCard, decision_cards
+from fleet.projections.approvals.rows import ApprovalRow, details
 from fleet.projections.desk.attention import needs_decision, proposed
-from fleet.projections.events.blast import blast_radii
-from fleet.projections.events.rows import OPEN, event_rows
+from fleet.projections.events.blast import BlastRadius, blast_radii, blast_together
+from fleet.projections.events.rows import OPEN, EventRow, event_rows
 from fleet.projections.facts import load_facts
+from fleet.projections.refs import SetRef
 from fleet.projections.sight import seen
 
 # So many are decided in one call at most.
 MOST = 200
 # So long it takes to decide one of them, in seconds.
 EACH = 0.05
+# Guards that keep events of one set or service apart.
+IN_FLIGHT = {"set-in-flight", "service-in-flight"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,68 @@ class Choice:
     def blocked(self) -> bool:
         """Whether nobody can approve it now."""
         return any(guard.needs is Need.BLOCKS and not guard.overridable for guard in self.card.guards)
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Several chosen events of one set or service. `sets` are what stays up in each set if all of them ran at the same
+    time. `one_by_one`: each waits until the one before is over; otherwise the others are refused while the first is
+    under way, because the first cannot be undone and is sent at once. `in_flight`: another event is under way there.
+    """
+
+    place: str
+    count: int
+    sets: tuple[tuple[SetRef, BlastRadius], ...]
+    one_by_one: bool
+    in_flight: bool
+
+
+def together(chosen: Sequence[Choice], *, now: datetime) -> tuple[Together, ...]:
+    """What the ticked ones do together, for each set or service that has at least two of them. Three queries."""
+    homes: dict[str, list[Choice]] = {}
+    for choice in chosen:
+        if choice.ticked and not choice.blocked:
+            homes.setdefault(choice.place, []).append(choice)
+    several = {place: found for place, found in homes.items() if len(found) > 1}
+    if not several:
+        return ()
+    pks = [choice.card.event.id for found in several.values() for choice in found]
+    radii = blast_together(list(seen(ScheduledEvent).filter(pk__in=pks).select_related("availability_set")), now=now)
+    return tuple(
+        Together(
+            place=place,
+            count=len(found),
+            sets=tuple(
+                (home, radii[home.id]) for home in dict.fromkeys(c.card.event.set for c in found) if home.id in radii
+            ),
+            one_by_one=found[0].card.undo.seconds > 0,
+            in_flight=any(set(choice.asks) & IN_FLIGHT for choice in found),
+        )
+        for place, found in several.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """One event of those that were decided together, as it is now, with the approval that was given then, else the live
+    one. `undoable`: it was given then and can still be undone.
+    """
+
+    event: EventRow
+    approval: ApprovalRow | None
+    undoable: bool
+
+
+def followed(event_pks: Collection[int], approval_ids: Collection[int], *, now: datetime) -> tuple[Followed, ...]:
+    """These events (row ids) with those of these approvals that are theirs. A fixed number of queries."""
+    rows = seen(ScheduledEvent).filter(pk__in=list(event_pks)[:MOST]).select_related("availability_set")
+    approvals = dict(details(list(approval_ids)[:MOST], now=now)) if approval_ids else {}
+    found = []
+    for row in event_rows(list(rows), now=now):
+        given, current = approvals.get(row.id), row.approval
+        live = current if current is not None and current.live else None
+        found.append(Followed(row, given or live, given is not None and given.may_be_undone))
+    return tuple(found)
 
 
 def undecided(events: QuerySet[ScheduledEvent], *, now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:

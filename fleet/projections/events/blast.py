@@ -1,7 +1,7 @@
 """What an event leaves of its set."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,10 +11,12 @@ from django.db.models import Q
 
 from fleet.domain.reason import Reason
 from fleet.domain.states import EventStatus, Presence
-from fleet.models import Machine, ScheduledEvent
+from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 from fleet.projections.counts import counts_by, counts_of, is_live, last_poll
 from fleet.projections.refs import PresenceCounts, plain_name
 from fleet.projections.sight import seen
+
+NO_MACHINES: tuple[PresenceCounts, Counter[str]] = (PresenceCounts(), Counter())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,37 @@ def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int,
     of their machines only those are read that are named.
     """
     down = taken_by_others(events)
+    found = _live_in_sets(events, down, now=now)
+    return {
+        event.pk: _of_counts(
+            event.availability_set, event.resources, *found.get(event.availability_set_id, NO_MACHINES), down[event.pk]
+        )
+        for event in events
+    }
+
+
+def blast_together(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int, BlastRadius]:
+    """What stays up if all of these events ran at the same time, by set (row id). Two queries."""
+    down = taken_by_others(events)
+    found = _live_in_sets(events, down, now=now)
+    of_set: dict[int, list[ScheduledEvent]] = defaultdict(list)
+    for event in events:
+        of_set[event.availability_set_id].append(event)
+    return {
+        set_id: _of_counts(
+            together[0].availability_set,
+            [name for event in together for name in event.resources],
+            *found.get(set_id, NO_MACHINES),
+            frozenset().union(*(down[event.pk] for event in together)),
+        )
+        for set_id, together in of_set.items()
+    }
+
+
+def _live_in_sets(
+    events: Sequence[ScheduledEvent], down: Mapping[int, Collection[str]], *, now: datetime
+) -> dict[int, tuple[PresenceCounts, Counter[str]]]:
+    """For each set (row id) its counts, and which of its live machines are named, by plain name. One query."""
     named = {name for event in events for name in event.resources} | {name for names in down.values() for name in names}
     counted: Any = (
         seen(Machine)
@@ -95,22 +128,18 @@ def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int,
         )
         .order_by()
     )
-    found = {row["availability_set"]: (counts_of(row), Counter(map(plain_name, row["hit"]))) for row in counted}
-    return {
-        event.pk: _of_counts(
-            event, *found.get(event.availability_set_id, (PresenceCounts(), Counter())), down[event.pk]
-        )
-        for event in events
-    }
+    return {row["availability_set"]: (counts_of(row), Counter(map(plain_name, row["hit"]))) for row in counted}
 
 
-def _of_counts(event: ScheduledEvent, counts: PresenceCounts, live: Counter[str], down: Collection[str]) -> BlastRadius:
+def _of_counts(
+    home: AvailabilitySet, resources: Iterable[str], counts: PresenceCounts, live: Counter[str], down: Collection[str]
+) -> BlastRadius:
     """The same as `blast_radius`; `live` are the live machines that any event names, by plain name."""
-    named = {plain_name(name) for name in event.resources}
+    named = {plain_name(name) for name in resources}
     return BlastRadius(
         stay_up=counts.live - sum(live[name] for name in named.union(down)),
         total=counts.total,
         hit=len(named),
         not_live=counts.total - counts.live,
-        needs=event.availability_set.needs_live,
+        needs=home.needs_live,
     )

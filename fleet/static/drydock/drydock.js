@@ -2,7 +2,8 @@
 // Every part is asked for by htmx at the address that it carries, so it keeps its own filter.
 
 import "./copy.js";
-import { aimedAt, remember, restore, tell } from "./keep.js";
+import { aimsInto, edge, isPressed, isResting, rowAimedAt, settle, take, takesRowAway, tidy } from "./aim.js";
+import { remember, restore, tell } from "./keep.js";
 import { ago, clockIn, span } from "./words.js";
 
 const POLL_MS = 10_000;
@@ -45,6 +46,8 @@ function tickTimes() {
   for (const node of document.querySelectorAll("[data-countdown]")) {
     const left = (Date.parse(node.dataset.countdown) - now) / 1000;
     const text = left > 0 ? span(left) : "due now";
+    // What was to be done until then is too late now: the part says what is instead.
+    if (left <= 0 && node.textContent !== text && node.textContent) isOver(node);
     if (node.textContent !== text) node.textContent = text;
     node.classList.toggle("is-past", left <= 0);
     node.classList.toggle("is-short", left > 0 && left < 120);
@@ -54,6 +57,8 @@ function tickTimes() {
     const text = ago((now - Date.parse(node.dataset.since)) / 1000);
     if (node.textContent !== text) node.textContent = text;
   }
+  for (const node of document.querySelectorAll("[data-until]")) node.hidden = Date.parse(node.dataset.until) <= now;
+  for (const node of document.querySelectorAll("[data-from]")) node.hidden = Date.parse(node.dataset.from) > now;
   const clock = document.getElementById("clock");
   if (clock) clock.textContent = clockText(new Date(now));
   const pulse = document.getElementById("pulse");
@@ -71,10 +76,19 @@ const regions = () => [...document.querySelectorAll("[data-live]")];
 const lastAsked = new Map();
 let lastContact = Date.now();
 
+// On the page of the queue its answer brings the head along: all that counts there is of one state.
+const isBrought = (region) => region.id === "pulse" && document.querySelector("[data-brings-head]") !== null;
+
 function refresh(region) {
+  if (isBrought(region)) return;
   if (region.hasAttribute("data-lazy") && !region.childElementCount) return;
   lastAsked.set(region.id, Date.now());
   htmx.trigger(region, "refresh");
+}
+
+function isOver(node) {
+  const region = node.closest("[data-live]");
+  if (region) refreshSoon([region]);
 }
 
 const due = new Set();
@@ -126,21 +140,13 @@ function concerns(region, change) {
   return region.dataset.live.split(" ").some((scope) => scopes.has(scope));
 }
 
-// A row or a button under the pointer or the keyboard stays where it is. Parts about the same thing wait together, so
-// that none is older than the head of the page.
-function held(region) {
-  const scope = region.dataset.live;
-  if (scope === "any") return aimedAt(region);
-  return regions().some((other) => other.dataset.live === scope && aimedAt(other));
-}
-
 const keysOf = (node) => new Set([...node.querySelectorAll("[data-key]")].map((row) => row.dataset.key));
 
 // What a part says, without what changes by the second and what the browser added.
 function essence(node, { pictures = true } = {}) {
   const copy = node.cloneNode(true);
   if (!pictures) for (const picture of copy.querySelectorAll("svg[viewBox]")) picture.remove();
-  for (const own of copy.querySelectorAll(".pill-box, [data-told]")) own.remove();
+  for (const own of copy.querySelectorAll(".pill-box, [data-told], [data-answer]")) own.remove();
   for (const secret of copy.querySelectorAll("[name=csrfmiddlewaretoken]")) secret.remove();
   for (const version of copy.querySelectorAll("[data-newest]")) {
     version.setAttribute("value", version.dataset.newest);
@@ -150,13 +156,15 @@ function essence(node, { pictures = true } = {}) {
     time.replaceWith(time.dataset.countdown ?? time.dataset.since ?? "");
   }
   for (const box of copy.querySelectorAll("details")) box.removeAttribute("open");
+  for (const line of copy.querySelectorAll("[data-until], [data-from]")) line.removeAttribute("hidden");
   for (const any of [copy, ...copy.querySelectorAll("[class]")]) {
-    any.classList.remove("is-new", "htmx-request", "htmx-settling", "htmx-swapping", "htmx-added");
+    any.classList.remove("is-new", "is-past", "is-short", "is-near", "htmx-request", "htmx-settling", "htmx-swapping", "htmx-added");
   }
   return copy.innerHTML.replace(/\s+/g, " ");
 }
 
-function pill(region, count) {
+// A line in the middle of a part, which does what it says.
+function pill(region, text, act) {
   let box = region.querySelector(":scope > .pill-box");
   if (!box) {
     box = document.createElement("div");
@@ -164,32 +172,69 @@ function pill(region, count) {
     const button = document.createElement("button");
     button.type = "button";
     button.className = "pill";
-    button.addEventListener("click", () => release(region, true));
     box.append(button);
     region.prepend(box);
   }
-  box.firstElementChild.textContent = count ? `${count} new` : "Changed: show";
+  const button = box.firstElementChild;
+  button.onclick = act;
+  if (button.textContent !== text) button.textContent = text;
 }
 
-// Parts that have to be asked for again once nobody aims at them.
-const waiting = new Set();
+const unpill = (region) => region.querySelector(":scope > .pill-box")?.remove();
+
+// Parts that have to be asked for again: a button was pressed just then, or a row is gone that somebody aims at.
+const waiting = new Map();
 
 function release(region, forced = false) {
-  if (!waiting.has(region.id) || (!forced && held(region))) return;
+  const key = waiting.get(region.id);
+  if (key === undefined || (!forced && (isPressed() || (key && rowAimedAt(region)?.key === key)))) return;
   waiting.delete(region.id);
-  region.querySelector(":scope > .pill-box")?.remove();
+  unpill(region);
   if (forced) region.dataset.forced = "";
   refresh(region);
 }
 
+// Rows that came while the page was scrolled past their place, by part.
+const unseen = new Map();
+
+function showUnseen() {
+  for (const [id, keys] of unseen) {
+    const region = document.getElementById(id);
+    const rows = [...(region?.querySelectorAll("[data-rows] > [data-key]") ?? [])].filter((row) => {
+      if (!keys.has(row.dataset.key)) return false;
+      const { top, bottom } = row.getBoundingClientRect();
+      return bottom <= edge() || (top < 0 && bottom < innerHeight / 4);
+    });
+    unseen.set(id, new Set(rows.map((row) => row.dataset.key)));
+    if (rows.length) {
+      const left = rows[0].querySelector("[data-countdown]")?.textContent;
+      pill(region, `${rows.length} new above${left ? `: ${left}` : ""}`, () => rows[0].scrollIntoView({ block: "start" }));
+    } else {
+      unseen.delete(id);
+      if (region && !waiting.has(id)) unpill(region);
+    }
+  }
+}
+
+// Whether something new has less than two minutes: nothing holds that back.
+const URGENT_MS = 120_000;
+const isUrgent = (row) => Date.parse(row.querySelector("[data-countdown]")?.dataset.countdown ?? "") - serverNow() < URGENT_MS;
+const newRows = (region, fresh) => {
+  const old = keysOf(region);
+  return [...fresh.querySelectorAll("[data-key]")].filter((row) => !old.has(row.dataset.key));
+};
+
 const before = new Map();
 const CHANGED = "This changed while you were writing. Read it again before you send it.";
+
+const isSame = (fresh, old) =>
+  essence(fresh) === essence(old) && ["waiting", "next", "newest"].every((name) => fresh.dataset[name] === old.dataset[name]);
 
 // An answer may bring more than the part that asked: each has its own place on the page.
 function renewOthers(found) {
   for (const fresh of [...found.children].slice(1)) {
     const old = fresh.id && document.getElementById(fresh.id);
-    if (!old || essence(fresh) === essence(old)) continue;
+    if (!old || isSame(fresh, old)) continue;
     const kept = remember(old);
     old.replaceWith(fresh);
     htmx.process(fresh);
@@ -205,7 +250,11 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
   if (xhr.status < 400) setClock(xhr.getResponseHeader("X-Drydock-Time") ?? "");
   if (!asked) {
     // The answer to a form: show it, whatever is held.
-    before.set(target.id, { keys: keysOf(target), open: [], kept: remember(target, elt.closest("form")) });
+    answeredAt.set(target.id, Date.now());
+    const form = elt.closest("form");
+    const kept = remember(target, form);
+    before.set(target.id, { keys: keysOf(target), open: [], kept, place: take(target), sentBy: sentFrom === form ? form : null });
+    sentFrom = null;
     return;
   }
   if (xhr.status !== 200) {
@@ -217,31 +266,55 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
   const lazy = elt.hasAttribute("data-lazy");
   const fresh = lazy ? Object.assign(document.createElement("div"), { innerHTML: xhr.responseText }) : box.content.firstElementChild;
   if (!fresh) return;
+  const forced = "forced" in elt.dataset;
+  if (!forced && isPressed()) {
+    // Nothing is replaced between pressing a button and letting it go.
+    waiting.set(elt.id, "");
+    event.detail.shouldSwap = false;
+    return;
+  }
+  const same = isSame(fresh, elt);
+  if (!forced && !same && isHeld(elt, fresh)) {
+    event.detail.shouldSwap = false;
+    return;
+  }
   if (!lazy && box.content.childElementCount > 1) {
     event.detail.serverResponse = fresh.outerHTML;
+    const others = take(elt);
     renewOthers(box.content.cloneNode(true));
+    settle(others);
   }
-  const same = essence(fresh) === essence(elt) && fresh.dataset.waiting === elt.dataset.waiting && fresh.dataset.next === elt.dataset.next;
   if (same) {
     event.detail.shouldSwap = false;
     delete elt.dataset.forced;
     return;
   }
-  if (!("forced" in elt.dataset) && held(elt)) {
-    event.detail.shouldSwap = false;
-    // A picture moves on with the clock; the tables beside it say what is new.
-    if (essence(fresh, { pictures: false }) === essence(elt, { pictures: false })) return;
-    waiting.add(elt.id);
-    // The pill stands where somebody aims.
-    if (!aimedAt(elt)) return;
-    const old = keysOf(elt);
-    pill(elt, [...keysOf(fresh)].filter((key) => !old.has(key)).length);
-    return;
-  }
   const open = [...elt.querySelectorAll("details[data-key][open]")].map((node) => node.dataset.key);
   const told = [...elt.querySelectorAll("[data-told]")].map((node) => node.textContent);
-  before.set(elt.id, { keys: keysOf(elt), open, told, kept: remember(elt) });
+  const answer = Date.now() - (answeredAt.get(elt.id) ?? 0) < ANSWER_STAYS_MS ? elt.querySelector("[data-answer]") : null;
+  before.set(elt.id, { keys: keysOf(elt), open, told, answer, kept: remember(elt), place: take(elt) });
 });
+
+// What a form was answered stays for a while, also when the part follows what happens.
+const ANSWER_STAYS_MS = 10_000;
+const answeredAt = new Map();
+// The form whose own button had the focus when it was sent.
+let sentFrom = null;
+document.addEventListener("submit", ({ target, submitter }) => {
+  const on = document.activeElement;
+  sentFrom = on && (on === submitter || target.contains(on) || on.form === target) ? target : null;
+}, true);
+
+// A row that is gone stays for some seconds while somebody aims at it. What has less than two minutes waits for nobody.
+function isHeld(region, fresh) {
+  // A picture moves on with the clock; the tables beside it say what is new.
+  if (aimsInto(region) && essence(fresh, { pictures: false }) === essence(region, { pictures: false })) return true;
+  const news = newRows(region, fresh);
+  if (!takesRowAway(region, fresh) || news.some(isUrgent)) return false;
+  waiting.set(region.id, rowAimedAt(region).key);
+  pill(region, news.length ? `${news.length} new` : "Changed: show", () => release(region, true));
+  return true;
+}
 
 document.body.addEventListener("htmx:load", (event) => {
   const node = event.detail.elt;
@@ -250,23 +323,40 @@ document.body.addEventListener("htmx:load", (event) => {
   if (!known) return;
   before.delete(region.id);
   for (const box of region.querySelectorAll("details[data-key]")) if (known.open.includes(box.dataset.key)) box.open = true;
-  if (known.keys.size) {
-    for (const row of region.querySelectorAll("[data-key]")) if (!known.keys.has(row.dataset.key)) row.classList.add("is-new");
-  }
+  const came = [...region.querySelectorAll("[data-key]")].filter((row) => !known.keys.has(row.dataset.key));
+  if (known.keys.size) for (const row of came) row.classList.add("is-new");
   const lost = restore(region, known.kept);
   const said = known.told ?? [];
   if (known.kept.isWriting && known.told) said.push(CHANGED);
   for (const line of new Set([...said, ...lost.map((text) => `You had written: “${text}”`)])) tell(region, line);
+  if (known.answer && !region.querySelector("[data-answer]")) tell(region, known.answer);
+  if (known.sentBy) focusAnswer(region);
+  settle(known.place);
+  if (came.length && region.querySelector("[data-rows]")) unseen.set(region.id, new Set([...came.map((row) => row.dataset.key), ...(unseen.get(region.id) ?? [])]));
+  showUnseen();
   tickTimes();
 });
+
+// The next key after a decision takes it back, or does nothing.
+function focusAnswer(region) {
+  const on = document.activeElement;
+  if (on && on !== document.body && on !== region && region.contains(on)) return;
+  const undo = region.querySelector(".undo button");
+  if (!undo) region.tabIndex = -1;
+  (undo ?? region).focus({ preventScroll: true });
+}
 
 document.body.addEventListener("htmx:afterRequest", (event) => {
   if (event.detail.successful) lastContact = Date.now();
 });
 
 const letGo = () => setTimeout(() => regions().forEach((region) => release(region)), 60);
-document.addEventListener("pointerout", letGo, { passive: true });
-document.addEventListener("focusout", letGo);
+for (const name of ["pointerout", "pointerup", "focusout"]) document.addEventListener(name, letGo, { passive: true });
+setInterval(() => {
+  if (isResting()) letGo();
+  showUnseen();
+  tidy();
+}, 250);
 
 // The stream
 

@@ -1,31 +1,8 @@
-// What stays while a part of the page is replaced: the focus, what somebody has typed or ticked, and what they aim at.
+// What stays while a part of the page is replaced: the focus, and what somebody has typed or ticked. What they aim at: aim.js.
 
-const FIELDS = "input:not([type=hidden]):not([type=submit]):not([type=button]), textarea, select";
-const WRITING = "textarea, input:not([type=hidden]):not([type=submit]):not([type=button]):not([type=checkbox]):not([type=radio])";
-const CLICKED = "a, button, summary, label, select, input[type=checkbox], input[type=radio]";
-const HERE = "[data-key], form";
+export const FIELDS = "input:not([type=hidden]):not([type=submit]):not([type=button]), textarea, select";
+export const WRITING = "textarea, input:not([type=hidden]):not([type=submit]):not([type=button]):not([type=checkbox]):not([type=radio])";
 const FOCUSED = `a[href], button, summary, [tabindex], ${FIELDS}`;
-
-// On a phone what was touched last counts as hovered for ever.
-const pointer = matchMedia("(hover: hover)");
-
-function hovers(region) {
-  if (!pointer.matches) return false;
-  const under = [...document.querySelectorAll(":hover")].at(-1);
-  const where = under?.closest(HERE);
-  if (!where || !region.contains(where)) return false;
-  // The pointer rests where somebody writes; it aims at nothing there unless it is on what can be clicked.
-  const on = document.activeElement;
-  return !(on?.matches(WRITING) && where.contains(on)) || under.closest(CLICKED) !== null;
-}
-
-// Whether a row or a button of this part is under the pointer or the keyboard: then it must not change. What is being
-// written does not keep a part back, because it can be carried over.
-export function aimedAt(region) {
-  if (hovers(region)) return true;
-  const on = document.activeElement;
-  return on && on !== document.body && region.contains(on) && !on.matches(WRITING) && on.closest(HERE) !== null;
-}
 
 function isChanged(field) {
   if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
@@ -34,9 +11,9 @@ function isChanged(field) {
   return field.selectedIndex !== Math.max(chosen, 0);
 }
 
-const keyOf = (node) => node.closest("[data-key]")?.dataset.key ?? "";
-const actionOf = (node) => node.form?.getAttribute("action") ?? "";
-const words = (node) => (node.getAttribute("aria-label") ?? node.textContent).replace(/\s+/g, " ").trim();
+export const keyOf = (node) => node.closest("[data-key]")?.dataset.key ?? "";
+export const actionOf = (node) => node.form?.getAttribute("action") ?? "";
+export const words = (node) => (node.getAttribute("aria-label") ?? node.textContent).replace(/\s+/g, " ").trim();
 
 // The same field of the part as it is now.
 function fieldLike(region, field) {
@@ -52,12 +29,19 @@ function fieldLike(region, field) {
   );
 }
 
-// The same thing that can have the focus: by id, by where it leads and what it is called, else by its place.
-function focusLike(region, was) {
+// The same row or block of the part as it is now: in the same list, if it was in one.
+export function rowLike(region, { key, list }) {
+  const within = list ? region.querySelector(`[data-rows="${CSS.escape(list)}"]`) : region;
+  return within?.querySelector(`[data-key="${CSS.escape(key)}"]`);
+}
+
+// The same thing that can have the focus: by id, by where it leads and what it is called, else by its place. Never the
+// same button of another row.
+export function focusLike(region, was) {
   if (was.node.id) return region.querySelector(`#${CSS.escape(was.node.id)}`);
   if (was.node.matches(FIELDS)) return fieldLike(region, was.node);
-  const rows = was.key ? region.querySelectorAll(`[data-key="${CSS.escape(was.key)}"]`) : [];
-  const alike = [...(rows[0] ?? region).querySelectorAll(was.node.tagName)].filter((node) => node.matches(FOCUSED));
+  const within = was.key ? region.querySelector(`[data-key="${CSS.escape(was.key)}"]`) : region;
+  const alike = [...(within?.querySelectorAll(was.node.tagName) ?? [])].filter((node) => node.matches(FOCUSED));
   const to = was.node.getAttribute("href");
   return alike.find((node) => node.getAttribute("href") === to && words(node) === was.words)
     ?? alike.find((node) => (to ? node.getAttribute("href") === to : words(node) === was.words));
@@ -110,14 +94,18 @@ export function restore(region, kept) {
   return lost;
 }
 
-// A line at the top of a part, for readers and for those who listen.
+// A line at the top of a part, for readers and for those who listen; or a notice that was there.
 export function tell(region, text) {
+  const title = region.querySelector(":scope > h2");
+  const put = (node) => (title ? title.after(node) : region.prepend(node));
+  if (text instanceof Node) {
+    put(text);
+    return;
+  }
   const line = document.createElement("p");
   line.className = "notice tone-due";
   line.setAttribute("role", "status");
   line.dataset.told = "";
   line.textContent = text;
-  const title = region.querySelector(":scope > h2");
-  if (title) title.after(line);
-  else region.prepend(line);
+  put(line);
 }

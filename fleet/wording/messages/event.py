@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from fleet.domain.history import Happened
 from fleet.domain.messages.moments import Moment
 from fleet.domain.states import ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
@@ -12,7 +13,7 @@ from fleet.projections.messages.news import MessageNews
 from fleet.projections.orders import ByHandRow
 from fleet.wording import times
 from fleet.wording.card import card_words
-from fleet.wording.events import named
+from fleet.wording.events import effect_of, fate_of, named
 from fleet.wording.looks import ENDED_AS_LOOKS
 from fleet.wording.messages.words import DRILL, NAME, SAID, SHORT, TITLE, MessageWords, in_lines, path_of
 from fleet.wording.plain import beside, one_line
@@ -152,6 +153,8 @@ def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
 
 def _how_it_was(event: EventRow, reader: Reader) -> Iterator[str]:
     """What came of it."""
+    if fate_of(event) is Happened.CANCELLED:
+        yield effect_of(event).effect
     if event.notice_seconds is not None:
         yield f"Azure gave {times.duration(event.notice_seconds)} of notice."
     if event.approval is not None and event.approval.granted_at is not None:
