@@ -15,7 +15,7 @@ from fleet.domain.blind_spots.facts import BlindSpot, Confidence
 from fleet.domain.intake.presence import Limits
 from fleet.domain.machines.entrance import Claimed, claimed_of, contradictions
 from fleet.domain.reason import Reason, from_json
-from fleet.domain.sets import SetSource
+from fleet.domain.sets import PROVISIONAL, SetSource
 from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Admission, InventoryMachine, JoinToken, Machine, ScheduledEvent
@@ -97,7 +97,10 @@ class AdmissionRow:
     admitted_by: str
     attested: str
     stated_set: str
+    # Where it would be, as `kind:name`: empty for a set of its own.
+    placed_set: str
     stated_subscription: str
+    stated_resource_group: str
     stated_region: str
     stated_addresses: tuple[str, ...]
     contradictions: tuple[Reason, ...]
@@ -214,6 +217,7 @@ def waiting_rows() -> QuerySet[Admission]:
         twins=Coalesce(Subquery(twins.annotate(many=Count("pk")).values("many")), 0),
         namesake=Exists(namesakes),
         known_subscription=F("machine__compute__subscriptionId"),
+        known_group=F("machine__compute__resourceGroupName"),
         known_addresses=F("machine__compute__privateIpAddresses"),
     )
 
@@ -227,11 +231,21 @@ def _admission(row: Any) -> AdmissionRow:
         subscription=said.get("subscription", ""),
         region=said.get("region", ""),
         addresses=tuple(said.get("addresses", ())),
+        resource_group=said.get("resource_group", ""),
+        home=said.get("home", ""),
     )
     known = None
     if machine is not None:
-        known_as = {"subscriptionId": row.known_subscription, "privateIpAddresses": row.known_addresses}
-        known = claimed_of(machine.resource_name, known_as | {"location": machine.region})
+        known_as = {
+            "subscriptionId": row.known_subscription,
+            "resourceGroupName": row.known_group,
+            "privateIpAddresses": row.known_addresses,
+            "location": machine.region,
+        }
+        home = machine.availability_set
+        # A set without a name is none that somebody could compare.
+        known_home = f"{home.kind}:{home.name}" if home.kind != PROVISIONAL else ""
+        known = claimed_of(machine.resource_name, known_as, known_home)
     return like(
         AdmissionRow,
         row,
@@ -240,7 +254,9 @@ def _admission(row: Any) -> AdmissionRow:
         name=machine.resource_name if machine is not None else row.resource_name or row.vm_id,
         join_token=row.join_token.prefix if row.join_token is not None else "",
         stated_set=said.get("set", ""),
+        placed_set=claimed.home,
         stated_subscription=claimed.subscription,
+        stated_resource_group=claimed.resource_group,
         stated_region=claimed.region,
         stated_addresses=claimed.addresses,
         contradictions=contradictions(

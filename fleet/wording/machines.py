@@ -74,6 +74,8 @@ SENTENCES: dict[str, Sentence] = {
     "admission-other-name": "The machine that is known is called {name}.",
     "admission-other-subscription": "The machine that is known is in the subscription {subscription}.",
     "admission-other-region": "The machine that is known is in {region}.",
+    "admission-other-group": "The machine that is known is in the resource group {name}.",
+    "admission-other-set": "The machine that is known is in the set {name}.",
     "admission-other-address": "The machine that is known has other addresses: {addresses:list}.",
     "attested-required": "Machines enrol here with an attested document of Azure's, and none came.",
     "join-token-time": "A join token must be valid for some time, and for at most {days} days.",

@@ -105,6 +105,7 @@ AdmissionShape = shape(
         "machine": "The row id of the machine that it says it is; null where nobody knows that.",
         "attested": "The subscription that Azure has signed; empty where it brought no attested document.",
         "stated_set": "What it says of itself, as the other fields that begin so.",
+        "placed_set": "The set that it will be in and confined to, as `kind:name`; empty for a set of its own.",
         "contradictions": "What speaks against it, in sentences.",
         "bound": "False for an agent of 0.1.0: whoever asks from its address with the same join token is taken for it.",
         "revoked": "The machine is revoked; admitting it lets it back in.",

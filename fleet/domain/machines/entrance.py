@@ -6,8 +6,11 @@ from enum import StrEnum
 from typing import Any
 
 from fleet.domain.machines.attestation import Attested
+from fleet.domain.machines.names import machine_name
 from fleet.domain.machines.pkcs7 import refusal
 from fleet.domain.reason import Reason
+
+MAX_NAME = 200
 
 
 class EntrancePolicy(StrEnum):
@@ -63,15 +66,24 @@ def comes_in(policy: EntrancePolicy, proof: Proof, *, known: bool, allowed: bool
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What whoever waits says of itself; texts, empty where it says nothing."""
+    """What whoever waits says of itself; texts, empty where it says nothing. `home` is the set that it would be in, as
+    `kind:name`.
+    """
 
     name: str = ""
     subscription: str = ""
     region: str = ""
     addresses: tuple[str, ...] = ()
+    resource_group: str = ""
+    home: str = ""
 
 
-def claimed_of(name: str, compute: Mapping[str, Any]) -> Claimed:
+def stated_name(resource_name: str, compute: Mapping[str, Any], otherwise: str) -> str:
+    """How a machine is called that states this name and instance metadata when it enrols."""
+    return machine_name((resource_name.strip() or str(compute.get("name") or "") or otherwise)[:MAX_NAME])
+
+
+def claimed_of(name: str, compute: Mapping[str, Any], home: str = "") -> Claimed:
     listed = compute.get("privateIpAddresses")
     addresses = tuple(str(each)[:64] for each in listed[:8]) if isinstance(listed, list) else ()
     return Claimed(
@@ -79,6 +91,8 @@ def claimed_of(name: str, compute: Mapping[str, Any]) -> Claimed:
         subscription=str(compute.get("subscriptionId") or "").lower()[:64],
         region=str(compute.get("location") or "")[:64],
         addresses=addresses,
+        resource_group=str(compute.get("resourceGroupName") or "").lower()[:MAX_NAME],
+        home=home,
     )
 
 
@@ -112,6 +126,11 @@ def contradictions(
         found.append(Reason("admission-other-subscription", subscription=known.subscription))
     if claimed.region and known.region and claimed.region != known.region:
         found.append(Reason("admission-other-region", region=known.region))
+    group = claimed.resource_group
+    if group and known.resource_group and group != known.resource_group:
+        found.append(Reason("admission-other-group", name=known.resource_group))
+    if claimed.home and known.home and claimed.home.lower() != known.home.lower():
+        found.append(Reason("admission-other-set", name=known.home))
     if claimed.addresses and known.addresses and not set(claimed.addresses) & set(known.addresses):
         found.append(Reason("admission-other-address", addresses=list(known.addresses)))
     return tuple(found)

@@ -8,7 +8,7 @@ from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
-from fleet.domain.sets import PROVISIONAL, agree, read_stated
+from fleet.domain.sets import PROVISIONAL, SetKey, agree, read_stated
 from fleet.domain.states import Presence
 from fleet.domain.texts import cleaned
 from fleet.domain.timeline import EntryKind
@@ -51,8 +51,8 @@ def set_rule(*, set_id: int, until: datetime | None, actor: Actor, now: datetime
     )
 
 
-def admits(asker: Asker, *, now: datetime) -> bool:
-    """Whether the rule of its set lets whoever asks in; then the timeline has it.
+def admits(asker: Asker, *, now: datetime) -> SetKey | None:
+    """The set whose rule lets whoever asks in, and into no other set; then the timeline has it. Else None.
 
     It wants a join token that confines to this very set, or a document of Azure's that names the set's subscription.
     A machine that is live, or got its key just now, does not come back; a revoked one is admitted by a person alone.
@@ -60,7 +60,7 @@ def admits(asker: Asker, *, now: datetime) -> bool:
     machine = asker.known
     home = placement.final(machine.availability_set) if machine is not None else _named(asker)
     if home is None or home.admits_until is None or home.admits_until <= now or not _speaks_for(asker, home):
-        return False
+        return None
     if machine is not None:
         row = Machine.objects.select_related("presence", "latest_document").defer("compute").get(pk=machine.pk)
         limits = presence_limits()
@@ -68,7 +68,7 @@ def admits(asker: Asker, *, now: datetime) -> bool:
         enrolled_now = now - machine.enrolled_at < timedelta(seconds=limits.live)
         live = enrolled_now or machine_presence(row, now=now, limits=limits) is Presence.LIVE
         if live or machine.revoked_at is not None:
-            return False
+            return None
     tell(
         EntryKind.MACHINE_ADMITTED,
         DRYDOCK,
@@ -81,7 +81,7 @@ def admits(asker: Asker, *, now: datetime) -> bool:
         address=asker.address[:100],
         until=home.admits_until,
     )
-    return True
+    return placement.whole(placement.key_of(home))
 
 
 def _speaks_for(asker: Asker, home: AvailabilitySet) -> bool:

@@ -1,5 +1,6 @@
 """Waiting for a person: who enrols as a known machine without its credential, as a revoked one, or as a stranger."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -10,16 +11,19 @@ from django.db import transaction
 from drydock_agent import wire
 
 from fleet.domain.actor import DRYDOCK, Actor
-from fleet.domain.machines.entrance import Proof, claimed_of
-from fleet.domain.machines.names import machine_name
+from fleet.domain.machines.entrance import Proof, claimed_of, stated_name
+from fleet.domain.machines.instance_data import merged
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, as_json
 from fleet.domain.refusal import Refused
 from fleet.domain.secrets import hash_of
+from fleet.domain.sets import PROVISIONAL, SetKey, own_set
 from fleet.domain.texts import cleaned
 from fleet.domain.timeline import EntryKind
 from fleet.models import Admission, JoinToken, Machine
+from fleet.operations.machines import join_tokens
 from fleet.operations.people.rights import require
+from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell
 
 # Who stops asking is forgotten; an agent asks twice a minute.
@@ -45,9 +49,19 @@ class Asker:
     address: str
 
     @property
-    def ask_hash(self) -> str:
+    def secret_hash(self) -> str:
         # Of an agent of 0.1.0 nothing is known but its join token and where it asks from.
         return hash_of(self.request.ask or f"{self.address} {self.request.join_token}")
+
+    @property
+    def compute(self) -> dict[str, Any]:
+        """What would be kept of its instance metadata."""
+        return compute_of(self.request, self.known, self.proof)
+
+    @property
+    def claimed(self) -> dict[str, Any]:
+        """What it says of itself in this request, with the subscription by the word of Azure where that was heard."""
+        return (self.request.instance or {}) | ({"subscriptionId": self.attested} if self.attested else {})
 
     @property
     def attested(self) -> str:
@@ -60,10 +74,70 @@ class Asker:
         return self.known is None and self.token is None and self.proof.attested is None
 
 
-def is_admitted(asker: Asker, *, now: datetime) -> bool:
-    """Whether a person has admitted whoever asks here, within the last day."""
-    asked = Admission.objects.filter(vm_id=asker.vm_id, ask_hash=asker.ask_hash)
-    return asked.filter(admitted_at__gt=now - LASTS).exists()
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked for, as a person sees it: admitted is this and nothing else. `home` is the set that the machine
+    would be in; who asks otherwise, with whatever differs, makes another request.
+    """
+
+    name: str
+    said: dict[str, Any]
+    home: SetKey
+    hash: str
+
+
+def asked_of(asker: Asker) -> Asked:
+    """What this request asks for. Nothing is written."""
+    request = asker.request
+    name = name_of(request, asker.known, asker.compute, asker.vm_id)
+    home = _home(asker, name)
+    # A provisional set is named by the machine's id: nobody has named it.
+    shown = f"{home.kind}:{home.name}" if home.kind != PROVISIONAL else ""
+    said = as_json(asdict(claimed_of(name, asker.claimed, shown)) | {"set": request.availability_set[:300]})
+    token = asker.token.pk if asker.token is not None else 0
+    fixed = [said, asdict(home), asker.address, token, asker.attested]
+    content = hash_of(json.dumps(fixed, sort_keys=True))
+    return Asked(name, said, home, f"{asker.secret_hash}.{content}")
+
+
+def _home(asker: Asker, name: str) -> SetKey:
+    """The set in which it would be: as its sources state it, else where it is already, else one of its own."""
+    known, token, compute = asker.known, asker.token, asker.compute
+    confined = placement.confinement_of(known) if known is not None else None
+    if confined is None and token is not None:
+        confined = join_tokens.would_confine(token, compute)
+    token_set = token.set_name if token is not None else known.token_set if known is not None else ""
+    stated = placement.statements_of(
+        configured=asker.request.availability_set.strip() or (token_set if confined is None else ""),
+        compute=compute,
+        listed=placement.listed_row(asker.vm_id, name, compute),
+        confined=confined,
+    )
+    if stated.key is not None:
+        return placement.whole(stated.key)
+    if known is not None:
+        return placement.whole(placement.key_of(placement.final(known.availability_set)))
+    return own_set(compute, asker.vm_id)
+
+
+def compute_of(request: wire.EnrolRequest, known: Machine | None, proof: Proof) -> dict[str, Any]:
+    """The instance metadata of a machine that enrols so: what it states, what is known of it, and the word of Azure."""
+    before = known.compute if known is not None else {}
+    of_azure = {"subscriptionId": proof.attested.subscription} if proof.attested is not None else {}
+    return merged(before, request.instance or {}, complete=request.complete) | of_azure
+
+
+def name_of(request: wire.EnrolRequest, known: Machine | None, compute: dict[str, Any], vm_id: str) -> str:
+    """How a machine is called that enrols so: as stated, else as it was called, else by its id."""
+    called = known.called or known.resource_name if known is not None else ""
+    return stated_name(request.resource_name, compute, called or vm_id)
+
+
+def admitted(asker: Asker, *, now: datetime) -> SetKey | None:
+    """The set to which a person has admitted exactly this request, within the last day; else None."""
+    asked = asked_of(asker)
+    rows = Admission.objects.select_for_update().filter(vm_id=asker.vm_id, ask_hash=asked.hash)
+    return asked.home if rows.filter(admitted_at__gt=now - LASTS).first() is not None else None
 
 
 def done(vm_id: str) -> None:
@@ -86,7 +160,11 @@ def wait(asker: Asker, *, now: datetime) -> wire.EnrolPending:
         "agent_version": request.agent_version[:100],
         "attested": asker.attested,
     }
-    if not Admission.objects.filter(vm_id=asker.vm_id, ask_hash=asker.ask_hash).update(**said):
+    asked = asked_of(asker)
+    own = Admission.objects.filter(vm_id=asker.vm_id, ask_hash__startswith=asker.secret_hash)
+    if not own.filter(ask_hash=asked.hash).update(**said):
+        # What it asked for before and nobody has admitted, it asks for no more.
+        replaced = own.filter(admitted_at=None).delete()[0] if request.ask else 0
         of_machine = Admission.objects.filter(vm_id=asker.vm_id).count()
         full = of_machine >= MOST_OF_A_MACHINE or Admission.objects.count() >= MOST
         if asker.alone:
@@ -95,28 +173,27 @@ def wait(asker: Asker, *, now: datetime) -> wire.EnrolPending:
             full = full or strangers.filter(address=said["address"]).count() >= MOST_OF_AN_ADDRESS
         if full:
             raise Refused("admissions-full", Reason("admissions-full"))
-        name = machine_name(request.resource_name[:200])
-        claimed = asdict(claimed_of(name, request.instance or {}))
         row = Admission.objects.create(
             vm_id=asker.vm_id,
             machine=asker.known,
-            said=as_json(claimed | {"set": request.availability_set[:300]}),
-            ask_hash=asker.ask_hash,
+            said=asked.said,
+            ask_hash=asked.hash,
             bound=bool(request.ask),
-            resource_name=name,
+            resource_name=asked.name,
             join_token=asker.token,
             revoked=asker.known is not None and asker.known.revoked_at is not None,
             first_asked_at=now,
             **said,
         )
-        if not asker.alone:
+        if not asker.alone and not replaced:
             _tell(EntryKind.MACHINE_WAITS, row, DRYDOCK, now, revoked=row.revoked)
     return wire.EnrolPending(server_time=now, retry_after=RETRY_SECONDS)
 
 
 @transaction.atomic
 def admit(*, ids: Sequence[int], actor: Actor, now: datetime) -> int:
-    """Each of these gets its machine's credential when it asks again; how many.
+    """Each of these gets its machine's credential when it asks again for the same, name, set and address included; how
+    many.
 
     Of several who ask for one machine the last admitted counts alone. Raises Refused `not-permitted`, `not-found`,
     `validation`.

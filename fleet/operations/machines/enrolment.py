@@ -10,8 +10,6 @@ from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.machines.entrance import EntrancePolicy, Proof, checked, comes_in
-from fleet.domain.machines.instance_data import merged
-from fleet.domain.machines.names import machine_name
 from fleet.domain.reason import Reason, as_json
 from fleet.domain.refusal import Refused
 from fleet.domain.secrets import hash_of, new_secret
@@ -80,7 +78,7 @@ def _enrol(
     # Locked: whoever revokes it comes before or after.
     rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
     known = rows.filter(vm_id=vm_id).first()
-    token = None
+    token = admitted_to = None
     former = former_ids.proved(request, proof, vm_id=vm_id, now=now)
     owner = unused_keys.owner(known, request, proof, now=now)
     if known is None and former is not None and policy is not EntrancePolicy.ATTESTED:
@@ -90,8 +88,10 @@ def _enrol(
     if owner is None:
         token = _token(request, policy, now)
         asker = admissions.Asker(vm_id, known, token, proof, request, address)
-        if not _comes_in(asker, policy, now):
-            return admissions.wait(asker, now=now)
+        if not _comes_in_by_policy(asker, policy):
+            admitted_to = admissions.admitted(asker, now=now) or admission_rule.admits(asker, now=now)
+            if admitted_to is None:
+                return admissions.wait(asker, now=now)
         admissions.done(vm_id)
         owner = unused_keys.newcomer(request, proof, token)
     if former is not None and known is None:
@@ -102,11 +102,18 @@ def _enrol(
         former_ids.end(former, now=now)
     # Who proved to be the same machine is as sure as it was.
     attested_at = now if proof.attested else known.attested_at if known is not None and proved else None
-    # By the word of Azure, where that was heard.
-    of_azure = {"subscriptionId": proof.attested.subscription} if proof.attested else {}
-    before = known.compute if known is not None else {}
-    compute = merged(before, request.instance or {}, complete=request.complete) | of_azure
-    answer = _let_in(known, token, request, vm_id, owner=owner, compute=compute, attested_at=attested_at, now=now)
+    compute = admissions.compute_of(request, known, proof)
+    answer = _let_in(
+        known,
+        token,
+        request,
+        vm_id,
+        owner=owner,
+        compute=compute,
+        admitted_to=admitted_to,
+        attested_at=attested_at,
+        now=now,
+    )
     if former is not None:
         machine = Machine.objects.select_related("availability_set").get(vm_id=vm_id)
         former_ids.hand_over(former, machine, machine.availability_set, now=now)
@@ -121,16 +128,22 @@ def _let_in(
     *,
     owner: unused_keys.Owner,
     compute: dict[str, Any],
+    admitted_to: SetKey | None,
     attested_at: datetime | None,
     now: datetime,
 ) -> wire.EnrolAnswer:
     """Its row with a new key, in its set, and what the timeline tells of that."""
     stated = request.availability_set.strip()
     token_set = token.set_name if token is not None else known.token_set if known is not None else ""
-    confined = _confinement(known, token, compute)
+    by_token = _confinement(known, token, compute)
+    confined = by_token or admitted_to
     configured = stated or (token_set if confined is None else "")
-    name = machine_name((request.resource_name.strip() or _name(known, compute) or vm_id)[:MAX_ID])
-    placed = _place(known, vm_id=vm_id, name=name, configured=configured, compute=compute, confined=confined, now=now)
+    name = admissions.name_of(request, known, compute, vm_id)
+    placed = placement.place_machine(
+        machine=known, vm_id=vm_id, name=name, configured=configured, compute=compute, confined=confined, now=now
+    )
+    if by_token is not None and (known is None or known.confined_to is None):
+        _refuse_elsewhere(placed)
     plain, key, generation, found_by = _secret(known, vm_id, request, now)
     called = names.claim(known, vm_id=vm_id, stated=name, set_id=placed.home.pk, now=now)
     values = placed.where | {
@@ -175,12 +188,6 @@ def _let_in(
     )
 
 
-def _name(known: Machine | None, compute: dict[str, Any]) -> str:
-    """The name that the metadata states; else what a known machine was called."""
-    stated = str(compute.get("name") or "")
-    return stated or (known.called or known.resource_name if known is not None else "")
-
-
 def _secret(known: Machine | None, vm_id: str, request: wire.EnrolRequest, now: datetime) -> tuple[str, str, int, str]:
     """A credential, or a key with its generation; and by what calls with it are found."""
     if request.keyed:
@@ -201,13 +208,11 @@ def _token(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) ->
         return None
 
 
-def _comes_in(asker: admissions.Asker, policy: EntrancePolicy, now: datetime) -> bool:
-    """Whether who has not proved to be a known machine gets in, by the policy, a person, or its set's rule."""
+def _comes_in_by_policy(asker: admissions.Asker, policy: EntrancePolicy) -> bool:
+    """Whether who has not proved to be a known machine gets in by the policy, so that nobody has to admit it."""
     attested = asker.proof.attested
     allowed = attested is not None and attestations.is_allowed(attested)
-    if comes_in(policy, asker.proof, known=asker.known is not None, allowed=allowed):
-        return True
-    return admissions.is_admitted(asker, now=now) or admission_rule.admits(asker, now=now)
+    return comes_in(policy, asker.proof, known=asker.known is not None, allowed=allowed)
 
 
 def _keep(known: Machine | None, vm_id: str, values: dict[str, Any], now: datetime) -> tuple[Machine, bool]:
@@ -227,11 +232,8 @@ def _confinement(known: Machine | None, token: JoinToken | None, compute: dict[s
     return join_tokens.confinement(token, compute) if token is not None else None
 
 
-def _place(known: Machine | None, **said: Any) -> placement.Placed:
-    """Where it belongs. Who states another set than its join token's is refused; who was confined before is warned."""
-    placed = placement.place_machine(machine=known, **said)
-    if known is None or known.confined_to is None:
-        for warning in placed.warnings:
-            if warning["code"] == OUTSIDE:
-                raise Refused("join-token-refused", Reason("enrols-elsewhere", **warning["values"]))
-    return placed
+def _refuse_elsewhere(placed: placement.Placed) -> None:
+    """A machine that states another set than its join token's is refused; one that was confined before is warned."""
+    for warning in placed.warnings:
+        if warning["code"] == OUTSIDE:
+            raise Refused("join-token-refused", Reason("enrols-elsewhere", **warning["values"]))

@@ -95,13 +95,16 @@ def confinement(token: JoinToken, compute: Mapping[str, Any]) -> SetKey | None:
 
     Where it does not say in which resource group, the first machine that knows where it is decides for all.
     """
-    key = placement.confinement_of(token)
-    if key is None or key.placed:
-        return key
-    placed = key.within(dict(compute))
-    if placed.placed:
+    placed = would_confine(token, compute)
+    if placed is not None and placed.placed and placed != placement.confinement_of(token):
         JoinToken.objects.filter(pk=token.pk).update(confined_to=asdict(placed))
     return placed
+
+
+def would_confine(token: JoinToken, compute: Mapping[str, Any]) -> SetKey | None:
+    """The same, before a machine enrols: nothing is decided by it."""
+    key = placement.confinement_of(token)
+    return key if key is None or key.placed else key.within(dict(compute))
 
 
 def confined_where_it_is(machine: Machine, compute: Mapping[str, Any]) -> SetKey | None:

@@ -1,5 +1,6 @@
 """What people decide about sets: naming a provisional one, its service, and joining two that are one."""
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -108,6 +109,9 @@ def _rename(row: AvailabilitySet, name: str, kind: str) -> None:
     known = placement.known_set(key)
     if known is not None:
         raise Refused("set-exists", Reason("set-exists", name=known.name), set=known.pk)
+    # A machine that was admitted without a set is confined to this one, under whatever name.
+    admitted = Machine.objects.filter(availability_set=row, confined_to__kind=PROVISIONAL)
+    admitted.update(confined_to=asdict(key))
     row.key, row.kind, row.name = key.key, key.kind, key.name
 
 

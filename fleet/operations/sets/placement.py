@@ -143,7 +143,7 @@ def listed_key(row: InventoryMachine | None) -> SetKey | None:
     return SetKey(row.set_kind, row.set_name, row.set_subscription, row.set_resource_group, row.placement_group)
 
 
-def _listed(vm_id: str, name: str, compute: dict[str, Any]) -> InventoryMachine | None:
+def listed_row(vm_id: str, name: str, compute: dict[str, Any]) -> InventoryMachine | None:
     """By vmId, else by name, resource group and subscription; another machine of that name is not meant."""
     found = InventoryMachine.objects.filter(vm_id=vm_id.lower()).order_by("pk").first()
     group, subscription = compute.get("resourceGroupName"), compute.get("subscriptionId")
@@ -155,6 +155,11 @@ def _listed(vm_id: str, name: str, compute: dict[str, Any]) -> InventoryMachine 
     if str(compute.get("vmId") or "").lower() == vm_id.lower():
         rows = rows.filter(vm_id="")
     return rows.order_by("pk").first()
+
+
+def whole(key: SetKey) -> SetKey:
+    """A scale set with all its placement groups: which one a machine is in is Azure's word."""
+    return replace(key, placement_group="")
 
 
 def key_of(row: AvailabilitySet) -> SetKey:
@@ -201,7 +206,7 @@ def place_machine(
     Where nobody says anything it stays where it is: shared events or people may have led it there. A provisional set
     whose only machine is named becomes part of the named one.
     """
-    listed = _listed(vm_id, name, compute)
+    listed = listed_row(vm_id, name, compute)
     stated = statements_of(configured=configured, compute=compute, listed=listed, confined=confined)
     here = final(machine.availability_set) if machine is not None else None
     written: list[Entry] = []

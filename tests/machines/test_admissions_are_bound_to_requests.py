@@ -1,0 +1,210 @@
+"""An administrator admits the request that the page showed: whatever differs afterwards is another request."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from drydock_agent import wire
+from pytest_django import Settings
+
+from fleet.models import Admission, AvailabilitySet, Machine
+from fleet.operations.machines import admission_rule, admissions, enrolment, instance, join_tokens
+from fleet.operations.machines.move import move_machine
+from fleet.operations.sets import names
+from tests.approvals.asking import entries, refused
+from tests.factories import acting, admin
+from tests.machines.forger import NOW, OTHER_VM_ID, VM_ID
+from tests.machines.newcomers import COMPUTE, ask, document, key_of, trust_azure
+
+pytestmark = pytest.mark.django_db
+LAB = {"resource_name": "lab1", "availability_set": "lab", "instance": COMPUTE | {"name": "lab1"}}
+TAG = "drydock:availability-set"
+
+
+@pytest.fixture(autouse=True)
+def azure(settings: Settings, tmp_path: Path) -> None:
+    trust_azure(settings, tmp_path)
+
+
+def token(set_name: str = "") -> str:
+    day = timedelta(days=1)
+    return join_tokens.create_join_token(comment="", expires_in=day, now=NOW, set_name=set_name)[1]
+
+
+def admit_all() -> None:
+    rows = Admission.objects.filter(admitted_at=None)
+    admissions.admit(ids=[row.pk for row in rows], actor=acting(admin()), now=NOW)
+
+
+def waits(answer: object) -> bool:
+    return isinstance(answer, wire.EnrolPending)
+
+
+def home() -> str:
+    return Machine.objects.select_related("availability_set").get(vm_id=VM_ID).availability_set.name
+
+
+def tells(stated: str = "", **compute: Any) -> None:
+    """The machine reports its instance metadata again, with this set."""
+    machine = Machine.objects.get(vm_id=VM_ID)
+    data = wire.InstanceData(compute=COMPUTE | compute, resource_name="web-vm77", availability_set=stated)
+    instance.take_instance(machine.pk, data, now=NOW)
+
+
+def tagged(name: str) -> dict[str, Any]:
+    return {"tagsList": [{"name": TAG, "value": name}]}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"resource_name": "web-vm77"},
+        {"resource_name": "", "instance": COMPUTE | {"name": "web-vm77"}},
+        {"availability_set": "web"},
+        {"availability_set": "scale_set:lab"},
+        {"availability_set": ""},
+        {"availability_set": "", "instance": LAB["instance"] | tagged("web")},
+        {"availability_set": "", "instance": LAB["instance"] | {"vmScaleSetName": "web"}},
+        {"instance": LAB["instance"] | {"resourceGroupName": "shop2"}},
+        {"instance": LAB["instance"] | {"subscriptionId": OTHER_VM_ID}},
+        {"instance": LAB["instance"] | {"location": "northeurope"}},
+        {"instance": LAB["instance"] | {"privateIpAddresses": ["10.0.0.9"]}},
+        {"instance": None},
+        {"join_token": "of the set web"},
+        {"join_token": "of no set"},
+    ],
+)
+def test_other_details_are_another_request(other: dict[str, Any]) -> None:
+    tokens = {"of the set web": token("web"), "of no set": token()}
+    assert waits(ask(**LAB))
+    admit_all()
+    fields = LAB | other
+    fields["join_token"] = tokens.get(fields.get("join_token", ""), "")
+    if fields["join_token"] == tokens["of the set web"]:
+        fields["availability_set"] = ""
+    assert waits(ask(**fields))
+    assert not Machine.objects.exists()
+    assert Admission.objects.filter(admitted_at=None).count() == 1
+    # What was admitted still is.
+    assert isinstance(ask(**LAB), wire.EnrolAnswer)
+    assert home() == "lab"
+
+
+def test_another_address_is_another_request() -> None:
+    assert waits(ask(**LAB))
+    admit_all()
+    request = wire.EnrolRequest(join_token="", machine_id=VM_ID, ask="its own", keyed=True, **LAB)
+    assert waits(enrolment.enrol(request=request, now=NOW, address="198.51.100.1"))
+
+
+def test_the_token_of_one_set_is_no_way_into_another() -> None:
+    lab = token("lab")
+    fields = LAB | {"availability_set": "", "join_token": lab}
+    assert waits(ask(**fields))
+    assert Admission.objects.get().said["home"] == "availability_set:lab"
+    admit_all()
+    assert waits(ask(**fields | {"join_token": "", "availability_set": "web"}))
+    assert waits(ask(**fields | {"join_token": "", "availability_set": ""}))
+    assert isinstance(ask(**fields), wire.EnrolAnswer)
+    assert home() == "lab"
+
+
+@pytest.mark.parametrize("stated", ["web", ""])
+def test_an_admitted_machine_stays_in_the_set_that_was_shown(stated: str) -> None:
+    ask(**LAB)
+    admit_all()
+    ask(**LAB)
+    tells(stated, **(tagged("web") if not stated else {}))
+    assert home() == "lab"
+    assert Machine.objects.get().set_warnings[0]["code"] == "states-another-set"
+    tells("lab", resourceGroupName="other", subscriptionId=OTHER_VM_ID)
+    assert home() == "lab" and AvailabilitySet.objects.count() == 1
+    # Until a person decides otherwise.
+    tells("web")
+    move_machine(machine_id=Machine.objects.get().pk, set_id=None, actor=acting(admin()), now=NOW)
+    assert home() == "web"
+
+
+def test_a_machine_admitted_without_a_set_enters_no_named_one_by_its_own_word() -> None:
+    alone = LAB | {"availability_set": ""}
+    ask(**alone)
+    assert Admission.objects.get().said["home"] == ""
+    admit_all()
+    ask(**alone)
+    tells("web")
+    machine = Machine.objects.select_related("availability_set").get()
+    assert machine.availability_set.kind == "provisional"
+    # A person names its set, and it stays there.
+    names.name_set(set_id=machine.availability_set_id, actor=acting(admin()), now=NOW, name="lab")
+    tells("web")
+    assert home() == "lab"
+
+
+def test_a_machine_that_enrols_again_with_its_key_stays_confined() -> None:
+    ask(**LAB)
+    admit_all()
+    first = ask(**LAB)
+    assert isinstance(first, wire.EnrolAnswer)
+    again = ask(**LAB | {"availability_set": "web"}, signed_by=key_of(first))
+    assert isinstance(again, wire.EnrolAnswer)
+    assert home() == "lab"
+
+
+def test_a_known_machine_is_admitted_to_the_set_where_it_is() -> None:
+    ask(document(), **LAB)
+    assert waits(ask(ask="rebuilt", **LAB | {"availability_set": ""}))
+    assert Admission.objects.get().said["home"] == "availability_set:lab"
+    admit_all()
+    assert waits(ask(ask="rebuilt", **LAB | {"availability_set": "web"}))
+    assert isinstance(ask(ask="rebuilt", **LAB | {"availability_set": ""}), wire.EnrolAnswer)
+    tells("web")
+    assert home() == "lab"
+
+
+def test_the_rule_of_a_set_admits_into_that_set_alone(settings: Settings) -> None:
+    ask(document(), **LAB)
+    later = NOW + timedelta(minutes=5)
+    settings.ENROLMENT_POLICY = "admit"
+    lab = AvailabilitySet.objects.get()
+    admission_rule.set_rule(set_id=lab.pk, until=NOW + timedelta(days=1), actor=acting(admin()), now=NOW)
+    answer = ask(document(later), now=later, ask="rebuilt", **LAB | {"availability_set": "web"})
+    assert isinstance(answer, wire.EnrolAnswer)
+    assert home() == "lab"
+    # So does a machine that nobody knows.
+    stranger = LAB | {"resource_name": "lab2", "machine_id": OTHER_VM_ID}
+    assert isinstance(ask(document(later, vmId=OTHER_VM_ID), now=later, **stranger), wire.EnrolAnswer)
+    confined = Machine.objects.get(vm_id=OTHER_VM_ID).confined_to
+    assert confined is not None and confined["name"] == "lab"
+
+
+def test_a_request_that_changes_while_it_waits_replaces_the_one_before() -> None:
+    """The page shows one line for it, and the line that an administrator saw is gone."""
+    ask(**LAB)
+    shown = Admission.objects.get().pk
+    for number in range(20):
+        assert waits(ask(**LAB | {"resource_name": f"web-vm{number}"}))
+    assert Admission.objects.get().resource_name == "web-vm19"
+    actor = acting(admin())
+    assert refused(lambda: admissions.admit(ids=[shown], actor=actor, now=NOW)).code == "not-found"
+    assert not entries("machine_admitted")
+
+
+def test_the_page_shows_the_set_and_the_resource_group_that_are_admitted() -> None:
+    ask(**LAB | {"availability_set": "", "instance": LAB["instance"] | tagged("web")})
+    client = Client()
+    client.force_login(admin())
+    (row,) = client.get("/admissions/").context["rows"]
+    assert (row.placed_set, row.stated_resource_group, row.resource_name) == ("availability_set:web", "shop", "lab1")
+
+
+def test_a_known_machine_that_asks_for_another_set_is_contradicted() -> None:
+    ask(document(), **LAB)
+    ask(ask="thief", **LAB | {"availability_set": "web", "instance": LAB["instance"] | {"resourceGroupName": "shop2"}})
+    client = Client()
+    client.force_login(admin())
+    (row,) = client.get("/admissions/").context["rows"]
+    assert [reason.code for reason in row.contradictions] == ["admission-other-group", "admission-other-set"]
