@@ -89,9 +89,11 @@ SETTINGS: tuple[Setting, ...] = (
         "ENROLMENT_POLICY",
         "",
         MACHINES,
-        "How machines come in that nobody knows: `auto` (by an attested document, else a person admits them),"
-        " `attested` (by that alone), `admit` (a person admits each) or `token` (by a join token). Empty: `auto`, but"
-        " `token` where there were machines or join tokens before there was this setting.",
+        "How unknown machines enrol: `join` (by a join token or an attested document, otherwise an administrator admits"
+        " them), `auto` (by an attested document, otherwise an administrator admits them), `attested` (by an attested"
+        " document only), `admit` (an administrator admits each) or `token` (by a join token only, as in 0.1.0). Empty:"
+        " as chosen on First steps; before that `auto` where ATTESTED_SUBSCRIPTIONS is set, `token` where there were"
+        " machines or join tokens before release 0.2.0, and otherwise `join`.",
     ),
     Setting(
         "ATTESTED_SUBSCRIPTIONS",

@@ -68,7 +68,7 @@ LATE_SECONDS = read.seconds("LATE_SECONDS")
 GONE_SECONDS = read.seconds("GONE_SECONDS")
 CLOCK_TOLERANCE_SECONDS = read.seconds("CLOCK_TOLERANCE_SECONDS")
 JOIN_TOKEN_SECONDS = read.whole("JOIN_TOKEN_SECONDS")
-ENROLMENT_POLICY = read.one_of("ENROLMENT_POLICY", ("", "auto", "attested", "admit", "token"))
+ENROLMENT_POLICY = read.one_of("ENROLMENT_POLICY", ("", "join", "auto", "attested", "admit", "token"))
 ATTESTED_SUBSCRIPTIONS = frozenset(read.ids("ATTESTED_SUBSCRIPTIONS"))
 ATTESTED_ROOTS = read.folder("ATTESTED_ROOTS")
 # The beginning of a day; None where agents of 0.1.0 go on.

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from drydock_agent import machine
-from drydock_agent.backend.client import BackendClient, RefusedByBackend, trust
-from drydock_agent.backend.enrolment import secret_of
+from drydock_agent.backend.client import AdmissionPending, BackendClient, RefusedByBackend, trust
+from drydock_agent.backend.enrolment import secret_of, would_enrol
 from drydock_agent.clock import Clock, ServerClock
 from drydock_agent.connections import NoAnswer
 from drydock_agent.lazy_import import LazyImport
@@ -88,6 +88,7 @@ def _backend(settings: Settings, state: StateFolder, clock: Clock) -> list[Findi
     server_clock = ServerClock(clock)
     client = BackendClient(settings.fleet_url, tls=trust(settings.ca_file), clock=clock, server_clock=server_clock)
     credential = state.credential()
+    reached = Finding(True, f"The backend {settings.fleet_url} can be reached.")
     try:
         client.orders(secret_of(credential) if credential else "", wait=0, held=[])
     except NoAnswer as error:
@@ -95,14 +96,8 @@ def _backend(settings: Settings, state: StateFolder, clock: Clock) -> list[Findi
     except RefusedByBackend as error:
         if error.status != 401:
             return [Finding(False, f"The backend {settings.fleet_url} can be reached, but {error}.")]
-        findings = [Finding(True, f"The backend {settings.fleet_url} can be reached.")]
         word = "refuses this machine's credential" if credential else "does not know this machine yet"
-        if settings.join_token:
-            findings.append(Finding(True, f"The backend {word}; `run` will enrol with the join token."))
-        else:
-            how = "by what Azure says of it, or once a person has admitted it"
-            findings.append(Finding(True, f"The backend {word}; `run` will enrol {how}."))
-        return findings
+        return [reached, _enrolment(settings, state, client, word)]
     finally:
         client.close()
     offset = server_clock.offset() or 0.0
@@ -113,3 +108,43 @@ def _backend(settings: Settings, state: StateFolder, clock: Clock) -> list[Findi
             abs(offset) <= OFFSET_SECONDS, f"This machine's clock is {abs(offset):.1f} s {direction} the backend's."
         ),
     ]
+
+
+def _enrolment(settings: Settings, state: StateFolder, client: BackendClient, word: str) -> Finding:
+    """Whether the backend would admit this machine now; neither side keeps anything of that."""
+    identity = _identity(settings, state)
+    if identity is None:
+        return Finding(
+            False, f"The backend {word}; whether it would admit this machine cannot be asked without its id."
+        )
+    try:
+        would_enrol(settings, identity, state, client)
+    except AdmissionPending:
+        text = "it would wait until an administrator admits it on the page “Machines to admit”"
+        return Finding(False, f"The backend {word}, and this machine would not be admitted now: {text}.")
+    except RefusedByBackend as error:
+        if error.status in (404, 405):
+            how = "with the join token" if settings.join_token else "by what Azure says of it, or once it is admitted"
+            return Finding(
+                True, f"The backend {word}; `run` will try to enrol {how}. It cannot say whether it admits it."
+            )
+        return Finding(False, f"The backend {word}, and this machine would not be admitted now: {error}.")
+    except NoAnswer as error:
+        return Finding(False, f"The backend {word}; whether it would admit this machine was not answered: {error}.")
+    return Finding(True, f"The backend {word}; `run` will enrol, and it would be admitted now.")
+
+
+def _identity(settings: Settings, state: StateFolder) -> machine.Identity | None:
+    """Who this machine is at one look; nothing is made up."""
+    imds = Imds(settings.imds_url)
+    try:
+        compute = imds.instance()
+        if found := machine.vm_id(compute):
+            former = machine.former_id(state, found)
+            return machine.Identity(found, "imds", compute, imds.instance_complete, former)
+    except NotNow:
+        compute = None
+    finally:
+        imds.close()
+    known = machine.remembered(settings, state)
+    return replace(known, compute=compute) if known is not None else None

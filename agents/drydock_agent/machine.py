@@ -111,9 +111,9 @@ def resolve(
         elif classic_since is None:
             classic_since = now
         if now - begun >= answer_timeout:
-            remembered = _remembered(settings, state)
-            if remembered is not None:
-                return replace(remembered, compute=compute)
+            kept = remembered(settings, state)
+            if kept is not None:
+                return replace(kept, compute=compute)
             if classic_since is not None and now - classic_since >= CLASSIC_SECONDS:
                 return Identity(state.own_machine_id(), "file")
             if not for_ever and now - silent_since >= answer_timeout:
@@ -127,20 +127,20 @@ def _of_azure(found: str, compute: dict[str, Any], imds: Imds, state: StateFolde
         state.keep_vm_id(found)
     except StateError as error:
         limiter.warn("vm-id kept", f"The vmId is not kept: {error}")
-    return Identity(found, "imds", compute, imds.instance_complete, _former_id(state, found))
+    return Identity(found, "imds", compute, imds.instance_complete, former_id(state, found))
 
 
-def _former_id(state: StateFolder, machine_id: str) -> str:
+def former_id(state: StateFolder, machine_id: str) -> str:
     stored = state.credential()
     made_up = stored is not None and stored.machine_id_source in ("config", "file")
     return stored.machine_id if stored is not None and made_up and stored.machine_id != machine_id else ""
 
 
-def _remembered(settings: Settings, state: StateFolder) -> Identity | None:
+def remembered(settings: Settings, state: StateFolder) -> Identity | None:
     """What Azure gave earlier, else what is configured, else the id with which this machine enrolled."""
     known = state.vm_id()
     if known:
-        return Identity(known, "imds", former_id=_former_id(state, known))
+        return Identity(known, "imds", former_id=former_id(state, known))
     stored = state.credential()
     if stored is not None and stored.machine_id_source == "imds":
         return Identity(stored.machine_id, "imds")

@@ -108,13 +108,17 @@ class StateFolder:
         if vm_id != self.vm_id():
             self._replace("vm-id", vm_id + "\n")
 
-    def ask(self) -> str:
-        """The secret with which this machine asks for admission, made at the first call; empty if it cannot be kept."""
+    def ask(self, *, keep: bool = True) -> str:
+        """The secret with which this machine asks for admission, made at the first call; empty if it cannot be kept.
+        Without `keep` a new one is not stored.
+        """
         path = self.root / "ask"
         try:
             return path.read_text("ascii").strip()
         except (OSError, ValueError):
             made = secrets.token_urlsafe(32)
+        if not keep:
+            return made
         with contextlib.suppress(StateError):
             self._replace("ask", made + "\n")
             return made

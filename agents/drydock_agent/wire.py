@@ -31,6 +31,7 @@ PROTOCOL = 1
 
 CHALLENGES_PATH = "/agent/v1/challenges"
 ENROL_PATH = "/agent/v1/enrol"
+ENROL_CHECK_PATH = "/agent/v1/enrol/check"
 REPORTS_PATH = "/agent/v1/reports"
 ORDERS_PATH = "/agent/v1/orders"
 
@@ -142,6 +143,14 @@ class EnrolPending:
     server_time: datetime
     admission: str = "pending"
     retry_after: float = 30.0
+
+
+@dataclass(slots=True, kw_only=True)
+class EnrolCheck:
+    """The machine would be admitted now. Nothing was given, and nothing is kept of the call."""
+
+    server_time: datetime
+    admission: str = "granted"
 
 
 @dataclass(slots=True, kw_only=True)

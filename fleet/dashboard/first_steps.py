@@ -3,30 +3,46 @@
 from datetime import timedelta
 from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.agent_package import requirement
+from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, page, shown
 from fleet.dashboard.sets import KINDS, SetNameForm
+from fleet.domain.machines.entrance import CHOICES
 from fleet.domain.machines.install import install_lines
 from fleet.domain.people import Right
-from fleet.operations.machines import join_tokens
+from fleet.operations.machines import entrance, join_tokens
 from fleet.operations.people import profiles
 from fleet.operations.sets import names
 from fleet.projections.desk import first_steps
 
 # For the first machines; the page of join tokens offers other times.
 FIRST_TOKEN = timedelta(days=1)
+FIRST_USES = 20
+POLICIES = {
+    "join": "A join token admits machines",
+    "auto": "Azure attested documents admit machines of your subscriptions; an administrator admits the others",
+    "attested": "Azure attested documents admit machines of your subscriptions; all others are refused",
+    "admit": "An administrator admits each machine",
+}
 # The first drill is short: somebody is waiting for it.
 FIRST_DRILL = {"type": "Freeze", "notice_seconds": 120, "duration_seconds": 10}
 
 
 def parts(request: Asked) -> dict[str, Any]:
     """What the checklist needs, wherever it stands."""
-    return {"steps": first_steps.first_steps(now=request.now), "kinds": KINDS, "first_drill": FIRST_DRILL}
+    return {
+        "steps": first_steps.first_steps(now=request.now),
+        "kinds": KINDS,
+        "first_drill": FIRST_DRILL,
+        "first_uses": FIRST_USES,
+        "policies": POLICIES,
+    }
 
 
 def wanted(request: Asked) -> bool:
@@ -46,11 +62,37 @@ def steps_answer(request: Asked, /, **context: Any) -> HttpResponse:
 steps_page = shown(steps_answer)
 
 
+class FirstTokenForm(Sent):
+    wrong = "Enter a set such as web, or none, and how many machines may enrol: 1 to 100,000."
+    set_name = line(300)
+    uses = forms.IntegerField(required=False, min_value=1, max_value=join_tokens.MOST_USES)
+
+
+class EntranceForm(Sent):
+    wrong = "Choose how machines enrol."
+    policy = forms.ChoiceField(choices=[(one.value, "") for one in CHOICES])
+    subscriptions = line(4000)
+
+
+@acts(steps_answer)
+def choose_entrance(request: Asked) -> HttpResponse:
+    sent = EntranceForm(request.POST).values
+    named = sent["subscriptions"].replace(",", " ").split()
+    entrance.choose(policy=sent["policy"], subscriptions=named, actor=request.actor, now=request.now)
+    return done(request, "Saved: this is how unknown machines enrol now.", "first-steps")
+
+
 @sensitive_post_parameters()
 @acts(steps_answer)
 def make_token(request: Asked) -> HttpResponse:
+    sent = FirstTokenForm(request.POST).values
     token, plain = join_tokens.create_join_token(
-        comment="the first machines", expires_in=FIRST_TOKEN, actor=request.actor, now=request.now
+        comment="the first machines",
+        expires_in=FIRST_TOKEN,
+        set_name=sent["set_name"],
+        max_uses=sent["uses"] or FIRST_USES,
+        actor=request.actor,
+        now=request.now,
     )
     lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain, package=requirement())
     return steps_answer(request, new_token=token, lines=lines)

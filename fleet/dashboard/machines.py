@@ -107,6 +107,7 @@ def admissions_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """Who waits for admission; also the answer to a form that was refused."""
     q, who = request.GET.get("q", "").replace("\x00", ""), request.GET.get("who", "")
     read = partial(machines.page_of_waiting, size=ADMISSIONS_A_PAGE, q=q, who=who)
+    context["refused"] = machines.refused_enrolments()
     return listed(
         request, "machines/admissions.html", "machines/admission_rows.html", read, filtered=q or who, **context
     )

@@ -97,6 +97,7 @@ urlpatterns = [
     path("inventory/", inventory.inventory_page, name="inventory"),
     path("inventory/take/", inventory.take_inventory, name="inventory-take"),
     path("first-steps/", first_steps.steps_page, name="first-steps"),
+    path("first-steps/entrance/", first_steps.choose_entrance, name="first-steps-entrance"),
     path("first-steps/token/", first_steps.make_token, name="first-steps-token"),
     path("first-steps/sets/<int:set_id>/name/", first_steps.name_set, name="first-steps-name"),
     path("first-steps/put-away/", first_steps.put_away, name="first-steps-put-away"),

@@ -117,6 +117,7 @@ class EntryKind(StrEnum):
     CALENDAR_MADE = "calendar_made"
     CALENDAR_ENDED = "calendar_ended"
     PUSH_KEY_MADE = "push_key_made"
+    ENTRANCE_CHANGED = "entrance_changed"
     JOIN_TOKEN_ENDED = "join_token_ended"  # noqa: S105
     LOGINS_REFUSED = "logins_refused"
     NEW_DEVICE = "new_device"

@@ -171,6 +171,7 @@ class Gateway:
             self.feed.loop,
             self.agents.committer.loop,
             self.agents.contacts.loop,
+            self.agents.entrance.refusals.loop,
             self.parent,
         ]
         if settings.OIDC_ISSUER:
@@ -254,6 +255,7 @@ class Gateway:
 TABLE: dict[str, dict[str, Callable[[Gateway], Handler]]] = {
     wire.CHALLENGES_PATH: {"POST": lambda gateway: gateway.agents.entrance.challenges},
     wire.ENROL_PATH: {"POST": lambda gateway: gateway.agents.entrance.enrol},
+    wire.ENROL_CHECK_PATH: {"POST": lambda gateway: gateway.agents.entrance.check},
     wire.REPORTS_PATH: {"POST": lambda gateway: gateway.agents.reports},
     wire.ORDERS_PATH: {"GET": lambda gateway: gateway.agents.orders},
     "/api/v1/stream": {"GET": lambda gateway: gateway.streams.serve},

@@ -12,6 +12,7 @@ from fleet.domain.refusal import Refused
 from fleet.gateway.clean import clean
 from fleet.gateway.http import Problem, Request, Send, answer
 from fleet.gateway.limits import Buckets, GatewayLimits, throttle
+from fleet.gateway.refusals import Refusals
 from fleet.gateway.signed_calls import Repeated, SignedCall, SignedCalls
 from fleet.gateway.threads import Threads
 from fleet.operations.machines import attestations, enrolment
@@ -31,6 +32,7 @@ class Entrance:
         self.threads = threads
         self.signed_calls = signed_calls
         self.enrolments = Buckets(limits.enrolments)
+        self.refusals = Refusals()
 
     async def challenges(self, request: Request, send: Send) -> None:
         """A nonce for an attested document: 200 with Challenge. Problems 413, 429."""
@@ -40,19 +42,14 @@ class Entrance:
 
     async def enrol(self, request: Request, send: Send) -> None:
         """A key or a credential: 200 with EnrolAnswer, 202 with EnrolPending. Problems 401, 403, 413, 422, 429, 503."""
-        throttle(self.enrolments, request.client, TOO_MANY)
-        signed = self._signed(request)
-        raw = await request.body(ENROL_BYTES)
-        try:
-            wanted = msgspec.convert(clean(msgspec.json.decode(raw)), wire.EnrolRequest)
-        except (ValueError, RecursionError) as error:
-            raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
+        signed, wanted = await self._read(request)
         try:
             granted = await self.threads.run(self._enrol, wanted, signed, request.client)
         except Refused as refused:
-            url = refused.details.get("url")
-            errors = [{"field": "attested.intermediates", "message": str(url)}] if url else ()
-            raise Problem(status_of(refused.code), refused.code, say(refused.reason, API), errors=errors) from None
+            if refused.code != "intermediate-wanted":
+                # That one is a step on the way: the agent fetches the certificate and asks again.
+                self.refusals.note(wanted, refused, request.client)
+            raise _problem(refused) from None
         if isinstance(granted, wire.EnrolPending):
             if not wanted.ask:
                 # 0.1.0 knows no 202, and tries again after an error.
@@ -61,6 +58,36 @@ class Entrance:
             await answer(send, 202, msgspec.json.encode(granted))
             return
         await answer(send, 200, msgspec.json.encode(granted))
+
+    async def check(self, request: Request, send: Send) -> None:
+        """What `enrol` would answer, and nothing is kept: 200 with EnrolCheck, 202 with EnrolPending. Its problems."""
+        signed, wanted = await self._read(request)
+        try:
+            found = await self.threads.run(self._check, wanted, signed, request.client)
+        except Refused as refused:
+            raise _problem(refused) from None
+        if isinstance(found, wire.EnrolPending):
+            await answer(send, 202, msgspec.json.encode(found))
+            return
+        await answer(send, 200, msgspec.json.encode(wire.EnrolCheck(server_time=found.server_time)))
+
+    async def _read(self, request: Request) -> tuple[SignedCall | None, wire.EnrolRequest]:
+        """By whom an enrolment is signed, and what it says. Raises Problem 401, 413, 422, 429."""
+        throttle(self.enrolments, request.client, TOO_MANY)
+        signed = self._signed(request)
+        raw = await request.body(ENROL_BYTES)
+        try:
+            return signed, msgspec.convert(clean(msgspec.json.decode(raw)), wire.EnrolRequest)
+        except (ValueError, RecursionError) as error:
+            raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
+
+    @staticmethod
+    def _check(
+        wanted: wire.EnrolRequest, signed: SignedCall | None, address: str
+    ) -> wire.EnrolAnswer | wire.EnrolPending:
+        """In a thread. Raises Refused."""
+        signed_by = signed.found_by if signed is not None else ""
+        return enrolment.would_enrol(request=wanted, now=datetime.now(UTC), address=address, signed_by=signed_by)
 
     def _signed(self, request: Request) -> SignedCall | None:
         """By whom an enrolment is signed; None where that proves nothing, as of a key that nobody can make any more.
@@ -83,3 +110,9 @@ class Entrance:
             raise Repeated
         signed_by = signed.found_by if signed is not None else ""
         return enrolment.enrol(request=wanted, now=now, address=address, signed_by=signed_by)
+
+
+def _problem(refused: Refused) -> Problem:
+    url = refused.details.get("url")
+    errors = [{"field": "attested.intermediates", "message": str(url)}] if url else ()
+    return Problem(status_of(refused.code), refused.code, say(refused.reason, API), errors=errors)

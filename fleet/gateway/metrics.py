@@ -14,6 +14,11 @@ SHED = Counter("drydock_shed", "Requests sent away, by why.", ["why"])
 # A counter that begins with its first trouble has not grown, to Prometheus: so these begin at 0.
 for _why in ("queue", "slow", "pages"):
     SHED.labels(_why)
+ENROLMENTS_REFUSED = Counter(
+    "drydock_enrolments_refused", "Enrolments that were refused, by the code of the problem.", ["code"]
+)
+for _code in ("attestation-refused", "join-token-refused", "admissions-full", "validation", "not-permitted"):
+    ENROLMENTS_REFUSED.labels(_code)
 DELIVERED = Counter("drydock_orders_handed_out", "Orders put into an answer, by the path that brought them.", ["via"])
 HELD = Gauge("drydock_held_calls", "Calls for orders that are held open.")
 STREAMS = Gauge("drydock_streams", "Streams to browsers.")

@@ -18,7 +18,16 @@ from fleet.models.intake import (
     WaitingReport,
 )
 from fleet.models.lookups import EqualsAny
-from fleet.models.machines import Admission, Entrance, InventoryMachine, JoinToken, Machine, Nonce, UnusedKey
+from fleet.models.machines import (
+    Admission,
+    Entrance,
+    InventoryMachine,
+    JoinToken,
+    Machine,
+    Nonce,
+    RefusedEnrolment,
+    UnusedKey,
+)
 from fleet.models.messages import (
     Channel,
     Cursor,
@@ -99,6 +108,7 @@ __all__ = [
     "Profile",
     "PushKey",
     "Reference",
+    "RefusedEnrolment",
     "Rehearsal",
     "Reporter",
     "Route",

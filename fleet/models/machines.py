@@ -166,13 +166,39 @@ class Nonce(models.Model):
 class Entrance(models.Model):
     """How machines may enrol where no setting says so: one row, where this was decided when the tables were made.
 
-    An installation that had machines before there were attested documents goes on as it was.
+    An installation that had machines before there were attested documents goes on as it was. `chosen` is what an
+    administrator chose since on the first steps, empty where nobody did; `subscriptions` are those named there.
     """
 
-    policy = models.TextField()
+    policy = models.TextField(blank=True)
+    chosen = models.TextField(blank=True, default="", db_default="")
+    subscriptions = models.JSONField(default=list, blank=True, db_default=[])
 
     def __str__(self) -> str:
         return self.policy
+
+
+class RefusedEnrolment(models.Model):
+    """Enrolments of one machine that were refused for one reason: counted, bounded, and gone after a week without one.
+
+    `vm_id` and `name` are by the caller's own word; both are empty in the row that counts what had no row of its own.
+    """
+
+    code = models.TextField()
+    vm_id = models.TextField(blank=True, default="")
+    name = models.TextField(blank=True, default="")
+    address = models.TextField(blank=True, default="")
+    # A `Reason` as JSON.
+    reason = models.JSONField()
+    count = models.BigIntegerField(default=0)
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["code", "vm_id"], name="refused_enrolment_once")]
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.vm_id}"
 
 
 class InventoryMachine(models.Model):

@@ -6,24 +6,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from fleet.domain.blind_spots.agents import SIGNATURES
 from fleet.domain.blind_spots.facts import BlindSpot, Confidence
 from fleet.domain.intake.presence import Limits
-from fleet.domain.machines.entrance import Claimed, claimed_of, contradictions
+from fleet.domain.machines.entrance import Claimed, claimed_of, contradictions, remedy_of
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.sets import PROVISIONAL, SetSource
 from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
-from fleet.models import Admission, InventoryMachine, JoinToken, Machine, ScheduledEvent
+from fleet.models import Admission, InventoryMachine, JoinToken, Machine, RefusedEnrolment, ScheduledEvent
+from fleet.models.facts.entrance import entrance_facts
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.projections.changes import changed_at
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import SetRef, plain_name, set_ref
 from fleet.projections.sight import seen
+
+# So many refused enrolments a page shows.
+MOST_REFUSED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +211,39 @@ def agentless() -> QuerySet[InventoryMachine]:
     return seen(InventoryMachine).filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedEnrolmentRow:
+    """Enrolments of one machine that were refused for one reason, and what to do. `vm_id` and `name` are by the
+    caller's own word, empty where several are counted together.
+    """
+
+    id: int
+    name: str
+    vm_id: str
+    address: str
+    reason: Reason
+    remedy: Reason
+    count: int
+    first_at: datetime
+    last_at: datetime
+
+
+def refused_enrolments(*, most: int = MOST_REFUSED) -> tuple[RefusedEnrolmentRow, ...]:
+    """The newest first. One query."""
+    rows = seen(RefusedEnrolment).order_by("-last_at", "-pk")[:most]
+    return tuple(
+        like(
+            RefusedEnrolmentRow,
+            row,
+            id=row.pk,
+            name=row.name or row.vm_id,
+            reason=from_json(row.reason),
+            remedy=remedy_of(row.code),
+        )
+        for row in rows
+    )
+
+
 def waiting_rows() -> QuerySet[Admission]:
     """Admissions with all that their rows show."""
     twins = seen(Admission).filter(vm_id=OuterRef("vm_id")).exclude(pk=OuterRef("pk")).order_by().values("vm_id")
@@ -222,8 +258,13 @@ def waiting_rows() -> QuerySet[Admission]:
     )
 
 
-def _admission(row: Any) -> AdmissionRow:
-    """The shape of a row of `waiting_rows`."""
+def _admissions(rows: Iterable[Any]) -> list[AdmissionRow]:
+    subscriptions = entrance_facts().subscriptions
+    return [_admission(row, subscriptions) for row in rows]
+
+
+def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
+    """The shape of a row of `waiting_rows`; the subscriptions are those that may enrol."""
     machine: Machine | None = row.machine
     said = row.said
     claimed = Claimed(
@@ -263,7 +304,7 @@ def _admission(row: Any) -> AdmissionRow:
             claimed,
             known,
             attested=row.attested,
-            allowed=row.attested in settings.ATTESTED_SUBSCRIPTIONS,
+            allowed=row.attested in subscriptions,
             twins=row.twins,
             namesake=row.namesake,
         ),
@@ -276,7 +317,7 @@ def waiting(*, machine_id: int | None = None) -> tuple[AdmissionRow, ...]:
     rows = waiting_rows().order_by("-pk")
     if machine_id is not None:
         rows = rows.filter(machine=machine_id)
-    return tuple(map(_admission, rows))
+    return tuple(_admissions(rows))
 
 
 # Of those who wait: whom Azure vouches for, who asks as a machine that is known, as a revoked one, and as none.
@@ -303,7 +344,7 @@ def page_of_waiting(
     if q:
         rows = rows.filter(Q(resource_name__icontains=q) | Q(vm_id__icontains=q) | Q(address__icontains=q))
     found = read_page([Segment(rows, "id", descending=True)], cursor=cursor, size=size)
-    return found.map(lambda shown: [_admission(row) for row in shown])
+    return found.map(_admissions)
 
 
 def join_token(*, prefix: str, now: datetime) -> JoinTokenRow | None:

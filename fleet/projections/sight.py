@@ -190,6 +190,7 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     models.InventoryMachine: _of("availability_set"),
     models.Admission: _of("machine__availability_set"),
     models.JoinToken: _nothing,
+    models.RefusedEnrolment: _nothing,
     models.Spool: _of("machine__availability_set"),
     models.Observation: _of("machine__availability_set"),
     models.PollGap: _of("machine__availability_set"),

@@ -321,6 +321,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.CALENDAR_MADE: Look("Calendar made", "calm", "calendar"),
     EntryKind.CALENDAR_ENDED: Look("Calendar ended", "calm", "calendar"),
     EntryKind.PUSH_KEY_MADE: Look("Push key made", "calm", "file-key"),
+    EntryKind.ENTRANCE_CHANGED: Look("Enrolment policy changed", "calm", "key-round"),
     EntryKind.JOIN_TOKEN_ENDED: Look("Join token ended", "calm", "key-round"),
     EntryKind.LOGINS_REFUSED: Look("Password guessed at", "due", "shield-alert"),
     EntryKind.NEW_DEVICE: Look("New device", "due", "monitor-smartphone"),

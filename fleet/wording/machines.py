@@ -67,6 +67,19 @@ SENTENCES: dict[str, Sentence] = {
     " another of itself.",
     "bearer-over": "Calls with a credential alone are over here: install an agent of this release, then have it"
     " admitted.",
+    "remedy-policy": "Name the machine's subscription, or choose another way to enrol, on First steps; where settings"
+    " state these, change ENROLMENT_POLICY or ATTESTED_SUBSCRIPTIONS.",
+    "remedy-attested": "See “Who may enrol” in the agent's documentation: certificates and clocks are the usual causes."
+    " A machine without a usable document enrols with a join token where the policy allows that.",
+    "remedy-set": "Give the machine the set of its join token, or create a join token for the set that it states.",
+    "remedy-join-token": "Create a join token and set it as DRYDOCK_JOIN_TOKEN on the machine.",
+    "remedy-admissions": "Admit or refuse the machines that wait for admission.",
+    "remedy-other": "Correct what the reason names on the machine; its agent tries again by itself.",
+    "enrolment-refused": "The enrolment was refused.",
+    "entrance-stated": "The setting ENROLMENT_POLICY states {policy}: change it there.",
+    "entrance-unknown": "Choose how machines enrol.",
+    "entrance-subscription": "Enter at most {most} subscription ids, such as 00000000-0000-0000-0000-000000000000.",
+    "entrance-no-subscription": "Enter the id of the subscription whose machines may enrol with an attested document.",
     "admission-twins": "{count} more ask as the same machine.",
     "admission-subscription": "Azure says that it is in the subscription {subscription}, which is not among those that"
     " may enrol.",
@@ -181,6 +194,12 @@ def _waits(row: TimelineRow, reader: Reader) -> str:
     return f"Somebody at {row.data['address'] or 'an unknown address'} enrols as {row.data['name']}, {why}: it waits."
 
 
+def _entrance_changed(row: TimelineRow, reader: Reader) -> str:
+    after = row.after or {}
+    named = ", ".join(after.get("subscriptions", [])) or "none"
+    return f"{row.actor} chose how machines enrol: {after.get('policy')}; subscriptions: {named}.{quoted(row.why)}"
+
+
 def _decided(row: TimelineRow, reader: Reader) -> str:
     what = "admitted" if row.kind is EntryKind.MACHINE_ADMITTED else "refused"
     where = row.data["address"] or "an unknown address"
@@ -201,6 +220,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.NAME_GIVEN: "Machine {name} is taken for {called} from now on: of those that are heard, it was called so"
     " first.",
     EntryKind.MACHINE_REVOKED: _revoked,
+    EntryKind.ENTRANCE_CHANGED: _entrance_changed,
     EntryKind.JOIN_TOKEN_ENDED: "The join token {prefix} was ended by {actor}.",
     EntryKind.MACHINE_WAITS: _waits,
     EntryKind.MACHINE_ADMITTED: _decided,

@@ -104,6 +104,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "admissions/decide/": {"ids": "{admission}", "decision": "admit"},
     "join-tokens/make/": {"comment": "rack 7", "hours": "24"},
     "inventory/take/": {"pasted": "[]", "what": "import"},
+    "first-steps/entrance/": {"policy": "admit"},
     "first-steps/sets/<int:set_id>/name/": {"name": "jetty", "kind": "availability_set"},
     "events/<event:event_id>/approve/": {"comment": "go"},
     "events/<event:event_id>/claim/": {"comment": "mine"},

@@ -159,10 +159,21 @@ class FleetDouble:
             self._problem(handler, 404)
         elif path == wire.ENROL_PATH:
             self._enrol(handler, content)
+        elif path == wire.ENROL_CHECK_PATH:
+            self._check(handler, content)
         elif self._machine(handler) is None:
             self._problem(handler, 401)
         else:
             self._take(handler, content)
+
+    def _check(self, handler: BaseHTTPRequestHandler, content: dict[str, Any]) -> None:
+        if content["join_token"] != JOIN_TOKEN:
+            self._problem(handler, 403)
+            return
+        answer = {"admission": "granted", "server_time": text_of(self.now())}
+        if self.admission_pending:
+            answer |= {"admission": "pending", "retry_after": 30.0}
+        self._answer(handler, 202 if self.admission_pending else 200, answer)
 
     def _enrol(self, handler: BaseHTTPRequestHandler, content: dict[str, Any]) -> None:
         if content["join_token"] != JOIN_TOKEN:

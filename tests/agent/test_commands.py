@@ -128,13 +128,28 @@ def test_once_does_not_guess_who_it_is(agents: Agents) -> None:
 def test_check_says_what_it_can_reach(agents: Agents, fleet: FleetDouble) -> None:
     before = agents.command("check")
     assert before.returncode == 0, before.stdout + before.stderr
-    assert "does not know this machine yet; `run` will enrol with the join token." in before.stdout
+    assert "does not know this machine yet; `run` will enrol, and it would be admitted now." in before.stdout
     agents.command("once")
     after = agents.command("check")
     assert after.returncode == 0
     assert f"This is machine {VM_IDS['web-vm1']} (web-vm1)." in after.stdout
     assert "takes this machine's credential" in after.stdout and "This machine's clock is 0.0 s" in after.stdout
     assert len(fleet.enrolments) == 1, "check itself enrols nobody"
+
+
+def test_check_says_whether_the_backend_would_admit_the_machine(agents: Agents, fleet: FleetDouble) -> None:
+    refused = agents.command("check", DRYDOCK_JOIN_TOKEN="join_another")
+    assert refused.returncode == 1 and "would not be admitted now: the backend answered 403" in refused.stdout
+    fleet.admission_pending = True
+    waits = agents.command("check")
+    assert waits.returncode == 1 and "until an administrator admits it" in waits.stdout
+    fleet.admission_pending = False
+    assert agents.command("check").returncode == 0
+    # Of a release that does not know the question.
+    fleet.statuses.append((wire.ENROL_CHECK_PATH, 404))
+    assert agents.command("check").returncode == 0
+    assert not fleet.enrolments
+    assert not list((agents.folder / "state").iterdir()), "check keeps nothing"
 
 
 def test_check_says_what_it_cannot_reach(agents: Agents, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class Door:
         """What agents send."""
         if path == wire.REPORTS_PATH:
             return json.dumps({"spool": str(uuid4()), "sent_at": now(), "reports": []}).encode()
-        if path != wire.ENROL_PATH:
+        if path not in (wire.ENROL_PATH, wire.ENROL_CHECK_PATH):
             return None
         vm_id, own = secret or (str(uuid4()), "")
         credential = own if isinstance(own, str) else ""

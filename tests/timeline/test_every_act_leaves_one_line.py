@@ -151,6 +151,7 @@ PAGES: list[tuple[str, dict[str, str]]] = [
     ("/sign-on/links/", {"username": "nina", "subject": "7f1c"}),
     ("/sign-on/links/{link}/end/", {}),
     ("/first-steps/sets/{stray}/name/", {"name": "jetty", "kind": "availability_set"}),
+    ("/first-steps/entrance/", {"policy": "admit"}),
     ("/first-steps/token/", {}),
     ("/first-steps/put-away/", {}),
     ("/inventory/take/", {"pasted": INVENTORY, "what": "import"}),
@@ -161,7 +162,7 @@ PAGES: list[tuple[str, dict[str, str]]] = [
 
 
 def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet, settings: Any) -> None:
-    settings.OIDC_ISSUER = "https://login.example"
+    settings.OIDC_ISSUER, settings.ENROLMENT_POLICY = "https://login.example", ""
     session = logged_in(factories.admin())
     named = {"web": str(factories.the_set().pk), "stray": str(fleet.agents["stray"].machine.availability_set_id)}
     named["invitation"] = outside.invitation(kind="slack", team="T1", account="U1", name="ada.l")

@@ -143,6 +143,12 @@ class BackendClient:
         ]
         return Granted(secret, tuple(key for key in keys if key.id and key.public_key))
 
+    def check_enrolment(self, request: wire.EnrolRequest, key: Key | None = None) -> None:
+        """Whether `enrol` would be granted now; it raises the same where not. The backend keeps nothing of it."""
+        content = self._call("POST", wire.ENROL_CHECK_PATH, key or "", body=json.dumps(asdict(request)).encode())
+        if content.get("admission") != "granted":
+            raise AdmissionPending(202, "a person has to admit this machine in Drydock first", None)
+
     def report(self, secret: Secret, request: wire.ReportsRequest, reports: Iterable[StoredReport]) -> Acknowledgement:
         """Send one batch; `reports` stand in for `request.reports`."""
         envelope = {name: _plain(value) for name, value in asdict(request).items() if name != "reports"}

@@ -6,18 +6,23 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from drydock_agent import wire
 from drydock_agent.backend import issuers
 from drydock_agent.backend.client import BackendClient, RefusedByBackend, proxies_for
 from drydock_agent.backend.own_key import Key, Secret
-from drydock_agent.backend.signatures import Keyring
+from drydock_agent.backend.signatures import NEVER, Keyring
+from drydock_agent.clock import Clock
 from drydock_agent.connections import NoAnswer
+from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.machine import Identity, resource_name
 from drydock_agent.metadata_service.client import Imds, NotNow
 from drydock_agent.settings.load import Settings
 from drydock_agent.state_folder import Credential, StateFolder
 from drydock_agent.version import agent_version
+
+T = TypeVar("T")
 
 log = logging.getLogger("drydock_agent")
 
@@ -63,21 +68,12 @@ class Enrolment:
 
     def enrol(self, client: BackendClient) -> None:
         """Ask for a key and store it. Raises what `client` raises, and `StateError`."""
-        attested = self._attested(client)
         last = self._last
-        proof = secret_of(self._former) if self._former is not None else last
-        for _ in range(wire.MAX_INTERMEDIATES):
-            try:
-                request = self._request(attested, proof)
-                granted = client.enrol(request, proof if isinstance(proof, Key) else None)
-                break
-            except RefusedByBackend as error:
-                if attested is None or not error.wanted:
-                    self._go_on_with(last, error)
-                    raise
-                attested.intermediates.append(issuers.fetch(error.wanted, proxies_for(error.wanted)))
-        else:
-            raise NoAnswer("it wants ever more certificates")
+        try:
+            granted = self._asked(client, client.enrol)
+        except RefusedByBackend as error:
+            self._go_on_with(last, error)
+            raise
         # Used even where it cannot be stored: the spool is full of news, and enrolling again costs only a warning.
         with self._lock:
             self._secret = self._last = granted.secret
@@ -85,6 +81,31 @@ class Enrolment:
         self._enrolled()
         self._keyring.enrolled(granted.signing_keys)
         self._state.keep_credential(_stored(granted.secret, self._identity))
+
+    def check(self, client: BackendClient) -> None:
+        """Ask whether `enrol` would be granted now; the backend keeps nothing of it. Raises what `enrol` raises,
+        `RefusedByBackend` with 404 where the backend does not know the question.
+        """
+        self._asked(client, client.check_enrolment, keep=False)
+
+    def _asked(
+        self, client: BackendClient, call: Callable[[wire.EnrolRequest, Key | None], T], *, keep: bool = True
+    ) -> T:
+        """What the backend answers to this machine's request, with the certificates that it wants."""
+        attested = self._attested(client)
+        proof = secret_of(self._former) if self._former is not None else self._last
+        for _ in range(wire.MAX_INTERMEDIATES):
+            try:
+                request = self._request(attested, proof, keep=keep)
+                answer = call(request, proof if isinstance(proof, Key) else None)
+                break
+            except RefusedByBackend as error:
+                if attested is None or not error.wanted:
+                    raise
+                attested.intermediates.append(issuers.fetch(error.wanted, proxies_for(error.wanted)))
+        else:
+            raise NoAnswer("it wants ever more certificates")
+        return answer
 
     def _go_on_with(self, last: Secret, error: RefusedByBackend) -> None:
         # Without a join token nothing will change here: what was refused may count again, as after a restored backup.
@@ -106,7 +127,7 @@ class Enrolment:
             log.info("Azure does not say who this machine is: %s.", error)
             return None
 
-    def _request(self, attested: wire.AttestedDocument | None, proof: Secret) -> wire.EnrolRequest:
+    def _request(self, attested: wire.AttestedDocument | None, proof: Secret, *, keep: bool) -> wire.EnrolRequest:
         return wire.EnrolRequest(
             join_token=self._settings.join_token,
             machine_id=self._identity.machine_id,
@@ -116,12 +137,18 @@ class Enrolment:
             instance=self._identity.compute,
             agent_version=agent_version(),
             credential=proof if isinstance(proof, str) else "",
-            ask=self._state.ask(),
+            ask=self._state.ask(keep=keep),
             attested=attested,
             keyed=True,
             complete=self._identity.complete,
             former_id=self._former.machine_id if self._former is not None else "",
         )
+
+
+def would_enrol(settings: Settings, identity: Identity, state: StateFolder, client: BackendClient) -> None:
+    """Ask whether `Enrolment.enrol` would be granted now. Raises what `Enrolment.check` raises."""
+    keyring = Keyring(state=state, mode=NEVER, limiter=LogLimiter(Clock()))
+    Enrolment(settings, identity, state, keyring=keyring, enrolled=lambda: None).check(client)
 
 
 def secret_of(stored: Credential) -> Secret:

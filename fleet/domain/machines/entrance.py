@@ -16,6 +16,8 @@ MAX_NAME = 200
 class EntrancePolicy(StrEnum):
     """How machines that nobody knows come in."""
 
+    # By a join token, or by an attested document of an allowed subscription; else a person admits them.
+    JOIN = "join"
     # By an attested document of an allowed subscription; where Azure gives none, a person admits them.
     AUTO = "auto"
     # By an attested document of an allowed subscription, and in no other way.
@@ -49,11 +51,29 @@ def checked(proof: Proof, *, vm_id: str, compute: Mapping[str, Any]) -> Proof:
     return proof
 
 
-def comes_in(policy: EntrancePolicy, proof: Proof, *, known: bool, allowed: bool) -> bool:
+# What an administrator may choose where no setting states it.
+CHOICES = (EntrancePolicy.JOIN, EntrancePolicy.AUTO, EntrancePolicy.ATTESTED, EntrancePolicy.ADMIT)
+
+
+def policy_of(*, stated: str, chosen: str, decided: str, subscriptions: bool) -> EntrancePolicy:
+    """The policy in force: as a setting states it, else as an administrator chose, else as it was decided when the
+    tables were made. Where nobody did, join tokens admit; where `subscriptions` are named, attested documents do.
+    """
+    if stated or chosen:
+        return EntrancePolicy(stated or chosen)
+    if decided == EntrancePolicy.TOKEN:
+        return EntrancePolicy.TOKEN
+    return EntrancePolicy.AUTO if subscriptions else EntrancePolicy.JOIN
+
+
+def comes_in(policy: EntrancePolicy, proof: Proof, *, known: bool, allowed: bool, token: bool) -> bool:
     """Whether who has not proved to be a known machine comes in by the policy alone; else a person admits it.
 
-    `allowed`: its subscription is. By `token` the join token is checked before. Raises Refused `attestation-refused`.
+    `allowed`: its subscription is. `token`: it shows a valid join token, which by `token` was checked before. Raises
+    Refused `attestation-refused`.
     """
+    if policy is EntrancePolicy.JOIN and token:
+        return not known
     if policy is EntrancePolicy.TOKEN:
         return not known
     if policy is EntrancePolicy.ATTESTED:
@@ -62,6 +82,21 @@ def comes_in(policy: EntrancePolicy, proof: Proof, *, known: bool, allowed: bool
         if not allowed:
             raise refusal("attested-subscription-strange", subscription=proof.attested.subscription)
     return not known and policy is not EntrancePolicy.ADMIT and proof.attested is not None and allowed
+
+
+def remedy_of(code: str) -> Reason:
+    """What to do where an enrolment was refused for a reason with this code."""
+    if code in ("attested-required", "attested-subscription-strange"):
+        return Reason("remedy-policy")
+    if code.startswith("attested-"):
+        return Reason("remedy-attested")
+    if code in ("enrols-elsewhere", "names-no-set"):
+        return Reason("remedy-set")
+    if code.startswith("join-token-"):
+        return Reason("remedy-join-token")
+    if code == "admissions-full":
+        return Reason("remedy-admissions")
+    return Reason("remedy-other")
 
 
 @dataclass(frozen=True, slots=True)

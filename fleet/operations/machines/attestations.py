@@ -12,9 +12,8 @@ from drydock_agent import wire
 
 from fleet.domain.machines import attestation, challenges
 from fleet.domain.machines.attestation import Attested, Trust, trust_of, verify
-from fleet.domain.machines.entrance import EntrancePolicy
 from fleet.domain.reason import Reason
-from fleet.models import Entrance, Nonce
+from fleet.models import Nonce
 from fleet.models.cipher import derived_keys
 
 SHIPPED = Path(attestation.__file__).parent / "roots"
@@ -28,12 +27,6 @@ def challenge(*, now: datetime) -> wire.Challenge:
     """A nonce for an attested document. Nothing is written, however many ask."""
     nonce = challenges.new_nonce(key=derived_keys(PURPOSE)[0], now=now)
     return wire.Challenge(nonce=nonce, expires_in=challenges.LASTS.total_seconds(), server_time=now)
-
-
-def policy() -> EntrancePolicy:
-    """How machines come in that nobody knows: by the setting, else as it was decided when the tables were made."""
-    stated = settings.ENROLMENT_POLICY or Entrance.objects.values_list("policy", flat=True).first()
-    return EntrancePolicy(stated or EntrancePolicy.AUTO)
 
 
 def attested_by(document: wire.AttestedDocument, *, now: datetime) -> Attested:
@@ -81,8 +74,3 @@ def _read(files: tuple[tuple[Path, int], ...]) -> Trust:
         except ValueError as error:
             log.warning("attestation.unreadable_certificate", file=str(path), error=str(error))
     return trust_of(found)
-
-
-def is_allowed(attested: Attested) -> bool:
-    """Whether machines of its subscription may enrol by that alone."""
-    return attested.subscription in settings.ATTESTED_SUBSCRIPTIONS

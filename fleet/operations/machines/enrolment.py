@@ -1,6 +1,6 @@
 """How a machine gets its credential."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -9,13 +9,15 @@ from django.db.models import F
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
+from fleet.domain.machines.attestation import Attested
 from fleet.domain.machines.entrance import EntrancePolicy, Proof, checked, comes_in
 from fleet.domain.reason import Reason, as_json
 from fleet.domain.refusal import Refused
 from fleet.domain.secrets import hash_of, new_secret
-from fleet.domain.sets import OUTSIDE, SetKey, read_stated
+from fleet.domain.sets import OUTSIDE, PROVISIONAL, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
 from fleet.models import JoinToken, Machine
+from fleet.models.facts.entrance import EntranceFacts, entrance_facts
 from fleet.operations import locks, wake_up
 from fleet.operations.machines import (
     admission_rule,
@@ -25,6 +27,7 @@ from fleet.operations.machines import (
     join_tokens,
     keys,
     names,
+    refusals,
     unused_keys,
 )
 from fleet.operations.orders import sign
@@ -55,22 +58,46 @@ def enrol(
     vm_id = request.machine_id.strip().lower()
     if not vm_id or len(vm_id) > MAX_ID:
         raise Refused("validation", Reason("machine-id-unusable", most=MAX_ID))
-    policy = policy or attestations.policy()
-    attested = None
-    if request.attested is not None and policy is not EntrancePolicy.TOKEN:
-        # Apart from what follows: a nonce that was shown is spent, whatever comes of it.
-        attested = attestations.attested_by(request.attested, now=now)
+    entrance = entrance_facts()
+    if policy is not None:
+        entrance = replace(entrance, policy=policy)
+    attested = _attested(request, entrance.policy, now)
     proof = checked(Proof(attested, signed_by), vm_id=vm_id, compute=request.instance or {})
     try:
-        return _enrol(request, vm_id, policy, proof, now=now, address=address)
+        return _enrol(request, vm_id, entrance, proof, now=now, address=address)
     except IntegrityError:
         # A process of an earlier release takes no lock and was first: the machine is known now.
-        return _enrol(request, vm_id, policy, proof, now=now, address=address)
+        return _enrol(request, vm_id, entrance, proof, now=now, address=address)
+
+
+def _attested(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) -> Attested | None:
+    """What Azure says of the machine, where that is heard. Apart from what follows: a nonce that was shown is spent,
+    whatever comes of it.
+    """
+    if request.attested is None or policy is EntrancePolicy.TOKEN:
+        return None
+    try:
+        return attestations.attested_by(request.attested, now=now)
+    except Refused:
+        if policy is not EntrancePolicy.JOIN or not join_tokens.is_valid(request.join_token, now=now):
+            raise
+        # The join token is enough: a document whose certificates cannot be followed from here keeps no machine out.
+        return None
+
+
+def would_enrol(
+    *, request: wire.EnrolRequest, now: datetime, address: str = "", signed_by: str = ""
+) -> wire.EnrolAnswer | wire.EnrolPending:
+    """What `enrol` would answer and raise at this moment; nothing of it is kept, no nonce and no request included."""
+    with transaction.atomic():
+        answer = enrol(request=request, now=now, address=address, signed_by=signed_by)
+        transaction.set_rollback(True)
+    return answer
 
 
 @transaction.atomic
 def _enrol(
-    request: wire.EnrolRequest, vm_id: str, policy: EntrancePolicy, proof: Proof, *, now: datetime, address: str
+    request: wire.EnrolRequest, vm_id: str, entrance: EntranceFacts, proof: Proof, *, now: datetime, address: str
 ) -> wire.EnrolAnswer | wire.EnrolPending:
     read_stated(request.availability_set.strip())
     # No row can be locked while there is none: requests for one machine are decided one after the other.
@@ -79,16 +106,18 @@ def _enrol(
     rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
     known = rows.filter(vm_id=vm_id).first()
     token = admitted_to = None
+    by_policy = False
     former = former_ids.proved(request, proof, vm_id=vm_id, now=now)
     owner = unused_keys.owner(known, request, proof, now=now)
-    if known is None and former is not None and policy is not EntrancePolicy.ATTESTED:
+    if known is None and former is not None and entrance.policy is not EntrancePolicy.ATTESTED:
         # The same machine, by its key: it has come in already.
         owner = unused_keys.Owner(proved_by=(former.credential_hash,))
     proved = owner is not None
     if owner is None:
-        token = _token(request, policy, now)
+        token = _token(request, entrance.policy, now)
         asker = admissions.Asker(vm_id, known, token, proof, request, address)
-        if not _comes_in_by_policy(asker, policy):
+        by_policy = _comes_in_by_policy(asker, entrance)
+        if not by_policy:
             admitted_to = admissions.admitted(asker, now=now) or admission_rule.admits(asker, now=now)
             if admitted_to is None:
                 return admissions.wait(asker, now=now)
@@ -111,6 +140,7 @@ def _enrol(
         owner=owner,
         compute=compute,
         admitted_to=admitted_to,
+        stays=by_policy and entrance.policy is EntrancePolicy.JOIN and proof.attested is None,
         attested_at=attested_at,
         now=now,
     )
@@ -129,10 +159,13 @@ def _let_in(
     owner: unused_keys.Owner,
     compute: dict[str, Any],
     admitted_to: SetKey | None,
+    stays: bool,
     attested_at: datetime | None,
     now: datetime,
 ) -> wire.EnrolAnswer:
-    """Its row with a new key, in its set, and what the timeline tells of that."""
+    """Its row with a new key, in its set, and what the timeline tells of that. One that `stays` is confined to the
+    named set that it states now.
+    """
     stated = request.availability_set.strip()
     token_set = token.set_name if token is not None else known.token_set if known is not None else ""
     by_token = _confinement(known, token, compute)
@@ -144,6 +177,8 @@ def _let_in(
     )
     if by_token is not None and (known is None or known.confined_to is None):
         _refuse_elsewhere(placed)
+    if stays and confined is None and placed.home.kind != PROVISIONAL:
+        confined = placement.whole(placement.key_of(placed.home))
     plain, key, generation, found_by = _secret(known, vm_id, request, now)
     called = names.claim(known, vm_id=vm_id, stated=name, set_id=placed.home.pk, now=now)
     values = placed.where | {
@@ -163,6 +198,7 @@ def _let_in(
         "key_generation": generation,
         "join_token": token or (known.join_token if known is not None else None),
     }
+    refusals.forget(vm_id)
     machine, is_new = _keep(known, vm_id, values, now)
     unused_keys.note_given(machine.pk, found_by, owner, now=now)
     if token is not None:
@@ -208,11 +244,12 @@ def _token(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) ->
         return None
 
 
-def _comes_in_by_policy(asker: admissions.Asker, policy: EntrancePolicy) -> bool:
+def _comes_in_by_policy(asker: admissions.Asker, entrance: EntranceFacts) -> bool:
     """Whether who has not proved to be a known machine gets in by the policy, so that nobody has to admit it."""
     attested = asker.proof.attested
-    allowed = attested is not None and attestations.is_allowed(attested)
-    return comes_in(policy, asker.proof, known=asker.known is not None, allowed=allowed)
+    allowed = attested is not None and attested.subscription in entrance.subscriptions
+    known, token = asker.known is not None, asker.token is not None
+    return comes_in(entrance.policy, asker.proof, known=known, allowed=allowed, token=token)
 
 
 def _keep(known: Machine | None, vm_id: str, values: dict[str, Any], now: datetime) -> tuple[Machine, bool]:

@@ -133,6 +133,18 @@ def valid(plain: str, *, now: datetime) -> JoinToken:
     return token
 
 
+def is_valid(plain: str, *, now: datetime) -> bool:
+    """Whether `valid` takes it at this moment."""
+    if not plain:
+        return False
+    try:
+        with transaction.atomic():
+            valid(plain, now=now)
+    except Refused:
+        return False
+    return True
+
+
 def is_the_same(token: JoinToken, plain: str) -> bool:
     """Whether this is that token, which no admin has ended; it may be used up by whoever brings it again."""
     return token.revoked_at is None and constant_time_compare(token.secret_hash, hash_of(plain))

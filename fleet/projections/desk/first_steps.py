@@ -6,19 +6,22 @@ from datetime import datetime
 
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import Presence
-from fleet.models import AvailabilitySet, Channel, Drill, JoinToken, Machine, ScheduledEvent
+from fleet.models import Admission, AvailabilitySet, Channel, Drill, JoinToken, Machine, ScheduledEvent
+from fleet.models.facts.entrance import EntranceFacts, entrance_facts
 from fleet.models.facts.events import presence_limits
-from fleet.projections.machines import MachineRow, machine_rows, with_presence
+from fleet.projections.machines import MachineRow, RefusedEnrolmentRow, machine_rows, refused_enrolments, with_presence
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.sight import seen
 
 NEWEST = 5
+MOST_REFUSED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class FirstSteps:
     """`agents` are the newest. `unnamed` is a set that somebody has to name, beside one of its machines;
     `told`: messages go out to somebody. `rehearsable` is a set with a live agent; `drill` the newest drill's row id.
+    `waiting` machines wait for admission; `refused` are enrolments that were refused lately.
     """
 
     token: bool
@@ -27,10 +30,17 @@ class FirstSteps:
     told: bool
     rehearsable: SetRef | None
     drill: int | None
+    entrance: EntranceFacts
+    waiting: int
+    refused: tuple[RefusedEnrolmentRow, ...]
 
     @property
     def live(self) -> bool:
         return any(agent.presence is Presence.LIVE for agent in self.agents)
+
+    @property
+    def subscriptions(self) -> str:
+        return ", ".join(sorted(self.entrance.subscriptions))
 
     @property
     def named(self) -> bool:
@@ -48,7 +58,7 @@ def is_new() -> bool:
 
 
 def first_steps(*, now: datetime) -> FirstSteps:
-    """Five queries."""
+    """Eight queries."""
     valid = seen(JoinToken).filter(revoked_at=None, expires_at__gt=now)
     newest = list(with_presence().filter(revoked_at=None).order_by("-pk")[:NEWEST])
     agents = machine_rows(newest, now=now, limits=presence_limits())
@@ -58,6 +68,9 @@ def first_steps(*, now: datetime) -> FirstSteps:
         unnamed=_unnamed(),
         told=seen(Channel).filter(owner=None, enabled=True, deleted_at=None).exists(),
         rehearsable=_rehearsable(newest, agents),
+        entrance=entrance_facts(),
+        waiting=seen(Admission).filter(admitted_at=None).count(),
+        refused=refused_enrolments(most=MOST_REFUSED),
         drill=seen(Drill).order_by("-pk").values_list("pk", flat=True).first(),
     )
 

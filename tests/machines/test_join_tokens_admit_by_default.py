@@ -1,0 +1,222 @@
+"""A new installation: the join token that an administrator makes admits the first machine, or a page says why not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from drydock_agent import wire
+from pytest_django import Settings
+
+from fleet.domain.machines.entrance import EntrancePolicy, remedy_of
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused
+from fleet.models import Admission, Entrance, Entry, JoinToken, Machine, Nonce, RefusedEnrolment
+from fleet.models.facts.entrance import entrance_facts
+from fleet.operations.machines import enrolment, entrance, instance, join_tokens, refusals
+from fleet.operations.machines.refusals import RefusedCalls
+from tests.approvals.asking import entries, refused
+from tests.dashboard.conftest import text_of
+from tests.factories import acting, admin, operator
+from tests.machines.forger import NOW, OTHER_VM_ID, SUBSCRIPTION, VM_ID
+from tests.machines.newcomers import COMPUTE, ask, document, trust_azure
+from tests.words import sentence
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def installation(settings: Settings, tmp_path: Path) -> None:
+    """Nothing is stated: neither how machines enrol nor whose."""
+    trust_azure(settings, tmp_path)
+    settings.ATTESTED_SUBSCRIPTIONS = frozenset()
+
+
+def token(now: datetime = NOW, **fields: Any) -> str:
+    return join_tokens.create_join_token(comment="", expires_in=timedelta(days=1), now=now, **fields)[1]
+
+
+def granted(answer: object) -> bool:
+    return isinstance(answer, wire.EnrolAnswer)
+
+
+def home() -> str:
+    return Machine.objects.select_related("availability_set").get(vm_id=VM_ID).availability_set.name
+
+
+@pytest.fixture
+def ada() -> Client:
+    client = Client()
+    client.force_login(admin())
+    return client
+
+
+def test_a_join_token_admits_a_machine_confined_counted_and_expiring() -> None:
+    shown = token(max_uses=1)
+    assert granted(ask(join_token=shown))
+    machine = Machine.objects.get()
+    assert machine.confined_to is not None and machine.confined_to["name"] == "web"
+    assert JoinToken.objects.get().uses == 1
+    data = wire.InstanceData(compute=COMPUTE, resource_name="vm1", availability_set="db")
+    instance.take_instance(machine.pk, data, now=NOW)
+    assert home() == "web"
+    # Used up, it is none, and a person decides.
+    other = {"machine_id": OTHER_VM_ID, "resource_name": "vm2"}
+    assert not granted(ask(join_token=shown, **other))
+    assert not granted(ask(join_token=token(), now=NOW + timedelta(days=2), **other))
+    assert granted(ask(join_token=token(), **other))
+
+
+def test_the_token_that_first_steps_makes_is_enough(ada: Client) -> None:
+    ada.post("/first-steps/token/", {"set_name": "web"})
+    made = JoinToken.objects.get()
+    assert (made.max_uses, made.set_name, made.confined_to is not None) == (20, "availability_set:web", True)
+    lines = ada.post("/first-steps/token/").context["lines"]
+    shown = lines[-1].text.partition("DRYDOCK_JOIN_TOKEN=")[2].strip()
+    assert granted(ask(join_token=shown, now=datetime.now(UTC)))
+
+
+def test_a_document_that_cannot_be_verified_keeps_no_machine_with_a_token_out() -> None:
+    forged = wire.AttestedDocument(signature="bm90IGEgZG9jdW1lbnQ=")
+    assert refused(lambda: ask(forged)).code == "attestation-refused"
+    assert granted(ask(forged, join_token=token()))
+    assert Machine.objects.get().attested_at is None
+
+
+def test_a_document_of_another_machine_does() -> None:
+    shown = token()
+    assert refused(lambda: ask(document(vmId=OTHER_VM_ID), join_token=shown)).code == "attestation-refused"
+
+
+def test_a_join_token_takes_no_known_machine_over() -> None:
+    shown = token()
+    assert granted(ask(join_token=shown))
+    assert not granted(ask(join_token=shown, ask="thief"))
+
+
+@pytest.mark.parametrize("policy", ["auto", "attested", "admit"])
+def test_a_stated_policy_stays_as_it_was(policy: str, settings: Settings) -> None:
+    settings.ENROLMENT_POLICY = policy
+    shown = token()
+    if policy == "attested":
+        assert refused(lambda: ask(join_token=shown)).code == "attestation-refused"
+    else:
+        assert not granted(ask(join_token=shown))
+
+
+def test_where_subscriptions_are_stated_attested_documents_stay_the_way_in(settings: Settings) -> None:
+    settings.ATTESTED_SUBSCRIPTIONS = frozenset({SUBSCRIPTION})
+    assert not granted(ask(join_token=token()))
+    assert granted(ask(document()))
+
+
+def test_an_installation_of_0_1_0_keeps_its_join_tokens() -> None:
+    Entrance.objects.create(policy="token")
+    assert entrance_facts().policy is EntrancePolicy.TOKEN
+    assert refused(ask).code == "join-token-refused"
+
+
+def test_attested_documents_are_chosen_on_first_steps_with_the_subscription(ada: Client) -> None:
+    shown = token()
+    url = "/first-steps/entrance/"
+    for wrong in ({}, {"policy": "token"}, {"policy": "attested"}, {"policy": "auto", "subscriptions": "not an id"}):
+        assert ada.post(url, wrong).status_code == 422
+    assert not Entry.objects.filter(kind="entrance_changed").exists()
+    chosen = {"policy": "attested", "subscriptions": f" {SUBSCRIPTION.upper()}, "}
+    assert ada.post(url, chosen).status_code == 302
+    assert len(entries("entrance_changed")) == 1
+    assert refused(lambda: ask(join_token=shown)).code == "attestation-refused"
+    assert granted(ask(document()))
+    assert SUBSCRIPTION in ada.get("/first-steps/").content.decode()
+    assert ada.post(url, {"policy": "join"}).status_code == 302
+    assert granted(ask(join_token=shown, machine_id=OTHER_VM_ID))
+
+
+def test_nobody_else_chooses_and_nobody_where_a_setting_states_it(ada: Client, settings: Settings) -> None:
+    otto = Client()
+    otto.force_login(operator())
+    assert otto.post("/first-steps/entrance/", {"policy": "admit"}).status_code == 403
+    with pytest.raises(Refused):
+        entrance.choose(policy="admit", subscriptions=[], actor=acting(operator("olga")), now=NOW)
+    settings.ENROLMENT_POLICY = "auto"
+    assert ada.post("/first-steps/entrance/", {"policy": "join"}).status_code == 422
+    assert not Entrance.objects.exists()
+
+
+# Refused
+
+
+def note(number: int, *, address: str = "203.0.113.9", code: str = "join-token-unknown", count: int = 1) -> None:
+    call = RefusedCalls(f"vm{number}", address, f'{{"code": "{code}", "values": {{}}}}', NOW, NOW, count)
+    refusals.keep({(code, f"vm-{number}"): call}, now=NOW)
+
+
+def test_a_refused_enrolment_is_shown_with_its_reason_count_and_remedy(ada: Client) -> None:
+    note(7, count=3)
+    note(7, count=2)
+    for page in ("/first-steps/", "/admissions/"):
+        shown = text_of(ada.get(page))
+        assert "vm7" in shown and "refused 5 times" in shown and "203.0.113.9" in shown
+        assert "This join token is not known here" in shown and "Create a join token" in shown
+    request = wire.EnrolRequest(join_token=token(), machine_id="vm-7", ask="its own", keyed=True)
+    assert granted(enrolment.enrol(request=request, now=NOW))
+    assert not RefusedEnrolment.objects.exists()
+
+
+def test_a_flood_of_refused_enrolments_fills_no_table_and_hides_no_other() -> None:
+    for number in range(refusals.MOST_OF_AN_ADDRESS + 5):
+        note(number)
+    assert RefusedEnrolment.objects.count() == refusals.MOST_OF_AN_ADDRESS + 1
+    assert RefusedEnrolment.objects.get(vm_id="").count == 5
+    note(1000, address="198.51.100.7")
+    assert RefusedEnrolment.objects.filter(vm_id="vm-1000").exists()
+    reason = '{"code": "x", "values": {}}'
+    calls = [RefusedCalls("x", f"10.0.{number}.1", reason, NOW, NOW, 1) for number in range(500)]
+    refusals.keep({("join-token-unknown", f"x-{call.address}"): call for call in calls}, now=NOW)
+    assert RefusedEnrolment.objects.count() == refusals.MOST
+    total = sum(RefusedEnrolment.objects.values_list("count", flat=True))
+    assert total == refusals.MOST_OF_AN_ADDRESS + 5 + 1 + 500
+    later = NOW + timedelta(days=8)
+    refusals.keep({("a", "b"): RefusedCalls("b", "", reason, later, later, 1)}, now=later)
+    assert RefusedEnrolment.objects.count() == 1
+
+
+# Asked beforehand
+
+
+def would(attested: wire.AttestedDocument | None = None, **fields: Any) -> object:
+    request = wire.EnrolRequest(
+        join_token="",
+        machine_id=VM_ID,
+        resource_name="vm1",
+        availability_set="web",
+        instance=COMPUTE,
+        ask="its own",
+        attested=attested,
+        keyed=True,
+    )
+    return enrolment.would_enrol(request=replace(request, **fields), now=NOW, address="203.0.113.9")
+
+
+def test_what_would_happen_is_answered_and_nothing_is_kept(settings: Settings) -> None:
+    shown = token()
+    before = Entry.objects.count()
+    assert granted(would(join_token=shown))
+    assert not granted(would())
+    settings.ATTESTED_SUBSCRIPTIONS = frozenset({SUBSCRIPTION})
+    once = document()
+    assert granted(would(once))
+    settings.ENROLMENT_POLICY = "token"
+    assert refused(would).code == "join-token-refused"
+    assert not Machine.objects.exists() and not Admission.objects.exists() and not Nonce.objects.exists()
+    assert JoinToken.objects.get().uses == 0 and Entry.objects.count() == before
+
+
+def test_a_reason_has_a_remedy_and_both_have_words() -> None:
+    for code in ("attested-required", "attested-chain", "enrols-elsewhere", "join-token-over", "admissions-full", "x"):
+        assert sentence(remedy_of(code))
+    assert isinstance(remedy_of("x"), Reason)
