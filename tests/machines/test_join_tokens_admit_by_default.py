@@ -120,7 +120,7 @@ def test_an_installation_of_0_1_0_keeps_its_join_tokens() -> None:
     assert refused(ask).code == "join-token-refused"
 
 
-def test_attested_documents_are_chosen_on_first_steps_with_the_subscription(ada: Client) -> None:
+def test_attested_documents_are_chosen_on_first_steps_with_the_subscription(ada: Client, settings: Settings) -> None:
     shown = token()
     url = "/first-steps/entrance/"
     for wrong in ({}, {"policy": "token"}, {"policy": "attested"}, {"policy": "auto", "subscriptions": "not an id"}):
@@ -132,6 +132,10 @@ def test_attested_documents_are_chosen_on_first_steps_with_the_subscription(ada:
     assert refused(lambda: ask(join_token=shown)).code == "attestation-refused"
     assert granted(ask(document()))
     assert SUBSCRIPTION in ada.get("/first-steps/").content.decode()
+    # Where a setting states the policy, nothing counts that was chosen here.
+    settings.ENROLMENT_POLICY = "attested"
+    assert not entrance_facts().subscriptions
+    settings.ENROLMENT_POLICY = ""
     assert ada.post(url, {"policy": "join"}).status_code == 302
     assert granted(ask(join_token=shown, machine_id=OTHER_VM_ID))
 

@@ -20,13 +20,14 @@ class EntranceFacts:
 
 
 def entrance_facts() -> EntranceFacts:
-    """One query."""
+    """One query. What was chosen on a page counts for nothing where a setting states the policy."""
     row = Entrance.objects.order_by("pk").first() or Entrance(policy="")
-    subscriptions = settings.ATTESTED_SUBSCRIPTIONS | frozenset(row.subscriptions)
+    stated = bool(settings.ENROLMENT_POLICY)
+    subscriptions = settings.ATTESTED_SUBSCRIPTIONS | frozenset([] if stated else row.subscriptions)
     policy = policy_of(
         stated=settings.ENROLMENT_POLICY,
         chosen=row.chosen,
         decided=row.policy,
         subscriptions=bool(settings.ATTESTED_SUBSCRIPTIONS),
     )
-    return EntranceFacts(policy, subscriptions, bool(settings.ENROLMENT_POLICY))
+    return EntranceFacts(policy, subscriptions, stated)
