@@ -205,15 +205,7 @@ def _let_in(
         JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
     if not called["called"]:
         placed.link(machine.pk)
-    kind = EntryKind.MACHINE_ENROLLED if is_new else EntryKind.MACHINE_ENROLLED_AGAIN
-    enrolled = entry(kind, machine_actor(called["resource_name"]), at=now, machine_id=machine.pk, set_id=placed.home.pk)
-    brought = bring_events(known, placed.home, now=now) if known is not None else []
-    disputed = known.set_warnings if known is not None else []
-    warned = placement.note_warnings(
-        machine.pk, called["resource_name"], placed.home.pk, disputed, placed.warnings, now=now
-    )
-    named = names.taken(machine.pk, name, was=known.called if known is not None else "", now=now)
-    write([*placed.written, *brought, enrolled, *warned, *named])
+    _tell(known, machine, is_new, placed, called["resource_name"], name, now)
     return wire.EnrolAnswer(
         credential=plain,
         machine_id=vm_id,
@@ -222,6 +214,25 @@ def _let_in(
         key=key,
         generation=generation,
     )
+
+
+def _tell(
+    known: Machine | None,
+    machine: Machine,
+    is_new: bool,
+    placed: placement.Placed,
+    name: str,
+    stated: str,
+    now: datetime,
+) -> None:
+    """The entries of an enrolment: the machine is called `name` now, and states that it is called `stated`."""
+    kind = EntryKind.MACHINE_ENROLLED if is_new else EntryKind.MACHINE_ENROLLED_AGAIN
+    enrolled = entry(kind, machine_actor(name), at=now, machine_id=machine.pk, set_id=placed.home.pk)
+    brought = bring_events(known, placed.home, now=now) if known is not None else []
+    disputed = known.set_warnings if known is not None else []
+    warned = placement.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
+    named = names.taken(machine.pk, stated, was=known.called if known is not None else "", now=now)
+    write([*placed.written, *brought, enrolled, *warned, *named])
 
 
 def _secret(known: Machine | None, vm_id: str, request: wire.EnrolRequest, now: datetime) -> tuple[str, str, int, str]:
