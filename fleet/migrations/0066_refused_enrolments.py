@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0064_what_tokens_made'),
+        ('fleet', '0065_decided_on'),
     ]
 
     operations = [
