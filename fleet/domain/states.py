@@ -69,6 +69,14 @@ EVENT_MOVES: dict[EventStatus, tuple[EventStatus, ...]] = {
     EventStatus.ENDED: (EventStatus.SCHEDULED, EventStatus.STARTED),
 }
 
+# Closed, and an answer of Azure that arrives later may show that the conclusion was wrong.
+CORRECTABLE_APPROVALS = (
+    ApprovalState.WITHDRAWN,
+    ApprovalState.REFUSED,
+    ApprovalState.LAPSED,
+    ApprovalState.VOID,
+)
+
 APPROVAL_MOVES: dict[ApprovalState, tuple[ApprovalState, ...]] = {
     ApprovalState.PROPOSED: (
         ApprovalState.WAITING,
@@ -105,11 +113,9 @@ APPROVAL_MOVES: dict[ApprovalState, tuple[ApprovalState, ...]] = {
     # Azure may cancel an event that it has agreed to start.
     ApprovalState.ACCEPTED: (ApprovalState.CONFIRMED, ApprovalState.VOID),
     ApprovalState.CONFIRMED: (),
-    ApprovalState.WITHDRAWN: (),
-    ApprovalState.REFUSED: (),
-    ApprovalState.LAPSED: (),
-    # Only where Azure had accepted it: a document that came late shows that it did start.
-    ApprovalState.VOID: (ApprovalState.CONFIRMED,),
+    # Corrections only: Azure's 200 to one of its orders arrives late, or a late document shows that the event started
+    # after Azure had accepted it.
+    **dict.fromkeys(CORRECTABLE_APPROVALS, (ApprovalState.ACCEPTED, ApprovalState.CONFIRMED)),
 }
 
 ORDER_MOVES: dict[OrderState, tuple[OrderState, ...]] = {
@@ -130,9 +136,9 @@ ORDER_MOVES: dict[OrderState, tuple[OrderState, ...]] = {
 # As the partial index names them: Postgres does not see that what is not ENDED is one of these.
 OPEN_EVENTS = (EventStatus.SCHEDULED, EventStatus.STARTED)
 # One live approval per event, one open order per approval: the partial unique indexes name these.
-# A void one leads on to CONFIRMED only as a correction: it is over, and its event may be approved again.
+# One that may be corrected is closed all the same, and its event may be approved again.
 LIVE_APPROVALS = tuple(
-    state for state, targets in APPROVAL_MOVES.items() if targets and state is not ApprovalState.VOID
+    state for state, targets in APPROVAL_MOVES.items() if targets and state not in CORRECTABLE_APPROVALS
 )
 RELAYED_APPROVALS = (ApprovalState.GRANTED, ApprovalState.RELAYING, ApprovalState.ACCEPTED)
 OPEN_ORDERS = tuple(state for state, targets in ORDER_MOVES.items() if targets)

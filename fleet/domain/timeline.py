@@ -43,6 +43,7 @@ class EntryKind(StrEnum):
     APPROVAL_GRANTED = "approval_granted"
     APPROVAL_DUE = "approval_due"
     APPROVAL_ACCEPTED = "approval_accepted"
+    APPROVAL_CORRECTED = "approval_corrected"
     APPROVAL_CONFIRMED = "approval_confirmed"
     APPROVAL_WITHDRAWN = "approval_withdrawn"
     APPROVAL_REFUSED = "approval_refused"

@@ -7,8 +7,9 @@ anything that belongs to it. So a tick in which nothing is due costs the same ho
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
+from time import monotonic
 
 import structlog
 from django.conf import settings
@@ -77,6 +78,7 @@ def advance(*, now: datetime, via: str) -> Advanced:
 
 def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now: datetime, via: str) -> None:
     """Look at what is due; `looked` and `done` gather what was looked at and what came of it."""
+    began = monotonic()
     with Apart(What.EVENT, now=now) as apart:
         # Once more, for those whom the first steps have moved.
         for _ in range(2):
@@ -84,7 +86,9 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
             for portion in _portions(looked, now):
                 to_do = {*apart.look(portion, partial(_with_steps, now=now))}
                 to_do |= {*apart.look(portion, partial(_changed, now=now))}
-                done += apart.look(sorted(to_do), partial(_advance, now=now, via=via))
+                # Orders count from when they are written, not from when a long tick began.
+                at = now + timedelta(seconds=int(monotonic() - began))
+                done += apart.look(sorted(to_do), partial(_advance, now=at, via=via))
             if len(looked) == before or not _notice(now, via):
                 break
         # In transactions of their own: approvals do not wait for them.

@@ -26,6 +26,7 @@ MOMENT_LABELS: dict[Moment, str] = {
     Moment.WITHDRAWN: "withdrawn",
     Moment.OVERDUE: "overdue",
     Moment.REFUSED: "refused or lapsed",
+    Moment.CORRECTED: "corrected by a late answer of Azure",
     Moment.STARTED: "started",
     Moment.ENDED: "ended",
     Moment.SOURCE_QUIET: "a source went quiet",

@@ -229,6 +229,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.APPROVAL_GRANTED: Look("Approved", "busy", "gavel"),
     EntryKind.APPROVAL_DUE: Look("Condition met", "busy", "gavel"),
     EntryKind.APPROVAL_ACCEPTED: Look("Azure accepted", "busy", "cloud"),
+    EntryKind.APPROVAL_CORRECTED: Look("Approval corrected", "busy", "cloud"),
     EntryKind.APPROVAL_CONFIRMED: Look("Approval confirmed", "good", "circle-check"),
     EntryKind.APPROVAL_WITHDRAWN: Look("Approval withdrawn", "quiet", "undo-2"),
     EntryKind.APPROVAL_REFUSED: Look("Approval refused", "bad", "octagon-x"),

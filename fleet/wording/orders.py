@@ -79,6 +79,10 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "started-while-order-was-out": "Started was seen while an order was out; its receipt never came.",
     "started-after-azure-was-asked": "Started was seen after a machine had asked Azure and got no answer.",
+    "started-with-order-unconfirmed": (
+        "The event started while an order was on its way. Its delivery was not confirmed, so it is not known whether"
+        " this approval started the event."
+    ),
     "started-without-approval": "The event started without this approval.",
     "started-after-azure-accepted": "Started was seen after Azure had answered 200.",
     "started-and-nobody-knows": (
@@ -151,6 +155,9 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.ORDER_CANCELLED: ENDED,
     EntryKind.LATE_RECEIPT: late_receipt,
     EntryKind.APPROVAL_ACCEPTED: "Azure answered 200 to {machine}: the approval is accepted.",
+    EntryKind.APPROVAL_CORRECTED: (
+        "Correction: Azure had answered 200 to {machine}, and the answer arrived late. The approval is accepted."
+    ),
     EntryKind.APPROVAL_CONFIRMED: "{reason}",
     EntryKind.APPROVAL_WITHDRAWN: "{reason}",
     EntryKind.APPROVAL_REFUSED: "{reason}",

@@ -174,6 +174,7 @@ def test_two_workers_two_beats_and_a_ticker_leave_one_open_order() -> None:
     fleet.enrol_set(4)
     announced(fleet)
     approval = fleet.approve()
+    fleet.advance()
     for _ in range(8):
         fleet.later(4)
         fleet.heard()

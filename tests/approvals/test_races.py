@@ -177,6 +177,7 @@ def test_two_workers_two_beats_and_a_ticker_leave_one_open_order_and_a_supersede
     announce(fleet, "s0a", [EVENT])
     announce(fleet, "s0b", [EVENT], hits=["s0a"])
     approval = fleet.approve()
+    fleet.advance()
     with crew(5) as racing:
         for number in range(swept):
             fleet.later(4)

@@ -140,3 +140,10 @@ def test_who_reads_by_scope_hears_of_nothing_beyond() -> None:
 
 def test_who_may_not_read_hears_nothing() -> None:
     assert not may_be_told(Rights(), "nobody", facts(), scoped=False)
+
+
+@pytest.mark.parametrize("named", ["approval.refused", "approval.withdrawn", "event.started", "approval.corrected"])
+def test_a_route_that_notifies_of_an_end_also_notifies_of_its_correction(named: str) -> None:
+    corrected = facts(moment=Moment.CORRECTED)
+    assert wants(corrected, moments=(named,))
+    assert not wants(corrected, moments=("event.claimed",))

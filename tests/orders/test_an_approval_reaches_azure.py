@@ -2,6 +2,7 @@
 
 import pytest
 
+from fleet.domain.reason import Reason, read_reason
 from fleet.models import Approval, Entry, Order
 from fleet.operations import reconcile
 from fleet.operations.machines import revocation
@@ -113,6 +114,7 @@ def test_live_machines_in_resources_are_asked_first_then_the_others_that_list_it
     fleet = Fleet()
     announced(fleet, resources=("vm5", "vm3"))
     approval = fleet.approve()
+    fleet.advance()
     for _ in range(5):
         fleet.later(4)
         fleet.heard()
@@ -120,6 +122,35 @@ def test_live_machines_in_resources_are_asked_first_then_the_others_that_list_it
     asked = Order.objects.order_by("offered_at").values_list("machine__resource_name", flat=True)
     assert list(asked) == ["vm5", "vm3", "vm1", "vm2", "vm4", "vm6"]
     assert after(approval).state == "RELAYING"
+
+
+def test_an_order_of_a_slow_commit_is_not_superseded_before_its_machine_could_have_it() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    # The transaction that decided began now and is committed five seconds later.
+    approval = fleet.approve()
+    fleet.later(5)
+    fleet.heard()
+    fleet.advance()
+    order = approval.orders.get()
+    assert (order.state, order.offered_at) == ("OFFERED", fleet.now)
+    fleet.later(4)
+    fleet.heard()
+    fleet.advance()
+    assert list(approval.orders.order_by("offered_at").values_list("state", flat=True)) == ["SUPERSEDED", "OFFERED"]
+
+
+def test_an_order_of_a_long_tick_counts_from_when_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
+    fleet.advance()
+    fleet.later(4)
+    fleet.heard()
+    moments = iter([0.0])
+    monkeypatch.setattr(reconcile, "monotonic", lambda: next(moments, 5.5))
+    fleet.advance()
+    assert open_order(approval).offered_at == fleet.now + seconds(5)
 
 
 def test_a_no_from_azure_asks_the_next_and_a_no_from_all_is_refused() -> None:
@@ -158,14 +189,15 @@ def test_not_before_without_an_answer_lapses_and_expires_the_order() -> None:
     assert approval.orders.get().state == "EXPIRED"
 
 
-def test_a_receipt_after_the_end_is_an_entry_and_changes_no_state() -> None:
+def test_a_receipt_after_the_end_that_says_nothing_of_azure_changes_no_state() -> None:
     fleet = Fleet()
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
     fleet.later(31)
     fleet.heard("vm1")
     fleet.advance()
-    fleet.receipt(approval.orders.get())
+    assert after(approval).state == "LAPSED"
+    fleet.receipt(approval.orders.get(), outcome="refused", status=None, reason="expired")
     assert after(approval).state == "LAPSED"
     assert Entry.objects.filter(approval=approval, kind="late_receipt").count() == 1
 
@@ -260,10 +292,22 @@ def test_started_without_us_is_void_once_nobody_can_have_asked() -> None:
     fleet = Fleet()
     announced(fleet)
     approval = fleet.approve()
+    fleet.receipt(approval.orders.get(), outcome="refused", status=None, reason="already-started")
+    fleet.later(1)
+    fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
+    assert (after(approval).state, approval.inferred) == ("VOID", False)
+    assert the_event().approved_elsewhere
+
+
+def test_started_while_the_delivery_of_an_order_is_unconfirmed_is_not_called_approved_elsewhere() -> None:
+    fleet = Fleet()
+    announced(fleet)
+    approval = fleet.approve()
     fleet.later(10)
     fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
-    assert after(approval).state == "VOID"
-    assert the_event().approved_elsewhere
+    assert (after(approval).state, approval.inferred) == ("VOID", True)
+    assert read_reason(approval.reason) == Reason("started-with-order-unconfirmed")
+    assert not the_event().approved_elsewhere
 
 
 def test_started_while_a_delivered_order_stays_unanswered_is_confirmed_by_inference() -> None:

@@ -76,6 +76,7 @@ def asked_twice(fleet: Fleet) -> tuple[Approval, Order, Order]:
     """An approval, the order of the machine that was asked first, and that of the one that was asked instead."""
     announced(fleet)
     approval = fleet.approve()
+    fleet.advance()
     fleet.later(4)
     fleet.advance()
     first, second = Order.objects.order_by("offered_at")

@@ -38,6 +38,7 @@ def fleet() -> Fleet:
 
 def test_a_step_is_overdue_only_after_the_relay_has_turned_to_another_machine(fleet: Fleet, answer: int) -> None:
     approval = fleet.approve()
+    fleet.advance()
     fleet.later(answer - 0.1)
     fleet.heard()
     fleet.advance()
@@ -67,6 +68,7 @@ def test_an_answer_is_overdue_after_two_more_machines_could_have_been_asked(flee
 
 def test_the_way_without_agents_is_shown_when_five_machines_have_kept_silent(fleet: Fleet, answer: int) -> None:
     fleet.approve()
+    fleet.advance()
     for number in range(6):
         found = event_detail(event_id=EVENT, now=fleet.now)
         assert found is not None and (found.by_hand is not None) == (number == 5)

@@ -120,6 +120,7 @@ def test_orders_that_nobody_answers_for_a_while_are_told_with_names() -> None:
     fleet = Fleet()
     announced(fleet)
     fleet.approve()
+    fleet.advance()
     for _ in range(5):
         fleet.later(3)
         fleet.heard()

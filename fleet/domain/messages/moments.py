@@ -20,6 +20,7 @@ class Moment(StrEnum):
     WITHDRAWN = "approval.withdrawn"
     OVERDUE = "approval.overdue"
     REFUSED = "approval.refused"
+    CORRECTED = "approval.corrected"
     STARTED = "event.started"
     ENDED = "event.ended"
     SOURCE_QUIET = "source.quiet"
@@ -54,6 +55,7 @@ OF_ENTRY: Mapping[EntryKind, Moment] = {
     EntryKind.APPROVAL_WITHDRAWN: Moment.WITHDRAWN,
     EntryKind.APPROVAL_REFUSED: Moment.REFUSED,
     EntryKind.APPROVAL_LAPSED: Moment.REFUSED,
+    EntryKind.APPROVAL_CORRECTED: Moment.CORRECTED,
     EntryKind.EVENT_STARTED: Moment.STARTED,
     EntryKind.EVENT_ENDED: Moment.ENDED,
     EntryKind.EVENT_UNWATCHED: Moment.SET_UNWATCHED,
@@ -96,8 +98,13 @@ def is_personal(kind: EntryKind, data: Mapping[str, Any]) -> bool:
 
 # Whoever keeps a thing for an event, an incident or a card, hears of these to its end, whatever routes say.
 FOLLOWED = frozenset(
-    {Moment.CHANGED, Moment.CLAIMED, Moment.DECIDED, Moment.WITHDRAWN, Moment.REFUSED, Moment.STARTED, Moment.ENDED}
-)
+    {
+        Moment.CHANGED, Moment.CLAIMED, Moment.DECIDED, Moment.WITHDRAWN, Moment.REFUSED, Moment.CORRECTED,
+        Moment.STARTED, Moment.ENDED,
+    }
+)  # fmt: skip
+# Routes that notify of one of these also notify of its correction.
+CORRECTED_BY_LATE_ANSWER = (Moment.WITHDRAWN, Moment.REFUSED, Moment.STARTED)
 # After these an approval is on its way, and Azure's answer may be overdue a while later.
 SENT = (EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_DUE)
 # Somebody ought to be told of these: an event of which no route wants to know is an alarm.

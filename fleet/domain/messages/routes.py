@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from typing import Any
 
-from fleet.domain.messages.moments import PERSONAL, Moment, OnlyIf
+from fleet.domain.messages.moments import CORRECTED_BY_LATE_ANSWER, PERSONAL, Moment, OnlyIf
 from fleet.domain.people import ADMIN, Place, Right, Rights, in_scopes, speaks_of
 from fleet.domain.policy.hours import in_hours
 from fleet.domain.policy.values import among, stated, tidied
@@ -141,4 +141,7 @@ def _of_moment(route: StandingRoute, moment: Moment) -> bool:
     step = route.only_if
     if moment in PERSONAL:
         return False
-    return moment in CLOCKED[step] if step else not route.moments or moment.value in route.moments
+    if step:
+        return moment in CLOCKED[step]
+    wanted = {moment, *(CORRECTED_BY_LATE_ANSWER if moment is Moment.CORRECTED else ())}
+    return not route.moments or any(one.value in route.moments for one in wanted)

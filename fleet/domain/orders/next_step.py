@@ -10,7 +10,7 @@ from fleet.domain.orders.facts import OrderFacts, answered_at
 from fleet.domain.orders.posts import asked_again_at, is_spent, last_minute
 from fleet.domain.orders.timeouts import Timeouts
 from fleet.domain.reason import Reason
-from fleet.domain.states import ApprovalState, EndedAs, EventStatus, Presence
+from fleet.domain.states import CORRECTABLE_APPROVALS, ApprovalState, EndedAs, EventStatus, Presence
 
 
 class Do(StrEnum):
@@ -45,12 +45,12 @@ def next_step(
     now: datetime,
     timeouts: Timeouts,
 ) -> NextStep:
-    """Decide the next step of an approval in GRANTED, RELAYING or ACCEPTED, or of one that is VOID although Azure had
-    accepted it; any other has none.
+    """Decide the next step of an approval in GRANTED, RELAYING or ACCEPTED, or of a closed one whose order Azure had
+    accepted; any other has none.
     """
     if state is ApprovalState.ACCEPTED:
         return _after_acceptance(facts, orders, now, timeouts)
-    if state is ApprovalState.VOID and any(order.accepted for order in orders) and facts.started_at is not None:
+    if state in CORRECTABLE_APPROVALS and any(o.accepted for o in orders) and facts.started_at is not None:
         return NextStep(Do.CONFIRM, Reason("started-after-azure-accepted"))
     if state not in (ApprovalState.GRANTED, ApprovalState.RELAYING):
         return NOTHING
@@ -128,6 +128,9 @@ def _after_start(facts: EventFacts, orders: list[OrderFacts], *, out: bool, unto
         return NextStep(Do.CONFIRM, Reason("started-after-azure-was-asked"), inferred=True)
     if untold and early:
         return NOTHING
+    if any(not order.outcome for order in orders):
+        # An order whose delivery was never confirmed may have been carried out all the same.
+        return NextStep(Do.VOID, Reason("started-with-order-unconfirmed"), inferred=True)
     busy = [order.azure_status for order in orders if order.busy]
     if busy:
         return NextStep(Do.VOID, Reason("started-and-nobody-knows", status=busy[-1]), inferred=True)

@@ -50,6 +50,7 @@ PAUSE_SECONDS = 60.0
 OPENS = frozenset(Moment) - {
     Moment.CLAIMED,
     Moment.DECIDED,
+    Moment.CORRECTED,
     Moment.ENDED,
     Moment.COVERAGE_CLOSED,
     Moment.MAINTENANCE_ENDED,

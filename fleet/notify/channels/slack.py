@@ -52,6 +52,7 @@ LOUD = {
     Moment.PROPOSED,
     Moment.OVERDUE,
     Moment.REFUSED,
+    Moment.CORRECTED,
     Moment.SET_UNWATCHED,
 }
 # Each time is a new thing.

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import LATER, TIMED, When, undo_until
@@ -16,7 +17,7 @@ from fleet.domain.approvals.recheck import shown
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason, stored
 from fleet.domain.refusal import Refused, or_refuse, refuse_other
-from fleet.domain.states import ApprovalState
+from fleet.domain.states import LIVE_APPROVALS, ApprovalState
 from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent, Wave
@@ -125,8 +126,24 @@ def grant(*, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE, a
         return decide(ahead.event_pk, actor, plan, now=now, facts=ahead.facts)
     rows = ScheduledEvent.objects.filter(event_id=event_id.strip().upper()).values_list("pk", *HOME)
     event_pk, *home = or_refuse(rows.first(), "unknown-event", Reason("event-unknown"))
+    _refuse_decided(event_pk, actor, plan, now=now)
     with alone_with(event_pk, homes=[(home[0], home[1])]):
         return decide(event_pk, actor, plan, now=now)
+
+
+def _refuse_decided(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> None:
+    """Refuse what another person has decided already, without waiting for the lock of the event's service: of several
+    who approve the same events at once, those who come second get this answer and delay nobody.
+    """
+    decided = Approval.objects.filter(event=event_pk, state__in=[state.value for state in LIVE_APPROVALS])
+    if not decided.filter(Q(decided_by__isnull=False) | Q(consented_by__isnull=False)).exists():
+        return
+    facts = load_facts([event_pk], now=now)[event_pk]
+    if facts.decision is None or facts.decision.by_rule:
+        return
+    require(actor, Right.APPROVE, facts.place, doing="approve")
+    refuse_other(facts.version, plan.expected)
+    override(facts, asked(facts, plan.when, now=now, expected_version=plan.expected_version), actor, plan.overrides)
 
 
 def judged(event_pk: int, *, now: datetime, expected: Collection[str] | None = None) -> EventFacts:

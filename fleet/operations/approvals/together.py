@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 # So many are read at once: whoever wants to decide about one of them waits for all of these.
 AT_ONCE = 20
+# So many events that stay locked at the second try are waited for in full; the others that stay locked are not.
+SECOND_TRIES = 2
 
 
 def each(
@@ -41,7 +43,7 @@ def each(
     for one event, the first time rolled back. Raises what Postgres raises when it is away.
     """
     found: dict[str, T] = {}
-    hurried = False
+    locked: list[str] = []
     for at in range(0, len(event_ids), AT_ONCE):
         portion = event_ids[at : at + AT_ONCE]
         if ahead and len(portion) > 1:
@@ -55,15 +57,29 @@ def each(
             if event_id in found:
                 continue
             try:
-                with transaction.atomic(), impatient() if hurried else nullcontext():
-                    found[event_id] = act(event_id, None)
+                # After the first one the others do not wait as long for theirs.
+                found[event_id] = _alone(event_id, act, hurried=bool(locked))
             except OperationalError as error:
                 if not met_a_limit(error):
                     raise
-                # The others do not wait as long for theirs.
-                hurried = True
-                found[event_id] = held(event_id, error)
+                locked.append(event_id)
+    # Others may have decided about the same events meanwhile, or about others of the same service, which takes a moment
+    # each. Only what stays locked is given up.
+    patience = SECOND_TRIES
+    for event_id in locked:
+        try:
+            found[event_id] = _alone(event_id, act, hurried=patience <= 0)
+        except OperationalError as error:
+            if not met_a_limit(error):
+                raise
+            patience -= 1
+            found[event_id] = held(event_id, error)
     return [found[event_id] for event_id in event_ids]
+
+
+def _alone(event_id: str, act: Callable[[str, Judged | None], T], *, hurried: bool) -> T:
+    with transaction.atomic(), impatient() if hurried else nullcontext():
+        return act(event_id, None)
 
 
 @gathered()

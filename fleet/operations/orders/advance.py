@@ -5,8 +5,8 @@ Locks are taken in one order: events, then approvals, then orders.
 
 import uuid
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Q
@@ -17,7 +17,7 @@ from fleet.domain.approvals.recheck import Decision, recheck
 from fleet.domain.orders.facts import OrderFacts
 from fleet.domain.orders.next_step import NOTHING, Do, NextStep, next_step, with_objection
 from fleet.domain.reason import Reason
-from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, OrderState
+from fleet.domain.states import CORRECTABLE_APPROVALS, RELAYED_APPROVALS, ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts.decisions import load_decisions
@@ -38,10 +38,13 @@ CLOSING = {
 # Its machines are asked, or it goes on with those that are.
 ASKING = (Do.OFFER, Do.WAKE, Do.NOTHING)
 
+# Of a decision; an order that was noted longer ago than this when the relay first sees it counts from then on.
+SLOW_COMMIT = timedelta(seconds=1)
+
 RELAYED_STATES = [state.value for state in RELAYED_APPROVALS]
 RELAYED = Q(state__in=RELAYED_STATES)
 # Azure had accepted it, and a late document may show that the event did start.
-CORRECTABLE = Q(state=ApprovalState.VOID.value, accepted_at__isnull=False)
+CORRECTABLE = Q(state__in=[state.value for state in CORRECTABLE_APPROVALS], accepted_at__isnull=False)
 
 
 def _relayed(event_pks: Collection[int] | None) -> dict[int, Approval]:
@@ -85,10 +88,26 @@ def _step(
 ) -> NextStep:
     state, timeouts = ApprovalState(approval.state), order_timeouts()
     found = next_step(state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
+    if state is ApprovalState.GRANTED and found.do is Do.OFFER:
+        # The relay sees it for the first time, so its order was committed just now, whenever its transaction began.
+        orders = [replace(one, offered_at=max(one.offered_at, now)) if _is_new(one) else one for one in orders]
+        found = next_step(state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
     if approval.state in RELAYED_STATES and (objection := recheck(decision, facts, now=now)) is not None:
         found = with_objection(found, objection, state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
     # While all is stopped nobody is asked; what has happened is still concluded.
     return NOTHING if facts.stop is not None and found.do in (Do.OFFER, Do.WAKE) else found
+
+
+def _is_new(order: OrderFacts) -> bool:
+    return order.state is OrderState.OFFERED and order.delivered_at is None
+
+
+def _count_from_commit(approvals: Sequence[Approval], now: datetime) -> None:
+    """Set when the first orders of these approvals were offered to now, where that was noted before a slow commit: no
+    machine is passed over for time in which its order was not there yet.
+    """
+    rows = Order.objects.filter(approval__in=approvals, state=OrderState.OFFERED.value)
+    rows.filter(offered_at__lt=now - SLOW_COMMIT).update(offered_at=now)
 
 
 def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str) -> set[int]:
@@ -98,11 +117,14 @@ def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str)
     woken: set[int] = set()
     endings: list[Closing] = []
     found = list(steps([event.pk for event in events], now).values())
-    move_all(
-        Move(underway.approval, ApprovalState.RELAYING)
+    first = [
+        underway.approval
         for underway in found
         if underway.approval.state == ApprovalState.GRANTED.value and underway.step.do in ASKING
-    )
+    ]
+    if first:
+        move_all(Move(approval, ApprovalState.RELAYING) for approval in first)
+        _count_from_commit(first, now)
     for underway in found:
         approval, facts, step = underway.approval, underway.facts, underway.step
         if step.machine is not None:

@@ -13,8 +13,8 @@ from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.patience import met_a_limit
-from fleet.domain.reason import Reason
-from fleet.domain.states import OPEN_ORDERS, ApprovalState, OrderState
+from fleet.domain.reason import Reason, stored
+from fleet.domain.states import CORRECTABLE_APPROVALS, LIVE_APPROVALS, OPEN_ORDERS, ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Entry, Order, driver
 from fleet.operations.aside import in_parts
@@ -27,6 +27,9 @@ from fleet.operations.timeline.entries import entry, gathered
 # The paths by which an order reaches its machine, as agents and the wire call them.
 PATHS = ("celery", "beat", "ticker", "look", "report")
 
+
+REOPENED = {"closed_at": None, "reason": "", "inferred": False}
+CORRECTABLE = [state.value for state in CORRECTABLE_APPROVALS]
 
 Receipt = AgentReport[wire.ReceiptData]
 Held = tuple[int, uuid.UUID, str]
@@ -207,19 +210,52 @@ def _answer(order: Order, data: wire.ReceiptData, now: datetime) -> None:
 
 
 def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now: datetime) -> None:
-    """Azure has answered yes to these."""
+    """Azure has answered yes to these. An approval that was closed without this answer is corrected: it is accepted,
+    and what has been seen of its event since then is concluded again (see `advance_events`).
+    """
+    closed = {order.approval_id: order.approval.state for order in orders if order.approval.state in CORRECTABLE}
+    anew = _decided_anew([order.approval for order in orders if order.approval_id in closed])
     moved = move_all(
-        Move(order.approval, ApprovalState.ACCEPTED, {"accepted_at": now, "accepted_by_id": order.machine_id})
+        Move(
+            order.approval,
+            ApprovalState.ACCEPTED,
+            {"accepted_at": now, "accepted_by_id": order.machine_id}
+            | (REOPENED if order.approval_id in closed else {}),
+        )
         for order in orders
+        if order.approval_id not in anew
     )
     for order in orders:
         if order.approval_id not in moved:
-            # It was concluded before that Azure had taken it; now there is proof of it.
-            known = Approval.objects.filter(state=ApprovalState.CONFIRMED.value, accepted_at__isnull=True)
-            known.filter(pk=order.approval_id).update(accepted_at=now, accepted_by=order.machine)
+            _keep_proof(order, now)
             continue
         if order.pk not in open_before:
             # Another machine has been asked in the meantime: one answer of Azure is enough.
             reason = Reason("azure-has-accepted", machine=order.machine.resource_name)
             end_open_order(order.approval, OrderState.CANCELLED, now=now, reason=reason)
-        _tell(EntryKind.APPROVAL_ACCEPTED, order, now)
+        if (was := closed.get(order.approval_id)) is not None:
+            _tell(EntryKind.APPROVAL_CORRECTED, order, now, was=was)
+        else:
+            _tell(EntryKind.APPROVAL_ACCEPTED, order, now)
+
+
+def _decided_anew(approvals: Sequence[Approval]) -> set[int]:
+    """Which of these closed approvals (row ids) have a successor that is live: an event has one live approval."""
+    if not approvals:
+        return set()
+    live = Approval.objects.filter(
+        state__in=[state.value for state in LIVE_APPROVALS], event_id__any=[one.event_id for one in approvals]
+    )
+    events = set(live.values_list("event_id", flat=True))
+    return {one.pk for one in approvals if one.event_id in events}
+
+
+def _keep_proof(order: Order, now: datetime) -> None:
+    """Note that Azure accepted an approval which keeps its state: it was confirmed by inference, which is certain now,
+    or its event was approved again.
+    """
+    row = Approval.objects.filter(pk=order.approval_id, accepted_at__isnull=True)
+    proof = {"accepted_at": now, "accepted_by": order.machine}
+    certain = {"inferred": False, "reason": stored(Reason("started-after-azure-accepted"))}
+    if not row.filter(state=ApprovalState.CONFIRMED.value).update(**proof, **certain):
+        row.filter(state__in=CORRECTABLE).update(**proof)

@@ -15,6 +15,7 @@ from fleet.models.timeline import NEWEST_ERA
 MOVES = (
     EntryKind.EVENT_SEEN, EntryKind.EVENT_STARTED, EntryKind.EVENT_ENDED, EntryKind.EVENT_REOPENED,
     EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_DUE, EntryKind.APPROVAL_CONFIRMED,
+    EntryKind.APPROVAL_CORRECTED,
     EntryKind.APPROVAL_WITHDRAWN, EntryKind.APPROVAL_REFUSED, EntryKind.APPROVAL_LAPSED, EntryKind.APPROVAL_VOID,
 )  # fmt: skip
 # Who bears witness, and who is asked.

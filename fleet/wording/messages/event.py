@@ -104,6 +104,7 @@ HEADS: Mapping[Moment, Head] = {
     ),
     Moment.OVERDUE: lambda news, event, reader: "No agent answers, start it by hand",
     Moment.REFUSED: _came_to_nothing,
+    Moment.CORRECTED: lambda news, event, reader: "Correction: Azure had accepted the approval",
     Moment.STARTED: lambda news, event, reader: "Started",
     Moment.ENDED: _ended,
     Moment.SET_UNWATCHED: lambda news, event, reader: "Nobody is watching",
@@ -141,7 +142,7 @@ def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
             # What speaks against deciding is for who may still decide.
             card = replace(card, guards=(), recommendation=None, decide_by=None)
         words = card_words(card, reader)
-        if moment in (Moment.REFUSED, Moment.WITHDRAWN):
+        if moment in (Moment.REFUSED, Moment.WITHDRAWN, Moment.CORRECTED):
             # Told already.
             words = replace(words, before="")
         yield from words.lines[1:]
