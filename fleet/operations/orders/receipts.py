@@ -28,7 +28,7 @@ from fleet.operations.timeline.entries import entry, gathered
 PATHS = ("celery", "beat", "ticker", "look", "report")
 
 
-REOPENED = {"closed_at": None, "reason": "", "inferred": False}
+REOPENED = {"closed_at": None, "reason": "", "inferred": False, "returned": False}
 CORRECTABLE = [state.value for state in CORRECTABLE_APPROVALS]
 
 Receipt = AgentReport[wire.ReceiptData]
