@@ -13,7 +13,7 @@ from django.http import HttpResponse, QueryDict
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from fleet.dashboard.forms import CommentForm, line
+from fleet.dashboard.forms import CommentForm, line, shown_in
 from fleet.dashboard.pages import Asked, acts, page, reader, refused, shown
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
@@ -150,12 +150,20 @@ def look(request: Asked, values: Mapping[str, Any], event_ids: Sequence[str], **
 
 
 def _asks(found: Iterable[Choice]) -> list[dict[str, Any]]:
-    """The guards that take a reason, each once, with how many of the events they stand against."""
+    """The guards that take a reason, each once, with how many of the events they stand against and the digests of what
+    they name.
+    """
     counts: dict[str, int] = {}
+    digests: dict[str, dict[str, None]] = {}
     for choice in found:
         for code in choice.asks:
             counts[code] = counts.get(code, 0) + 1
-    return [{"code": code, "count": count, "said": words.ASKS[code]} for code, count in counts.items()]
+        for code, digest in choice.shown:
+            digests.setdefault(code, {})[digest] = None
+    return [
+        {"code": code, "count": count, "said": words.ASKS[code], "shown": " ".join(digests[code])}
+        for code, count in counts.items()
+    ]
 
 
 def _done(request: Asked, values: Mapping[str, Any]) -> HttpResponse:
@@ -249,14 +257,20 @@ def _approve(
     until: datetime | None = None
     if settings.UNDO_SECONDS:
         until = selection.undo_at(len(found), now=request.now, seconds=settings.UNDO_SECONDS)
-    actor, reasons = request.actor.because(values["comment"]), _reasons(request)
+    actor, reasons, digests = request.actor.because(values["comment"]), _reasons(request), shown_in(request)
 
     def act(choice: Choice, ahead: Judged | None) -> Result:
         approval = approve.grant(
             event_id=choice.event_id,
             actor=actor,
             now=timezone.now(),
-            plan=Plan(when=When.UNDO, due_at=until, overrides=reasons, expected_version=versions[choice.event_id]),
+            plan=Plan(
+                when=When.UNDO,
+                due_at=until,
+                overrides=reasons,
+                shown=digests,
+                expected_version=versions[choice.event_id],
+            ),
             ahead=ahead,
         )
         # What came of it follows it, and is said there.
@@ -304,7 +318,14 @@ def _wave(
     for group in selection.by_fault_domain(found).values():
         ids = [choice.event_id for choice in group]
         try:
-            wave = begin.begin(actor=actor, events=ids, overrides=reasons, versions=versions, now=request.now)
+            wave = begin.begin(
+                actor=actor,
+                events=ids,
+                overrides=reasons,
+                shown=shown_in(request),
+                versions=versions,
+                now=request.now,
+            )
         except Refused as error:
             told = refused(error)["refusal"]
             against = {one["event_id"]: one["sentence"] for one in told.get("events", [])}

@@ -4,7 +4,9 @@ from datetime import datetime
 from typing import Any
 
 from django import forms
+from django.http import HttpRequest
 
+from fleet.domain.approvals.guards import TAKE_REASONS
 from fleet.domain.refusal import Refused
 from fleet.domain.times import LATEST, in_bounds
 
@@ -12,6 +14,11 @@ from fleet.domain.times import LATEST, in_bounds
 def line(most: int = 2000, *, required: bool = False) -> forms.CharField:
     """A line of text."""
     return forms.CharField(required=required, max_length=most, strip=True)
+
+
+def shown_in(request: HttpRequest) -> dict[str, str]:
+    """The digests of the guards that the page showed, by guard code."""
+    return {code: request.POST[f"shown-{code}"] for code in TAKE_REASONS if f"shown-{code}" in request.POST}
 
 
 class MomentField(forms.DateTimeField):

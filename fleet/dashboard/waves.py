@@ -7,7 +7,7 @@ from django import forms
 from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
-from fleet.dashboard.forms import CommentForm, line
+from fleet.dashboard.forms import CommentForm, line, shown_in
 from fleet.dashboard.pages import Asked, acts, done, known, listed, page, reader, refused, shown
 from fleet.domain.refusal import Refused
 from fleet.operations.waves import begin, end
@@ -53,6 +53,7 @@ def begin_wave(request: Asked) -> HttpResponse:
             wave = begin.begin(
                 actor=request.actor.because(form.values["comment"]),
                 events=request.POST.getlist("events"),
+                shown=shown_in(request),
                 versions={event_id: int(version) for event_id, version in pairs if version.isdecimal()},
                 overrides=dict.fromkeys(request.POST.getlist("override"), reason) if reason else {},
                 now=request.now,
@@ -75,7 +76,8 @@ def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
     for event in refusal.details.get("events", []):
         for guard in event.get("guards", []):
             if guard["needs"] == "reason" or guard["overridable"]:
-                known[guard["code"]] = guard
+                before = known.get(guard["code"], {"shown": ""})["shown"]
+                known[guard["code"]] = {**guard, "shown": f"{before} {guard['shown']}".strip()}
     return list(known.values())
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval, Claim, Hold, Rule, Wave
-from fleet.operations.policy import rules
+from fleet.operations.policy import rules, stop
 from fleet.operations.sets import names
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
@@ -204,3 +204,36 @@ class TestAReasonCoversWhatWasShown:
         told = problem(who.post(f"events/{EVENT}/approvals/", body), 409, "guarded")
         body["shown"] = {"set-in-flight": told["guards"][0]["shown"]}
         assert who.post(f"events/{EVENT}/approvals/", body).status_code == 201
+
+    def test_at_several_events_at_once(self, fleet: Fleet) -> None:
+        fleet.enrol_set()
+        self.shown(fleet, "4")
+        client = logged_in(factories.approver())
+        page = client.get("/bulk/", {"do": "approve", "event": EVENT}).content.decode()
+        digest = re.findall(r'name="shown-set-in-flight" value="([^"]+)"', page)[0]
+        sent = {
+            "do": "approve",
+            "event": f"{EVENT}:{the_event().version}",
+            "reason-set-in-flight": "it is small",
+            "shown-set-in-flight": digest,
+        }
+        self.shown(fleet, "4", "5")
+        client.post("/bulk/", sent)
+        assert not Approval.objects.exists()
+        self.shown(fleet, "4")
+        client.post("/bulk/", sent)
+        assert Approval.objects.count() == 1
+
+
+def test_only_the_stop_that_was_shown_is_lifted(two: Fleet) -> None:
+    client = logged_in(factories.admin())
+
+    def version() -> str:
+        return re.findall(r'name="version" value="([^"]+)"', client.get("/stop/").content.decode())[0]
+
+    stop.stop_all(actor=acting(factories.approver(), why="odd answers"), now=two.now)
+    old = version()
+    stop.lift(actor=acting(factories.admin()), now=two.now)
+    stop.stop_all(actor=acting(factories.approver(), why="an account was taken over"), now=two.later(1))
+    assert client.post("/stop/lift/", {"version": old}).status_code == 412
+    assert client.post("/stop/lift/", {"version": version()}).status_code == 302

@@ -95,7 +95,7 @@ def override_field() -> OverrideField:
 
 def shown_field() -> serializers.DictField:
     return serializers.DictField(
-        child=serializers.CharField(max_length=2000),
+        child=serializers.CharField(max_length=4000),
         required=False,
         default=dict,
         help_text="The `shown` of the guards that you looked at, by code; several with blanks between them. A reason in"

@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from fleet.api.shapes.decisions import override_field, versions_field, with_reasons
+from fleet.api.shapes.decisions import override_field, shown_field, versions_field, with_reasons
 from fleet.api.shapes.derive import shape
 from fleet.api.shapes.requests import comment_field
 from fleet.api.shapes.strict import RequestSerializer
@@ -28,6 +28,7 @@ class BeginWaveSerializer(RequestSerializer):
     )
     comment = comment_field(help_text="Why; it stands in the timeline.")
     override = override_field()
+    shown = shown_field()
     expected_versions = versions_field()
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:

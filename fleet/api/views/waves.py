@@ -59,6 +59,7 @@ class Waves(Call):
             events=self.wanted["events"],
             service=self.wanted["service"],
             overrides=self.wanted["override"],
+            shown=self.wanted["shown"],
             versions=self.wanted["expected_versions"],
             now=self.now,
         )

@@ -6,7 +6,7 @@ from django import forms
 from django.http import HttpResponse
 
 from fleet.dashboard.events import event_answer
-from fleet.dashboard.forms import CommentForm, MomentField, Sent, line
+from fleet.dashboard.forms import CommentForm, MomentField, Sent, line, shown_in
 from fleet.dashboard.pages import Asked, acts, done, known
 from fleet.dashboard.people.second_factor import proved
 from fleet.domain.actor import Actor
@@ -77,11 +77,6 @@ def decided(request: Asked, event_id: str, said: str) -> HttpResponse:
 def reasons_in(request: Asked) -> dict[str, str]:
     """The reasons that were typed, by guard code."""
     return {code: request.POST.get(f"reason-{code}", "") for code in TAKE_REASONS if f"reason-{code}" in request.POST}
-
-
-def shown_in(request: Asked) -> dict[str, str]:
-    """The digests of the guards that the page showed, by guard code."""
-    return {code: request.POST[f"shown-{code}"] for code in TAKE_REASONS if f"shown-{code}" in request.POST}
 
 
 def commented(request: Asked) -> Actor:

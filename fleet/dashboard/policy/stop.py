@@ -33,5 +33,5 @@ def stop_all(request: Asked) -> HttpResponse:
 @acts(stop_answer)
 def lift(request: Asked) -> HttpResponse:
     actor = request.actor.because(CommentForm(request.POST).values["comment"])
-    stop.lift(actor=actor, now=request.now)
+    stop.lift(actor=actor, now=request.now, expected=request.POST.getlist("version") or None)
     return done(request, "The stop is lifted: approvals go on.", "stop")

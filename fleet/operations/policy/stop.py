@@ -3,6 +3,7 @@
 Whoever sets something off asks for the row at that moment (`models.policy.stop_in_force`), so it needs no Redis.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
@@ -10,7 +11,7 @@ from django.db import IntegrityError, transaction
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.refusal import Refused, or_refuse, refuse_other
 from fleet.domain.timeline import EntryKind
 from fleet.models import Stop
 from fleet.models.policy import stop_in_force
@@ -41,14 +42,16 @@ def stop_all(*, actor: Actor, now: datetime) -> Stop:
 
 
 @transaction.atomic
-def lift(*, actor: Actor, now: datetime) -> Stop:
-    """Let approvals go on: what was decided before the stop goes its way, as far as NotBefore is not past.
+def lift(*, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Stop:
+    """Let approvals go on: what was decided before the stop goes its way, as far as NotBefore is not past. `expected`:
+    times of the stop that was looked at.
 
-    Raises Refused: `not-permitted`, `validation`, `not-stopped`.
+    Raises Refused: `not-permitted`, `validation`, `not-stopped`, `precondition-failed`.
     """
     actor = acting(actor, Right.ADMINISTER, doing="lift-stop")
     found = Stop.objects.select_for_update().filter(lifted_at__isnull=True).first()
     row = or_refuse(found, "not-stopped", Reason("not-stopped"))
+    refuse_other(row.stopped_at, expected)
     row.lifted_at, row.lifted_by, row.lifted_why = now, actor.name, actor.why
     row.save(update_fields=["lifted_at", "lifted_by", "lifted_why"])
     before, after = {"approvals": "stopped"}, {"approvals": "possible"}

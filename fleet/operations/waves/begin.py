@@ -1,6 +1,7 @@
 """Beginning a wave: all of its events are decided at once, or none."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from django.db import transaction
@@ -32,11 +33,13 @@ def begin(
     events: Sequence[str] = (),
     service: str = "",
     overrides: Mapping[str, str] | None = None,
+    shown: Mapping[str, str] | None = None,
     versions: Mapping[str, int] | None = None,
 ) -> Wave:
     """Approve these events (EventIds, in this order), or all open undecided ones of a service (soonest first), in turn.
 
-    `overrides` are reasons by guard code, for every event that needs one. `versions` are those of the events that were
+    `overrides` are reasons by guard code, for every event that needs one, `shown` the digests of the guards that were
+    looked at. `versions` are those of the events that were
     looked at, by EventId; with them, an event of the service that is not among them was not seen and stands in the way.
     All or nothing. Raises Refused:
     `not-permitted`, `validation`, `unknown-event`, `wave-running` (details `wave`), `guarded` and the other codes of
@@ -53,7 +56,9 @@ def begin(
     if len(home) > 1:
         raise Refused("validation", Reason("wave-of-services"))
     with alone_with(*[row.pk for row in rows], meanwhile=Reason("wave-already-decided")):
-        wave = _begun(rows, actor, reasons, _seen(rows, versions, every=bool(service)), now=now)
+        wave = _begun(
+            rows, actor, Plan(overrides=reasons, shown=shown or {}), _seen(rows, versions, every=bool(service)), now=now
+        )
     # The first one goes at once, not when time comes round to it.
     conditions.advance(now=now, event_pks=[row.pk for row in rows])
     wave.refresh_from_db()
@@ -97,7 +102,7 @@ def _of_service(service: str, now: datetime) -> list[ScheduledEvent]:
 def _begun(
     rows: Sequence[ScheduledEvent],
     actor: Actor,
-    reasons: Mapping[str, str],
+    said: Plan,
     versions: Mapping[int, int],
     *,
     now: datetime,
@@ -127,8 +132,7 @@ def _begun(
             with transaction.atomic():
                 current = take_over(row.pk, facts[row.pk], actor, now=now)
                 _needs_no_second_person(current, now)
-                expected = versions.get(row.pk)
-                plan = Plan(when=When.TURN, overrides=reasons, expected_version=expected, wave=wave, turn=turn)
+                plan = replace(said, when=When.TURN, expected_version=versions.get(row.pk), wave=wave, turn=turn)
                 decide(row.pk, actor, plan, now=now)
         except Refused as refusal:
             if refusal.code == "not-permitted":

@@ -202,6 +202,8 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         consented_by=approval.consented_by.get_username() if approval.consented_by else "",
         waits_for=_waits_for(approval),
         accepted_by=machine_ref(approval.accepted_by) if approval.accepted_by else None,
+        # A late answer of Azure may have corrected it.
+        returned=approval.returned and approval.state == ApprovalState.WITHDRAWN.value,
         reason=rehearsed(reason) if event.drill else reason,
         orders=tuple(_order_row(order) for order in orders),
         steps=steps_of(approval, event, orders, now=now),

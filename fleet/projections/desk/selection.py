@@ -55,6 +55,11 @@ class Choice:
         return tuple(guard.code for guard in self.card.guards if guard.code in TAKE_REASONS and guard.takes_reason)
 
     @property
+    def shown(self) -> tuple[tuple[str, str], ...]:
+        """Their codes with the digests of what they name."""
+        return tuple((guard.code, guard.shown) for guard in self.card.guards if guard.code in self.asks)
+
+    @property
     def blocked(self) -> bool:
         """Whether nobody can approve it now."""
         return any(guard.needs is Need.BLOCKS and not guard.overridable for guard in self.card.guards)

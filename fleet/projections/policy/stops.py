@@ -7,6 +7,7 @@ from django.db.models import F
 
 from fleet.domain.shapes import like
 from fleet.domain.states import ApprovalState
+from fleet.domain.times import iso
 from fleet.models import Approval, Stop
 from fleet.projections.sight import seen
 
@@ -24,6 +25,11 @@ class StopRow:
     lifted_at: datetime | None
     lifted_by: str
     lifted_why: str
+
+    @property
+    def version(self) -> str:
+        """When it began, as the API writes it: the form that lifts it sends it back."""
+        return iso(self.stopped_at)
 
 
 @dataclass(frozen=True, slots=True)
