@@ -77,7 +77,8 @@ def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
         for guard in event.get("guards", []):
             if guard["needs"] == "reason" or guard["overridable"]:
                 before = known.get(guard["code"], {"shown": ""})["shown"]
-                known[guard["code"]] = {**guard, "shown": f"{before} {guard['shown']}".strip()}
+                shown = event.get("shown", {}).get(guard["code"], "")
+                known[guard["code"]] = {**guard, "shown": f"{before} {shown}".strip()}
     return list(known.values())
 
 

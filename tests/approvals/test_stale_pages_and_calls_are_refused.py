@@ -202,7 +202,7 @@ class TestAReasonCoversWhatWasShown:
         }
         self.shown(fleet, "4", "5")
         told = problem(who.post(f"events/{EVENT}/approvals/", body), 409, "guarded")
-        body["shown"] = {"set-in-flight": told["guards"][0]["shown"]}
+        body["shown"] = told["shown"]
         assert who.post(f"events/{EVENT}/approvals/", body).status_code == 201
 
     def test_at_several_events_at_once(self, fleet: Fleet) -> None:

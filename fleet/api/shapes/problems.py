@@ -17,13 +17,17 @@ GUARD = {
         "sentence": {**TEXT, "description": "What speaks against it."},
         "needs": {**TEXT, "enum": [need.value for need in Need], "description": "What it asks for."},
         "overridable": {"type": "boolean", "description": "An approver may override it though it blocks."},
-        "shown": {**TEXT, "description": "A digest of what it names, for `shown` of a decision."},
     },
-    "required": ["code", "sentence", "needs", "overridable", "shown"],
+    "required": ["code", "sentence", "needs", "overridable"],
 }
 BY = {**TEXT, "description": "Who."}
 AT = {**TEXT, "format": "date-time", "description": "When."}
 GUARDS = {"type": "array", "items": GUARD, "description": "What stands in the way."}
+SHOWN = {
+    "type": "object",
+    "additionalProperties": TEXT,
+    "description": "Digests of what these guards name, by code, for `shown` of a decision.",
+}
 VERSION = {"type": "integer", "minimum": 0, "description": "The event's version now."}
 EVENTS = {
     "type": "array",
@@ -35,6 +39,7 @@ EVENTS = {
             "code": {**TEXT, "description": "A type of problem."},
             "sentence": TEXT,
             "guards": GUARDS,
+            "shown": SHOWN,
         },
         "required": ["event_id", "code", "sentence"],
     },
@@ -53,7 +58,7 @@ ERRORS = {
 }
 
 # Further fields by type. Those of ALWAYS are there each time; the others where the call can tell them.
-DECISION = {"guards": GUARDS, "version": VERSION, "events": EVENTS}
+DECISION = {"guards": GUARDS, "shown": SHOWN, "version": VERSION, "events": EVENTS}
 MORE: dict[str, dict[str, Any]] = {
     "precondition-failed": {"version": {**TEXT, "description": "The version now, as in its `ETag`."}},
     "already-decided": {

@@ -90,9 +90,12 @@ def panel_of(
     # The refusal may name a guard that counts for the time that was said only.
     for one in (refusal or {}).get("guards", ()):
         known = digests.setdefault(one["code"], [])
-        if one["shown"] not in known:
+        new = [
+            digest for digest in (refusal or {}).get("shown", {}).get(one["code"], "").split() if digest not in known
+        ]
+        if new or one["code"] not in found:
             found[one["code"]] = (one["sentence"], Need(one["needs"]), one["overridable"])
-            known.append(one["shown"])
+            known += new
     open_guards = [(code, *rest) for code, rest in found.items() if code not in hidden]
     stuck = {code for code, _, needs, past in open_guards if needs is Need.BLOCKS and not (past and may_override)}
     asks = {

@@ -57,14 +57,7 @@ def kept(guard: Guard, reason: str) -> dict[str, Any]:
 def told(found: Iterable[Guard]) -> list[dict[str, object]]:
     """Guards as the details of a refusal."""
     return [
-        {
-            "code": g.code,
-            "sentence": g.sentence,
-            "needs": g.needs.value,
-            "overridable": g.overridable,
-            "shown": g.shown,
-        }
-        for g in found
+        {"code": g.code, "sentence": g.sentence, "needs": g.needs.value, "overridable": g.overridable} for g in found
     ]
 
 
@@ -72,7 +65,10 @@ def refuse(facts: EventFacts, standing: list[Guard]) -> None:
     """Raises Refused for the first of these guards, with all of them in its details."""
     first = standing[0]
     code = OWN_TYPES.get(first.code, "guarded")
-    details: dict[str, object] = {"guards": told(standing), "version": facts.version}
+    shown: dict[str, str] = {}
+    for guard in standing:
+        shown[guard.code] = f"{shown.get(guard.code, '')} {guard.shown}".strip()
+    details: dict[str, object] = {"guards": told(standing), "shown": shown, "version": facts.version}
     if code == "already-decided" and facts.decision is not None:
         details |= {
             "by": facts.decision.by,
