@@ -19,9 +19,9 @@ from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.db.models import BinaryField, Model, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
 
 from fleet.domain import actor
+from fleet.operations import clock
 from fleet.operations.people import accounts, sessions
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
             User.objects.get(pk=form.instance.pk),
             before=request.META["drydock.before"],
             actor=actor.person(request.user, "page"),
-            now=timezone.now(),
+            now=clock.now(),
         )
 
     @transaction.atomic
@@ -90,7 +90,7 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
             if own and request.session.session_key:
                 sessions.moved(old_key=key, new_key=request.session.session_key)
             but = str(request.session.session_key) if own else ""
-            accounts.note_password(changed, now=timezone.now(), actor=actor.person(request.user, "page"), but=but)
+            accounts.note_password(changed, now=clock.now(), actor=actor.person(request.user, "page"), but=but)
         return answer
 
 

@@ -6,7 +6,6 @@ Agents, streams and probes are answered right here; everything else is Django's,
 import logging
 import os
 import sys
-from datetime import UTC, datetime
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.wsgi import get_wsgi_application
@@ -30,13 +29,14 @@ from fleet.gateway.app import Gateway
 from fleet.gateway.django_pages import Pages
 from fleet.gateway.limits import GatewayLimits
 from fleet.notify.teller import tell_if_quiet
+from fleet.operations import clock
 from fleet.operations.people.sessions import last_seen
 from fleet.projections.desk import gauges, last_known
 
 
 def learn() -> None:
     """Each second, in a thread of its own: what pages know by heart, and now and then when sessions were seen last."""
-    last_known.refresh(now=datetime.now(UTC))
+    last_known.refresh(now=clock.now())
     last_seen.write_if_due()
 
 
@@ -54,7 +54,7 @@ application = Gateway(
         large={"/api/v1/inventory/": MAX_INVENTORY_BYTES, "/inventory/take/": MAX_FORM_BYTES},
     ),
     limits=limits,
-    measure=lambda: [*gauges.measure(now=datetime.now(UTC)), *celery_counts.measure()],
+    measure=lambda: [*gauges.measure(now=clock.now()), *celery_counts.measure()],
     learn=learn,
     tell=tell_if_quiet,
     opens=lambda own: database.opens_at_most(own + limits.django_threads + BESIDE, kind="web"),

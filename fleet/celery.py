@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from celery import Celery
-from celery.signals import celeryd_init, setup_logging, worker_init, worker_shutting_down
+from celery.signals import beat_init, celeryd_init, setup_logging, worker_init, worker_shutting_down
 from django.conf import settings
 
 from fleet import database
@@ -46,9 +46,10 @@ def _lines_are_json() -> bool:
 app = App("fleet")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["fleet.relay", "fleet.notify"])
-# Beside the tasks: what counts them, and what says whose decision they are about.
+# Beside the tasks: what counts them, what says whose decision they are about, and by what clock beat sends them.
 app.autodiscover_tasks(["fleet.relay"], related_name="counts")
 app.autodiscover_tasks(["fleet.relay"], related_name="trace")
+app.autodiscover_tasks(["fleet.relay"], related_name="clock")
 
 
 @worker_init.connect(dispatch_uid="fleet.celery")
@@ -58,6 +59,13 @@ def _act_as_relay(sender: Any = None, **_: Any) -> None:
     """
     patience.all_act_as("relay")
     database.opens_at_most(int(sender.concurrency) + 1 + TELLING, kind="worker")
+
+
+@beat_init.connect(dispatch_uid="fleet.celery")
+def _act_as_beat(**_: Any) -> None:
+    """It asks the database what time it is, on one connection, and must not wait long for that."""
+    patience.all_act_as("relay")
+    database.opens_at_most(1, kind="beat")
 
 
 @worker_shutting_down.connect(dispatch_uid="fleet.celery")

@@ -13,12 +13,12 @@ from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
-from django.utils import timezone
 
 from fleet.domain.actor import REQUEST_ID
 from fleet.domain.addresses import address_of
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.trace import CALL, Call, trace_of
+from fleet.operations import clock
 from fleet.operations.people import sessions
 from fleet.operations.timeline.entries import asked_by
 from fleet.projections import sight
@@ -91,4 +91,4 @@ def _note_session(request: HttpRequest) -> None:
     if session is None or person is None or not session.session_key or not person.is_authenticated:
         return
     agent, address = request.headers.get("User-Agent", ""), str(request.META["REMOTE_ADDR"])
-    sessions.last_seen.note(session.session_key, sessions.SeenSession(person.pk, agent, address, timezone.now()))
+    sessions.last_seen.note(session.session_key, sessions.SeenSession(person.pk, agent, address, clock.now()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.models import User
-from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated
@@ -16,6 +15,7 @@ from fleet.api.problems import Problem
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
 from fleet.domain.refusal import Refused
+from fleet.operations import clock
 from fleet.operations.people import step_up, tokens
 from fleet.projections.people import is_service, rights
 from fleet.wording.reader import API
@@ -37,7 +37,7 @@ class TokenAuthentication(BaseAuthentication):
         sane = bool(token) and token.isascii() and token.isprintable()
         try:
             address = str(request.META["REMOTE_ADDR"])
-            found = tokens.person_of_token(token=token, now=timezone.now(), address=address) if sane else None
+            found = tokens.person_of_token(token=token, now=clock.now(), address=address) if sane else None
         except Refused as error:
             raise Problem("not-permitted", say(error.reason, API)) from error
         if found is None:
@@ -98,7 +98,7 @@ def actor_of(request: Request) -> Actor:
         request_id=request.META.get(REQUEST_ID, ""),
         address=request.META["REMOTE_ADDR"],
         # A token proves that somebody has it, and no more.
-        proved=request.auth is None and step_up.recent(step_up.last(request.session), now=timezone.now()),
+        proved=request.auth is None and step_up.recent(step_up.last(request.session), now=clock.now()),
     )
 
 

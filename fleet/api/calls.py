@@ -12,7 +12,6 @@ from typing import IO, Any
 
 from django.core.exceptions import ValidationError
 from django.forms import NullBooleanField
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import ParseError
@@ -31,6 +30,7 @@ from fleet.api.parameters import wrongly_given
 from fleet.api.problems import Problem, wrong
 from fleet.api.shapes.derive import Shape
 from fleet.domain.actor import Actor
+from fleet.operations import clock
 from fleet.projections import sight
 from fleet.projections.pages import BadCursorError, Page
 from fleet.projections.people import rights
@@ -153,7 +153,7 @@ class Call(APIView):
         return {each.name: each for each in getattr(handler, "taken", ())} if handler else None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        self.now = timezone.now()
+        self.now = clock.now()
         super().initial(request, *args, **kwargs)
         if any("\x00" in str(value) for value in kwargs.values()):
             raise Problem("not-found")
@@ -164,6 +164,8 @@ class Call(APIView):
         if request.method not in ("GET", "HEAD") and (hidden := sight.out_of_sight(kwargs)):
             unknown_one = f"unknown-{hidden.removesuffix('_id')}"
             raise Problem(unknown_one if unknown_one in PROBLEMS else "not-found")
+        if request.method not in ("GET", "HEAD"):
+            clock.expect_right()
         if (taken := self.taken) is None:
             return
         # One that is not known is a mistake of the caller that would pass unseen.

@@ -21,6 +21,7 @@ from fleet.domain.patience import sqlstate
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
 from fleet.domain.states import ApprovalState
+from fleet.operations import clock
 from fleet.operations.approvals import approve, claims, together
 from fleet.operations.approvals import withdraw as taking_back
 from fleet.operations.approvals.approve import Judged, Plan
@@ -186,7 +187,7 @@ def outcome(request: Asked, results: Sequence[Result], *, do: str) -> HttpRespon
     done = sum(result.done for result in results)
     events = [result.event for result in results if result.event is not None]
     approvals = [result.approval for result in results if result.approval is not None]
-    found = _followed(events, approvals, now=timezone.now())
+    found = _followed(events, approvals, now=clock.now())
     by_event = {one.event.id: one for one in found["lines"]}
     lines = [(result, by_event.get(result.event or 0)) for result in results]
     return page(
@@ -263,7 +264,7 @@ def _approve(
         approval = approve.grant(
             event_id=choice.event_id,
             actor=actor,
-            now=timezone.now(),
+            now=clock.now(),
             plan=Plan(
                 when=When.UNDO,
                 due_at=until,
@@ -354,7 +355,7 @@ def undo(request: Asked) -> HttpResponse:
     for text in request.POST.getlist("approval")[: selection.MOST]:
         approval_id = int(text) if text.isdecimal() and len(text) < 19 else 0
         try:
-            approval = taking_back.withdraw(approval_id=approval_id, actor=request.actor, now=timezone.now())
+            approval = taking_back.withdraw(approval_id=approval_id, actor=request.actor, now=clock.now())
         except Refused as error:
             results.append(
                 Result("", f"approval {approval_id}", done=False, said=refused(error)["refusal"]["sentence"])

@@ -9,13 +9,13 @@ from django import forms
 from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 
 from fleet.dashboard.forms import Sent
 from fleet.dashboard.pages import Asked, acts, done, listed, shown
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.domain.people import Right
 from fleet.domain.refusal import Refused
+from fleet.operations import clock
 from fleet.operations.machines.inventory import import_inventory, try_inventory
 from fleet.projections import machines
 from fleet.wording.reader import page_reader
@@ -81,7 +81,7 @@ def take_inventory(request: Asked) -> HttpResponse:
 
 def _items(files: Iterable["UploadedFile[Any]"], pasted: str) -> tuple[list[Any], list[tuple[str, str]]]:
     """What all of it lists, and of each source that cannot be read its name and why."""
-    reader = page_reader(timezone.now())
+    reader = page_reader(clock.now())
     sources: list[tuple[str, Callable[[], bytes]]] = [
         (file.name or "a file", partial(file.read, MOST_BYTES + 1)) for file in files
     ]

@@ -31,6 +31,7 @@ from fleet.domain.desk import LISTS
 from fleet.domain.people import Right, Rights
 from fleet.domain.policy import hours
 from fleet.domain.refusal import Refused
+from fleet.operations import clock
 from fleet.operations.people import sign_on, step_up
 from fleet.operations.people.profiles import BROWSER
 from fleet.projections import sight
@@ -42,7 +43,7 @@ from fleet.projections.sign_on import break_glass_used
 from fleet.projections.timeline import archive
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import say, times
-from fleet.wording.problems import FAILURES, PROBLEMS
+from fleet.wording.problems import CLOCK_WRONG, FAILURES, PROBLEMS
 from fleet.wording.reader import page_reader
 
 HISTORY_SIZE = 25
@@ -78,13 +79,16 @@ def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseB
         asked.rights = rights(asked.user)
         if not asked.rights.may(Right.READ):
             return render(request, "403.html", {"reason": "You are in none of the groups that may read."}, status=403)
-        asked.now, asked.own = timezone.now(), own_settings(user_id=asked.user.pk)
+        asked.now, asked.own = clock.now(), own_settings(user_id=asked.user.pk)
         request_id, address = request.META.get(REQUEST_ID, ""), request.META["REMOTE_ADDR"]
         proved = step_up.recent(step_up.last(request.session), now=asked.now)
         asked.actor = actor.person(asked.user, "page", request_id=request_id, address=address, proved=proved)
         sight.read_as(asked.rights, name=asked.actor.name, number=asked.user.pk)
         if request.method not in ("GET", "HEAD") and sight.out_of_sight(kwargs):
             raise Http404("Nothing is known at this address.")
+        if request.method not in ("GET", "HEAD") and not clock.may_decide():
+            title, reason = CLOCK_WRONG
+            return failure(503, title=title, reason=reason)
         with timezone.override(zone_of(asked.own, request.COOKIES.get("drydock_zone", ""))):
             answer = view(asked, *args, **kwargs)
         visitor.note(request, answer, asked.user.get_username(), asked.rights)
@@ -152,7 +156,7 @@ def failure(status: int, *, headers: Mapping[str, str] | None = None, **said: ob
 
 def refused(error: Refused) -> dict[str, Any]:
     """What a page needs to answer a refusal: its HTTP `status`, and `refusal` in words."""
-    problem, refusal = PROBLEMS[error.code], say.refusal(error, page_reader(timezone.now()))
+    problem, refusal = PROBLEMS[error.code], say.refusal(error, page_reader(clock.now()))
     title = "" if problem.status != 409 or problem.title in refusal["sentence"] else problem.title
     return {"status": problem.status, "refusal": refusal | {"title": title}}
 
@@ -253,7 +257,7 @@ def page(
     answer = HttpResponse(alike.once(_alike_for(request), lambda: make().content)) if shared else make()
     patch_vary_headers(answer, ["HX-Request"])
     # By the server's time the browser counts down.
-    answer["X-Drydock-Time"] = times.iso(timezone.now())
+    answer["X-Drydock-Time"] = times.iso(clock.now())
     return answer
 
 

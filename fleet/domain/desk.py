@@ -1,15 +1,18 @@
 """What may not be shown in green: an empty queue says little where nobody watches. And how a set stands at a glance."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from fleet.domain.clock import seconds_since
 from fleet.domain.reason import Reason
 
 # Reconciling is due every two seconds, by Celery's beat; a web process steps in after five.
 RECONCILED_WITHIN = timedelta(seconds=15)
 BEAT = "beat"
+# Of processes with a wrong clock, so many are named.
+MOST_NAMED = 5
 # Lists whose filters can be kept under a name, as pages are called, and how many a person may keep.
 LISTS = ("fleet", "sets", "machines", "caches", "events", "timeline", "audit")
 MOST_VIEWS = 100
@@ -27,6 +30,8 @@ class Watch:
     without_agent: int
     reconciled_at: datetime | None
     reconciled_by: str
+    # By process, the seconds by which its clock is ahead (negative: behind), where that is too much.
+    wrong_clocks: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 class RelayHealth(StrEnum):
@@ -39,7 +44,7 @@ class RelayHealth(StrEnum):
 
 def relay_health(watch: Watch, *, now: datetime) -> RelayHealth:
     """By when reconciling last ran, and by whom."""
-    if watch.reconciled_at is None or now - watch.reconciled_at > RECONCILED_WITHIN:
+    if seconds_since(watch.reconciled_at, now=now) > RECONCILED_WITHIN.total_seconds():
         return RelayHealth.STANDS_STILL
     return RelayHealth.WORKS if watch.reconciled_by == BEAT else RelayHealth.WITHOUT_CELERY
 
@@ -60,6 +65,9 @@ def doubts(watch: Watch, *, now: datetime) -> tuple[Reason, ...]:
         found.append(Reason("nobody-reconciles", at=watch.reconciled_at))
     elif health is RelayHealth.WITHOUT_CELERY:
         found.append(Reason("celery-is-away"))
+    if watch.wrong_clocks:
+        names, seconds = sorted(watch.wrong_clocks), max(abs(skew) for skew in watch.wrong_clocks.values())
+        found.append(Reason("clocks-wrong", count=len(names), names=names[:MOST_NAMED], seconds=round(seconds)))
     return tuple(found)
 
 

@@ -67,6 +67,12 @@ SET_ASIDE = Gauge(
     "What cannot be advanced and is tried again, by what it is; missing while there is none.",
     ("what",),
 )
+SKEW = Gauge(
+    "drydock_process_clock_skew_seconds",
+    "How far the clock of a process of Drydock differs from the database's, the worst of each kind where it is more"
+    " than 1 s, and 0 else. Such a process neither decides nor sends.",
+    ("process",),
+)
 UNSEALED = Gauge("drydock_unsealed_seconds", "Age of the oldest timeline entry that is not sealed yet; 0 without one.")
 PARTITION_ROOM = Gauge(
     "drydock_partition_room_rows",
@@ -99,7 +105,10 @@ ROUTER_LAG = Gauge(
 )
 CHANNELS = Gauge("drydock_channels", "Channels by how they do.", ("state",))
 UNROUTED = Gauge("drydock_events_unrouted", "Open events of which nobody is told, since no route wants them.")
-REDIS_UP = Gauge("drydock_redis_up", "1 when Redis has answered for this scrape; with 0 Celery's numbers are missing.")
+REDIS_UP = Gauge(
+    "drydock_redis_up",
+    "1 when Redis has answered for this scrape and takes writes; with 0 Celery's numbers are old or missing.",
+)
 TASKS = Gauge(
     "drydock_celery_tasks_total",
     "Tasks that Celery's workers ended, by outcome: `succeeded`, `failed`, `retried`, `dropped` (too old, or unknown).",
@@ -128,6 +137,7 @@ GAUGES = (
     OLDEST_ORDER,
     RECONCILE_AGE,
     SET_ASIDE,
+    SKEW,
     UNSEALED,
     PARTITION_ROOM,
     ARCHIVE_FAILS,

@@ -137,6 +137,7 @@ NAMES_NOBODY: Mapping[str, str] = {
     "fleet.UnusedKey": "found_by proved_by ask_hash",
     "fleet.WaitingReport": "what about",
     "fleet.Wave": "service state via",
+    "fleet.WrongClock": "process kind",
     # It goes with the address that it confirms, or the account that it is of.
     "account.EmailConfirmation": "key",
     "socialaccount.SocialToken": "token token_secret",

@@ -7,7 +7,7 @@ import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
@@ -33,6 +33,7 @@ from fleet.gateway.presence import Contacts
 from fleet.gateway.signed_calls import SignedCall, SignedCalls
 from fleet.gateway.threads import Threads
 from fleet.gateway.waiters import Holds, Waiter, Waiters
+from fleet.operations import clock
 from fleet.operations.intake.keep import Delivery
 from fleet.operations.intake.standings import AgentStanding
 from fleet.operations.machines.keys import bearers_count
@@ -98,7 +99,7 @@ class Agents:
         self.events = events
         self.revocations = Loop("revocations", self._look_for_revoked, pause=PAUSE_SECONDS)
         # Up to here it was looked for.
-        self._revoked_before = datetime.now(UTC)
+        self._revoked_before = clock.now()
         self.stopping = False
 
     async def reports(self, request: Request, send: Send) -> None:
@@ -106,12 +107,12 @@ class Agents:
         caller = await self._authenticate(request)
         machine = caller.machine
         raw = await request.body(self.limits.request_bytes)
-        arrived = datetime.now(UTC)
+        arrived = clock.now()
         batch = read_batch(raw, received_at=arrived, limits=self.limits)
         wanted = batch.request
         now, late = caller.as_of(arrived)
-        clock = Clock.measured(sent_at=wanted.sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
-        self._note(machine, clock, None, wanted.held, now, late=late)
+        its_clock = Clock.measured(sent_at=wanted.sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
+        self._note(machine, its_clock, None, wanted.held, now, late=late)
         delivery = Delivery(
             machine_id=machine.machine_id,
             spool=wanted.spool,
@@ -135,10 +136,10 @@ class Agents:
         finally:
             # Only now: a poll counts when everything that was written down before it is here.
             check = self.keys.check(wanted.signing_keys)
-            self._note(machine, clock, wanted.last_poll_at, [], now, check, late=late)
+            self._note(machine, its_clock, wanted.last_poll_at, [], now, check, late=late)
         said = wire.ReportsAnswer(
             acknowledged=written.acknowledged,
-            server_time=datetime.now(UTC),
+            server_time=clock.now(),
             refused=[wire.Refusal(seq=seq, reason=reason) for seq, reason in sorted(refused)],
             orders=orders,
             key_words=key_words,
@@ -163,7 +164,7 @@ class Agents:
         gone.cancel()
         _count(orders)
         said = wire.OrdersAnswer(
-            server_time=datetime.now(UTC),
+            server_time=clock.now(),
             orders=orders,
             takes_polls=True,
             report=waiter.report,
@@ -178,11 +179,11 @@ class Agents:
         machine = caller.machine
         await request.body(0)
         query = request.query
-        now, late = caller.as_of(datetime.now(UTC))
+        now, late = caller.as_of(clock.now())
         wait = _seconds(query.get("wait", "0"), self.limits.wait)
         held = [part for part in query.get("held", "").split(",") if part]
         sent_at = _moment("sent_at", query.get("sent_at", "")) or now
-        clock = Clock.measured(sent_at=sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
+        its_clock = Clock.measured(sent_at=sent_at, received_at=now, tolerance=self.limits.clock_tolerance)
         standing = _standing(machine.machine_id, query)
         waiter = Waiter(
             machine.machine_id,
@@ -196,7 +197,9 @@ class Agents:
                 # Without the database what was known of them counts.
                 await self.keys.look(now)
             check, waiter.report = self.keys.judged(query.get("keys"))
-        self._note(machine, clock, _moment("last_poll_at", query.get("last_poll_at", "")), held, now, check, late=late)
+        self._note(
+            machine, its_clock, _moment("last_poll_at", query.get("last_poll_at", "")), held, now, check, late=late
+        )
         request.forget()
         longest = min(wait, self.waiters.holds.long()) if waiter.carries else wait
         waiter.hold(longest if wait else self.limits.commit_wait)
@@ -217,7 +220,7 @@ class Agents:
         """Wake-ups cut off at once; this makes it true without Redis. Clocks of two processes may differ by seconds,
         and a revocation may be committed a while after its time.
         """
-        began = datetime.now(UTC)
+        began = clock.now()
         revoked = machines.revoked_since(self._revoked_before - timedelta(seconds=CLOCKS_DIFFER_SECONDS))
         # A call may be held by a machine whose credential was looked up while it was revoked.
         trusted = self.credentials.known_among(revoked) | {one for one in revoked if self.waiters.holds_any(one)}
@@ -231,7 +234,7 @@ class Agents:
         self.waiters.end_all()
 
     async def _authenticate(self, request: Request) -> Caller:
-        now = datetime.now(UTC)
+        now = clock.now()
         signed = self.signed_calls.read(request, now)
         if signed is not None:
             found = await self.credentials.found(signed.found_by)
@@ -249,7 +252,7 @@ class Agents:
     def _note(
         self,
         machine: MachineIdentity,
-        clock: Clock,
+        its_clock: Clock,
         last_poll_at: datetime | None,
         held: list[str],
         now: datetime,
@@ -263,8 +266,8 @@ class Agents:
         self.contacts.note(
             machine.machine_id,
             heard_at=now,
-            poll_at=clock.not_after(last_poll_at, now),
-            clock_offset=None if late else clock.offset,
+            poll_at=its_clock.not_after(last_poll_at, now),
+            clock_offset=None if late else its_clock.offset,
             signatures=check,
         )
         noted = []

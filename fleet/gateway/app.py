@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -40,6 +40,7 @@ from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Threads, collect_rarely
 from fleet.gateway.undo import UndoClock
 from fleet.gateway.wake_ups import WakeUps
+from fleet.operations import clock
 from fleet.operations.people.refresh import refresh
 from fleet.operations.wake_up import prepare_hints
 
@@ -56,6 +57,8 @@ ORPHAN_ROUNDS = 5
 OVERDUE_SECONDS = 1.0
 # How old the queue may be that a process knows by heart.
 LEARN_SECONDS = 1.0
+# How often each process reads the database's clock.
+CLOCK_SECONDS = 1.0
 # How often it is looked whether somebody tells people what is new.
 TELL_SECONDS = 1.0
 # How often it is looked whether the provider of single sign-on has to be asked from here, and how late that is.
@@ -160,6 +163,7 @@ class Gateway:
         self.figures = Figures(self.measure, events) if self.measure else None
         # In the order in which they stop: what brings work first, what writes last.
         self.loops = [
+            Loop("clock", clock.measure, pause=CLOCK_SECONDS),
             self.wake_ups.loop,
             self.ticker.loop,
             self.undo.loop,
@@ -268,7 +272,7 @@ TABLE: dict[str, dict[str, Callable[[Gateway], Handler]]] = {
 
 def stand_in_for_refresh() -> None:
     """Nobody stays longer than the provider lets them, also while Celery is gone."""
-    refresh(now=datetime.now(UTC), late=REFRESH_LATE)
+    refresh(now=clock.now(), late=REFRESH_LATE)
 
 
 def _parent_watch() -> Callable[[], None]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from math import isfinite
 
 import redis
@@ -12,7 +12,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from fleet.domain import gauges
+from fleet.domain.clock import at, seconds_since
 from fleet.domain.gauges import BEAT, CELERY_HASH, COUNT, OUTCOMES, SECONDS, Sample
+from fleet.operations import clock
+from fleet.operations.wake_up import takes_writes
 
 # A scrape waits two seconds in all, and the fleet is counted in the same time.
 ANSWER_SECONDS = 0.5
@@ -23,7 +26,7 @@ Labels = tuple[str, ...]
 
 
 def measure() -> Sequence[Sample]:
-    """Celery's gauges; `drydock_redis_up` alone, as 0, where Redis does not answer in time."""
+    """Celery's gauges; `drydock_redis_up` is 0 where Redis takes no writes, and alone where it does not answer."""
     client = redis.Redis.from_url(
         settings.REDIS_URL,
         protocol=2,
@@ -36,15 +39,20 @@ def measure() -> Sequence[Sample]:
             pipe.hgetall(CELERY_HASH)
             pipe.llen(settings.CELERY_TASK_DEFAULT_QUEUE)
             left, waiting = pipe.execute()
+        writes = takes_writes()
     except (redis.RedisError, OSError):
         return [Sample(gauges.REDIS_UP, {(): 0.0})]
     finally:
         client.close()
-    return [Sample(gauges.REDIS_UP, {(): 1.0}), Sample(gauges.QUEUE, {(): float(waiting)}), *read(left, time.time())]
+    return [
+        Sample(gauges.REDIS_UP, {(): float(writes)}),
+        Sample(gauges.QUEUE, {(): float(waiting)}),
+        *read(left, clock.now()),
+    ]
 
 
-def read(left: Mapping[bytes, bytes], now: float) -> Sequence[Sample]:
-    """What the hash says, at so many seconds since 1970; fields that say something else are passed by."""
+def read(left: Mapping[bytes, bytes], now: datetime) -> Sequence[Sample]:
+    """What the hash says at this time; fields that say something else are passed by."""
     counted: dict[Labels, float] = {}
     seconds: dict[Labels, float] = {}
     beat: dict[Labels, float] = {}
@@ -62,7 +70,7 @@ def read(left: Mapping[bytes, bytes], now: float) -> Sequence[Sample]:
             case str(kind), [task] if kind == SECONDS:
                 seconds[task,] = number
             case str(kind), [] if kind == BEAT:
-                beat[()] = max(0.0, now - number)
+                beat[()] = seconds_since(at(number), now=now)
     # A counter that begins with its first failure has not grown, to Prometheus: so each begins at 0.
     for task in {task for task, _ in counted}:
         counted = {(task, outcome): 0.0 for outcome in OUTCOMES} | counted

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import msgspec
 import structlog
@@ -24,6 +23,7 @@ from fleet.gateway.lanes import Lanes, Pending, Written
 from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.loops import Loop
 from fleet.gateway.threads import with_connection
+from fleet.operations import clock
 from fleet.operations.aside import is_away
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from fleet.operations.orders import queue
@@ -91,7 +91,7 @@ class Committer:
         """
         weight = max(len(delivery.reports) + len(delivery.refused), 1)
         pending = Pending(delivery, size, weight, time.monotonic(), self.events.create_future(), set_id)
-        if not self.lanes.put(pending, datetime.now(UTC)):
+        if not self.lanes.put(pending, clock.now()):
             metrics.SHED.labels("queue").inc()
             raise busy("Too many reports are waiting to be written: send this batch again in a moment.")
         self.loop.wake()
@@ -166,7 +166,7 @@ class Committer:
         """Record the deliveries in one transaction, else in halves; whether none of them has to come again. Raises what
         Postgres raises when it is away.
         """
-        now = datetime.now(UTC)
+        now = clock.now()
         try:
             taken = with_connection(lambda: record.record(deliveries=deliveries, now=now, careful=careful))
         except Exception as error:
@@ -253,6 +253,9 @@ class Committer:
         return True
 
     def _add_orders(self, done: dict[int, Written | Problem]) -> None:
+        # A process with a wrong clock stores what it is told, and sends nothing.
+        if not clock.is_right():
+            return
         answered = {machine_id for machine_id, written in done.items() if isinstance(written, Written)}
         # Nearly always there is nothing, and to ask for whom costs a hundredth of asking what.
         machines = answered & queue.waited_for() if answered else answered

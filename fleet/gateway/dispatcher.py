@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +20,7 @@ from django.db import InterfaceError, OperationalError
 from fleet.domain.patience import met_a_limit
 from fleet.gateway.loops import Loop
 from fleet.gateway.waiters import Waiters
-from fleet.operations import reconcile
+from fleet.operations import clock, reconcile
 from fleet.operations.aside import in_turn
 from fleet.operations.intake import standings
 from fleet.operations.intake.standings import AgentStanding, StandingCheck
@@ -141,7 +140,7 @@ class Dispatcher:
     def _write_held(self, held: set[Held]) -> set[Held]:
         """Write what agents hold; what has to be written again."""
         try:
-            return set(receipts.note_held(held=sorted(held), now=datetime.now(UTC)).passed_by)
+            return set(receipts.note_held(held=sorted(held), now=clock.now()).passed_by)
         except (OperationalError, InterfaceError) as error:
             if not met_a_limit(error):
                 raise
@@ -150,7 +149,8 @@ class Dispatcher:
     def _look(self, asked: dict[int, AgentStanding | None], *, whole: bool, now: float) -> None:
         """Ask for these machines, and with `whole` for all that are held here."""
         mine = asked.keys() | self.waiters.machine_ids() if whole else asked.keys()
-        waited_for = queue.waited_for() & mine if mine else set()
+        # A process with a wrong clock sends nothing: the machine is asked by another one, or another machine is.
+        waited_for = queue.waited_for() & mine if mine and clock.is_right() else set()
         found = queue.waiting_orders(machine_ids=sorted(waited_for)) if waited_for else {}
         said = [one for one in asked.values() if one is not None]
         compared = standings.compare(said) if said else {}
@@ -176,7 +176,9 @@ class Ticker:
         self.loop = Loop("ticker", self.tick, pause=PAUSE_SECONDS, role="relay")
 
     def tick(self) -> None:
-        advanced = reconcile.advance_if_quiet(now=datetime.now(UTC), quiet_seconds=self.seconds, via="ticker")
+        if not clock.may_decide():
+            return
+        advanced = reconcile.advance_if_quiet(now=clock.now(), quiet_seconds=self.seconds, via="ticker")
         if advanced.woken:
             self.dispatcher.wake(advanced.woken, "ticker")
 
@@ -188,7 +190,7 @@ class Sealer:
         self.loop = Loop("seal", self.step, pause=SEAL_PAUSE_SECONDS)
 
     def step(self) -> None:
-        seal.seal_if_quiet(now=datetime.now(UTC), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")
+        seal.seal_if_quiet(now=clock.now(), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")
 
 
 class Comparer:
@@ -202,11 +204,12 @@ class Comparer:
     def step(self) -> None:
         quiet: dict[str, Any] = {"quiet_seconds": SEAL_QUIET_SECONDS, "via": "ticker"}
         in_turn(
-            lambda: partitions.make_ahead_if_quiet(now=datetime.now(UTC), **quiet),
+            lambda: partitions.make_ahead_if_quiet(now=clock.now(), **quiet),
             lambda: self.compare(quiet),
         )
 
     def compare(self, quiet: dict[str, Any]) -> None:
-        now = datetime.now(UTC)
+        now = clock.now()
         if troubles.compare_if_quiet(now=now, **quiet).ran:
+            reconcile.repair(now=now)
             coverage.renew_all(now=now)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 
 import msgspec
 from drydock_agent import wire
@@ -15,6 +14,7 @@ from fleet.gateway.limits import Buckets, GatewayLimits, throttle
 from fleet.gateway.refusals import Refusals
 from fleet.gateway.signed_calls import Repeated, SignedCall, SignedCalls
 from fleet.gateway.threads import Threads
+from fleet.operations import clock
 from fleet.operations.machines import attestations, enrolment
 from fleet.wording.problems import status_of
 from fleet.wording.reader import API
@@ -38,7 +38,7 @@ class Entrance:
         """A nonce for an attested document: 200 with Challenge. Problems 413, 429."""
         throttle(self.enrolments, request.client, TOO_MANY)
         await request.body(CHALLENGE_BYTES)
-        await answer(send, 200, msgspec.json.encode(attestations.challenge(now=datetime.now(UTC))))
+        await answer(send, 200, msgspec.json.encode(attestations.challenge(now=clock.now())))
 
     async def enrol(self, request: Request, send: Send) -> None:
         """A key or a credential: 200 with EnrolAnswer, 202 with EnrolPending. Problems 401, 403, 413, 422, 429, 503."""
@@ -87,14 +87,14 @@ class Entrance:
     ) -> wire.EnrolAnswer | wire.EnrolPending:
         """In a thread. Raises Refused."""
         signed_by = signed.found_by if signed is not None else ""
-        return enrolment.would_enrol(request=wanted, now=datetime.now(UTC), address=address, signed_by=signed_by)
+        return enrolment.would_enrol(request=wanted, now=clock.now(), address=address, signed_by=signed_by)
 
     def _signed(self, request: Request) -> SignedCall | None:
         """By whom an enrolment is signed; None where that proves nothing, as of a key that nobody can make any more.
         Raises Problem 401 where it is signed at another time, or was made before.
         """
         try:
-            return self.signed_calls.read(request, datetime.now(UTC))
+            return self.signed_calls.read(request, clock.now())
         except Problem as problem:
             if problem.code == "clock-skewed" or isinstance(problem, Repeated):
                 raise
@@ -105,7 +105,7 @@ class Entrance:
         wanted: wire.EnrolRequest, signed: SignedCall | None, address: str
     ) -> wire.EnrolAnswer | wire.EnrolPending:
         """Enrol; what was signed counts once in all processes. In a thread. Raises Problem 401, Refused."""
-        now = datetime.now(UTC)
+        now = clock.now()
         if signed is not None and not attestations.spend(signed.mark, now=now):
             raise Repeated
         signed_by = signed.found_by if signed is not None else ""

@@ -11,6 +11,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 
 from fleet.domain.patience import met_a_limit
 from fleet.gateway.loops import Loop
+from fleet.operations import clock
 from fleet.operations.intake import presence
 from fleet.operations.intake.presence import Contact
 
@@ -52,6 +53,9 @@ class Contacts:
             noted, self._noted = self._noted, {}
         if not noted:
             return
+        # They may be from before this process first read the database's clock.
+        now = clock.now()
+        noted = {machine_id: contact.not_after(now) for machine_id, contact in noted.items()}
         try:
             presence.flush(contacts=noted.values())
         except (OperationalError, InterfaceError) as error:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from redis import RedisError
 
 from fleet.domain.connections import Connections
+from fleet.domain.patience import met_a_limit
 from fleet.gateway import metrics
 from fleet.gateway.agents import Agents
 from fleet.gateway.figures import Collected, Figures
@@ -22,12 +24,19 @@ from fleet.gateway.loops import Loop
 from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Threads, with_connection
 from fleet.gateway.wake_ups import WakeUps
+from fleet.operations import clock
 from fleet.operations.messages import credentials
 from fleet.operations.orders.sign import unreadable
+from fleet.operations.wake_up import takes_writes
+from fleet.projections.desk import readiness
 from fleet.projections.desk.connections import connections
 from fleet.projections.desk.gauges import late_partitions, set_aside
 from fleet.projections.timeline import eras
 from fleet.projections.timeline.storage import archive_fault
+
+# How old an answer of `/readyz` may be, and how long a caller waits for a new one, in seconds.
+FRESH_SECONDS = 1.0
+ANSWER_SECONDS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,13 @@ class Asked:
     connections: Connections | None = None
     late: tuple[str, ...] = ()
     archive: str = ""
+    # Tables that are locked, or in which the next row has no place; what has not run for too long; whether Redis takes
+    # writes; and by how many seconds the clock of this process is wrong.
+    locked: tuple[str, ...] = ()
+    full: tuple[str, ...] = ()
+    stalled: tuple[str, ...] = ()
+    redis: str = "ok"
+    skew: float = 0.0
 
 
 class Probes:
@@ -68,6 +84,11 @@ class Probes:
         self.figures = figures
         self.migrated = False
 
+    # What was found last and when, and the question that is under way.
+    _found: Asked | None = None
+    _found_at = float("-inf")
+    _asking: asyncio.Future[Asked] | None = None
+
     async def healthz(self, request: Request, send: Send) -> None:
         """The process itself: 200, or 500 when one of its threads has ended."""
         ended = [loop.name for loop in self.loops if not loop.is_alive()]
@@ -75,14 +96,16 @@ class Probes:
         await answer(send, 500 if ended else 200, msgspec.json.encode(said))
 
     async def readyz(self, request: Request, send: Send) -> None:
-        """200 when reports can be taken ("degraded" without Redis, a key, a secret, the era that is due, the next
-        partition of a table, or room for all connections); 503 without its database.
+        """200 when reports can be taken and pages shown ("degraded" without Redis, a key, a secret, the era that is
+        due, the next partition of a table, room for all connections, reconciling, routing, or a right clock); 503
+        without its database, or a table of it.
         """
-        found = await self.threads.run(self._asked)
-        redis = "ok" if self.wake_ups.heard else "away"
+        found = await self._current()
+        redis = found.redis if self.wake_ups.heard else "away"
         ready = found.database == "ok" and not self.agents.stopping
         room = found.connections is None or found.connections.fit
         whole = (redis, found.signing, found.era, found.secrets, room, found.late) == ("ok", "ok", "ok", 0, True, ())
+        whole = whole and not found.stalled and not found.skew
         status = "unavailable" if not ready else "ok" if whole else "degraded"
         said: dict[str, Any] = {"status": status, "database": found.database, "redis": redis}
         said |= {"signing": found.signing, "era": found.era}
@@ -92,6 +115,14 @@ class Probes:
         # How many channels cannot be told anything: their names are for who may log in.
         if found.secrets:
             said["channels_unreadable"] = found.secrets
+        if found.locked:
+            said["tables_locked"] = list(found.locked)
+        if found.full:
+            said["partitions_missing"] = list(found.full)
+        if found.stalled:
+            said["stalled"] = list(found.stalled)
+        if found.skew:
+            said["clock"] = {"skew_seconds": round(found.skew, 1)}
         if found.late:
             said["partitions_late"] = list(found.late)
         # What cannot leave stays: nothing is lost by it.
@@ -114,12 +145,35 @@ class Probes:
             body += generate_latest(registry)
         await answer(send, 200, body, kind=CONTENT_TYPE_LATEST.encode())
 
+    async def _current(self) -> Asked:
+        """What was found at most a second ago. All callers share one question, however many come: it is anybody's."""
+        if self._found is not None and time.monotonic() - self._found_at < FRESH_SECONDS:
+            return self._found
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self.threads.run(self._asked))
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                found = await asyncio.shield(self._asking)
+        except TimeoutError:
+            return Asked("too slow")
+        if found is not self._found:
+            self._found, self._found_at = found, time.monotonic()
+        return found
+
     def _asked(self) -> Asked:
         try:
-            return with_connection(self._ask)
+            return replace(with_connection(self._ask), redis=_redis())
+        except DatabaseError as error:
+            connection.close()
+            return self._waits() if met_a_limit(error) else Asked("away")
+
+    def _waits(self) -> Asked:
+        try:
+            locked = readiness.locks()
         except DatabaseError:
             connection.close()
-            return Asked("away")
+            locked = ()
+        return Asked("locked", locked=locked) if locked else Asked("too slow")
 
     def _ask(self) -> Asked:
         if not self.migrated:
@@ -127,7 +181,20 @@ class Probes:
             self.migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
         if not self.migrated:
             return Asked("migrations are missing")
-        signing = "unreadable" if unreadable(now=datetime.now(UTC)) else "ok"
+        if locked := readiness.locked_tables():
+            return Asked("locked", locked=locked)
+        if full := readiness.tables_without_room():
+            return Asked("full", full=full)
+        signing = "unreadable" if unreadable(now=clock.now()) else "ok"
         era = "not begun" if eras.current().missing else "ok"
         troubles = late_partitions(), archive_fault()
-        return Asked("ok", signing, era, set_aside(), len(credentials.unreadable()), connections(), *troubles)
+        found = Asked("ok", signing, era, set_aside(), len(credentials.unreadable()), connections(), *troubles)
+        now = clock.now()
+        return replace(found, stalled=readiness.stalled(now=now), skew=0.0 if clock.may_decide() else clock.skew())
+
+
+def _redis() -> str:
+    try:
+        return "ok" if takes_writes() else "refuses writes"
+    except (RedisError, OSError):
+        return "away"

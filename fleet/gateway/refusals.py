@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import UTC, datetime
 
 from drydock_agent import wire
 
@@ -13,6 +12,7 @@ from fleet.domain.reason import Reason, as_json
 from fleet.domain.refusal import Refused
 from fleet.gateway import metrics
 from fleet.gateway.loops import Loop
+from fleet.operations import clock
 from fleet.operations.machines import refusals
 from fleet.operations.machines.refusals import RefusedCalls
 
@@ -33,7 +33,7 @@ class Refusals:
     def note(self, request: wire.EnrolRequest, refused: Refused, address: str) -> None:
         """Count one refused enrolment. Nothing is asked of the database."""
         metrics.ENROLMENTS_REFUSED.labels(refused.code).inc()
-        now = datetime.now(UTC)
+        now = clock.now()
         reason = refused.reason if isinstance(refused.reason, Reason) else Reason("enrolment-refused")
         vm_id = request.machine_id.strip().lower()[:MAX_ID]
         with self._lock:
@@ -56,7 +56,7 @@ class Refusals:
         if not waiting:
             return
         try:
-            refusals.keep(waiting, now=datetime.now(UTC))
+            refusals.keep(waiting, now=clock.now())
         except Exception:
             with self._lock:
                 self._waiting = {**waiting, **self._waiting}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from http.cookies import CookieError, SimpleCookie
 
 import msgspec
@@ -21,6 +21,7 @@ from fleet.gateway.feed import PAGE, Feed, Subscription, Told, cursor_text, told
 from fleet.gateway.http import Problem, Request, Send, busy
 from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.threads import Threads
+from fleet.operations import clock
 from fleet.operations.people import tokens
 from fleet.projections.people import rights
 from fleet.projections.sight import Sight, seeing, sight_of
@@ -169,7 +170,7 @@ class Streams:
             ear_of,
             token=request.bearer,
             session_key=session_key(request),
-            now=datetime.now(UTC),
+            now=clock.now(),
             address=request.client,
         )
         if ear is not None:
@@ -194,8 +195,8 @@ class Streams:
         Raises Problem when the database is away in the meantime: then the stream ends and is resumed.
         """
         position = max(self.feed.position or cursor, cursor)
-        clock = msgspec.json.encode({"server_time": datetime.now(UTC)})
-        yield b"retry: 2000\nid: %b\nevent: clock\ndata: %b\n\n" % (cursor_text(cursor), clock)
+        shown = msgspec.json.encode({"server_time": clock.now()})
+        yield b"retry: 2000\nid: %b\nevent: clock\ndata: %b\n\n" % (cursor_text(cursor), shown)
         if lost:
             yield b"id: %b\nevent: reset\ndata: %b\n\n" % (cursor_text(cursor), msgspec.json.encode({"reason": lost}))
         while cursor < position:

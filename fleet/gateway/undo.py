@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from fleet.gateway.loops import Loop
+from fleet.operations import clock
 from fleet.operations.approvals import conditions
 
 # How often to ask for what is about to go; it is asked for so far ahead.
@@ -22,9 +23,11 @@ class UndoClock:
 
     def step(self) -> None:
         """Wait for each that is about to go, and let it go."""
-        for at, event_pks in conditions.about_to_go(until=datetime.now(UTC) + AHEAD):
-            self.loop.sleep(max((at - datetime.now(UTC)).total_seconds(), 0.0))
-            if self.loop.stopped:
+        if not clock.may_decide():
+            return
+        for at, event_pks in conditions.about_to_go(until=clock.now() + AHEAD):
+            self.loop.sleep(max((at - clock.now()).total_seconds(), 0.0))
+            if self.loop.stopped or not clock.may_decide():
                 return
-            if conditions.advance(now=datetime.now(UTC), event_pks=event_pks):
+            if conditions.advance(now=clock.now(), event_pks=event_pks):
                 self.gone()

@@ -4,6 +4,7 @@ from fleet.models.approvals import Approval, Claim, Hold
 from fleet.models.archive.files import ArchiveFile, ArchiveState
 from fleet.models.blind_spots import OpenTrouble, SetBlindSpot, SetCount, StaleSet
 from fleet.models.caches import Cache, Coverage, Maintenance, Notification, Reporter
+from fleet.models.clocks import WrongClock
 from fleet.models.desk import SavedView
 from fleet.models.drills import Drill, Instruction, Rehearsal
 from fleet.models.events import ScheduledEvent, Sighting
@@ -133,4 +134,5 @@ __all__ = [
     "UnusedKey",
     "WaitingReport",
     "Wave",
+    "WrongClock",
 ]

@@ -171,6 +171,36 @@ def late_tables() -> list[Ahead]:
     return [found for found in ahead(*TABLES) if found.is_late]
 
 
+def tables_without_room() -> list[str]:
+    """Tables in which the next row finds no partition, so that nothing can be written. One statement, which reads no
+    row of them.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence(numbered, numbers)::regclass), 0),
+                   ARRAY(SELECT pg_get_expr(leaf.relpartbound, leaf.oid) FROM pg_inherits AS link
+                         JOIN pg_class AS leaf ON leaf.oid = link.inhrelid
+                         WHERE link.inhparent = parent.oid AND NOT link.inhdetachpending),
+                   coalesce(parent.relkind = 'p', true)
+            FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS given (name, numbered, numbers, place)
+            LEFT JOIN pg_class AS parent ON parent.oid = to_regclass(name)
+            ORDER BY place
+            """,
+            [[of.table for of in TABLES], [of.numbers[0] for of in TABLES], [of.numbers[1] for of in TABLES]],
+        )
+        found = cursor.fetchall()
+    return [
+        of.table
+        for of, (last, bounds, is_split) in zip(TABLES, found, strict=True)
+        if is_split and not any(_holds(int(last) + 1, *_bounds(text)) for text in bounds)
+    ]
+
+
+def _holds(key: int, begin: int | None, end: int | None) -> bool:
+    return (begin is None or begin <= key) and (end is None or key < end)
+
+
 def all_partitions(tables: Sequence[PartitionedTable] = TABLES) -> list[Partition]:
     """Of all these tables, table by table."""
     return [each for table in tables for each in partitions(table)]

@@ -1,6 +1,10 @@
 """When something that runs again and again last ran, and what it had to set aside."""
 
+from datetime import datetime
+
 from django.db import models
+
+from fleet.domain.clock import seconds_since
 
 
 class LastRun(models.Model):
@@ -24,6 +28,12 @@ class LastRun(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+def seconds_since_run(name: str, *, now: datetime) -> float:
+    """Seconds since this last ran; endless where it never has, or where its time lies in the future."""
+    ran_at = LastRun.objects.filter(name=name).values_list("ran_at", flat=True).first()
+    return seconds_since(ran_at, now=now)
 
 
 class SetAside(models.Model):

@@ -15,6 +15,7 @@ from fleet.domain.messages.kinds import KINDS, MIRRORS
 from fleet.domain.messages.moments import GROUP, TEST
 from fleet.domain.messages.states import DeliveryState
 from fleet.notify.channels.base import ChannelInUse, Item, Outcome, Post
+from fleet.operations.clock import may_decide
 from fleet.operations.messages import health, queue
 from fleet.operations.messages.credentials import UnreadableSecretsError
 from fleet.projections.messages.news import MessageNews, news_of
@@ -37,7 +38,7 @@ def kind_of(name: str) -> ModuleType:
     return importlib.import_module(f"fleet.notify.channels.{name}")
 
 
-def work_off(channel_id: int, *, clock: Clock) -> None:
+def work_off(channel_id: int, *, clock: Clock, may_send: Callable[[], bool] = may_decide) -> None:
     """Send everything that waits for this channel (row id) and is due, unless somebody else is at it."""
     if not queue.lease(channel_id, now=clock()):
         return
@@ -51,7 +52,7 @@ def work_off(channel_id: int, *, clock: Clock) -> None:
         if used.kind in MIRRORS:
             _mirror(used, clock=clock)
             return
-        while _next(used, clock=clock):
+        while may_send() and _next(used, clock=clock):
             pass
     finally:
         queue.release(channel_id)

@@ -7,7 +7,7 @@ receiver that hangs holds up its own channel and nobody else.
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 import structlog
 from django.db import DatabaseError, connections
@@ -16,6 +16,7 @@ from fleet.domain.connections import CHANNELS_AT_ONCE
 from fleet.domain.patience import act_as
 from fleet.notify.deliver import work_off
 from fleet.notify.watchdog import ping_apart
+from fleet.operations import clock
 from fleet.operations.messages import queue, route
 
 # It stays for what is due so soon, and looks again so often while it does.
@@ -30,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 def _clock() -> datetime:
-    return datetime.now(UTC)
+    return clock.now()
 
 
 class Teller:
@@ -77,6 +78,9 @@ class Teller:
 
     def _round(self, via: str) -> tuple[float, bool]:
         """How long to wait for the next, and whether anything is under way."""
+        if not clock.may_decide():
+            # Another process routes and sends, once this one has been quiet for a while.
+            return LOOK_SECONDS, bool(self._sending)
         now = _clock()
         self._renew(now)
         routed = route.route(now=now, via=via)
@@ -122,7 +126,7 @@ teller = Teller()
 
 def tell_if_quiet() -> None:
     """Start it here where nobody has routed for a while: the web process's part when Celery is gone."""
-    if route.quiet_for(now=_clock()) >= QUIET_SECONDS:
+    if clock.may_decide() and route.quiet_for(now=_clock()) >= QUIET_SECONDS:
         teller.start(via="web")
     # Whoever has told it within the minute, Celery or another process, keeps this from doing so again.
     ping_apart()

@@ -6,7 +6,7 @@ it says at once what is not.
 
 import threading
 from contextlib import closing, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 
 import structlog
 from django.conf import settings
@@ -16,6 +16,7 @@ from fleet.domain.desk import RelayHealth
 from fleet.domain.messages.alarms import ROUTED_WITHIN, TellHealth
 from fleet.notify.sender.jobs import EVERYWHERE, HttpJob
 from fleet.notify.sender.pool import send
+from fleet.operations import clock
 from fleet.operations.messages import watchdog
 from fleet.projections.desk.fleet import overview
 from fleet.projections.messages.alarms import tell_alarm
@@ -39,12 +40,14 @@ def troubles(*, now: datetime) -> tuple[str, ...]:
         found.append("nobody-routes")
     if health is TellHealth.ALL_FAIL:
         found.append("all-channels-fail")
+    if seen.wrong_clocks or not clock.is_right():
+        found.append("clocks-wrong")
     return tuple(found)
 
 
 def ping(*, via: str) -> bool:
     """One ping, unless somebody else made one within the minute or not all is well; whether one went out."""
-    now = datetime.now(UTC)
+    now = clock.now()
     if not settings.WATCHDOG_URL or not watchdog.mine(now=now, via=via):
         return False
     return _tell(now)
@@ -52,7 +55,7 @@ def ping(*, via: str) -> bool:
 
 def ping_apart() -> None:
     """The same for a loop that must not wait for whoever listens."""
-    now = datetime.now(UTC)
+    now = clock.now()
     if settings.WATCHDOG_URL and watchdog.mine(now=now, via="web"):
         threading.Thread(target=_tell_apart, args=(now,), name="watchdog", daemon=True).start()
 

@@ -17,13 +17,16 @@ from django.db import OperationalError, transaction
 from django.db.models import Q
 
 from fleet.domain.aside import What
+from fleet.domain.clock import is_ahead
+from fleet.domain.due import AT_ONCE, NEVER
 from fleet.domain.events.sightings import compute_state
 from fleet.domain.orders.next_step import Do
 from fleet.domain.patience import met_a_limit
 from fleet.domain.states import ApprovalState, EventStatus
-from fleet.models import Approval, LastRun, ScheduledEvent
+from fleet.models import Approval, Drill, LastRun, Maintenance, ScheduledEvent
 from fleet.models.facts.due import load_due
 from fleet.models.facts.events import load_witnesses, presence_limits
+from fleet.models.reconcile import seconds_since_run
 from fleet.operations.approvals import conditions
 from fleet.operations.aside import Apart, forget, in_parts, in_turn, said_of
 from fleet.operations.caches import coverage, maintenances
@@ -32,6 +35,7 @@ from fleet.operations.events import compute, looks, statistics
 from fleet.operations.intake import backlog, presence
 from fleet.operations.locks import Lock, settle_due, take_if_free
 from fleet.operations.machines import names
+from fleet.operations.messages import queue
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
 from fleet.operations.reports import care
@@ -70,7 +74,11 @@ def advance(*, now: datetime, via: str) -> Advanced:
         return Advanced(ran=False)
     looked: list[int] = []
     done: list[tuple[int, int, set[int]]] = []
-    in_turn(statistics.renew, partial(care.catch_up, now=now), partial(_go_through, looked, done, now=now, via=via))
+    in_turn(
+        statistics.renew,
+        partial(care.catch_up, now=now),
+        partial(_go_through, looked, done, now=now, via=via),
+    )
     woken = sorted({machine_id for _, _, machines in done for machine_id in machines})
     computed, steps = sum(count for count, _, _ in done), sum(count for _, count, _ in done)
     return Advanced(ran=True, computed=computed, steps=steps, woken=tuple(woken), looked_at=len(looked))
@@ -135,6 +143,12 @@ def _notice(now: datetime, via: str) -> bool:
     if run.times != times:
         looks.make_all_due()
         waves.make_due(Q())
+    if is_ahead(run.ran_at, now=now):
+        # That tick had a wrong clock: what it put off is looked at again.
+        looks.make_all_due()
+        waves.make_due(Q())
+        for table in (Drill, Maintenance):
+            table.objects.filter(look_at__gt=AT_ONCE, look_at__lt=NEVER).update(look_at=AT_ONCE)
     looks.make_news_due(news)
     looks.make_turned_due(presence.turned(now=now, limits=presence_limits()))
     forget(now=now)
@@ -166,10 +180,21 @@ def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple
     return [(computed, len(event_pks), orders.advance_events(events, now=now, via=via))]
 
 
+def repair(*, now: datetime) -> None:
+    """Correct times in the future, which a process with a wrong clock has written: they would block what they are about
+    until then. What lies there counts as having just happened.
+    """
+    in_turn(
+        partial(presence.repair, now=now, limits=presence_limits()),
+        partial(queue.repair, now=now),
+        partial(orders.repair, now=now),
+        partial(looks.repair, now=now),
+    )
+
+
 def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanced:
     """Advance when nobody has for this long: the gateway's part when Celery is gone."""
-    ran_at = LastRun.objects.filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
-    if ran_at is not None and (now - ran_at).total_seconds() < quiet_seconds:
+    if seconds_since_run(LastRun.RECONCILE, now=now) < quiet_seconds:
         return Advanced(ran=False)
     return advance(now=now, via=via)
 

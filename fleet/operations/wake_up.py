@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
 from typing import Any
 
 import redis
@@ -24,6 +23,8 @@ from redis.retry import Retry
 from fleet.domain.trace import Trace
 
 CHANNEL = "drydock:bells"
+# Written to learn whether Redis takes anything.
+PROBE_KEY, PROBE_SECONDS = "drydock:ready", 60
 # By name: operations know nothing of the edges.
 RELAY_TASK = "fleet.relay.tasks.relay_approval"
 RELAY_TASK_OF_MANY = "fleet.relay.tasks.relay_approvals"
@@ -49,6 +50,9 @@ _starting = threading.Lock()
 _sender = threading.Thread(name="hints, not started")
 
 
+REST_SECONDS = 2.0
+
+
 class _Line:
     """A connection of this thread; after a failure it rests for two seconds, so that nobody waits for a dead Redis."""
 
@@ -60,14 +64,14 @@ class _Line:
             socket_connect_timeout=0.5,
             retry=Retry(NoBackoff(), 0),
         )
-        self.rests_until: datetime | None = None
+        self.rests_until: float | None = None
 
 
 def _publish(message: dict[str, object]) -> bool:
     line = getattr(_local, "line", None)
     if line is None:
         line = _local.line = _Line()
-    now = datetime.now().astimezone()
+    now = time.monotonic()
     if line.rests_until is not None and now < line.rests_until:
         return False
     try:
@@ -79,9 +83,23 @@ def _publish(message: dict[str, object]) -> bool:
     except (redis.RedisError, OSError) as error:
         if line.rests_until is None:
             log.warning("redis is away: nobody is woken, everybody looks by themselves", error=str(error))
-        line.rests_until = now + timedelta(seconds=2)
+        line.rests_until = now + REST_SECONDS
         return False
     line.rests_until = None
+    return True
+
+
+def takes_writes() -> bool:
+    """Whether Redis takes what is written: one that is full, or a replica, answers pings all the same. Raises what
+    redis-py raises where it does not answer.
+    """
+    with redis.Redis.from_url(
+        settings.REDIS_URL, protocol=2, socket_timeout=0.5, socket_connect_timeout=0.5, retry=Retry(NoBackoff(), 0)
+    ) as client:
+        try:
+            client.set(PROBE_KEY, 1, ex=PROBE_SECONDS)
+        except redis.ResponseError:
+            return False
     return True
 
 

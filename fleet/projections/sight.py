@@ -241,6 +241,7 @@ IN_SIGHT: Mapping[type[Model], Callable[[Sight], Q]] = {
     # These name nothing of the fleet.
     models.Stop: _everything,
     models.LastRun: _everything,
+    models.WrongClock: _everything,
     models.Seal: _everything,
     models.Cursor: _everything,
     # They are read by what in them is in sight.

@@ -19,6 +19,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from fleet.domain.gauges import BEAT, CELERY_HASH, CELERY_HASH_SECONDS, COUNT, SECONDS
+from fleet.operations import clock
 
 PAUSE_SECONDS = 2.0
 OUTCOME_OF_STATE = {"SUCCESS": "succeeded", "FAILURE": "failed", "RETRY": "retried"}
@@ -45,7 +46,7 @@ class Counts:
         self._see_to_it()
 
     def sent(self, at: float) -> None:
-        """Beat sent a task, at so many seconds since 1970."""
+        """Beat sent a task, at so many seconds since 1970 by the database's clock."""
         with self._lock:
             self._beat = at
         self._see_to_it()
@@ -131,4 +132,4 @@ def _beat_begins(**_: Any) -> None:
 
 
 def _note_sent(**_: Any) -> None:
-    counts.sent(time.time())
+    counts.sent(clock.now().timestamp())

@@ -1,9 +1,11 @@
-"""Celery's tasks. Each calls one operation; what a lost task would have done, the next tick does."""
+"""Celery's tasks. Each calls one operation; what a lost task would have done, the next tick does.
+
+A worker whose clock is wrong does nothing that decides or deletes: another worker does it, or a web process.
+"""
 
 from celery import shared_task
-from django.utils import timezone
 
-from fleet.operations import reconcile
+from fleet.operations import clock, reconcile
 from fleet.operations.messages import troubles
 from fleet.operations.people import due
 from fleet.operations.people.refresh import refresh as refresh_people
@@ -17,65 +19,74 @@ from fleet.relay import trace
 @shared_task(name="fleet.relay.tasks.relay_approval", ignore_result=True)
 def relay_approval(approval_id: int) -> None:
     """Take a fresh approval on its way: sent when its transaction has committed."""
-    reconcile.take_on(approval_id=approval_id, now=timezone.now(), via="celery")
+    if clock.may_decide():
+        reconcile.take_on(approval_id=approval_id, now=clock.now(), via="celery")
 
 
 @shared_task(name="fleet.relay.tasks.relay_approvals", ignore_result=True)
 def relay_approvals(approvals: list[tuple[int, dict[str, str]]]) -> None:
     """The same of several that came together, each with the words of its trace."""
+    if not clock.may_decide():
+        return
     with trace.each([words for _, words in approvals], task="fleet.relay.tasks.relay_approvals"):
-        reconcile.take_on_many([approval_id for approval_id, _ in approvals], now=timezone.now(), via="celery")
+        reconcile.take_on_many([approval_id for approval_id, _ in approvals], now=clock.now(), via="celery")
 
 
 @shared_task(name="fleet.relay.tasks.follow", ignore_result=True)
 def follow(event_pks: list[int]) -> None:
     """Decide what follows from news about these events: sent when reports about them were committed."""
-    reconcile.follow(event_pks, now=timezone.now())
+    if clock.may_decide():
+        reconcile.follow(event_pks, now=clock.now())
 
 
 @shared_task(name="fleet.relay.tasks.advance", ignore_result=True)
 def advance() -> None:
     """Advance whatever is due: sent by beat."""
-    reconcile.advance(now=timezone.now(), via="beat")
+    if clock.may_decide():
+        reconcile.advance(now=clock.now(), via="beat")
 
 
 @shared_task(name="fleet.relay.tasks.seal", ignore_result=True)
 def seal() -> None:
     """Seal the timeline: sent by beat."""
-    seal_timeline(now=timezone.now(), via="beat")
+    seal_timeline(now=clock.now(), via="beat")
 
 
 @shared_task(name="fleet.relay.tasks.partition", ignore_result=True)
 def partition() -> None:
     """See that large tables have room for what comes: sent by beat."""
-    make_ahead(now=timezone.now(), via="beat")
+    make_ahead(now=clock.now(), via="beat")
 
 
 @shared_task(name="fleet.relay.tasks.compare", ignore_result=True)
 def compare() -> None:
     """Look whether anything begins to hide news, or no longer does: sent by beat."""
-    troubles.compare(now=timezone.now(), via="beat")
+    now = clock.now()
+    reconcile.repair(now=now)
+    troubles.compare(now=now, via="beat")
 
 
 @shared_task(name="fleet.relay.tasks.renew", ignore_result=True)
 def renew() -> None:
     """Look at all sets that have changed, and again at some that have not: sent by beat."""
-    coverage.renew_all(now=timezone.now())
+    coverage.renew_all(now=clock.now())
 
 
 @shared_task(name="fleet.relay.tasks.refresh", ignore_result=True)
 def refresh() -> None:
     """Ask the provider of single sign-on whether people still may come in: sent by beat."""
-    refresh_people(now=timezone.now())
+    refresh_people(now=clock.now())
 
 
 @shared_task(name="fleet.relay.tasks.tidy_up", ignore_result=True)
 def tidy_up() -> None:
     """Tell of tokens that expire soon, and let go of sessions that are over: sent by beat."""
-    due.tidy_up(now=timezone.now())
+    if clock.may_decide():
+        due.tidy_up(now=clock.now())
 
 
 @shared_task(name="fleet.relay.tasks.retain", ignore_result=True)
 def retain() -> None:
     """Archive what is old enough, and let it leave: sent by beat."""
-    retention.retain(now=timezone.now())
+    if clock.may_decide():
+        retention.retain(now=clock.now())

@@ -328,6 +328,7 @@ TROUBLES: dict[str, str] = {
     "waits-for-admission": SPOTS["waits-for-admission"].title,
     "set-aside": SPOTS["set-aside"].title,
     "era-not-begun": SPOTS["era-not-begun"].title,
+    "clocks-wrong": "The clock of a process of Drydock is wrong, so it neither decides nor sends",
     "audit-failed": "The timeline is not as it was sealed",
     "not-sealed": "The timeline is not sealed",
     "database-large": "The database is nearly as large as it may be",

@@ -73,6 +73,11 @@ SENTENCES: dict[str, Sentence] = {
         if values["at"]
         else "Nobody has looked for what is due yet."
     ),
+    "clock-wrong": "The clock of this process differs from the database's by {seconds} seconds.",
+    "clocks-wrong": lambda values, reader: (
+        f"The clock of {counted(values['count'], 'process is', 'processes are')} wrong, by up to"
+        f" {values['seconds']} seconds: {', '.join(values['names'])}. None of them decides or sends."
+    ),
     "view-of-no-list": "This page has no filters that could be kept.",
     "too-many-views": "You keep {most} views already: delete one first.",
     "no-such-view": "No view of yours has this number.",

@@ -114,6 +114,11 @@ PROBLEMS: dict[str, ProblemType] = {
         "A part of it lies in the archive, which cannot be read",
         "Try again later; the page of storage says what is wrong with the archive.",
     ),
+    "clock-wrong": ProblemType(
+        503,
+        "The clock of this process is wrong",
+        "Send it again, perhaps another process answers; have the clock of this process's server corrected.",
+    ),
     "busy": ProblemType(503, "Drydock is too busy", "Wait for as many seconds as `Retry-After` says."),
 }
 
@@ -143,6 +148,11 @@ FAILURES = {
     ),
     503: ("Try again in a moment", "Too many requests are waiting. Nothing was done."),
 }
+CLOCK_WRONG = (
+    "The clock of this server is wrong",
+    "Nothing was done: the web process that answered does not decide until its server's clock agrees with the"
+    " database's. Try again, or tell the people who run Drydock.",
+)
 ONLY_SHOWS = ("This address only shows something", "Nothing was done. Go back, and use the form there.")
 DATABASE_AWAY = "The database is away"
 # Why the database has not answered, by Postgres' own code; empty where nobody was there.

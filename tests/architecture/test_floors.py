@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.architecture.sources import FLEET, ROOT, files, imports
 
 OPERATIONS = FLEET / "operations"
-MOST_ENTRIES = 18
+MOST_ENTRIES = 19
 MOST_FLOORS = 9
 # They tie rooms together, so that no room needs to know them.
 DRIVERS = {"reports", "reconcile"}

@@ -131,3 +131,21 @@ def test_tests_play_coroutines_where_no_other_loop_runs() -> None:
 
 def test_collecting_the_tests_leaves_drydocks_celery_the_current_one() -> None:
     assert current_app.main == "fleet"
+
+
+# Who reads the clock of the process: what compares it with the database's, and what concerns this server alone.
+READ_THE_OWN_CLOCK = {
+    "fleet/operations/clock.py": "it compares the two clocks",
+    "fleet/embedded/folder.py": "the age of a file on this server",
+}
+OWN_CLOCK = ("timezone.now(", "datetime.now(", "datetime.utcnow(", "time.time(")
+
+
+def test_the_backend_takes_its_time_from_the_databases_clock() -> None:
+    found = {
+        shown(path)
+        for path in files(FLEET, ".py")
+        if "migrations" not in path.parts
+        and any(call in path.read_text(encoding="utf-8").replace("clock.now(", "") for call in OWN_CLOCK)
+    }
+    assert found == set(READ_THE_OWN_CLOCK)

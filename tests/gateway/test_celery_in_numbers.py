@@ -12,6 +12,7 @@ from celery import current_app, signals
 from django.conf import settings
 from prometheus_client import CollectorRegistry, generate_latest
 
+from fleet.domain.clock import EPOCH
 from fleet.domain.gauges import CELERY_HASH, Sample
 from fleet.embedded import Urls
 from fleet.gateway import celery_counts
@@ -57,7 +58,7 @@ def test_tasks_are_counters_by_name_and_outcome(line: redis.Redis) -> None:
 
 
 def test_a_task_that_has_not_failed_yet_has_failed_0_times() -> None:
-    counted, *_ = celery_counts.read({b"count succeeded a": b"3", b"count retried b": b"1"}, 0.0)
+    counted, *_ = celery_counts.read({b"count succeeded a": b"3", b"count retried b": b"1"}, EPOCH)
     assert counted.values["a", "succeeded"] == 3 and counted.values["b", "retried"] == 1
     assert counted.values["a", "failed"] == counted.values["b", "failed"] == counted.values["b", "dropped"] == 0
 
@@ -88,17 +89,17 @@ def test_without_redis_numbers_are_kept_and_a_scrape_says_so(line: redis.Redis, 
     ["", "count", "count succeeded", "count won task", "count succeeded a b", "seconds", "beat x", "\xff", "x y"],
 )
 def test_whatever_stands_on_redis_makes_no_series_of_its_own(field: str) -> None:
-    assert not any(sample.values for sample in celery_counts.read({field.encode("latin-1"): b"1"}, 0.0))
+    assert not any(sample.values for sample in celery_counts.read({field.encode("latin-1"): b"1"}, EPOCH))
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "x", ""])
 def test_what_is_no_number_is_passed_by(value: str) -> None:
-    assert not any(sample.values for sample in celery_counts.read({b"seconds a": value.encode()}, 0.0))
+    assert not any(sample.values for sample in celery_counts.read({b"seconds a": value.encode()}, EPOCH))
 
 
 def test_a_hash_full_of_names_has_an_end() -> None:
     many = {f"seconds task{number}".encode(): b"1" for number in range(100_000)}
-    samples: list[Sample] = list(celery_counts.read(many, 0.0))
+    samples: list[Sample] = list(celery_counts.read(many, EPOCH))
     assert sum(len(sample.values) for sample in samples) <= celery_counts.MOST_FIELDS
 
 

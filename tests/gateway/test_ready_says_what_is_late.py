@@ -1,5 +1,6 @@
 """`/readyz` says which part is not as it should be, and is degraded only by what will lose or stop something."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +43,9 @@ def asked(found: Asked, *, redis: bool = True) -> tuple[int, dict[str, Any]]:
         ({"connections": NO_ROOM}, "degraded", {"connections": {"most": 98, "room": 97}}),
         ({"era": "not begun"}, "degraded", {"era": "not begun"}),
         ({"signing": "unreadable"}, "degraded", {"signing": "unreadable"}),
+        ({"redis": "refuses writes"}, "degraded", {"redis": "refuses writes"}),
+        ({"stalled": ("reconciling", "routing")}, "degraded", {"stalled": ["reconciling", "routing"]}),
+        ({"skew": -600.04}, "degraded", {"clock": {"skew_seconds": -600.0}}),
     ],
 )
 def test_each_part_has_a_field_of_its_own(found: dict[str, Any], status: str, said: dict[str, Any]) -> None:
@@ -51,4 +55,30 @@ def test_each_part_has_a_field_of_its_own(found: dict[str, Any], status: str, sa
 
 def test_without_its_database_it_serves_nobody() -> None:
     assert asked(Asked("away"))[0] == 503
+    status, said = asked(Asked("locked", locked=("fleet_scheduledevent",)))
+    assert (status, said["tables_locked"]) == (503, ["fleet_scheduledevent"])
+    status, said = asked(Asked("full", full=("fleet_entry",)))
+    assert (status, said["partitions_missing"]) == (503, ["fleet_entry"])
     assert asked(Asked("ok", **WELL), redis=False)[1]["status"] == "degraded"
+
+
+def test_however_many_ask_it_is_found_out_once() -> None:
+    count = []
+
+    async def run(_: Any) -> Asked:
+        count.append(1)
+        await asyncio.sleep(0.05)
+        return Asked("ok", **WELL)
+
+    async def send(_: Any) -> None:
+        return
+
+    async def ask() -> None:
+        probes: Any = Probes.__new__(Probes)
+        probes.threads, probes.agents = SimpleNamespace(run=run), SimpleNamespace(stopping=False)
+        probes.wake_ups = SimpleNamespace(heard=True)
+        await asyncio.gather(*(probes.readyz(None, send) for _ in range(200)))
+        await probes.readyz(None, send)
+
+    in_a_loop(ask())
+    assert len(count) == 1

@@ -1,13 +1,12 @@
 """Approving, agreeing as the second person, withdrawing, and how far it got."""
 
-from django.utils import timezone
-
 from fleet.api.calls import Call
 from fleet.api.describe import describe, filters_of, ordering
 from fleet.api.places import CHANGED_SINCE, PLACES
 from fleet.api.shapes.approvals import ApprovalShape
 from fleet.api.shapes.decisions import ApproveSerializer, ConsentSerializer
 from fleet.api.shapes.requests import WhySerializer
+from fleet.operations import clock
 from fleet.operations.approvals import approve, consent, withdraw
 from fleet.operations.approvals.approve import Judged, Plan
 from fleet.projections import orders
@@ -135,7 +134,7 @@ def grant(call: Call, event_id: str, version: int | None, ahead: Judged | None =
             expected=call.expected,
         ),
         # Not the call's: an order is given some seconds from here, and a call about many takes longer than that.
-        now=timezone.now(),
+        now=clock.now(),
         ahead=ahead,
     )
     return approval.pk

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.http.response import HttpResponseBase
-from django.utils import timezone
 
 from fleet.api.problems import bare
 from fleet.api.read_only import read_only
 from fleet.domain.people import Right
+from fleet.operations import clock
 from fleet.operations.people import calendars
 from fleet.projections import sight
 from fleet.projections.messages.calendar import dates
@@ -21,7 +21,7 @@ from fleet.wording.calendar import ics
 @read_only
 def feed(request: HttpRequest, token: str) -> HttpResponseBase:
     """The calendar as it is now; 304 where the program has it so, 404 for an address that is none or has ended."""
-    now = timezone.now()
+    now = clock.now()
     found = calendars.asked_for(token=token, now=now)
     if found is None or not rights(found.user).may(Right.READ):
         return bare("not-found")

@@ -10,10 +10,10 @@ from django.core.exceptions import PermissionDenied
 from django.dispatch import receiver
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
-from django.utils import timezone
 
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID
+from fleet.operations import clock
 from fleet.operations.people import logins, sessions
 from fleet.projections.people import is_service
 
@@ -43,7 +43,7 @@ def arrived(request: HttpRequest, user: User, way: str) -> None:
         way=way,
         agent=request.headers.get("User-Agent", ""),
         address=str(request.META.get("REMOTE_ADDR", "")),
-        now=timezone.now(),
+        now=clock.now(),
     )
 
 
@@ -53,7 +53,7 @@ def remembered(request: HttpRequest, answer: HttpResponseBase, user: User, way: 
     new = logins.know_device(
         user=user,
         device=request.COOKIES.get(settings.DEVICE_COOKIE_NAME, ""),
-        now=timezone.now(),
+        now=clock.now(),
         actor=actor.person(user, "page", request_id=request_id, address=address),
         way=way,
         agent=request.headers.get("User-Agent", ""),

@@ -16,9 +16,9 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
-from django.utils import timezone
 
 from fleet.dashboard.people.arrival import A_DAY, arrived, local_way, remembered
+from fleet.operations import clock
 from fleet.operations.people import factors, logins, sign_on, step_up
 from fleet.wording import people, times
 
@@ -42,7 +42,7 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
             username=str(credentials.get("username") or ""),
             address=str(request.META.get("REMOTE_ADDR", "")),
             device=request.COOKIES.get(settings.DEVICE_COOKIE_NAME, ""),
-            now=timezone.now(),
+            now=clock.now(),
         )
         wait = self.attempt.wait
         if wait is None:
@@ -77,9 +77,9 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
         answer: HttpResponse = super().post_login(request, user, **hints)
         way = local_way(request, user)
         arrived(request, user, way)
-        sign_on.note_break_glass(user, address=str(request.META.get("REMOTE_ADDR", "")), now=timezone.now())
+        sign_on.note_break_glass(user, address=str(request.META.get("REMOTE_ADDR", "")), now=clock.now())
         if any(record["method"] in PROVED_HERE for record in get_authentication_records(request, user)):
-            step_up.note(request.session, at=timezone.now())
+            step_up.note(request.session, at=clock.now())
         remembered(request, answer, user, way)
         return answer
 

@@ -11,10 +11,10 @@ from allauth.mfa.webauthn.internal import auth as webauthn
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
-from django.utils import timezone
 
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
+from fleet.operations import clock
 from fleet.operations.people import factors, logins
 from fleet.wording import people, times
 
@@ -39,7 +39,7 @@ def passkey_options(user: User | None) -> str:
 
 def factor(request: HttpRequest, user: User, *, challenge: str, again: bool = False) -> Proof:
     """A second factor as a form sent it: `code`, or `credential` of a passkey. `again`: in the middle of a session."""
-    now = timezone.now()
+    now = clock.now()
     credential = request.POST.get("credential", "")
     # A passkey is not guessed at, so nobody's tries at it are counted.
     attempt = None if credential else logins.begin_factor(user=user, challenge=challenge, now=now)

@@ -10,11 +10,11 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
-from django.utils import timezone
 
 from fleet.dashboard.people.arrival import arrived, remembered
 from fleet.domain.refusal import Refused
 from fleet.domain.sign_on import TOLD_BY_PROXY, ToldByProxy
+from fleet.operations import clock
 from fleet.operations.people import sign_on
 from fleet.wording import say
 from fleet.wording.reader import page_reader
@@ -54,10 +54,10 @@ class ProxyMiddleware:
         said = [told.name, None if told.groups is None else list(told.groups)]
         if not (by_proxy and request.session.get(SAID) == said and request.user.is_authenticated):
             try:
-                person = sign_on.arrive_by_proxy(told, now=timezone.now())
+                person = sign_on.arrive_by_proxy(told, now=clock.now())
             except Refused as error:
                 title, advice, status = TROUBLES["not-permitted"]
-                shown = {"title": title, "advice": advice, "said": say.say(error.reason, page_reader(timezone.now()))}
+                shown = {"title": title, "advice": advice, "said": say.say(error.reason, page_reader(clock.now()))}
                 return render(request, "people/sign_on_trouble.html", shown, status=status)
             login(request, person, backend=BACKEND)
             request.session[SAID] = said

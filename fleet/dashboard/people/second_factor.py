@@ -18,7 +18,6 @@ from django.http.response import HttpResponseBase
 from django.middleware.csrf import get_token
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
@@ -29,6 +28,7 @@ from fleet.dashboard.people import proof
 from fleet.dashboard.people.sign_on import step_up_address
 from fleet.domain.approvals.guards import Need
 from fleet.domain.refusal import Refused
+from fleet.operations import clock
 from fleet.operations.people import logins, step_up
 from fleet.projections.people.factors import Factors, factors_of
 from fleet.wording.people import PASSKEY_WRONG
@@ -84,7 +84,7 @@ def passkey_login(request: HttpRequest) -> HttpResponse:
         if request.session.is_empty():
             # Of a stranger, who may ask a million times: it lasts as long as it takes to touch a key.
             request.session.set_expiry(CHALLENGE_SECONDS)
-            logins.forget_sessions(now=timezone.now())
+            logins.forget_sessions(now=clock.now())
         return HttpResponse(proof.passkey_options(None), content_type="application/json")
     found = proof.passkey(request.POST.get("credential", ""))
     if found is None:

@@ -25,7 +25,6 @@ from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -33,6 +32,7 @@ from django.views.decorators.http import require_safe
 from fleet.dashboard.people.arrival import arrived, remembered
 from fleet.domain.refusal import Refused
 from fleet.domain.sign_on import ClaimFault, identity_of
+from fleet.operations import clock
 from fleet.operations.people import provider, sign_on, step_up
 from fleet.operations.people.provider import ProviderError, Why
 from fleet.wording import say
@@ -56,7 +56,7 @@ class SignOnBackend(ModelBackend):
 
     def get_user(self, user_id: Any) -> User | None:
         found = User.objects.select_related("sign_on").filter(pk=user_id, is_active=True).first()
-        return found if found is not None and sign_on.good(found, now=timezone.now()) else None
+        return found if found is not None and sign_on.good(found, now=clock.now()) else None
 
 
 class SignOnDoor(DefaultSocialAccountAdapter):  # type: ignore[misc]
@@ -124,7 +124,7 @@ class Way(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         id_token = answer.get("id_token")
         if not isinstance(id_token, str):
             raise ProviderError(Why.WRONG, "no ID token")
-        claims = provider.verified(id_token, now=timezone.now(), nonce=str(data.get("nonce", "")))
+        claims = provider.verified(id_token, now=clock.now(), nonce=str(data.get("nonce", "")))
         raise ImmediateHttpResponse(_in(request, claims, str(answer.get("refresh_token") or ""), self.state))
 
 
@@ -137,7 +137,7 @@ class Back(OAuth2CallbackView):  # type: ignore[misc]
 
 def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state: dict[str, Any]) -> HttpResponse:
     """Somebody has proved at the provider who they are."""
-    now, data = timezone.now(), state.get("data") or {}
+    now, data = clock.now(), state.get("data") or {}
     try:
         identity = identity_of(claims, issuer=settings.OIDC_ISSUER, claim=settings.OIDC_CLAIM)
         if data.get("again") and not _fresh(claims, asked_at=float(data.get("asked_at", 0)), at=now.timestamp()):
@@ -204,7 +204,7 @@ def begin(request: HttpRequest) -> HttpResponse:
     data: dict[str, Any] = {"nonce": secrets.token_urlsafe(24)}
     asked = {"nonce": data["nonce"]}
     if "again" in request.GET and request.user.is_authenticated:
-        data |= {"again": request.user.pk, "asked_at": timezone.now().timestamp()}
+        data |= {"again": request.user.pk, "asked_at": clock.now().timestamp()}
         asked |= {"prompt": "login", "max_age": "0"}
 
     def there() -> HttpResponse:

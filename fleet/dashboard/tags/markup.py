@@ -7,7 +7,6 @@ from typing import Any
 
 import lucide
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
@@ -15,6 +14,7 @@ from fleet.dashboard.places import ADMIN, PLACES, area_of
 from fleet.dashboard.tags.library import DASH, register
 from fleet.domain.people import Rights
 from fleet.domain.states import Presence
+from fleet.operations import clock
 from fleet.wording import events, times
 from fleet.wording.looks import look_of
 
@@ -154,4 +154,4 @@ def countdown(context: Any, at: datetime | None) -> SafeString:
 
 
 def _now(context: Any) -> datetime:
-    return context.get("now") or timezone.now()
+    return context.get("now") or clock.now()

@@ -6,13 +6,13 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from django.urls import reverse
-from django.utils import timezone
 
 from fleet.dashboard.tags.library import DASH, register
 from fleet.domain.messages.moments import GROUP
 from fleet.domain.reason import Reason
 from fleet.domain.sets import SetSource
 from fleet.domain.states import EndedAs, EventStatus
+from fleet.operations import clock
 from fleet.projections.approvals.cards import DecisionCard
 from fleet.projections.approvals.rows import ApprovalRow
 from fleet.projections.desk.queue import QueueGroup
@@ -189,19 +189,19 @@ def signatures(check: str) -> str:
 @register.filter
 def say(reason: Reason | str | None) -> str:
     """A reason as a sentence for the person who reads the page."""
-    return wording.say(reason, page_reader(timezone.now())) if reason else ""
+    return wording.say(reason, page_reader(clock.now())) if reason else ""
 
 
 @register.filter
 def starts_when(approval: ApprovalRow) -> str:
     """When an approval starts its event: `now`."""
-    return approvals.when_at(approval.when, approval.due_at, page_reader(timezone.now()))
+    return approvals.when_at(approval.when, approval.due_at, page_reader(clock.now()))
 
 
 @register.filter
 def told(card: DecisionCard) -> CardWords:
     """The decision card in sentences."""
-    return card_words(card, page_reader(timezone.now()))
+    return card_words(card, page_reader(clock.now()))
 
 
 @register.filter
@@ -227,7 +227,7 @@ def group_query(group: QueueGroup) -> str:
 @register.filter
 def told_line(found: WhoWasTold, event: EventRow) -> str:
     """Who was told of an event when, and through what."""
-    return outgoing.told_sentence(found, page_reader(timezone.now()), over=event.status is EventStatus.ENDED)
+    return outgoing.told_sentence(found, page_reader(clock.now()), over=event.status is EventStatus.ENDED)
 
 
 @register.filter
@@ -291,7 +291,7 @@ def says(reasons: Iterable[Reason | str]) -> str:
 @register.filter
 def text(row: TimelineRow) -> str:
     """What an entry of the timeline tells."""
-    return wording.text_of(row, page_reader(timezone.now()))
+    return wording.text_of(row, page_reader(clock.now()))
 
 
 @register.filter
@@ -309,7 +309,7 @@ def who_acted(row: TimelineRow) -> str:
 @register.filter
 def changes(row: TimelineRow) -> tuple[timeline.Change, ...]:
     """What an act changed, field by field."""
-    return timeline.changes(row, page_reader(timezone.now()))
+    return timeline.changes(row, page_reader(clock.now()))
 
 
 @register.filter
@@ -321,4 +321,4 @@ def as_recorded(row: TimelineRow) -> bool:
 @register.filter
 def why_apart(row: TimelineRow) -> str:
     """The reason that was given, where the text does not hold it already."""
-    return wording.why_apart(row, page_reader(timezone.now()))
+    return wording.why_apart(row, page_reader(clock.now()))

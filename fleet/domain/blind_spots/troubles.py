@@ -29,6 +29,7 @@ OPENING: Mapping[str, EntryKind] = {
     "waits-for-admission": EntryKind.COVERAGE_OPENED,
     "set-aside": EntryKind.COVERAGE_OPENED,
     "era-not-begun": EntryKind.COVERAGE_OPENED,
+    "clocks-wrong": EntryKind.COVERAGE_OPENED,
     "audit-failed": EntryKind.AUDIT_FAILED,
     "not-sealed": EntryKind.STORAGE_TROUBLE,
     "database-large": EntryKind.STORAGE_TROUBLE,
@@ -38,7 +39,15 @@ OPENING: Mapping[str, EntryKind] = {
 }
 # These are so at one look, or not at all.
 AT_ONCE = frozenset(
-    {"audit-failed", "not-sealed", "database-large", "partition-late", "transactions-run-out", "archive-fails"}
+    {
+        "audit-failed",
+        "clocks-wrong",
+        "not-sealed",
+        "database-large",
+        "partition-late",
+        "transactions-run-out",
+        "archive-fails",
+    }
 )
 
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from fleet.domain.clock import seconds_since
+
 # The router looks every two seconds, the web process after five.
 ROUTED_WITHIN = timedelta(seconds=60)
 # What reached nobody is an alarm for so long.
@@ -35,7 +37,7 @@ def tell_health(telling: Telling, *, now: datetime) -> TellHealth:
     """The worst that is so."""
     if not telling.channels:
         return TellHealth.NOBODY
-    if telling.routed_at is None or now - telling.routed_at > ROUTED_WITHIN:
+    if seconds_since(telling.routed_at, now=now) > ROUTED_WITHIN.total_seconds():
         return TellHealth.STANDS_STILL
     if telling.failing == telling.channels:
         return TellHealth.ALL_FAIL

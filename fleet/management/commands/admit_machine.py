@@ -3,10 +3,9 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.utils import timezone
-
 from fleet.domain.actor import COMMAND_LINE
 from fleet.management.operation_command import OperationCommand
+from fleet.operations import clock
 from fleet.operations.machines import admissions
 from fleet.projections import machines
 
@@ -22,7 +21,7 @@ class Command(OperationCommand):
 
     def handle(self, *args: Any, ids: list[int], why: str, **options: Any) -> None:
         if ids:
-            admissions.admit(ids=ids, actor=COMMAND_LINE.because(why), now=timezone.now())
+            admissions.admit(ids=ids, actor=COMMAND_LINE.because(why), now=clock.now())
             self.stdout.write("Admitted: each gets its credential when it asks again, within a minute.")
             return
         for row in machines.waiting():

@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from fleet.domain.patience import acting_as
+from fleet.operations import clock
 from fleet.operations.timeline.retain import retain
 from fleet.projections.timeline.storage import Storage, storage
 from fleet.wording.reader import API
@@ -28,7 +28,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, dry_run: bool, seconds: float, **options: Any) -> None:
-        now = timezone.now()
+        now = clock.now()
         found = storage(now=now)
         if not found.archive.where:
             raise CommandError("Nothing leaves: ARCHIVE_URL names no archive.")

@@ -5,10 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.utils import timezone
 
 from fleet.management.durations import duration
 from fleet.management.operation_command import OperationCommand
+from fleet.operations import clock
 from fleet.operations.machines import join_tokens
 
 
@@ -50,7 +50,7 @@ class Command(OperationCommand):
             set_name=set_name,
             set_id=set_id,
             max_uses=uses,
-            now=timezone.now(),
+            now=clock.now(),
         )
         self.stdout.write(plain)
         self.stderr.write(f"Admits agents until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC. It is shown this once.")

@@ -3,10 +3,9 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.utils import timezone
-
 from fleet.domain.people import GROUPS
 from fleet.management.operation_command import OperationCommand
+from fleet.operations import clock
 from fleet.operations.people.accounts import make_person
 
 
@@ -18,6 +17,6 @@ class Command(OperationCommand):
         parser.add_argument("--group", choices=GROUPS, required=True, help="what they may")
 
     def handle(self, *args: Any, username: str, group: str, **options: Any) -> None:
-        _, password = make_person(username=username, group=group, now=timezone.now())
+        _, password = make_person(username=username, group=group, now=clock.now())
         self.stdout.write(password)
         self.stderr.write("It is shown this once; they change it on their own page.")

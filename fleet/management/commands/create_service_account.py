@@ -3,10 +3,9 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.utils import timezone
-
 from fleet.domain.people import GROUPS
 from fleet.management.operation_command import OperationCommand
+from fleet.operations import clock
 from fleet.operations.people import service_accounts
 
 
@@ -20,5 +19,5 @@ class Command(OperationCommand):
         parser.add_argument("--purpose", required=True, help="what it is for")
 
     def handle(self, *args: Any, username: str, group: str, owner: str, purpose: str, **options: Any) -> None:
-        row = service_accounts.make(username=username, group=group, owner=owner, purpose=purpose, now=timezone.now())
+        row = service_accounts.make(username=username, group=group, owner=owner, purpose=purpose, now=clock.now())
         self.stderr.write(f"{row.user.get_username()} is there. Make it a token: create_token {username} --scope read")

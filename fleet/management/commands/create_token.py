@@ -7,10 +7,10 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
-from django.utils import timezone
 
 from fleet.management.durations import duration
 from fleet.management.operation_command import OperationCommand
+from fleet.operations import clock
 from fleet.operations.people import tokens
 
 
@@ -56,7 +56,7 @@ class Command(OperationCommand):
         person = User.objects.filter(username=username).first()
         if person is None:
             raise CommandError(f"There is no person {username!r}.")
-        now = timezone.now()
+        now = clock.now()
         token, plain = tokens.issue_token(
             user=person,
             name=name,

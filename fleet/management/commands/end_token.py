@@ -3,9 +3,8 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.utils import timezone
-
 from fleet.management.operation_command import OperationCommand
+from fleet.operations import clock
 from fleet.operations.people import tokens
 
 
@@ -16,5 +15,5 @@ class Command(OperationCommand):
         parser.add_argument("prefix")
 
     def handle(self, *args: Any, prefix: str, **options: Any) -> None:
-        token = tokens.end_token(prefix=prefix, now=timezone.now())
+        token = tokens.end_token(prefix=prefix, now=clock.now())
         self.stdout.write(f"The token “{token.name}” of {token.user.get_username()} has ended.")

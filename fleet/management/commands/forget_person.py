@@ -3,9 +3,8 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.utils import timezone
-
 from fleet.management.operation_command import OperationCommand
+from fleet.operations import clock
 from fleet.operations.people.forget import forget, preview
 from fleet.wording.people import counted_part
 
@@ -18,7 +17,7 @@ class Command(OperationCommand):
         parser.add_argument("--yes", action="store_true", help="erase; without it nothing is changed")
 
     def handle(self, *args: Any, username: str, yes: bool, **options: Any) -> None:
-        plan = forget(username=username, now=timezone.now()) if yes else preview(username=username)
+        plan = forget(username=username, now=clock.now()) if yes else preview(username=username)
         self.stdout.write("Erased:" if yes else "Would be erased:")
         self.stdout.write("  the name, the password, the e-mail address")
         for part in plan.goes:

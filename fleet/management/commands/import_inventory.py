@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.domain.refusal import Refused
+from fleet.operations import clock
 from fleet.operations.machines.inventory import import_inventory
 from fleet.wording.reader import API
 from fleet.wording.say import say
@@ -42,7 +42,7 @@ class Command(BaseCommand):
             except OSError as error:
                 raise CommandError(f"{name} cannot be read: {error.strerror}.") from error
             items += printed if isinstance(printed, list) else [printed]
-        found = import_inventory(inventory=read_inventory(items), now=timezone.now(), complete=complete)
+        found = import_inventory(inventory=read_inventory(items), now=clock.now(), complete=complete)
         self.stdout.write(
             f"{found.machines} machines, {found.new} of them new, {found.without_agent} without an agent;"
             f" {found.scale_sets} scale sets; {found.dropped} dropped."

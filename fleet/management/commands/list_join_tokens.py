@@ -3,8 +3,8 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand
-from django.utils import timezone
 
+from fleet.operations import clock
 from fleet.projections import machines
 
 
@@ -14,7 +14,7 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for row in machines.join_tokens(now=timezone.now()):
+        for row in machines.join_tokens(now=clock.now()):
             uses = f"{row.uses} of {row.max_uses}" if row.max_uses else str(row.uses)
             self.stdout.write(
                 f"{row.prefix}  {'valid' if row.valid else 'over'}  {uses} uses"

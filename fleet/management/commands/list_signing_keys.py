@@ -3,8 +3,8 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand
-from django.utils import timezone
 
+from fleet.operations import clock
 from fleet.operations.orders import sign
 
 
@@ -12,5 +12,5 @@ class Command(BaseCommand):
     help = "List the public halves of the keys that sign orders now: id, and the key as `drydock-agent trust` takes it."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for key in sign.public_keys(now=timezone.now()):
+        for key in sign.public_keys(now=clock.now()):
             self.stdout.write(f"{key.id}  {key.public_key}")

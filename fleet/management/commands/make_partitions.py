@@ -3,8 +3,8 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
+from fleet.operations import clock
 from fleet.operations.timeline.partitions import make_ahead
 
 
@@ -12,7 +12,7 @@ class Command(BaseCommand):
     help = "Makes the next partition of each large table that nears the end of its last one."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        made = make_ahead(now=timezone.now(), via="command", noted=False)
+        made = make_ahead(now=clock.now(), via="command", noted=False)
         for name in made.made:
             self.stdout.write(f"From now on there is a partition {name}.")
         if made.held:

@@ -5,9 +5,9 @@ timeline where a dump was restored and nobody began one.
 from typing import Any
 
 from django.core.management.commands import migrate
-from django.utils import timezone
 
 from fleet.domain.actor import COMMAND_LINE
+from fleet.operations import clock
 from fleet.operations.timeline import era
 from fleet.operations.timeline.partitions import make_ahead
 from fleet.projections.timeline import eras
@@ -17,12 +17,12 @@ class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         super().handle(*args, **options)
         if not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label")):
-            for name in make_ahead(now=timezone.now(), via="migrate", noted=False).made:
+            for name in make_ahead(now=clock.now(), via="migrate", noted=False).made:
                 self.stdout.write(f"From now on there is a partition {name}.")
         # Compose migrates at each start, before anybody writes: what is written in the wrong era stays so.
         if (
             not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label"))
             and eras.current().missing
         ):
-            begun = era.begin(actor=COMMAND_LINE.because("migrate found a restored dump"), now=timezone.now())
+            begun = era.begin(actor=COMMAND_LINE.because("migrate found a restored dump"), now=clock.now())
             self.stdout.write(f"A dump was restored: era {begun.era} of the timeline begins.")

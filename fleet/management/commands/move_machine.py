@@ -3,10 +3,9 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.utils import timezone
-
 from fleet.domain.actor import COMMAND_LINE
 from fleet.management.operation_command import OperationCommand
+from fleet.operations import clock
 from fleet.operations.machines.move import move_machine
 from fleet.projections.machines import row_id
 
@@ -23,5 +22,5 @@ class Command(OperationCommand):
 
     def handle(self, *args: Any, vm_id: str, set_id: int | None, lift: bool, why: str, **options: Any) -> None:
         machine_id = row_id(vm_id=vm_id)
-        move_machine(machine_id=machine_id, set_id=set_id, actor=COMMAND_LINE.because(why), now=timezone.now())
+        move_machine(machine_id=machine_id, set_id=set_id, actor=COMMAND_LINE.because(why), now=clock.now())
         self.stdout.write("Lifted: what is stated of its set counts again." if lift else "Moved, and confined there.")

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
-from django.utils import timezone
 
 from fleet.domain.actor import COMMAND_LINE
 from fleet.domain.people import GROUPS
 from fleet.domain.refusal import Refused
 from fleet.management.private_files import write_private
+from fleet.operations import clock
 from fleet.operations.machines.join_tokens import create_join_token
 from fleet.operations.messages import channels
 from fleet.operations.people import mapping
@@ -47,7 +47,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, file: Path, url: str, simulator_url: str, **options: Any) -> None:
         call_command("migrate", verbosity=0, interactive=False)
-        now = timezone.now()
+        now = clock.now()
         before: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
         found: dict[str, Any] = {"url": url, "simulator_url": simulator_url}
         for group, scopes in PEOPLE.items():

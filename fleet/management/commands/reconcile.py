@@ -6,10 +6,9 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand
-from django.utils import timezone
 
 from fleet.domain.patience import acting_as
-from fleet.operations import reconcile
+from fleet.operations import clock, reconcile
 
 
 class Command(BaseCommand):
@@ -23,7 +22,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         began, worked = time.perf_counter(), time.process_time()
         with acting_as("relay"):
-            did = reconcile.advance(now=timezone.now(), via="command")
+            did = reconcile.advance(now=clock.now(), via="command")
         seconds, processor = time.perf_counter() - began, time.process_time() - worked
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         if not did.ran:

@@ -4,11 +4,10 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
-from django.utils import timezone
-
 from fleet.domain.actor import COMMAND_LINE
 from fleet.management.durations import duration
 from fleet.management.operation_command import OperationCommand
+from fleet.operations import clock
 from fleet.operations.orders import sign
 
 
@@ -26,7 +25,7 @@ class Command(OperationCommand):
         parser.add_argument("--why", default="", help="why, for those who read the timeline later")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        now = timezone.now()
+        now = clock.now()
         key = sign.rotate(overlap=options["overlap"], actor=COMMAND_LINE.because(options["why"]), now=now)
         self.stdout.write(f"The key {key.key_id} signs orders now. Agents that check signatures hear of it by itself.")
         self.stdout.write(f"Agents that know no key any more: drydock-agent trust {key.public_key}")

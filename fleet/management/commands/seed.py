@@ -5,10 +5,10 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from fleet.management.seed.fill import Size, fill
 from fleet.models import Machine
+from fleet.operations import clock
 
 
 class Command(BaseCommand):
@@ -37,6 +37,6 @@ class Command(BaseCommand):
             self.stdout.write(f"{time.monotonic() - began:6.1f} s  {what}")
             self.stdout.flush()
 
-        written = fill(size, now=timezone.now(), tell=tell)
+        written = fill(size, now=clock.now(), tell=tell)
         for model, count in sorted(written.items(), key=lambda item: -item[1]):
             tell(f"{count:12,} rows of {model._meta.db_table}")

@@ -3,10 +3,9 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.utils import timezone
-
 from fleet.domain.actor import COMMAND_LINE
 from fleet.management.operation_command import OperationCommand
+from fleet.operations import clock
 from fleet.operations.policy import stop
 
 
@@ -17,5 +16,5 @@ class Command(OperationCommand):
         parser.add_argument("--why", required=True, help="shown on every page while it holds")
 
     def handle(self, *args: Any, why: str, **options: Any) -> None:
-        stop.stop_all(actor=COMMAND_LINE.because(why), now=timezone.now())
+        stop.stop_all(actor=COMMAND_LINE.because(why), now=clock.now())
         self.stdout.write("All approvals are stopped. What Azure was asked already goes on.")

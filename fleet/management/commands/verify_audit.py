@@ -5,8 +5,8 @@ from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
+from fleet.operations import clock
 from fleet.projections.timeline.verify import Finding, verify
 from fleet.wording.reader import API
 from fleet.wording.say import say
@@ -51,7 +51,7 @@ class Command(BaseCommand):
         def tell(finding: Finding) -> None:
             self.stdout.write(say(finding.reason, API))
 
-        found = verify(now=timezone.now(), heads=dict(head), first=first, tell=tell)
+        found = verify(now=clock.now(), heads=dict(head), first=first, tell=tell)
         self.stdout.write(
             f"{found.seals} seals over {found.rows} rows were computed again; head: {found.head or 'none yet'}."
         )

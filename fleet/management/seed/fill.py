@@ -18,12 +18,12 @@ from uuid import UUID
 import django
 from django.contrib.auth.models import Group, User
 from django.db import connection, models, transaction
-from django.utils import timezone
 
 from fleet.embedded.parent_death import end_with_parent
 from fleet.management.seed import stories
 from fleet.management.seed.pattern import Copy, Pattern, Table, largest_ids
 from fleet.models import AvailabilitySet, Cache, DocumentBody, Entry, Machine, Spool
+from fleet.operations import clock
 from fleet.operations.timeline.seal import seal
 
 # So many lines go into one transaction: a few seconds.
@@ -303,7 +303,7 @@ def _seal(database: dict[str, Any]) -> int:
     # Killed, its parent could not end it.
     end_with_parent(signal.SIGKILL)
     connection.settings_dict.update(database)
-    return seal(now=timezone.now(), via="command").rows
+    return seal(now=clock.now(), via="command").rows
 
 
 @contextmanager

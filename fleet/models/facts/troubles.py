@@ -12,8 +12,10 @@ from django.db.models.functions import Coalesce
 from fleet.domain.blind_spots.agents import LACKING
 from fleet.domain.blind_spots.sets import NEAR_SWITCH_OFF
 from fleet.domain.blind_spots.troubles import MOST_NAMES, Trouble
+from fleet.domain.clock import seconds_since
 from fleet.domain.sets import PROVISIONAL
 from fleet.models.archive.files import ArchiveState
+from fleet.models.clocks import clocks_wrong_lately
 from fleet.models.facts.events import presence_limits
 from fleet.models.intake import PresenceRow
 from fleet.models.machines import Admission, Machine
@@ -95,7 +97,7 @@ def anybody_is_heard(*, now: datetime) -> bool:
 
 
 def troubles(*, now: datetime) -> Iterator[Trouble]:
-    """All that there are now. Nine statements; of the machines only those with which something is wrong are read."""
+    """All that there are now. Ten statements; of the machines only those with which something is wrong are read."""
     yield from _of_agents(now)
     late = now - timedelta(seconds=presence_limits().late)
     with connection.cursor() as cursor:
@@ -112,6 +114,10 @@ def troubles(*, now: datetime) -> Iterator[Trouble]:
         yield Trouble("set-aside", names=tuple(aside), count=sum(aside.values()))
     if numbering().missing:
         yield Trouble("era-not-begun")
+    wrong = clocks_wrong_lately(now=now)
+    if wrong:
+        named = tuple(f"{row.kind} {row.process}" for row in wrong)
+        yield Trouble("clocks-wrong", names=named[:MOST_NAMES], count=len(named))
     yield from _of_storage(now)
 
 
@@ -154,7 +160,7 @@ def _of_set(row: dict[str, Any], now: datetime) -> Iterator[Trouble]:
 def _of_storage(now: datetime) -> Iterator[Trouble]:
     """What can be seen from here. How full a disk is, Postgres does not tell: an installation says how much it has."""
     sealed_at = LastRun.objects.filter(name="seal").values_list("ran_at", flat=True).first()
-    if sealed_at is not None and now - sealed_at > NOT_SEALED:
+    if sealed_at is not None and seconds_since(sealed_at, now=now) > NOT_SEALED.total_seconds():
         yield Trouble("not-sealed", values={"at": sealed_at})
     late = [found.of.table for found in late_tables()]
     if late:

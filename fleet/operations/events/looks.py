@@ -3,9 +3,11 @@
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from fleet.domain.due import AT_ONCE, NEVER
+from fleet.domain.clock import AHEAD
+from fleet.domain.due import AT_ONCE, LONGEST, NEVER, SPREAD
 from fleet.domain.intake.presence import NUMBERS
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, EventStatus, Presence
 from fleet.models import Approval, AvailabilitySet, Machine, ScheduledEvent, Sighting
@@ -24,6 +26,12 @@ def make_due(which: Q) -> None:
     pks = list(rows.select_for_update(skip_locked=True, no_key=True, of=("self",)).values_list("pk", flat=True))
     if pks:
         ScheduledEvent.objects.filter(pk__any=pks).update(look_at=AT_ONCE)
+
+
+@transaction.atomic
+def repair(*, now: datetime) -> None:
+    """Nothing open waits for longer than the longest pause, whatever a wrong clock has written."""
+    make_due(IS_OPEN & Q(look_at__gt=now + LONGEST + SPREAD + AHEAD, look_at__lt=NEVER))
 
 
 def make_sets_due(sets: Collection[int]) -> None:

@@ -1,11 +1,12 @@
 """When machines were heard, and who has turned since reconciling last looked."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 
+from fleet.domain.clock import AHEAD
 from fleet.domain.intake.presence import Limits
 from fleet.models import PresenceRow, driver
 from fleet.models.facts.presence import PRESENCE, presence_values
@@ -37,6 +38,12 @@ class Contact:
     poll_at: datetime | None = None
     clock_offset: float | None = None
     signatures: str = ""
+
+    def not_after(self, now: datetime) -> "Contact":
+        """The same, with no time that is later than this one."""
+        if self.heard_at <= now:
+            return self
+        return replace(self, heard_at=now, poll_at=self.poll_at and min(self.poll_at, now))
 
 
 def flush(*, contacts: Iterable[Contact]) -> int:
@@ -130,3 +137,21 @@ def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
             presence_values(now=now, limits=limits),
         )
         return dict(cursor.fetchall())
+
+
+def repair(*, now: datetime, limits: Limits) -> None:
+    """Machines that were heard in the future, by a wrong clock: when they really were is not known, so they are late
+    until they are heard again.
+    """
+    late, table = now - timedelta(seconds=limits.live), PresenceRow._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            UPDATE {table} AS row
+            SET last_heard_at = LEAST(last_heard_at, %(late)s), last_poll_at = LEAST(last_poll_at, %(late)s)
+            FROM (SELECT machine_id FROM {table} WHERE last_heard_at > %(ahead)s OR last_poll_at > %(ahead)s
+                  ORDER BY machine_id FOR NO KEY UPDATE SKIP LOCKED) AS wrong
+            WHERE row.machine_id = wrong.machine_id
+            """,
+            {"late": late, "ahead": now + AHEAD},
+        )

@@ -15,10 +15,11 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Count, F, Q
 
+from fleet.domain.clock import AHEAD
 from fleet.domain.messages.groups import PostPlan, Waiting, plan
 from fleet.domain.messages.kinds import MIRRORS
 from fleet.domain.messages.moments import GROUP
-from fleet.domain.messages.retry import GIVE_UP_AFTER
+from fleet.domain.messages.retry import GIVE_UP_AFTER, LONGEST_ASKED_SECONDS
 from fleet.domain.messages.states import OF_DELIVERY, DeliveryState, MessageState, delivery_sources
 from fleet.models import Channel, DeliveryAttempt, Message, MessageDelivery, Reference
 from fleet.operations.messages.credentials import in_use
@@ -252,6 +253,22 @@ def leave_out(why: Mapping[int, str]) -> None:
     for code in set(why.values()):
         rows = Message.objects.filter(pk__in=[pk for pk, reason in why.items() if reason == code])
         rows.update(state=MessageState.DROPPED.value, why=code, delivery=None)
+
+
+def repair(*, now: datetime) -> None:
+    """Messages and deliveries that a wrong clock made in the future wait no longer, nor do others for them; leases and
+    pauses that are longer than any can be end.
+    """
+    ahead = Q(created_at__gt=now + AHEAD)
+    wrong = Message.objects.filter(ahead, state=MessageState.WAITING.value)
+    # Steps of escalation have a time of their own.
+    wrong.filter(only_if="").update(due_at=now, created_at=now)
+    wrong.update(created_at=now)
+    MessageDelivery.objects.filter(ahead).update(created_at=now, due_at=now)
+    leased, held = now + LEASE + AHEAD, now + timedelta(seconds=LONGEST_ASKED_SECONDS) + AHEAD
+    Channel.objects.filter(leased_until__gt=leased).update(leased_until=None)
+    Channel.objects.filter(held_until__gt=held).update(held_until=None)
+    Channel.objects.filter(mirrored_at__gt=now + AHEAD).update(mirrored_at=None)
 
 
 def chance() -> float:

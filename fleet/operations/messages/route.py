@@ -31,6 +31,7 @@ from fleet.models import Cursor, Entry, LastRun, Message, Reference
 from fleet.models.facts.events import load_facts, order_timeouts
 from fleet.models.facts.experience import Experiences, experiences
 from fleet.models.facts.messages import RouteInForce, may_hear, routes_in_force
+from fleet.models.reconcile import seconds_since_run
 from fleet.models.timeline import NEWEST_ERA
 from fleet.operations.aside import in_parts
 from fleet.operations.locks import Lock, take_if_free
@@ -95,8 +96,7 @@ def route(*, now: datetime, via: str) -> Routed:
 
 def quiet_for(*, now: datetime) -> float:
     """For how many seconds nobody has routed; endless where nobody ever has."""
-    ran_at = LastRun.objects.filter(name=NAME).values_list("ran_at", flat=True).first()
-    return float("inf") if ran_at is None else (now - ran_at).total_seconds()
+    return seconds_since_run(NAME, now=now)
 
 
 def _horizon() -> tuple[int, int]:

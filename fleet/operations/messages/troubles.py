@@ -11,11 +11,14 @@ from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.blind_spots.troubles import AT_ONCE, OPENING, SETTLES, Trouble, together, without_lesser
+from fleet.domain.clock import seconds_since
 from fleet.domain.reason import as_json
 from fleet.domain.shapes import like
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, LastRun, OpenTrouble
+from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
+from fleet.models.clocks import LATELY
 from fleet.models.facts.troubles import anybody_is_heard, troubles
+from fleet.models.reconcile import seconds_since_run
 from fleet.operations.locks import Lock, take_if_free
 from fleet.operations.timeline import check
 from fleet.operations.timeline.entries import entry, write
@@ -41,9 +44,10 @@ def compare(*, now: datetime, via: str) -> Compared:
         if not take_if_free(Lock.TROUBLES):
             return Compared(ran=False)
         run = LastRun.objects.filter(name=RUN).first()
-        if run is not None and now - run.ran_at < LEAST_PAUSE:
+        if run is not None and seconds_since(run.ran_at, now=now) < LEAST_PAUSE.total_seconds():
             return Compared(ran=False)
         LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
+        WrongClock.objects.filter(seen_at__lte=now - LATELY).delete()
         known = {row.key: row for row in OpenTrouble.objects.all()}
         found = {one.key: one for one in [*_found(known, now=now), *of_the_audit]}
         lines = _begun(known, found, first=run is None, now=now) + _over(known, found, now=now)
@@ -53,8 +57,7 @@ def compare(*, now: datetime, via: str) -> Compared:
 
 def compare_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Compared:
     """Look when nobody has for this long: the web process's part when Celery is gone."""
-    ran_at = LastRun.objects.filter(name=RUN).values_list("ran_at", flat=True).first()
-    if ran_at is not None and (now - ran_at).total_seconds() < quiet_seconds:
+    if seconds_since_run(RUN, now=now) < quiet_seconds:
         return Compared(ran=False)
     return compare(now=now, via=via)
 

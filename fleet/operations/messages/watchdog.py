@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from fleet.models import LastRun
+from fleet.models.reconcile import seconds_since_run
 from fleet.operations.locks import Lock, take_if_free
 
 NAME = "watchdog"
@@ -17,7 +18,7 @@ def mine(*, now: datetime, via: str) -> bool:
     """Whether it is ours to tell now; nobody else does within the minute."""
     if not take_if_free(Lock.WATCHDOG):
         return False
-    if LastRun.objects.filter(name=NAME, ran_at__gt=now - EVERY).exists():
+    if seconds_since_run(NAME, now=now) < EVERY.total_seconds():
         return False
     LastRun.objects.update_or_create(name=NAME, defaults={"ran_at": now, "via": via})
     return True

@@ -14,10 +14,11 @@ from django.db.models import Q
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
 from fleet.domain.approvals.recheck import Decision, recheck
+from fleet.domain.clock import AHEAD
 from fleet.domain.orders.facts import OrderFacts
 from fleet.domain.orders.next_step import NOTHING, Do, NextStep, next_step, with_objection
 from fleet.domain.reason import Reason
-from fleet.domain.states import CORRECTABLE_APPROVALS, RELAYED_APPROVALS, ApprovalState, OrderState
+from fleet.domain.states import CORRECTABLE_APPROVALS, OPEN_ORDERS, RELAYED_APPROVALS, ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts.decisions import load_decisions
@@ -194,3 +195,9 @@ def advance_approvals(approval_ids: Collection[int], *, now: datetime, via: str)
     """The same of several, without those of which somebody holds the event."""
     events = list(Approval.objects.filter(pk__in=approval_ids).values_list("event_id", flat=True))
     return advance_events(compute.lock(events, pass_by=True), now=now, via=via)
+
+
+def repair(*, now: datetime) -> None:
+    """Open orders that a wrong clock offered in the future time out as others do."""
+    is_open = Order.objects.filter(state__in=[state.value for state in OPEN_ORDERS])
+    is_open.filter(offered_at__gt=now + AHEAD).update(offered_at=now)

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from django.db.models import Exists, F
-from django.utils import timezone
 from drydock_agent import wire
 
 from fleet.domain.approvals.recheck import recheck
@@ -12,6 +11,7 @@ from fleet.domain.states import OPEN_ORDERS
 from fleet.models import Instruction, Order, Stop, driver
 from fleet.models.facts.decisions import load_decisions
 from fleet.models.facts.events import load_facts
+from fleet.operations import clock
 from fleet.operations.orders import instructions, sign
 
 OPEN = ", ".join(f"'{state.value}'" for state in OPEN_ORDERS)
@@ -61,7 +61,7 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
     whose = [order.machine_id for order in waiting] + [machine_id for machine_id, _ in drilled]
     orders += [order for _, order in drilled]
     found: dict[int, list[wire.Order]] = defaultdict(list)
-    for machine_id, signed in zip(whose, sign.signed(orders, now=timezone.now()), strict=True):
+    for machine_id, signed in zip(whose, sign.signed(orders, now=clock.now()), strict=True):
         found[machine_id].append(signed)
     return found
 
@@ -70,7 +70,7 @@ def _still_decided(orders: list[Order]) -> list[Order]:
     """Those whose approvals may still be sent. What is checked is read after the orders."""
     if not orders:
         return []
-    now = timezone.now()
+    now = clock.now()
     approvals = {order.approval_id: order.approval for order in orders}
     facts = load_facts([approval.event_id for approval in approvals.values()], now=now)
     decisions = load_decisions(list(approvals.values()), facts, now=now)

@@ -13,6 +13,7 @@ from django.db.models import Max
 from fleet.domain.archive import ArchiveKind
 from fleet.domain.timeline import NO_HASH, Chain
 from fleet.models import ArchiveFile, LastRun, Seal
+from fleet.models.reconcile import seconds_since_run
 from fleet.models.timeline import lines_between
 from fleet.operations.locks import take_your_time
 
@@ -25,8 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 def is_due(*, now: datetime) -> bool:
-    ran_at = LastRun.objects.filter(name=RUN).values_list("ran_at", flat=True).first()
-    return ran_at is None or now - ran_at >= EVERY
+    return seconds_since_run(RUN, now=now) >= EVERY.total_seconds()
 
 
 def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | None:

@@ -18,6 +18,7 @@ from psycopg import sql
 from fleet.domain.patience import met_a_limit
 from fleet.models import LastRun
 from fleet.models.partitions import ENTRIES, TABLES, Ahead, Partition, PartitionedTable, ahead, partitions
+from fleet.models.reconcile import seconds_since_run
 from fleet.operations.aside import in_turn
 from fleet.operations.locks import Lock, take_if_free, take_your_time
 
@@ -71,8 +72,7 @@ def make_ahead(*, now: datetime, via: str, rows: int = 0, noted: bool = True) ->
 
 def make_ahead_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> MadeAhead:
     """Make them when nobody has looked for this long: the web process's part when Celery is gone."""
-    ran_at = LastRun.objects.filter(name=RUN).values_list("ran_at", flat=True).first()
-    if ran_at is not None and (now - ran_at).total_seconds() < quiet_seconds:
+    if seconds_since_run(RUN, now=now) < quiet_seconds:
         return MadeAhead()
     return make_ahead(now=now, via=via)
 

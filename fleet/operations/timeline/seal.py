@@ -17,6 +17,7 @@ from django.db import connection, transaction
 
 from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
 from fleet.models import Entry, LastRun, Seal
+from fleet.models.reconcile import seconds_since_run
 from fleet.models.timeline import SETTLED, lines_between
 from fleet.operations.locks import Lock, take_if_free, take_your_time
 
@@ -70,8 +71,7 @@ def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int
 
 def seal_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Sealed:
     """Seal when nobody has for this long: the gateway's part when Celery is gone."""
-    ran_at = LastRun.objects.filter(name=RUN).values_list("ran_at", flat=True).first()
-    if ran_at is not None and (now - ran_at).total_seconds() < quiet_seconds:
+    if seconds_since_run(RUN, now=now) < quiet_seconds:
         return Sealed(ran=False)
     return seal(now=now, via=via)
 

@@ -7,6 +7,7 @@ from fleet.domain.desk import RelayHealth, Watch, doubts, relay_health
 from fleet.domain.reason import Reason
 from fleet.models import LastRun, ScheduledEvent
 from fleet.projections.counts import counts
+from fleet.projections.desk.clocks import wrong_clocks
 from fleet.projections.refs import PresenceCounts
 from fleet.projections.sight import seen
 
@@ -22,6 +23,8 @@ class Overview:
     relay: RelayHealth
     last_event_at: datetime | None
     doubts: tuple[Reason, ...]
+    # How many processes of Drydock have a wrong clock.
+    wrong_clocks: int
     server_time: datetime
 
     @property
@@ -30,7 +33,7 @@ class Overview:
 
 
 def overview(*, now: datetime) -> Overview:
-    """Seven queries."""
+    """Eight queries."""
     real = seen(ScheduledEvent).filter(drill=False)
     newest = real.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
     presence, without_agent = counts(now=now)
@@ -42,6 +45,7 @@ def overview(*, now: datetime) -> Overview:
         without_agent=without_agent,
         reconciled_at=run.ran_at if run else None,
         reconciled_by=run.via if run else "",
+        wrong_clocks=wrong_clocks(now=now),
     )
     return Overview(
         presence=presence,
@@ -49,5 +53,6 @@ def overview(*, now: datetime) -> Overview:
         relay=relay_health(watch, now=now),
         last_event_at=newest,
         doubts=doubts(watch, now=now),
+        wrong_clocks=len(watch.wrong_clocks),
         server_time=now,
     )

@@ -11,6 +11,7 @@ from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 from django.db.models.functions import Abs
 
 from fleet.domain import gauges
+from fleet.domain.clock import seconds_since
 from fleet.domain.gauges import Gauge, Sample
 from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, RELAYED_APPROVALS, EventStatus, Presence
 from fleet.domain.waves import WaveState
@@ -34,6 +35,7 @@ from fleet.models.facts.events import presence_limits
 from fleet.models.partitions import TABLES, ahead, late_tables
 from fleet.projections.approvals.steps import steps_of
 from fleet.projections.counts import counts, is_live, last_poll
+from fleet.projections.desk.clocks import wrong_clocks
 from fleet.projections.events.rows import OPEN
 from fleet.projections.machines import agentless
 from fleet.projections.messages import gauges as messages
@@ -223,12 +225,21 @@ def _own(now: datetime) -> tuple[Sample, ...]:
     entry = seen(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
     fails = seen(ArchiveState).exclude(fault="").values_list("fault_since", flat=True).first()
     return (
-        _one(gauges.RECONCILE_AGE, _seconds(now, ran_at)),
+        _one(gauges.RECONCILE_AGE, None if ran_at is None else seconds_since(ran_at, now=now)),
         Sample(gauges.SET_ASIDE, {(what,): count for what, count in set_aside().items()}),
+        Sample(gauges.SKEW, _skews(now)),
         _one(gauges.UNSEALED, _seconds(now, entry) or 0.0),
         Sample(gauges.PARTITION_ROOM, {(found.of.table,): found.room for found in ahead(*TABLES)}),
         _one(gauges.ARCHIVE_FAILS, _seconds(now, fails) or 0.0),
     )
+
+
+def _skews(now: datetime) -> dict[tuple[str, ...], float]:
+    found: dict[tuple[str, ...], float] = {("web",): 0.0, ("worker",): 0.0, ("beat",): 0.0}
+    for process, skew in wrong_clocks(now=now).items():
+        kind = (process.partition(" ")[0],)
+        found[kind] = max(found.get(kind, 0.0), abs(skew))
+    return found
 
 
 def late_partitions() -> tuple[str, ...]:

@@ -23,6 +23,8 @@ class Strip:
     blind_spots: int | None
     relay: RelayHealth
     telling: TellAlarm
+    # How many processes of Drydock have a wrong clock.
+    wrong_clocks: int
     sure: bool
     counted_at: datetime
 
@@ -38,7 +40,7 @@ def blind_spot_count(now: datetime) -> int:
 
 
 def strip(*, now: datetime, spots: Callable[[datetime], int | None] = blind_spot_count) -> Strip:
-    """Eleven queries, and those of `spots`."""
+    """Twelve queries, and those of `spots`."""
     seen = overview(now=now)
     return Strip(
         presence=seen.presence,
@@ -46,6 +48,7 @@ def strip(*, now: datetime, spots: Callable[[datetime], int | None] = blind_spot
         blind_spots=spots(now),
         relay=seen.relay,
         telling=tell_alarm(now=now),
+        wrong_clocks=seen.wrong_clocks,
         sure=not seen.doubts,
         counted_at=now,
     )

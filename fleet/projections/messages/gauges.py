@@ -7,6 +7,7 @@ from django.db.models import Count, Min, QuerySet
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 
 from fleet.domain import gauges
+from fleet.domain.clock import seconds_since
 from fleet.domain.gauges import Sample
 from fleet.domain.messages.health import ChannelHealth, health_of
 from fleet.domain.messages.states import DeliveryState, MessageState
@@ -69,7 +70,7 @@ def _router(now: datetime) -> tuple[Sample, ...]:
     ran_at = seen(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
     age: dict[tuple[str, ...], float] = {}
     if ran_at is not None:
-        age[()] = max(0.0, (now - ran_at).total_seconds())
+        age[()] = seconds_since(ran_at, now=now)
     return (Sample(gauges.ROUTER_AGE, age), Sample(gauges.ROUTER_LAG, {(): router_lag(now)}))
 
 

@@ -1,0 +1,190 @@
+"""The clock of a web process jumps by minutes and hours, and is right again: nothing that it stored lies ahead, it
+decides and sends nothing meanwhile, and all that is over with the jump.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import requests
+from django.contrib.auth.models import User
+from django.db import connection
+
+from fleet.domain.intake.presence import Limits, presence_of
+from fleet.domain.states import Presence
+from fleet.models import Approval, LastRun, Observation, Order, PresenceRow, ScheduledEvent, WrongClock
+from tests.api.conftest import caller
+from tests.factories import listing, person
+from tests.gateway_process import Agent, Gateway
+from tests.processes import wait_for
+
+pytestmark = [pytest.mark.flow, pytest.mark.real_time]
+
+MINUTES, HOURS = 600.0, 3 * 3600.0
+JUMPS = [MINUTES, HOURS, -MINUTES, -HOURS]
+# Columns whose times may lie ahead; every other time in the database is one of something that has happened.
+AHEAD = {
+    "decide_by",
+    "due_at",
+    "expire_date",
+    "expires_at",
+    "good_until",
+    "held_until",
+    "leased_until",
+    "look_at",
+    "next_look_at",
+    "next_try_at",
+    "not_before",
+    "until",
+}
+
+
+def times_ahead() -> list[str]:
+    """`table.column` of each time that is later than the database's own."""
+    found = []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT table_name, column_name FROM information_schema.columns JOIN information_schema.tables"
+            " USING (table_schema, table_name) WHERE table_schema = 'public' AND data_type = 'timestamp with time zone'"
+            " AND table_type = 'BASE TABLE' AND table_name LIKE 'fleet%'"
+        )
+        for table, column in cursor.fetchall():
+            if column not in AHEAD:
+                cursor.execute(f'SELECT count(*) FROM "{table}" WHERE "{column}" > clock_timestamp()')
+                found += [f"{table}.{column}"] if cursor.fetchone() != (0,) else []
+    return found
+
+
+@pytest.fixture
+def token(gateway: Gateway) -> str:
+    """Of an operator, for the API."""
+    secret = str(caller(person(f"otto-{User.objects.count()}", "operator")).headers["authorization"])
+    return secret.removeprefix("Bearer ")
+
+
+def event_of(agent: Agent) -> str:
+    return f"{agent.vm_id[:8].upper()}-0000-4000-8000-000000000001"
+
+
+def announce(agent: Agent, *, incarnation: int = 2) -> str:
+    """The agent reports a document with an event of its own machine."""
+    due = datetime.now(UTC) + timedelta(minutes=14)
+    own = listing(event_of(agent), resources=[f"vm-{agent.vm_id[:8]}"], not_before=due)
+    assert agent.post(agent.document(incarnation=incarnation, events=(own,))).status_code == 200
+    return event_of(agent)
+
+
+def approve(gateway: Gateway, token: str, event_id: str) -> requests.Response:
+    return requests.post(
+        f"{gateway.url}/api/v1/events/{event_id}/approvals/",
+        headers={"Authorization": f"Bearer {token}"},
+        json={"comment": "agreed"},
+        timeout=20,
+    )
+
+
+def new_agent(gateway: Gateway) -> Agent:
+    """A machine in a set of its own."""
+    return gateway.agent(availability_set=f"availability_set:set{PresenceRow.objects.count()}")
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_what_is_stored_during_a_jump_has_the_databases_time(
+    gateway: Gateway, set_clock: Callable[[float], None], seconds: float
+) -> None:
+    agent = new_agent(gateway)
+    set_clock(seconds)
+    began = datetime.now(UTC)
+    event_id = announce(agent)
+    agent.orders(wait=0)
+    row = wait_for(
+        lambda: PresenceRow.objects.filter(machine__vm_id=agent.vm_id, last_heard_at__isnull=False).first(),
+        seconds=20,
+        what="the contact is written",
+    )
+    assert row.last_heard_at is not None
+    assert began - timedelta(seconds=5) < row.last_heard_at <= datetime.now(UTC)
+    assert row.clock_offset is None or abs(row.clock_offset) < 5
+    observed = Observation.objects.get(machine__vm_id=agent.vm_id)
+    assert abs((observed.received_at - began).total_seconds()) < 30
+    seen_at = ScheduledEvent.objects.get(event_id=event_id).first_seen_at
+    assert abs((seen_at - began).total_seconds()) < 30
+    assert times_ahead() == []
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_process_with_a_wrong_clock_neither_decides_nor_sends(
+    gateway: Gateway, set_clock: Callable[[float], None], token: str, seconds: float
+) -> None:
+    agent = new_agent(gateway)
+    event_id = announce(agent)
+    # Of the jump before.
+    WrongClock.objects.all().delete()
+    set_clock(seconds)
+    said = approve(gateway, token, event_id)
+    assert (said.status_code, said.json()["type"]) == (503, "clock-wrong")
+    assert not Approval.objects.filter(event__event_id=event_id).exists()
+    wait_for(lambda: WrongClock.objects.filter(kind="web").exists(), seconds=20, what="the wrong clock is recorded")
+    wait_for(
+        lambda: (
+            gateway.metric("drydock_process_clock_skew_seconds", process="web") == pytest.approx(abs(seconds), abs=5)
+        ),
+        seconds=20,
+        what="the skew is measured",
+        every=1,
+    )
+    wait_for(
+        lambda: "clock" in requests.get(f"{gateway.url}/readyz", timeout=10).json(), seconds=20, what="/readyz says so"
+    )
+    # It is the only process here, so nobody looks for what is due.
+    LastRun.objects.filter(name=LastRun.RECONCILE).update(ran_at=datetime.now(UTC) - timedelta(minutes=1))
+    time.sleep(2)
+    assert LastRun.objects.get(name=LastRun.RECONCILE).ran_at < datetime.now(UTC) - timedelta(seconds=50)
+
+    set_clock(0)
+    said = approve(gateway, token, event_id)
+    assert said.status_code == 201, said.text
+    order = wait_for(lambda: agent.orders(wait=0).json()["orders"], seconds=20, what="the order is handed out")
+    assert len(order) == 1
+
+
+def test_an_order_waits_while_the_clock_is_wrong(
+    gateway: Gateway, set_clock: Callable[[float], None], token: str
+) -> None:
+    agent = new_agent(gateway)
+    event_id = announce(agent)
+    assert approve(gateway, token, event_id).status_code == 201
+    set_clock(MINUTES)
+    assert Order.objects.filter(approval__event__event_id=event_id).count() == 1
+    assert agent.orders(wait=0).json()["orders"] == []
+    assert agent.post().json()["orders"] == []
+    set_clock(0)
+    wait_for(lambda: agent.orders(wait=0).json()["orders"], seconds=20, what="the order is handed out")
+
+
+@pytest.mark.parametrize("seconds", [MINUTES, HOURS])
+def test_a_machine_that_dies_after_a_jump_is_live_no_longer_than_others(
+    gateway: Gateway, set_clock: Callable[[float], None], seconds: float
+) -> None:
+    agent = new_agent(gateway)
+    set_clock(seconds)
+    agent.post(agent.document())
+    agent.orders(wait=0)
+    wait_for(
+        lambda: PresenceRow.objects.filter(machine__vm_id=agent.vm_id, last_heard_at__isnull=False).exists(),
+        seconds=20,
+        what="the contact is written",
+    )
+    set_clock(0)
+    row = PresenceRow.objects.get(machine__vm_id=agent.vm_id)
+    found = presence_of(
+        last_heard_at=row.last_heard_at,
+        last_poll_at=row.last_poll_at,
+        revoked=False,
+        now=datetime.now(UTC) + timedelta(seconds=90),
+        limits=Limits(),
+    )
+    assert found is Presence.LATE

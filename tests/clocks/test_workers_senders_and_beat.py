@@ -1,0 +1,182 @@
+"""The clock of a worker, a sender and beat jumps by minutes and hours, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.beat import ScheduleEntry
+from django.db import connection
+from django.test import Client
+
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
+from fleet.notify import teller as telling
+from fleet.notify import watchdog
+from fleet.notify.teller import Teller
+from fleet.operations import clock
+from fleet.operations.messages import route, troubles
+from fleet.projections.desk.fleet import overview
+from fleet.relay import clock as beat_clock
+from fleet.relay import tasks
+from tests.factories import Fleet, operator
+
+JUMPS = [600.0, 3 * 3600.0, -600.0, -3 * 3600.0]
+DECIDING = {
+    "relay_approval": (1,),
+    "relay_approvals": ([(1, {})],),
+    "follow": ([1],),
+    "advance": (),
+    "tidy_up": (),
+    "retain": (),
+}
+
+SetClock = Callable[[float], None]
+
+
+@pytest.fixture
+def set_clock(db: None, monkeypatch: pytest.MonkeyPatch) -> SetClock:
+    """Set this process's own clock to so many seconds ahead."""
+    ahead = [0.0]
+
+    class Own(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(seconds=ahead[0])
+
+    def put(seconds: float) -> None:
+        ahead[0] = seconds
+
+    monkeypatch.setattr(clock, "datetime", Own)
+    monkeypatch.setattr(clock, "_recorded", clock._Recorded())
+    return put
+
+
+def database_time() -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        found: datetime = cursor.fetchone()[0]
+    return found
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_the_time_is_the_databases_whatever_the_process_shows(set_clock: SetClock, seconds: float) -> None:
+    set_clock(seconds)
+    before = database_time()
+    found = clock.now()
+    assert before - timedelta(seconds=60) < found <= database_time()
+    assert not clock.may_decide()
+    assert clock.skew() == pytest.approx(seconds, abs=60)
+    set_clock(0)
+    assert clock.may_decide()
+
+
+@pytest.mark.parametrize("name", DECIDING)
+def test_a_worker_with_a_wrong_clock_does_nothing_that_decides(
+    set_clock: SetClock, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    done: list[str] = []
+
+    def note(*_: Any, **__: Any) -> None:
+        done.append(name)
+
+    for place, function in (
+        (tasks.reconcile, "take_on"),
+        (tasks.reconcile, "take_on_many"),
+        (tasks.reconcile, "follow"),
+        (tasks.reconcile, "advance"),
+        (tasks.due, "tidy_up"),
+        (tasks.retention, "retain"),
+    ):
+        monkeypatch.setattr(place, function, note)
+    set_clock(600)
+    getattr(tasks, name)(*DECIDING[name])
+    assert done == []
+    set_clock(0)
+    getattr(tasks, name)(*DECIDING[name])
+    assert done == [name]
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_jump_of_the_worker_leaves_no_mark_and_others_take_over(set_clock: SetClock, seconds: float) -> None:
+    set_clock(seconds)
+    tasks.advance()
+    assert not LastRun.objects.exists()
+    set_clock(0)
+    tasks.advance()
+    assert LastRun.objects.get(name=LastRun.RECONCILE).ran_at <= database_time()
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_a_sender_with_a_wrong_clock_routes_and_sends_nothing(
+    set_clock: SetClock, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    begun: list[int] = []
+    monkeypatch.setattr(telling.queue, "due_channels", lambda *, now: [1])
+    one = Teller(send=begun.append)
+    monkeypatch.setattr(one, "_begin", begun.append)
+    set_clock(seconds)
+    one._round("celery")
+    assert begun == [] and not LastRun.objects.filter(name=route.NAME).exists()
+    set_clock(0)
+    one._round("celery")
+    assert begun == [1]
+    assert LastRun.objects.get(name=route.NAME).ran_at <= database_time()
+
+
+def test_a_web_process_with_a_wrong_clock_does_not_stand_in_for_the_sender(
+    set_clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(telling.teller, "start", lambda *, via: started.append(via))
+    set_clock(600)
+    telling.tell_if_quiet()
+    assert started == []
+    set_clock(0)
+    telling.tell_if_quiet()
+    assert started == ["web"]
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+def test_beat_keeps_its_schedule_through_a_jump(set_clock: SetClock, seconds: float) -> None:
+    app = Celery("jumps", set_as_current=False)
+    beat_clock._use_database_clock(SimpleNamespace(app=app))
+    entry = ScheduleEntry(name="advance", task="advance", schedule=2.0, app=app)
+    set_clock(seconds)
+    entry = next(entry)
+    assert 0 <= entry.is_due().next <= 2
+    set_clock(0)
+    # Not in three hours, and not all that was due in between.
+    assert 0 <= entry.is_due().next <= 2
+    assert abs((entry.last_run_at - datetime.now(UTC)).total_seconds()) < 60
+
+
+def test_a_wrong_clock_is_shown_told_and_over(set_clock: SetClock, client: Client) -> None:
+    fleet = Fleet(now=datetime.now(UTC))
+    fleet.enrol_set(1)
+    troubles.compare(now=clock.now(), via="beat")
+    set_clock(600)
+    clock.measure()
+    row = WrongClock.objects.get()
+    assert row.skew_seconds == pytest.approx(600, abs=60)
+    now = clock.now() + timedelta(seconds=11)
+    assert [doubt.code for doubt in overview(now=now).doubts if doubt.code == "clocks-wrong"] == ["clocks-wrong"]
+    assert "clocks-wrong" in watchdog.troubles(now=now)
+    client.force_login(operator())
+    assert "1</b> <span>wrong clock" in client.get("/drills/").content.decode()
+    troubles.compare(now=now, via="beat")
+    assert OpenTrouble.objects.filter(code="clocks-wrong").exists()
+    told = Entry.objects.filter(kind=EntryKind.COVERAGE_OPENED.value)
+    assert [(line.data["code"], line.data["count"]) for line in told] == [("clocks-wrong", 1)]
+
+    set_clock(0)
+    clock.measure()
+    # The row is no longer renewed.
+    later = now + timedelta(minutes=4)
+    troubles.compare(now=later, via="beat")
+    assert not OpenTrouble.objects.filter(code="clocks-wrong").exists()
+    assert not WrongClock.objects.exists()
