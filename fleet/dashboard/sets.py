@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 from fleet.dashboard import timelines
 from fleet.dashboard.forms import CommentForm, Sent, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, pager, shown
+from fleet.dashboard.people.second_factor import proved
 from fleet.domain import drills
 from fleet.domain.people import Right
 from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
@@ -23,6 +24,8 @@ from fleet.projections.pages import BadCursorError
 from fleet.projections.timeline import entries
 from fleet.wording import sets as wording
 
+# Where the set takes two persons.
+WAITS = "This lowers what the set requires: it is done when another administrator chooses the same within a day."
 KINDS = [(kind, wording.KINDS[kind]) for kind in NAMED_KINDS]
 # For how long a set's rule admits machines that come back, as the form offers it; 0 ends it.
 ADMIT_HOURS = [(1, "1 hour"), (4, "4 hours"), (24, "1 day"), (168, "1 week")]
@@ -118,6 +121,7 @@ set_page = shown(set_answer)
 
 
 @acts(set_answer)
+@proved
 def name_set(request: Asked, set_id: int) -> HttpResponse:
     values = SetNameForm(request.POST).values
     row = names.name_set(
@@ -139,25 +143,34 @@ def merge_set(request: Asked, set_id: int) -> HttpResponse:
 
 
 @acts(set_answer)
+@proved
 def ask_for_second(request: Asked, set_id: int) -> HttpResponse:
     wanted = SecondPersonForm(request.POST).values["second_person"]
-    names.name_set(set_id=set_id, actor=request.actor, now=request.now, second_person=wanted)
+    row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, second_person=wanted)
+    if row.second_person != wanted:
+        return done(request, WAITS, "set", set_id=set_id)
     said = f"Approving here now {'always takes a second person' if wanted else 'takes one person'}."
     return done(request, said, "set", set_id=set_id)
 
 
 @acts(set_answer)
+@proved
 def spare_services(request: Asked, set_id: int) -> HttpResponse:
     wanted = SparesForm(request.POST).values["spares"]
-    names.name_set(set_id=set_id, actor=request.actor, now=request.now, step_up_spares_services=wanted)
+    row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, step_up_spares_services=wanted)
+    if row.step_up_spares_services != wanted:
+        return done(request, WAITS, "set", set_id=set_id)
     said = f"Service accounts {'approve here unasked' if wanted else 'do not approve here either'}."
     return done(request, said, "set", set_id=set_id)
 
 
 @acts(set_answer)
+@proved
 def ask_again(request: Asked, set_id: int) -> HttpResponse:
     wanted = StepUpForm(request.POST).values["step_up"]
-    names.name_set(set_id=set_id, actor=request.actor, now=request.now, step_up=wanted)
+    row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, step_up=wanted)
+    if row.step_up != wanted:
+        return done(request, WAITS, "set", set_id=set_id)
     return done(
         request,
         f"Approving here now asks {'again who somebody is' if wanted else 'nobody again'}.",
@@ -167,9 +180,12 @@ def ask_again(request: Asked, set_id: int) -> HttpResponse:
 
 
 @acts(set_answer)
+@proved
 def say_needs(request: Asked, set_id: int) -> HttpResponse:
     wanted = NeedsForm(request.POST).values["needs_live"] or 0
-    names.name_set(set_id=set_id, actor=request.actor, now=request.now, needs_live=wanted)
+    row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, needs_live=wanted)
+    if (row.needs_live or 0) != wanted:
+        return done(request, WAITS, "set", set_id=set_id)
     said = (
         f"This set needs {wanted} live machine{'' if wanted == 1 else 's'}." if wanted else "Nobody says what it needs."
     )

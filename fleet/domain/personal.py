@@ -52,7 +52,8 @@ COLUMNS: Mapping[str, Fate] = {
         Fate.LEADS,
         "JoinToken.created_by Rule.author NoApprovalWindow.author Wave.created_by Approval.decided_by"
         " Approval.consented_by Claim.by Hold.by Drill.started_by Channel.owner Route.owner"
-        " Approval.decided_for ServiceAccount.owner ApiToken.made_by",
+        " Approval.decided_for ServiceAccount.owner ApiToken.made_by AvailabilitySet.lowering_by"
+        " AccountLink.account AccountLink.person",
     ),
     **_each(
         Fate.REPLACED,
@@ -77,11 +78,12 @@ COLUMNS: Mapping[str, Fate] = {
 
 # What says something of machines, of Azure or of the installation itself.
 NAMES_NOBODY: Mapping[str, str] = {
+    "fleet.AccountLink": "kind",
     "fleet.Admission": "ask_hash vm_id resource_name said attested address agent_version",
     "fleet.Approval": "state via when",
     "fleet.ArchiveFile": "kind manifest hash",
     "fleet.ArchiveState": "name fault held",
-    "fleet.AvailabilitySet": "key kind name subscription resource_group service apart",
+    "fleet.AvailabilitySet": "key kind name subscription resource_group service apart lowering",
     "fleet.Cache": "host source tier service",
     "fleet.Channel": "kind",
     "fleet.Claim": "via",
@@ -125,7 +127,7 @@ NAMES_NOBODY: Mapping[str, str] = {
     "fleet.Route": ("moments event_types sources severities set_pattern service resource_group weekdays time_zone"),
     "fleet.Rule": "action event_types sources set_pattern service resource_group weekdays time_zone accepts",
     "fleet.ScheduledEvent": "event_type resource_type source description resources event_id status ended_as certainty"
-    " warnings",
+    " warnings kept",
     "fleet.Seal": "previous_hash hash",
     "fleet.SetAside": "what reason",
     "fleet.SetBlindSpot": "code set_name part certainty values",

@@ -81,6 +81,7 @@ class EntryKind(StrEnum):
     SET_MERGED = "set_merged"
     SET_NAMED = "set_named"
     SET_CHANGED = "set_changed"
+    SET_LOWERED = "set_lowered"
     SET_DISPUTED = "set_disputed"
     SET_AGREED = "set_agreed"
     INVENTORY_IMPORTED = "inventory_imported"

@@ -43,6 +43,7 @@ from fleet.models.messages import (
 )
 from fleet.models.orders import Order, SigningKey
 from fleet.models.people import (
+    AccountLink,
     ApiToken,
     CalendarFeed,
     FormerName,
@@ -63,6 +64,7 @@ from fleet.models.timeline import Entry, Seal
 from fleet.models.waves import Wave
 
 __all__ = [
+    "AccountLink",
     "Admission",
     "ApiToken",
     "Approval",

@@ -39,6 +39,10 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
     # A rehearsal: no real event, and Azure knows nothing of it.
     drill = models.BooleanField(default=False)
 
+    # Requirements of its set that were lowered, or of a set in which it was before (`fleet.domain.requirements.Kept`).
+    # They count until it is over; NULL where there are none.
+    kept = models.JSONField(null=True, blank=True)
+
     status = models.TextField(default=EventStatus.SCHEDULED.value)
     version = models.IntegerField(default=0)
     first_seen_at = models.DateTimeField()

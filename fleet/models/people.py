@@ -94,6 +94,23 @@ class ApiToken(models.Model):
         return self.name
 
 
+class AccountLink(models.Model):
+    """A person who made an account, owned it, knew its password or linked it to an account at the provider.
+
+    `kind` is one of `fleet.operations.people.control`. `until`: None while it holds. The row stays afterwards: whoever
+    ever stood behind an account is not the second person for what it proposes.
+    """
+
+    account = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    kind = models.TextField()
+    since = models.DateTimeField()
+    until = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.account_id} by {self.person_id}"
+
+
 class CalendarFeed(models.Model):
     """A calendar that a person's programs fetch by its address, which holds a public prefix and a secret; its SHA-256
     is kept. `set_pattern` (with * and ?) and `service` narrow it; it shows no more than its person sees.

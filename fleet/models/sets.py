@@ -1,5 +1,6 @@
 """Availability sets."""
 
+from django.conf import settings
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
@@ -33,6 +34,13 @@ class AvailabilitySet(ChangeColumn):
     step_up_spares_services = models.BooleanField(default=False, db_default=False)
     # How many live machines it takes to do its work; None when nobody said.
     needs_live = models.IntegerField(null=True, blank=True)
+    # Requirements that an administrator wants to lower where two persons are required, by name, and who asked for it
+    # when; until another administrator asks for the same.
+    lowering = models.JSONField(null=True, blank=True)
+    lowering_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
+    )
+    lowering_at = models.DateTimeField(null=True, blank=True)
     # Until then its machines that come back without their credential are admitted by themselves.
     admits_until = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()

@@ -8,6 +8,7 @@ from datetime import datetime
 from django.db.models import Q, QuerySet
 
 from fleet.domain.reason import Reason
+from fleet.domain.requirements import LOWERING_WAITS
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.shapes import like
 from fleet.domain.states import Presence
@@ -224,6 +225,8 @@ def _warnings(
     without_agent: Sequence[MissingMachine],
     foreign: Sequence[Reason],
     crowd: Crowd | None = None,
+    *,
+    now: datetime,
 ) -> tuple[Reason, ...]:
     """`machines` are all of them; of a large set those with warnings, and `crowd` tells of the others."""
 
@@ -235,6 +238,8 @@ def _warnings(
         return [Reason(code, names=names)] if names else []
 
     found = [Reason("set-unnamed")] if row.kind == "provisional" else []
+    if row.lowering and row.lowering_at is not None and row.lowering_at > now - LOWERING_WAITS:
+        found.append(Reason("set-lowering-proposed", lowered=sorted(row.lowering)))
     found += named("set-silent", Presence.SILENT) + named("set-expected", Presence.EXPECTED)
     if without_agent:
         found.append(Reason("set-without-agents", names=[machine.name for machine in without_agent]))
@@ -279,7 +284,7 @@ def _shape(
                 without_agent=tuple(missing[row.pk]),
                 presence=counts,
                 open_events=tuple(open_events[row.pk]),
-                warnings=_warnings(row, told, counts, missing[row.pk], foreign[row.pk], crowd),
+                warnings=_warnings(row, told, counts, missing[row.pk], foreign[row.pk], crowd, now=now),
                 changed_at=changed_at(row),
                 grid=_domains(crowd) if crowd else _grid(inside, open_events[row.pk]),
                 admits_until=row.admits_until if row.admits_until is not None and row.admits_until > now else None,

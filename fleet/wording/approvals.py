@@ -241,6 +241,9 @@ SENTENCES: dict[str, Sentence] = {
     "consent-of-token-maker": "You made a token of the service account that proposed it: the second person has to be"
     " somebody else.",
     "consent-of-owner": "A service account of yours proposed it: the second person has to be somebody else.",
+    "consent-of-maker": "You made the account that proposed it, gave it its password or linked it at the provider: the"
+    " second person has to be somebody else.",
+    "consent-of-held": "Another person behind the proposal knows the password of this account: choose your own first.",
     "consent-of-proposer": "You proposed it yourself: the second person has to be somebody else, an approver.",
     "consent-too-late": "Somebody was first: it no longer waits for a second person.",
     "consent-not-proposed": lambda values, reader: (

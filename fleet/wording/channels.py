@@ -37,6 +37,7 @@ MOMENT_LABELS: dict[Moment, str] = {
     Moment.MAINTENANCE_ENDED: "cache maintenance over",
     Moment.AUDIT_FAILED: "audit verification failed",
     Moment.STORAGE_TROUBLE: "disk or retention trouble",
+    Moment.SET_LOWERED: "a requirement of a set was lowered",
     Moment.BREAK_GLASS: "the break-glass account was used",
     Moment.ACCOUNT: "your account",
     Moment.CHANNEL_FAILING: "a channel fails",

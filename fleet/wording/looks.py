@@ -267,6 +267,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.SET_MERGED: Look("Sets joined", "calm", "merge"),
     EntryKind.SET_NAMED: Look("Set named", "calm", "tag"),
     EntryKind.SET_CHANGED: Look("Set's settings changed", "calm", "settings-2"),
+    EntryKind.SET_LOWERED: Look("Requirement lowered", "due", "shield-alert"),
     EntryKind.SET_DISPUTED: Look("Set unclear", "due", "triangle-alert"),
     EntryKind.SET_AGREED: Look("Set clear again", "quiet", "circle-check"),
     EntryKind.INVENTORY_IMPORTED: Look("Inventory imported", "calm", "clipboard-list"),

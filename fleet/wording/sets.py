@@ -1,6 +1,6 @@
 """Words of the room of sets: kinds, what is wrong with a set, and what the timeline tells of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,6 +110,27 @@ def _stated_unreadably(values: Mapping[str, Any], reader: Reader) -> str:
     return f"{said[0].upper()}{said[1:]} cannot be read: {_names_no_set(values, reader)}"
 
 
+# Requirements of a set, as sentences name them.
+REQUIREMENTS = {
+    "second_person": "the second person",
+    "step_up": "the proof of identity",
+    "step_up_spares_services": "the proof of identity of service accounts",
+    "needs_live": "the number of live machines",
+    "service": "the guards of its service",
+}
+
+
+def _lowered(names: Iterable[str]) -> str:
+    return " and ".join(REQUIREMENTS.get(name, name) for name in names)
+
+
+def lowering_proposed(values: Mapping[str, Any], reader: Reader) -> str:
+    return (
+        f"An administrator wants {_lowered(values['lowered'])} to be lowered here: it is done when another one chooses"
+        " the same within a day."
+    )
+
+
 SENTENCES: dict[str, Sentence] = {
     "names-no-set": _names_no_set,
     "stated-unreadably": _stated_unreadably,
@@ -140,6 +161,8 @@ SENTENCES: dict[str, Sentence] = {
         f" agent: {some(values['names'])}."
     ),
     "set-unwatched": "No live agent: nothing that Azure announces here would be seen.",
+    "set-lowering-proposed": lowering_proposed,
+    "lowering-wants-step-up": "Requirements of a set are lowered only by who has just proved who they are.",
     "set-name-twice": "Two machines have the same resource name.",
     "set-foreign": (
         "{machine} of “{set}” lists an open event of this set, and only machines of one set see the same events."
@@ -172,6 +195,8 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
     if "step_up_spares_services" in after:
         asks = "are not asked again" if after["step_up_spares_services"] else "do not approve either"
         said.append(f"said that service accounts {asks} where people are")
+    if after.get("lowering"):
+        said.append(f"wants {_lowered(after['lowering'])} to be lowered, which takes another administrator")
     if "needs_live" in after:
         needs = after["needs_live"]
         said.append(f"said that it needs {counted(needs, 'live machine')}" if needs else "took back how many it needs")
@@ -182,6 +207,17 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
             f" {'are admitted by themselves until ' + times.at(until, reader) if until else 'wait for a person again'}"
         )
     return f"{row.actor} {' and '.join(said)}.{quoted(row.why)}"
+
+
+def _requirement_lowered(row: TimelineRow, reader: Reader) -> str:
+    """What a set requires less of decisions, or is to require."""
+    names, where = _lowered(row.data["lowered"]), f"“{row.data['set']}”"
+    match row.data["did"]:
+        case "proposed":
+            return f"{where}: an administrator wants {names} to be lowered. Another one has to agree within a day."
+        case "left":
+            return f"Machine {row.data['name']} left {where} for a set that requires less: {names}."
+    return f"{where} requires less than before: {names}. Events that are open keep what it required."
 
 
 def _merged(row: TimelineRow, reader: Reader) -> str:
@@ -197,6 +233,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.SET_MERGED: _merged,
     EntryKind.SET_NAMED: _changed,
     EntryKind.SET_CHANGED: _changed,
+    EntryKind.SET_LOWERED: _requirement_lowered,
     EntryKind.SET_DISPUTED: lambda row, reader: f"Machine {row.data['name']}: {' '.join(row.data['warnings'])}",
     EntryKind.SET_AGREED: "Machine {name}: all sources agree on its set again.",
 }

@@ -88,6 +88,7 @@ SENTENCES: dict[str, Sentence] = {
     "wave-already-decided": "Somebody has approved one of these events already.",
     "wave-unknown-event": "No machine has reported an event with the id {event_id}.",
     "wave-takes-no-drill": "A drill runs by itself: a wave takes real events only.",
+    "wave-running-elsewhere": "Another wave is under way in this service. Wait until it is over.",
     "wave-running": "Wave {wave} is under way here. Wait for it, or stop it.",
     "wave-stands-in-the-way": in_the_way,
     "wave-waits-for-no-second": "{guard} A wave does not wait for a second person: propose this event by itself.",

@@ -163,7 +163,7 @@ PAGES: list[tuple[str, dict[str, str]]] = [
 
 def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet, settings: Any) -> None:
     settings.OIDC_ISSUER, settings.ENROLMENT_POLICY = "https://login.example", ""
-    session = logged_in(factories.admin())
+    session = in_person(factories.admin()).client
     named = {"web": str(factories.the_set().pk), "stray": str(fleet.agents["stray"].machine.availability_set_id)}
     named["invitation"] = outside.invitation(kind="slack", team="T1", account="U1", name="ada.l")
     for number, (address, fields) in enumerate(PAGES):

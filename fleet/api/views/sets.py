@@ -76,12 +76,16 @@ class Set(OneSet):
     @describe(
         "name_set",
         "Name a provisional set, say its service, how many live machines it needs, or that it takes a second person",
-        ("What is left out stays as it is. Only a provisional set takes a name; the others have that of Azure."),
+        (
+            "What is left out stays as it is. Only a provisional set takes a name; the others have that of Azure. What"
+            " lowers a requirement takes the session of a person who has just proved who they are, and no token; where"
+            " the set takes two persons it waits in `warnings` until another administrator wants the same."
+        ),
         needs="admin",
         answer=SetShape,
         body=NameSetSerializer,
         missing=UNKNOWN,
-        problems=("set-exists",),
+        problems=("set-exists", "guarded"),
     )
     def patch(self, set_id: int) -> sets.SetRow | None:
         names.name_set(set_id=set_id, actor=self.actor, now=self.now, **self.wanted)

@@ -15,6 +15,7 @@ from fleet.domain.events.types import LOSING_TYPES
 from fleet.domain.intake.preparation import Prepared
 from fleet.domain.people import Place
 from fleet.domain.reason import Reason, as_json
+from fleet.domain.requirements import Home
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import EndedAs, EventStatus, Presence
 
@@ -147,6 +148,8 @@ class EventFacts:
     step_up_spares_services: bool = False
     # How many live machines the set is said to need; None when nobody said.
     needs_live: int | None = None
+    # Sets in which the event was before, while it was open.
+    earlier_homes: tuple[Home, ...] = ()
     hold: HoldFacts | None = None
     windows: tuple[WindowFacts, ...] = ()
     stop: StopFacts | None = None
@@ -262,8 +265,9 @@ def _impossible(facts: EventFacts, now: datetime, expected_version: int | None) 
 
 
 def _in_flight(facts: EventFacts) -> Iterator[Guard]:
-    here = sorted(other.event_id for other in facts.others if other.in_flight and other.set_id == facts.set_id)
-    there = [other for other in facts.others if other.in_flight and other.set_id != facts.set_id]
+    own = {facts.set_id, *(home.set_id for home in facts.earlier_homes)}
+    here = sorted(other.event_id for other in facts.others if other.in_flight and other.set_id in own)
+    there = [other for other in facts.others if other.in_flight and other.set_id not in own]
     if here:
         yield Guard("set-in-flight", Need.BLOCKS, {"count": len(here), "events": here}, overridable=True)
     if there:

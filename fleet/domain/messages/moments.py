@@ -25,6 +25,7 @@ class Moment(StrEnum):
     ENDED = "event.ended"
     SOURCE_QUIET = "source.quiet"
     SET_UNWATCHED = "set.unwatched"
+    SET_LOWERED = "set.lowered"
     COVERAGE_OPENED = "coverage.opened"
     COVERAGE_CLOSED = "coverage.closed"
     MAINTENANCE_ANNOUNCED = "maintenance.announced"
@@ -60,6 +61,7 @@ OF_ENTRY: Mapping[EntryKind, Moment] = {
     EntryKind.EVENT_ENDED: Moment.ENDED,
     EntryKind.EVENT_UNWATCHED: Moment.SET_UNWATCHED,
     EntryKind.SET_UNWATCHED: Moment.SET_UNWATCHED,
+    EntryKind.SET_LOWERED: Moment.SET_LOWERED,
     EntryKind.SOURCE_QUIET: Moment.SOURCE_QUIET,
     EntryKind.COVERAGE_OPENED: Moment.COVERAGE_OPENED,
     EntryKind.COVERAGE_CLOSED: Moment.COVERAGE_CLOSED,

@@ -34,6 +34,7 @@ OF_TIER: Mapping[str, Severity] = {"standard": Severity.INFO, "premium": Severit
 OF_MOMENT: Mapping[Moment, Severity] = {
     Moment.SOURCE_QUIET: Severity.WARNING,
     Moment.SET_UNWATCHED: Severity.WARNING,
+    Moment.SET_LOWERED: Severity.WARNING,
     Moment.COVERAGE_OPENED: Severity.WARNING,
     Moment.COVERAGE_CLOSED: Severity.INFO,
     Moment.AUDIT_FAILED: Severity.CRITICAL,

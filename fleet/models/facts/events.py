@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from fleet.domain.orders.timeouts import Timeouts
 from fleet.domain.people import Place, lies_in
 from fleet.domain.policy.hours import in_hours
 from fleet.domain.reason import Reason
+from fleet.domain.requirements import Kept, Requirements
 from fleet.domain.shapes import like, names_of, of_values
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
 from fleet.models.approvals import Approval, Hold
@@ -215,7 +216,7 @@ def _facts_of(
         found[event.pk] = like(
             EventFacts,
             event,
-            **set_facts(home),
+            **(set_facts(home) | kept_facts(event)),
             machines=tuple(
                 _machine_facts(machine, spelled.get(key), prepared.get(key)) for key, machine in keys.items()
             ),
@@ -225,7 +226,9 @@ def _facts_of(
             hold=holds.get(event.pk),
             stop=stop,
             windows=tuple(
-                like(WindowFacts, one, window_id=one.pk) for one in windows if is_open(one, place_of(home), now=now)
+                like(WindowFacts, one, window_id=one.pk)
+                for one in windows
+                if any(is_open(one, place, now=now) for place in _places(event))
             ),
         )
     return found
@@ -249,6 +252,11 @@ def _machine_facts(machine: MachineBasics, spelled: str | None, word: Preparatio
     )
 
 
+def _places(event: ScheduledEvent) -> list[Place]:
+    """Where an event is, and where it was while it was open."""
+    return [place_of(event.availability_set), *(home.place for home in Kept.read(event.kept).homes)]
+
+
 def set_facts(row: AvailabilitySet) -> dict[str, Any]:
     """What the facts of an event say of its set, by field."""
     return {
@@ -262,6 +270,15 @@ def set_facts(row: AvailabilitySet) -> dict[str, Any]:
         "step_up_spares_services": row.step_up_spares_services,
         "needs_live": row.needs_live,
     }
+
+
+def kept_facts(event: ScheduledEvent) -> dict[str, Any]:
+    """What the facts of an event say otherwise than its set, because the event keeps it until it is over."""
+    if event.kept is None:
+        return {}
+    kept = Kept.read(event.kept)
+    found = kept.requirements.stricter(Requirements.of(event.availability_set))
+    return {**asdict(found), "earlier_homes": kept.homes}
 
 
 def are_near(one: ScheduledEvent, other: ScheduledEvent) -> bool:
@@ -328,8 +345,10 @@ def _holds(event_ids: Collection[int]) -> dict[int, HoldFacts]:
 
 def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent]]:
     """The other open events of the set or service of each, by its row id. One query, each row read once."""
-    sets = {event.availability_set_id for event in events}
-    services = {event.availability_set.service for event in events} - {""}
+    earlier = {event.pk: Kept.read(event.kept).homes for event in events}
+    were = [home for homes in earlier.values() for home in homes]
+    sets = {event.availability_set_id for event in events} | {home.set_id for home in were}
+    services = ({event.availability_set.service for event in events} | {home.service for home in were}) - {""}
     relayed = Approval.objects.filter(event=OuterRef("pk"), state__in=[state.value for state in RELAYED_APPROVALS])
     # A later one of an event that was reopened counts.
     approved = Approval.objects.filter(
@@ -361,4 +380,9 @@ def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent
         beside = near[event.availability_set.service or event.availability_set_id, event.drill]
         place = places.get(event.pk)
         found[event.pk] = beside if place is None else [*beside[:place], *beside[place + 1 :]]
+        if earlier[event.pk]:
+            keys = {key for home in earlier[event.pk] for key in (home.service or home.set_id, home.set_id)}
+            also = {other.event_id: other for key in keys for other in near.get((key, event.drill), ())}
+            known = {event.event_id, *(other.event_id for other in found[event.pk])}
+            found[event.pk] = [*found[event.pk], *(other for name, other in also.items() if name not in known)]
     return found

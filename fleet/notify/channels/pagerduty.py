@@ -62,6 +62,7 @@ OVER = {Moment.ENDED, Moment.COVERAGE_CLOSED, Moment.MAINTENANCE_ENDED, Moment.C
 ENDLESS = {
     Moment.SOURCE_QUIET,
     Moment.SET_UNWATCHED,
+    Moment.SET_LOWERED,
     Moment.AUDIT_FAILED,
     Moment.STORAGE_TROUBLE,
     Moment.BREAK_GLASS,

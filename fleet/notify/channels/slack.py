@@ -56,7 +56,13 @@ LOUD = {
     Moment.SET_UNWATCHED,
 }
 # Each time is a new thing.
-ALWAYS_NEW = {Moment.SOURCE_QUIET, Moment.AUDIT_FAILED, Moment.STORAGE_TROUBLE, Moment.BREAK_GLASS}
+ALWAYS_NEW = {
+    Moment.SOURCE_QUIET,
+    Moment.SET_LOWERED,
+    Moment.AUDIT_FAILED,
+    Moment.STORAGE_TROUBLE,
+    Moment.BREAK_GLASS,
+}
 CLOSES = {Moment.ENDED, Moment.COVERAGE_CLOSED, Moment.MAINTENANCE_ENDED, Moment.CHANNEL_WORKS}
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
-from django.db.models import Q
-
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import Need
@@ -15,12 +13,13 @@ from fleet.domain.refusal import Refused, refuse_other
 from fleet.domain.states import ApprovalState
 from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
-from fleet.models import ApiToken, Approval
+from fleet.models import Approval
 from fleet.models.facts.decisions import load_decisions
 from fleet.models.service_accounts import service_of
 from fleet.operations.approvals.approve import Plan, alone_with, asked, event_of, judged, set_off, with_undo
 from fleet.operations.approvals.override import kept, override
 from fleet.operations.orders.states import move, tell_approval
+from fleet.operations.people.control import one_person
 from fleet.operations.people.rights import acting, require
 
 
@@ -87,18 +86,12 @@ def consent(
 
 
 def _require_other_person(approval: Approval, actor: Actor) -> None:
-    """A service account is no person, and whoever answers for the one that proposed, then or now, is no second one."""
+    """A service account is no person, and whoever stood behind the account that proposed is no second one.
+
+    A token of a person's acts for that person, and whoever made it is that person or runs commands on the server.
+    """
     if service_of(actor.person) is not None:
         raise Refused("not-permitted", Reason("consent-of-service"))
-    service = service_of(approval.decided_by)
-    answering = {approval.decided_for_id, service.owner_id if service is not None else None}
-    if actor.person.pk in answering:
-        raise Refused("not-permitted", Reason("consent-of-owner", name=actor.name))
-    if service is None:
-        return
-    # Whoever made a token that counted then has seen its secret, and may have proposed with it.
-    counted = ApiToken.objects.filter(user=service.user_id, created_at__lte=approval.decided_at).exclude(
-        Q(revoked_at__lt=approval.decided_at) | Q(expires_at__lt=approval.decided_at)
-    )
-    if counted.filter(made_by=actor.person).exists():
-        raise Refused("not-permitted", Reason("consent-of-token-maker", name=actor.name))
+    also = () if approval.decided_for_id is None else (approval.decided_for_id,)
+    if reason := one_person(approval.decided_by, actor.person, at=approval.decided_at, also=also):
+        raise Refused("not-permitted", reason)

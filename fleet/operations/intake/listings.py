@@ -11,6 +11,8 @@ from datetime import datetime
 
 from fleet.domain.events.statement import NOT_STATED
 from fleet.domain.intake.documents import Document, Listing
+from fleet.domain.requirements import Requirements, announced_under
+from fleet.domain.shapes import names_of, of_values
 from fleet.models import LatestDocument, ScheduledEvent, Sighting, driver
 from fleet.models.machines import Machine
 from fleet.operations.intake import presence
@@ -217,17 +219,19 @@ def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: M
     for one in sorted(ahead, key=lambda one: (one.at, one.machine_id)):
         for listing in one.document.listings:
             first.setdefault(listing.event_id, one)
-    homes = dict(
-        Machine.objects.filter(pk__any={first[event_id].machine_id for event_id in missing}).values_list(
-            "pk", "availability_set_id"
-        )
-    )
+    machines = Machine.objects.filter(pk__any={first[event_id].machine_id for event_id in missing})
+    columns = [f"availability_set__{name}" for name in names_of(Requirements)]
+    homes = {
+        pk: (set_id, of_values(Requirements, values))
+        for pk, set_id, *values in machines.values_list("pk", "availability_set_id", *columns)
+    }
     # Sorted by key, like every write here, so that two processes never wait for each other in a circle.
     ScheduledEvent.objects.bulk_create(
         [
             ScheduledEvent(
                 event_id=event_id,
-                availability_set_id=homes[first[event_id].machine_id],
+                availability_set_id=homes[first[event_id].machine_id][0],
+                kept=announced_under(homes[first[event_id].machine_id][1]),
                 created_at=now,
                 first_seen_at=first[event_id].at,
             )

@@ -31,7 +31,7 @@ from fleet.operations.machines import (
     unused_keys,
 )
 from fleet.operations.orders import sign
-from fleet.operations.sets import placement
+from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import bring_events
 from fleet.operations.timeline.entries import entry, write
 
@@ -199,6 +199,7 @@ def _let_in(
         "join_token": token or (known.join_token if known is not None else None),
     }
     refusals.forget(vm_id)
+    requirements.keep_before_move(known, placed.home, now=now)
     machine, is_new = _keep(known, vm_id, values, now)
     unused_keys.note_given(machine.pk, found_by, owner, now=now)
     if token is not None:
@@ -232,7 +233,8 @@ def _tell(
     disputed = known.set_warnings if known is not None else []
     warned = placement.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
     named = names.taken(machine.pk, stated, was=known.called if known is not None else "", now=now)
-    write([*placed.written, *brought, enrolled, *warned, *named])
+    left = requirements.left(known, placed.home, joined=bool(placed.written), now=now)
+    write([*placed.written, *brought, *left, enrolled, *warned, *named])
 
 
 def _secret(known: Machine | None, vm_id: str, request: wire.EnrolRequest, now: datetime) -> tuple[str, str, int, str]:

@@ -13,7 +13,7 @@ from fleet.domain.machines.names import machine_name
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Machine, Sighting
 from fleet.operations.machines import join_tokens, names
-from fleet.operations.sets import placement
+from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import bring_events
 from fleet.operations.timeline.entries import entry
 
@@ -62,7 +62,11 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
                 changes=changes,
             )
         )
-    return written + names.taken(machine_id, own_name, was=machine.called, now=now)
+    return (
+        written
+        + requirements.left(machine, placed.home, joined=bool(placed.written), now=now)
+        + names.taken(machine_id, own_name, was=machine.called, now=now)
+    )
 
 
 def place_as_stated(machine: Machine, *, now: datetime) -> tuple[placement.Placed, list[Entry]]:
@@ -97,11 +101,12 @@ def place_again(machine_id: int, *, now: datetime) -> list[Entry]:
                 because="inventory",
             )
         )
-    return written
+    return written + requirements.left(machine, placed.home, joined=bool(placed.written), now=now)
 
 
 def _settle(machine: Machine, placed: placement.Placed, *, now: datetime, **columns: Any) -> list[Entry]:
     """Write where a machine is; `machine` is its row as it was before. The entries to write."""
+    requirements.keep_before_move(machine, placed.home, now=now)
     Machine.objects.filter(pk=machine.pk).update(
         **placed.where, set_source=placed.source, set_warnings=placed.warnings, **columns
     )

@@ -10,6 +10,7 @@ from fleet.domain.actor import Actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.requirements import Requirements
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import OPEN_EVENTS
 from fleet.domain.texts import cleaned
@@ -20,7 +21,7 @@ from fleet.operations.events import compute
 from fleet.operations.machines import instance
 from fleet.operations.orders import advance
 from fleet.operations.people.rights import require
-from fleet.operations.sets import placement
+from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import join
 from fleet.operations.timeline.entries import tell, write
 
@@ -38,7 +39,7 @@ def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: date
     rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
     machine = or_refuse(rows.filter(pk=machine_id).first(), "unknown-machine", Reason("machine-unknown"))
     source = machine.availability_set
-    before = _shown(machine, source)
+    before, required = _shown(machine, source), Requirements.of(source)
     target = _target(set_id) if set_id is not None else None
     others = source.machines.filter(revoked_at=None).exclude(pk=machine_id)
     if target is not None and source.kind == PROVISIONAL and not others.exists():
@@ -48,6 +49,8 @@ def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: date
     machine.confined_to = asdict(placement.key_of(target)) if target is not None else None
     Machine.objects.filter(pk=machine_id).update(confined_to=machine.confined_to)
     placed, written = instance.place_as_stated(machine, now=now)
+    if placed.home.pk != source.pk:
+        written += requirements.raise_to(required, placed.home, now=now)
     write(written)
     after = _shown(machine, placed.home)
     if after == before:

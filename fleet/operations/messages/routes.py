@@ -14,15 +14,19 @@ from fleet.domain.actor import Actor
 from fleet.domain.messages.faults import MOST_OWN_ROUTES, MOST_ROUTES, route_faults
 from fleet.domain.messages.routes import ROUTE_SAID, StandingRoute, changed_route, route_wording
 from fleet.domain.messages.states import OF_DELIVERY, DeliveryState
+from fleet.domain.people import Place
 from fleet.domain.policy.faults import refuse
 from fleet.domain.reason import Reason, stored
 from fleet.domain.refusal import Refused, refuse_other
+from fleet.domain.sets import PROVISIONAL
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import ApiToken, Channel, Message, MessageDelivery, Route, RouteVersion
+from fleet.models.facts.events import place_of
 from fleet.models.facts.messages import route_of
 from fleet.operations import wake_up
 from fleet.operations.locks import Lock, take
 from fleet.operations.messages.owners import of, owner_for, require_over
+from fleet.operations.people.rights import sees
 from fleet.operations.policy.changes import refuse_unknown, values_of
 from fleet.operations.timeline.entries import tell
 
@@ -121,7 +125,13 @@ def redeliver(*, message_id: int, actor: Actor, now: datetime, carried: ApiToken
     """Send again what a message was sent with, under the same id; the id of the delivery. With it goes what was sent
     together, and nothing that is no longer so. Raises Refused: `not-found`, `not-permitted`, `not-redeliverable`.
     """
-    message = Message.objects.select_related("channel__owner", "delivery").filter(pk=message_id).first()
+    found = Message.objects.select_related("channel__owner", "delivery", "event__availability_set")
+    message = found.filter(pk=message_id).first()
+    place = (
+        place_of(message.event.availability_set) if message is not None and message.event else Place(PROVISIONAL, "")
+    )
+    if not sees(actor, place):
+        message = None
     channel = message.channel if message else None
     mine = getattr(actor.person, "pk", None)
     if channel is not None and channel.owner_id not in (None, mine):

@@ -20,7 +20,7 @@ from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Scope
 from fleet.models.service_accounts import service_of
 from fleet.operations.locks import Lock, take
-from fleet.operations.people import logins, sessions
+from fleet.operations.people import control, logins, sessions
 from fleet.operations.people.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
@@ -63,6 +63,8 @@ def make_person(
     password = password or new_password()
     _check_password(password, User(username=username.strip()))
     person = make_account(username=username, group=group, scopes=scopes, password=password)
+    control.note(control.MADE, person, actor.person, now=now)
+    control.note_password(person, actor, now=now)
     _write("made", person, before=None, now=now, actor=actor)
     return person, password
 
@@ -174,6 +176,7 @@ def note_password(person: User, *, now: datetime, actor: Actor, but: str = "") -
     """Say that a password is another one now, and nothing of it, inside the transaction that made it so; what was
     guessed at was the old one. Their sessions are over, but the one with this key.
     """
+    control.note_password(person, actor, now=now)
     sessions.drop(person, but=but)
     logins.release(username=person.get_username())
     tell(
@@ -207,6 +210,9 @@ def new_password() -> str:
 
 def note_change(person: User, *, before: dict[str, Any] | None, actor: Actor, now: datetime) -> None:
     """Write what Django's own admin has just changed about a person, inside its transaction."""
+    if before is None:
+        control.note(control.MADE, person, actor.person, now=now)
+        control.note_password(person, actor, now=now)
     if shown(person) != before:
         _write("made" if before is None else "changed", person, before=before, now=now, actor=actor)
 

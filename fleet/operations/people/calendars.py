@@ -63,9 +63,9 @@ def end(*, actor: Actor, prefix: str, now: datetime) -> CalendarFeed:
     `not-permitted`.
     """
     found = CalendarFeed.objects.select_related("user").filter(prefix=prefix).first()
-    feed = or_refuse(found, "validation", Reason("calendar-unknown"))
-    if actor.person != feed.user:
+    if found is None or actor.person != found.user:
         require(actor, Right.ADMINISTER)
+    feed = or_refuse(found, "validation", Reason("calendar-unknown"))
     if not CalendarFeed.objects.filter(pk=feed.pk, ended_at=None).update(ended_at=now):
         raise Refused("validation", Reason("calendar-unknown"))
     tell(

@@ -86,10 +86,11 @@ def unlink(*, actor: Actor, account_id: int, now: datetime) -> None:
     `validation`.
     """
     found = OutsideAccount.objects.select_for_update(of=("self",)).select_related("user")
-    row = or_refuse(found.filter(pk=account_id, user__isnull=False).first(), "validation", Reason("outside-unknown"))
+    known = found.filter(pk=account_id, user__isnull=False).first()
     require_person(actor)
-    if row.user != actor.person:
+    if known is None or known.user != actor.person:
         require(actor, Right.ADMINISTER)
+    row = or_refuse(known, "validation", Reason("outside-unknown"))
     person = row.user.get_username() if row.user else ""
     row.delete()
     _tell("unlinked", row, person, actor=actor, now=now)

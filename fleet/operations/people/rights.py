@@ -32,6 +32,14 @@ def require(who: Actor | Person, right: Right, place: Place | None = None, *, do
         raise Refused("not-permitted", missing)
 
 
+def sees(actor: Actor, place: Place) -> bool:
+    """Whether what lies there is for the actor to know of: with SCOPED_READING nothing outside of their scopes is."""
+    if not settings.SCOPED_READING or actor.kind is ActorKind.COMMAND:
+        return True
+    missing = rights_of(actor.person).missing(Right.READ, place)
+    return missing is None or missing.code == "right-missing"
+
+
 def acting(actor: Actor, right: Right, *, doing: str) -> Actor:
     """Somebody who may do this anywhere at all, with a reason fit to be kept. Raises Refused: `not-permitted`,
     `validation`.

@@ -18,7 +18,7 @@ from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import ApiToken, ServiceAccount
 from fleet.models.service_accounts import service_of
-from fleet.operations.people import accounts, tokens
+from fleet.operations.people import accounts, control, tokens
 from fleet.operations.people.rights import named, require_administrator
 from fleet.operations.timeline.entries import tell
 
@@ -43,6 +43,8 @@ def make(
     said, whose = _purpose(purpose), _owner(owner)
     user = accounts.make_account(username=username, group=group, scopes=scopes)
     row = ServiceAccount.objects.create(user=user, owner=whose, purpose=said, created_at=now)
+    control.note(control.MADE, user, actor.person, now=now)
+    control.note(control.OWNER, user, whose, now=now)
     _tell(row, "service-made", before={}, now=now, actor=actor, rights=accounts.shown(user))
     return row
 
@@ -56,7 +58,10 @@ def change(
     row = or_refuse(service_of(user), "validation", Reason("service-unknown", name=username))
     before = _shown(row)
     if owner is not None:
+        # Whoever owned it before stays behind it.
+        control.note(control.OWNER, user, row.owner, now=now)
         row.owner = _owner(owner)
+        control.note(control.OWNER, user, row.owner, now=now)
     if purpose is not None:
         row.purpose = _purpose(purpose)
     row.save(update_fields=["owner", "purpose"])

@@ -131,6 +131,9 @@ def end(*, actor: Actor, session_id: int, now: datetime, carried: ApiToken | Non
     end. Raises Refused: `not-permitted`, `not-found`.
     """
     found = PersonSession.objects.select_for_update(of=("self",)).select_related("user").filter(pk=session_id).first()
+    if found is None:
+        # Who ends their own alone does not learn of which there are others.
+        require_change(actor, own=False, carried=carried)
     row = or_refuse(found, "not-found", Reason("session-unknown"))
     _allowed(actor, row.user, carried)
     _end([row])

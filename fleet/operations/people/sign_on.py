@@ -19,7 +19,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import SignOn
 from fleet.models.people import rights_of
 from fleet.models.service_accounts import service_of
-from fleet.operations.people import accounts, mapping
+from fleet.operations.people import accounts, control, mapping
 from fleet.operations.people.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
@@ -180,6 +180,7 @@ def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
     if row.user is None:
         row.user, row.linked_at, row.refused = person, now, ""
         row.save()
+        control.note(control.SIGN_ON, person, actor.person, now=now)
         _tell("signed-on", row, before=None, after=row.subject, actor=actor, now=now)
     return row
 

@@ -1,17 +1,20 @@
 """Sets that turn out to be one, and what moves with their machines."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import asdict, replace
 from datetime import datetime
 
 from django.db.models import Exists, OuterRef, Q
 
 from fleet.domain.actor import DRYDOCK, Actor
+from fleet.domain.requirements import Requirements
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import OPEN_EVENTS, Presence
-from fleet.domain.timeline import EntryKind
+from fleet.domain.timeline import EntryKind, differing
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.operations.events import compute
+from fleet.operations.sets import requirements
 from fleet.operations.sets.twins import tell_apart
 from fleet.operations.timeline.entries import entry, write
 
@@ -141,6 +144,12 @@ def join(
     """
     # Locked in the order of their ids, as everybody locks events.
     list(ScheduledEvent.objects.select_for_update().filter(availability_set=source).order_by("pk").values_list("pk"))
+    # The stricter of both counts in the set that remains.
+    required, sources = Requirements.of(target), Requirements.of(source)
+    stricter = required.stricter(sources)
+    requirements.keep(source.pk, sources, requirements.home_of(source))
+    for name, value in asdict(stricter).items():
+        setattr(target, name, value)
     Machine.objects.filter(availability_set=source).update(availability_set=target)
     ScheduledEvent.objects.filter(availability_set=source).update(availability_set=target)
     InventoryMachine.objects.filter(availability_set=source).update(availability_set=target)
@@ -151,8 +160,9 @@ def join(
         for name in ("service", "upgrade_notices")
         if getattr(target, name) in ("", None) and getattr(source, name) not in ("", None)
     }
-    if taken:
-        AvailabilitySet.objects.filter(pk=target.pk).update(**taken)
+    if taken or stricter != required:
+        AvailabilitySet.objects.filter(pk=target.pk).update(**taken, **asdict(stricter))
+    was, became = differing(asdict(required), asdict(stricter))
     welcome_sightings(target)
     tell_apart(source.name)
     return entry(
@@ -161,8 +171,8 @@ def join(
         at=now,
         set_id=target.pk,
         event_id=event_id,
-        before={"sets": [source.name, target.name]},
-        after={"sets": [target.name]},
+        before={"sets": [source.name, target.name], **was},
+        after={"sets": [target.name], **became},
         source_set=source.pk,
         stated_by=stated_by,
     )
@@ -190,6 +200,11 @@ def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> l
     # Those that stay have one witness less.
     compute.lock(here.values_list("pk", flat=True))
     events = list(still_open.select_for_update(of=("self",)).order_by("pk"))
+    if events:
+        # Whoever moves it, it is judged as where it was announced until it is over.
+        required = replace(Requirements.of(machine.availability_set), needs_live=None)
+        home_before = requirements.home_of(machine.availability_set)
+        requirements.keep(source, required, home_before, event_pks=[event.pk for event in events])
     ScheduledEvent.objects.filter(pk__in=[event.pk for event in events]).update(availability_set=home)
     welcome_sightings(home)
     return [

@@ -10,6 +10,7 @@ from fleet.domain.actor import Actor
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
+from fleet.domain.requirements import Home, Requirements
 from fleet.domain.sets import MAX_NAME, MAX_NEEDS, NAMED_KINDS, PROVISIONAL, SetKey
 from fleet.domain.states import OPEN_EVENTS
 from fleet.domain.texts import tidy
@@ -18,7 +19,7 @@ from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 from fleet.operations.events import compute
 from fleet.operations.orders import advance
 from fleet.operations.people.rights import require
-from fleet.operations.sets import placement
+from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import join
 from fleet.operations.sets.twins import tell_apart
 from fleet.operations.timeline.entries import tell, write
@@ -31,6 +32,8 @@ def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
 
 # What may be said of a set.
 SHOWN = ("name", "kind", "service", "second_person", "needs_live", "step_up", "step_up_spares_services")
+# What may wait for another administrator, and who wants it since when.
+WAITING = ("lowering", "lowering_by", "lowering_at")
 
 
 @transaction.atomic
@@ -51,41 +54,60 @@ def name_set(
     approving in it always takes a second person or asks again who somebody is (and spares service accounts then), or
     how many live machines it needs (0: nobody says).
 
-    Raises Refused: `not-permitted`, `not-found`, `validation`, `set-exists` (details `set`).
+    What lowers a requirement takes a person who has just proved who they are; where the set takes two persons it waits
+    until another administrator wants the same. Raises Refused: `not-permitted`, `not-found`, `validation`, `guarded`,
+    `set-exists` (details `set`).
     """
     require(actor, Right.ADMINISTER)
     row = _locked(set_id).get(set_id)
     if row is None or row.merged_into_id is not None:
         raise Refused("not-found", Reason("set-unknown"))
-    before = _shown(row)
+    before, home = _shown(row), requirements.home_of(row)
+    waited = row.lowering
     if name is not None:
         _rename(row, tidy(name), kind or "availability_set")
     elif kind is not None:
         raise Refused("validation", Reason("set-kind-alone"))
-    if service is not None:
-        row.service = tidy(service)[:MAX_NAME]
-    if second_person is not None:
-        row.second_person = second_person
-    if step_up is not None:
-        row.step_up = step_up
-    if step_up_spares_services is not None:
-        row.step_up_spares_services = step_up_spares_services
+    stated: dict[str, Any] = {
+        "service": None if service is None else tidy(service)[:MAX_NAME],
+        "second_person": second_person,
+        "step_up": step_up,
+        "step_up_spares_services": step_up_spares_services,
+    }
+    stated = {column: value for column, value in stated.items() if value is not None}
     if needs_live is not None:
-        row.needs_live = _needed(needs_live)
+        stated["needs_live"] = _needed(needs_live)
+    _state(row, stated, home, actor, now)
     try:
         with transaction.atomic():
-            row.save(update_fields=["key", *SHOWN])
+            row.save(update_fields=["key", *SHOWN, *WAITING])
     except IntegrityError as error:
         # A machine or a person made a set of this name at the same moment.
         raise Refused("set-exists", Reason("set-exists", name=row.name)) from error
     if name is not None:
         tell_apart(row.name)
     was = before["name"]
-    before, after = differing(before, _shown(row))
+    before, after = differing(before | {"lowering": waited}, _shown(row) | {"lowering": row.lowering})
     if name is not None or after:
         kind = EntryKind.SET_CHANGED if name is None else EntryKind.SET_NAMED
         tell(kind, actor, at=now, set_id=row.pk, before=before, after=after, was=was, name=row.name)
     return row
+
+
+def _state(row: AvailabilitySet, stated: dict[str, Any], home: Home, actor: Actor, now: datetime) -> None:
+    """Set these columns of a locked set; what would lower a requirement only where that is agreed. `home` is where it
+    was before. Raises Refused as `name_set` does.
+    """
+    lower, waited, was = requirements.lowered(row, stated), row.lowering, Requirements.of(row)
+    if lower and not requirements.agreed(row, {column: stated[column] for column in lower}, actor=actor, now=now):
+        stated = {column: value for column, value in stated.items() if column not in lower}
+        if row.lowering != waited:
+            write([requirements.note(row, "proposed", lower, now=now)])
+    elif lower:
+        requirements.keep(row.pk, requirements.kept_of(was, lower), home)
+        write([requirements.note(row, "lowered", lower, now=now)])
+    for column, value in stated.items():
+        setattr(row, column, value)
 
 
 def _shown(row: AvailabilitySet) -> dict[str, Any]:

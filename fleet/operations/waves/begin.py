@@ -17,10 +17,11 @@ from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.models import Approval, ScheduledEvent, Wave
+from fleet.models.facts.events import place_of
 from fleet.operations.approvals import conditions
 from fleet.operations.approvals.approve import Plan, alone_with, decide, home_name, judged, take_over
 from fleet.operations.approvals.override import told
-from fleet.operations.people.rights import acting, require
+from fleet.operations.people.rights import acting, require, sees
 from fleet.operations.timeline.entries import tell
 
 MOST = 100
@@ -47,7 +48,9 @@ def begin(
     """
     actor = acting(actor, Right.APPROVE, doing="begin-wave")
     reasons = cleaned_reasons(overrides)
-    rows = _of_service(service, now) if service else _named(events)
+    rows = _of_service(service, actor, now) if service else _named(events, actor)
+    for row in rows:
+        require(actor, Right.APPROVE, place_of(row.availability_set), doing="approve")
     if len(rows) < 2:
         raise Refused("validation", Reason("wave-of-one"))
     if len(rows) > MOST:
@@ -73,21 +76,23 @@ def _seen(rows: Sequence[ScheduledEvent], versions: Mapping[str, int] | None, *,
     return {row.pk: wanted[row.event_id] for row in rows if row.event_id in wanted}
 
 
-def _named(event_ids: Sequence[str]) -> list[ScheduledEvent]:
+def _named(event_ids: Sequence[str], actor: Actor) -> list[ScheduledEvent]:
     wanted = list(dict.fromkeys(event_id.strip().upper() for event_id in event_ids))
     found = {
         row.event_id: row
         for row in ScheduledEvent.objects.filter(event_id__in=wanted).select_related("availability_set")
     }
     for event_id in wanted:
-        if event_id not in found:
+        # One that the actor may not see is answered as one that is not there, before anything else is said of any.
+        if event_id not in found or not sees(actor, place_of(found[event_id].availability_set)):
             raise Refused("unknown-event", Reason("wave-unknown-event", event_id=event_id[:200]))
+    for event_id in wanted:
         if found[event_id].drill:
             raise Refused("validation", Reason("wave-takes-no-drill"))
     return [found[event_id] for event_id in wanted]
 
 
-def _of_service(service: str, now: datetime) -> list[ScheduledEvent]:
+def _of_service(service: str, actor: Actor, now: datetime) -> list[ScheduledEvent]:
     decided = Approval.objects.filter(
         state__in=[state.value for state in LIVE_APPROVALS], decided_by__isnull=False
     ).values("event_id")
@@ -95,7 +100,8 @@ def _of_service(service: str, now: datetime) -> list[ScheduledEvent]:
         availability_set__service=service, status=EventStatus.SCHEDULED.value, drill=False
     ).exclude(pk__in=decided)
     # In this order as many as possible get their turn before NotBefore.
-    in_time = [row for row in rows.select_related("availability_set") if row.not_before is None or row.not_before > now]
+    known = [row for row in rows.select_related("availability_set") if sees(actor, place_of(row.availability_set))]
+    in_time = [row for row in known if row.not_before is None or row.not_before > now]
     return sorted(in_time, key=lambda row: (row.not_before is None, row.not_before or now, row.pk))
 
 
@@ -112,7 +118,10 @@ def _begun(
     near = near.filter(service=home.service) if home.service else near.filter(approvals__event__availability_set=home)
     running = near.values_list("pk", flat=True).first()
     if running is not None:
-        raise Refused("wave-running", Reason("wave-running", wave=running), wave=running)
+        members = ScheduledEvent.objects.filter(approvals__wave=running).select_related("availability_set")
+        if all(sees(actor, place_of(member.availability_set)) for member in members):
+            raise Refused("wave-running", Reason("wave-running", wave=running), wave=running)
+        raise Refused("wave-running", Reason("wave-running-elsewhere"))
     wave = Wave.objects.create(
         service=home.service,
         state=WaveState.RUNNING.value,

@@ -1,0 +1,106 @@
+"""What a set requires of decisions about its events, and when one set of requirements is lower than another."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import timedelta
+from typing import Any, Protocol, Self
+
+from fleet.domain.people import Place
+
+# So long what one administrator wants to lower waits for another one.
+LOWERING_WAITS = timedelta(days=1)
+
+
+class Requiring(Protocol):
+    """A set's row, or the facts of an event."""
+
+    @property
+    def second_person(self) -> bool: ...
+    @property
+    def step_up(self) -> bool: ...
+    @property
+    def step_up_spares_services(self) -> bool: ...
+    @property
+    def needs_live(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """Requirements of one set: two persons, a fresh proof of identity (for service accounts, too, or not), live
+    machines.
+    """
+
+    second_person: bool = False
+    step_up: bool = False
+    step_up_spares_services: bool = False
+    needs_live: int | None = None
+
+    @classmethod
+    def of(cls, row: Requiring) -> Self:
+        return cls(**{each.name: getattr(row, each.name) for each in fields(cls)})
+
+    def stricter(self, other: Self) -> Self:
+        """The stricter of both, each requirement by itself."""
+        both = (self, other)
+        asks_services = any(each.step_up and not each.step_up_spares_services for each in both)
+        needed = [each.needs_live for each in both if each.needs_live is not None]
+        return type(self)(
+            second_person=any(each.second_person for each in both),
+            step_up=any(each.step_up for each in both),
+            step_up_spares_services=not asks_services and any(each.step_up_spares_services for each in both),
+            needs_live=max(needed, default=None),
+        )
+
+    def lowered(self, after: Self) -> list[str]:
+        """The requirements that are lower afterwards, by name."""
+        found = [name for name in ("second_person", "step_up") if getattr(self, name) and not getattr(after, name)]
+        if after.step_up_spares_services and not self.step_up_spares_services:
+            found.append("step_up_spares_services")
+        if (self.needs_live or 0) > (after.needs_live or 0):
+            found.append("needs_live")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A set in which an open event was before it moved, or before the set changed: its row id and its place then."""
+
+    set_id: int
+    kind: str
+    name: str
+    service: str
+    resource_group: str
+
+    @property
+    def place(self) -> Place:
+        return Place(self.kind, self.name, self.service, self.resource_group)
+
+
+def announced_under(requirements: Requirements) -> dict[str, Any] | None:
+    """What an event keeps from the beginning; None where its set requires nothing."""
+    return None if requirements == Requirements() else Kept(requirements).as_json
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an open event keeps until it is over: the requirements under which it was announced, and where that was."""
+
+    requirements: Requirements = field(default_factory=Requirements)
+    homes: tuple[Home, ...] = ()
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any] | None) -> Self:
+        """What a column holds; nothing where it is NULL."""
+        if stored is None:
+            return cls()
+        homes = tuple(Home(**each) for each in stored["homes"])
+        return cls(Requirements(**stored["requirements"]), homes)
+
+    def and_also(self, requirements: Requirements, homes: Iterable[Home] = ()) -> Self:
+        """The same with more of both."""
+        known = dict.fromkeys([*self.homes, *homes])
+        return type(self)(self.requirements.stricter(requirements), tuple(known))
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        return {"requirements": asdict(self.requirements), "homes": [asdict(home) for home in self.homes]}

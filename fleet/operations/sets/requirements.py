@@ -1,0 +1,144 @@
+"""Lowering what a set requires: by a person who has just proved who they are, by two of them where the set takes two
+persons; each lowering is notified, and an event that is open keeps what was required when it was announced.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, fields, replace
+from datetime import datetime
+from typing import Any
+
+from fleet.domain.actor import DRYDOCK, Actor, ActorKind
+from fleet.domain.approvals.guards import Need, guards
+from fleet.domain.people import Right
+from fleet.domain.reason import Reason
+from fleet.domain.refusal import Refused
+from fleet.domain.requirements import LOWERING_WAITS, Home, Kept, Requirements
+from fleet.domain.sets import PROVISIONAL
+from fleet.domain.states import OPEN_EVENTS, EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.models import AvailabilitySet, Entry, Machine, ScheduledEvent
+from fleet.models.facts.events import load_facts
+from fleet.models.people import rights_of
+from fleet.operations.people.control import one_person
+from fleet.operations.people.rights import require_person
+from fleet.operations.timeline.entries import entry
+
+OF_DECISIONS = ("second_person", "step_up", "step_up_spares_services")
+
+
+def lowered(row: AvailabilitySet, stated: Mapping[str, Any]) -> list[str]:
+    """Which of the stated columns of a set would be lower than they are. A set that leaves its service leaves the
+    guards that count what happens there.
+    """
+    was = Requirements.of(row)
+    names = {each.name for each in fields(Requirements)}
+    found = was.lowered(replace(was, **{name: value for name, value in stated.items() if name in names}))
+    return [*found, *(["service"] if row.service and stated.get("service", row.service) != row.service else [])]
+
+
+def agreed(row: AvailabilitySet, wanted: dict[str, Any], *, actor: Actor, now: datetime) -> bool:
+    """Whether these requirements (values by column) may be lowered now. Where the set takes two persons they wait on
+    its row, which the caller has locked and saves, until another administrator wants the same.
+
+    Raises Refused: `not-permitted` for a token, and for who is not a second person; `guarded` for who has not just
+    proved who they are.
+    """
+    require_person(actor)
+    if actor.kind is ActorKind.COMMAND:
+        return True
+    if not actor.proved:
+        asks = Reason("lowering-wants-step-up")
+        guard = {"code": asks.code, "sentence": asks, "needs": Need.STEP_UP.value, "overridable": False, "shown": ""}
+        raise Refused("guarded", asks, guards=[guard])
+    if not row.second_person:
+        return True
+    first, at = row.lowering_by, row.lowering_at
+    waits = row.lowering == wanted and at is not None and now - at < LOWERING_WAITS
+    if waits and first is not None and at is not None and rights_of(first).may(Right.ADMINISTER):
+        if first.pk == actor.person.pk:
+            return False
+        if reason := one_person(first, actor.person, at=at):
+            raise Refused("not-permitted", reason)
+        row.lowering, row.lowering_by, row.lowering_at = None, None, None
+        return True
+    row.lowering, row.lowering_by, row.lowering_at = wanted, actor.person, now
+    return False
+
+
+def kept_of(was: Requirements, lower: Collection[str]) -> Requirements:
+    """What open events keep of these requirements when some of them (by name) are lowered. Whether service accounts are
+    exempt is kept as it was when an event was announced.
+    """
+    return Requirements(
+        second_person=was.second_person and "second_person" in lower,
+        step_up=was.step_up and "step_up" in lower,
+        step_up_spares_services=was.step_up_spares_services and "step_up" in lower,
+        needs_live=was.needs_live if "needs_live" in lower else None,
+    )
+
+
+def note(row: AvailabilitySet, did: str, names: Collection[str], *, now: datetime, machine: str = "") -> Entry:
+    """The entry by which a lowering is notified: `proposed`, `lowered`, or `left` where a machine left the set."""
+    told_of: dict[str, Any] = {"did": did, "set": row.name, "lowered": list(names), "name": machine}
+    return entry(EntryKind.SET_LOWERED, DRYDOCK, at=now, set_id=row.pk, **told_of)
+
+
+def keep(set_id: int, was: Requirements, home: Home, *, event_pks: Collection[int] | None = None) -> None:
+    """Let the open events of a set (or these of them) keep requirements until they are over, with where they were."""
+    rows = ScheduledEvent.objects.filter(availability_set=set_id, status__in=[state.value for state in OPEN_EVENTS])
+    if event_pks is not None:
+        rows = rows.filter(pk__in=event_pks)
+    for event in rows.select_for_update(of=("self",)).order_by("pk"):
+        before = Kept.read(event.kept)
+        kept = before.and_also(was, [home] if home.kind != PROVISIONAL else [])
+        if kept != before:
+            ScheduledEvent.objects.filter(pk=event.pk).update(kept=kept.as_json)
+
+
+def home_of(row: AvailabilitySet) -> Home:
+    """Where the events of a set are as it is now."""
+    return Home(row.pk, row.kind, row.name, row.service, row.resource_group)
+
+
+def keep_before_move(machine: Machine | None, home: AvailabilitySet, *, now: datetime) -> None:
+    """Before a machine leaves its set for another: open events of both that take two persons because of the machines
+    that are live go on to do so, and those that may go with it keep what its set requires. `machine` is its row as it
+    is.
+    """
+    if machine is None or machine.availability_set_id == home.pk:
+        return
+    source = machine.availability_set
+    scheduled = ScheduledEvent.objects.filter(
+        availability_set__in=[source.pk, home.pk], status=EventStatus.SCHEDULED.value, drill=False
+    )
+    pks = list(scheduled.order_by("pk").values_list("pk", flat=True))
+    if not pks:
+        return
+    for pk, facts in load_facts(pks, now=now).items():
+        if any(guard.needs is Need.SECOND for guard in guards(facts, now=now)):
+            where = source if facts.set_id == source.pk else home
+            keep(where.pk, Requirements(second_person=True), home_of(where), event_pks=[pk])
+
+
+def left(machine: Machine | None, home: AvailabilitySet, *, joined: bool, now: datetime) -> list[Entry]:
+    """The entry that a machine left its set, by itself or by an inventory, for one that requires less; `machine` is its
+    row as it was before. Nothing where both sets were `joined`.
+    """
+    if machine is None or machine.availability_set_id == home.pk or joined:
+        return []
+    source = machine.availability_set
+    lower = Requirements.of(source).lowered(replace(Requirements.of(home), needs_live=source.needs_live))
+    return [note(source, "left", lower, now=now, machine=machine.resource_name)] if lower else []
+
+
+def raise_to(source: Requirements, target: AvailabilitySet, *, now: datetime) -> list[Entry]:
+    """A person moved a machine out of a set with these requirements: the set where it is now requires as much."""
+    was = Requirements.of(target)
+    after = was.stricter(replace(source, needs_live=None))
+    changed = [name for name in OF_DECISIONS if getattr(was, name) != getattr(after, name)]
+    if not changed:
+        return []
+    AvailabilitySet.objects.filter(pk=target.pk).update(**asdict(after))
+    before, now_so = ({name: getattr(each, name) for name in changed} for each in (was, after))
+    told_of: dict[str, Any] = {"was": target.name, "name": target.name}
+    return [entry(EntryKind.SET_CHANGED, DRYDOCK, at=now, set_id=target.pk, before=before, after=now_so, **told_of)]

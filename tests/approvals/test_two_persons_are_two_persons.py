@@ -1,0 +1,157 @@
+"""Somebody who wants to be both persons: by an account that they made, whose password they know, that they owned once,
+or that another account of theirs stands behind.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from fleet.domain.refusal import Refused
+from fleet.models import Approval, AvailabilitySet
+from fleet.operations.approvals import consent
+from fleet.operations.people import accounts, profiles, service_accounts, sign_on, tokens
+from tests import factories
+from tests.factories import EVENT, Fleet, acting
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    fleet = Fleet()
+    factories.announced(fleet)
+    AvailabilitySet.objects.update(second_person=True)
+    return fleet
+
+
+def account(name: str, group: str = "approver", *, by: User) -> User:
+    return accounts.make_person(username=name, group=group, now=Fleet().now, actor=acting(by))[0]
+
+
+def own_password(person: User) -> None:
+    profiles.set_own_password(actor=acting(person), password="a pier of green heart", now=Fleet().now)
+
+
+def bot(*, owner: str, by: User | None = None, name: str = "bot") -> User:
+    actor = {"actor": acting(by)} if by is not None else {}
+    return service_accounts.make(
+        username=name, group="approver", owner=owner, purpose="x", now=Fleet().now, **actor
+    ).user
+
+
+def proposal(fleet: Fleet, by: User) -> Approval:
+    found = fleet.approve(EVENT, by=by)
+    assert found.state == "PROPOSED"
+    return found
+
+
+def refusal(approval: Approval, by: User, fleet: Fleet) -> str:
+    with pytest.raises(Refused, match="not-permitted") as error:
+        consent.consent(approval_id=approval.pk, actor=acting(by), now=fleet.now)
+    return getattr(error.value.reason, "code", "")
+
+
+def agrees(approval: Approval, by: User, fleet: Fleet) -> bool:
+    return consent.consent(approval_id=approval.pk, actor=acting(by), now=fleet.now).state == "GRANTED"
+
+
+def test_whoever_made_the_account_that_proposed_is_no_second_person(fleet: Fleet) -> None:
+    ada = factories.admin()
+    puppet = account("puppet", by=ada)
+    # What was handed over counts: the account was theirs.
+    own_password(puppet)
+    own = proposal(fleet, puppet)
+    assert refusal(own, ada, fleet) == "consent-of-maker"
+    assert agrees(own, factories.approver("nora"), fleet)
+
+
+def test_an_account_whose_password_the_proposer_knows_is_no_second_person(fleet: Fleet) -> None:
+    ada = factories.admin()
+    puppet = account("puppet", by=ada)
+    own = proposal(fleet, ada)
+    assert refusal(own, puppet, fleet) == "consent-of-held"
+    # Nor if it is changed after the proposal.
+    fleet.later(1)
+    profiles.set_own_password(actor=acting(puppet), password="a pier of green heart", now=fleet.now)
+    assert refusal(own, puppet, fleet) == "consent-of-held"
+
+
+def test_it_is_one_once_it_has_a_password_of_its_own(fleet: Fleet) -> None:
+    ada = factories.admin()
+    puppet = account("puppet", by=ada)
+    own_password(puppet)
+    fleet.later(1)
+    assert agrees(proposal(fleet, ada), puppet, fleet)
+
+
+def test_two_accounts_that_one_person_made_do_not_agree_with_each_other(fleet: Fleet) -> None:
+    ada = factories.admin()
+    one, two = account("one", by=ada), account("two", by=ada)
+    assert refusal(proposal(fleet, one), two, fleet) == "consent-of-held"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_whoever_set_its_password_stands_behind_it(fleet: Fleet, when: str) -> None:
+    ada, anna = factories.admin(), factories.approver()
+    if when == "before":
+        accounts.reset_password(username="anna", now=fleet.now, actor=acting(ada))
+        own_password(anna)
+    own = proposal(fleet, anna)
+    fleet.later(1)
+    if when == "after":
+        accounts.reset_password(username="anna", now=fleet.now, actor=acting(ada))
+    assert refusal(own, ada, fleet) == "consent-of-maker"
+
+
+def test_a_reset_password_makes_a_second_person_of_the_one_who_set_it(fleet: Fleet) -> None:
+    ada, anna = factories.admin(), factories.approver()
+    accounts.reset_password(username="anna", now=fleet.now, actor=acting(ada))
+    assert refusal(proposal(fleet, ada), anna, fleet) == "consent-of-held"
+
+
+def test_whoever_linked_it_at_the_provider_stands_behind_it(fleet: Fleet, settings: Any) -> None:
+    settings.OIDC_ISSUER = "https://login.example"
+    ada, anna = factories.admin(), factories.approver()
+    row = sign_on.link(actor=acting(ada), username="anna", subject="7f1c", now=fleet.now)
+    own = proposal(fleet, anna)
+    row.delete()
+    assert refusal(own, ada, fleet) == "consent-of-maker"
+
+
+def test_whoever_made_owned_or_owns_a_service_account_stands_behind_it(fleet: Fleet) -> None:
+    ada, olga = factories.admin(), factories.admin("olga")
+    first, second = factories.approver("first"), factories.approver("second")
+    robot = bot(owner="first", by=ada)
+    # Handed over long before it proposed.
+    service_accounts.change(username="bot", owner="second", now=fleet.now, actor=acting(olga))
+    fleet.later(30)
+    own = proposal(fleet, robot)
+    for person, code in ((ada, "consent-of-maker"), (first, "consent-of-owner"), (second, "consent-of-owner")):
+        assert refusal(own, person, fleet) == code
+    assert agrees(own, olga, fleet)
+
+
+def test_whoever_stands_behind_it_through_a_chain_is_none(fleet: Fleet) -> None:
+    root, ada = factories.admin("root-1"), factories.admin()
+    robot, other = bot(owner="ada"), bot(owner="ada", name="bot2")
+    # A token of the one was made by the other, whose token somebody made and ended long ago.
+    first = tokens.issue_token(user=other, name="a", scopes=["admin"], now=fleet.now, actor=acting(root))[0]
+    tokens.issue_token(user=robot, name="b", scopes=["approve"], now=fleet.now, actor=acting(other))
+    tokens.end_token(prefix=first.prefix, now=fleet.now)
+    fleet.later(30)
+    own = proposal(fleet, robot)
+    assert refusal(own, root, fleet).startswith("consent-of-")
+    # Nor an account of which somebody behind it knows the password.
+    puppet = account("puppet", by=ada)
+    assert refusal(own, puppet, fleet) == "consent-of-held"
+    accounts.reset_password(username="puppet", now=fleet.later(1))
+    assert refusal(own, puppet, fleet) == "consent-of-held"
+    assert agrees(own, factories.approver("nora"), fleet)
+
+
+def test_a_proposal_made_by_a_command_has_nobody_behind_it(fleet: Fleet) -> None:
+    anna = factories.approver()
+    accounts.reset_password(username="anna", now=fleet.now - timedelta(days=1))
+    assert agrees(proposal(fleet, anna), factories.approver("nora"), fleet)

@@ -1,0 +1,261 @@
+"""Whoever wants a set to require less than it does: a token, a page without a proof, one person where it takes two,
+merging, moving, and a machine that states another set while its event is open.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from drydock_agent import wire
+
+from fleet.domain.actor import COMMAND_LINE, Actor
+from fleet.domain.approvals.guards import Need, guards
+from fleet.domain.messages.moments import OF_ENTRY, Moment
+from fleet.domain.refusal import Refused
+from fleet.domain.requirements import Requirements
+from fleet.domain.timeline import EntryKind
+from fleet.models import AvailabilitySet, Entry, ScheduledEvent
+from fleet.models.facts.events import load_facts
+from fleet.operations.machines import move
+from fleet.operations.people import accounts, control
+from fleet.operations.sets import names
+from tests import factories
+from tests.api.conftest import caller, in_person, problem
+from tests.factories import EVENT, Fleet, listing, the_event, the_set
+
+pytestmark = pytest.mark.django_db
+STRICT: dict[str, Any] = {"second_person": True, "step_up": True, "needs_live": 2}
+LOWER: list[dict[str, Any]] = [
+    {"second_person": False},
+    {"step_up": False},
+    {"step_up_spares_services": True},
+    {"needs_live": 0},
+    {"needs_live": 1},
+    {"service": ""},
+    {"service": "other"},
+]
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    fleet = Fleet()
+    factories.announced(fleet)
+    return fleet
+
+
+def strict(**columns: Any) -> AvailabilitySet:
+    AvailabilitySet.objects.filter(pk=the_set().pk).update(**(columns or {**STRICT, "service": "shop"}))
+    return the_set()
+
+
+def proved(user: User) -> Actor:
+    return factories.acting(user, proved=True)
+
+
+def restate(fleet: Fleet, name: str, stated: str) -> None:
+    """The machine enrols again, and says that it is in another set."""
+    vm_id = fleet.agents[name].machine.vm_id
+    fleet.enrol(name, availability_set=stated, vm_id=vm_id)
+
+
+def restate_by_report(fleet: Fleet, name: str, stated: str) -> None:
+    """The machine tells of itself, and says that it is in another set."""
+    agent = fleet.agents[name]
+    agent.machine.refresh_from_db()
+    data = wire.InstanceData(resource_name=name, availability_set=stated, compute=agent.machine.compute)
+    fleet.record(agent.delivery(agent.report(data, kind=wire.INSTANCE, at=fleet.now)))
+
+
+def lines(kind: EntryKind = EntryKind.SET_LOWERED) -> list[str]:
+    return [row.data["did"] for row in Entry.objects.filter(kind=kind.value).order_by("pk")]
+
+
+def required(fleet: Fleet) -> tuple[bool, bool]:
+    facts = load_facts([the_event().pk], now=fleet.now)[the_event().pk]
+    return facts.second_person, facts.step_up
+
+
+@pytest.mark.parametrize("body", LOWER)
+def test_no_token_lowers_a_requirement(fleet: Fleet, body: dict[str, Any]) -> None:
+    row = strict()
+    for who in (caller(factories.admin()), caller(factories.admin("olga"), "read", "admin")):
+        problem(who("PATCH", f"sets/{row.pk}/", body), 403, "not-permitted")
+        # Nor beside something that it may.
+        problem(who("PATCH", f"sets/{row.pk}/", {**body, "second_person": False}), 403, "not-permitted")
+    assert Requirements.of(the_set()) == Requirements.of(row)
+    assert the_set().service == "shop"
+    assert lines() == []
+
+
+def test_a_token_raises_them(fleet: Fleet) -> None:
+    row = the_set()
+    assert caller(factories.admin())("PATCH", f"sets/{row.pk}/", STRICT).status_code == 200
+    assert Requirements.of(the_set()) == Requirements(**STRICT)
+
+
+@pytest.mark.parametrize("body", LOWER[1:])
+def test_a_person_proves_who_they_are_before_a_requirement_is_lowered(fleet: Fleet, body: dict[str, Any]) -> None:
+    row, ada = strict(step_up=True, needs_live=2, service="shop"), factories.admin()
+    session = in_person(ada)
+    unproved = session.client.session
+    unproved.pop("drydock_stepped_up")
+    unproved.save()
+    said = problem(session("PATCH", f"sets/{row.pk}/", body), 409, "guarded")
+    assert [guard["needs"] for guard in said["guards"]] == ["step-up"]
+    assert Requirements.of(the_set()) == Requirements.of(row)
+    assert in_person(ada)("PATCH", f"sets/{row.pk}/", body).status_code == 200
+    after = the_set()
+    assert {name: getattr(after, name) or 0 for name in body} == {name: value or 0 for name, value in body.items()} or (
+        body == {"service": ""} and after.service == ""
+    )
+    assert lines() == ["lowered"]
+    assert OF_ENTRY[EntryKind.SET_LOWERED] is Moment.SET_LOWERED
+
+
+def test_the_page_asks_for_the_proof_in_its_place(fleet: Fleet) -> None:
+    row, page = strict(step_up=True), Client()
+    page.force_login(factories.admin())
+    assert page.post(f"/sets/{row.pk}/step-up/", {}).status_code == 401
+    assert the_set().step_up
+    assert in_person(User.objects.get(username="ada")).client.post(f"/sets/{row.pk}/step-up/", {}).status_code == 302
+    assert not the_set().step_up
+
+
+def test_where_two_persons_are_required_two_lower_it(fleet: Fleet) -> None:
+    row, ada, olga = strict(), factories.admin(), factories.admin("olga")
+    wanted = {"second_person": False, "needs_live": 1}
+    first = in_person(ada)("PATCH", f"sets/{row.pk}/", wanted)
+    assert first.json()["second_person"] is True
+    assert any("administrator" in warning for warning in first.json()["warnings"])
+    # The same one again, and another one who wants something else.
+    assert in_person(ada)("PATCH", f"sets/{row.pk}/", wanted).json()["second_person"] is True
+    assert lines() == ["proposed"]
+    problem(caller(olga)("PATCH", f"sets/{row.pk}/", wanted), 403, "not-permitted")
+    assert in_person(olga)("PATCH", f"sets/{row.pk}/", {"second_person": False}).json()["second_person"] is True
+    assert in_person(ada)("PATCH", f"sets/{row.pk}/", {"second_person": False}).json()["second_person"] is False
+    assert the_set().needs_live == 2
+    assert lines() == ["proposed", "proposed", "lowered"]
+
+
+def test_the_other_one_is_not_an_account_that_the_first_one_holds(fleet: Fleet) -> None:
+    row, ada = strict(), factories.admin()
+    accounts.make_person(username="puppet", group="admin", now=fleet.now, actor=factories.acting(ada))
+    puppet = User.objects.get(username="puppet")
+    names.name_set(set_id=row.pk, actor=proved(ada), now=fleet.now, second_person=False)
+    with pytest.raises(Refused) as error:
+        names.name_set(set_id=row.pk, actor=proved(puppet), now=fleet.now, second_person=False)
+    assert getattr(error.value.reason, "code", "") == "consent-of-held"
+    assert the_set().second_person
+
+
+def test_what_one_wanted_does_not_wait_for_ever(fleet: Fleet) -> None:
+    row, ada, olga = strict(), factories.admin(), factories.admin("olga")
+    names.name_set(set_id=row.pk, actor=proved(ada), now=fleet.now, second_person=False)
+    late = fleet.now + timedelta(days=1, seconds=1)
+    names.name_set(set_id=row.pk, actor=proved(olga), now=late, second_person=False)
+    assert the_set().second_person
+    # Nor for somebody who is no administrator any more.
+    accounts.change_person(username="olga", group="viewer", now=late)
+    names.name_set(set_id=row.pk, actor=proved(ada), now=late, second_person=False)
+    assert the_set().second_person
+    assert control.one_person(olga, ada, at=late) is None
+
+
+def test_whoever_runs_commands_on_the_server_lowers_it_alone(fleet: Fleet) -> None:
+    names.name_set(set_id=strict().pk, actor=COMMAND_LINE, now=fleet.now, second_person=False)
+    assert not the_set().second_person
+    assert lines() == ["lowered"]
+
+
+def test_an_open_event_keeps_what_was_required_until_it_is_over(fleet: Fleet) -> None:
+    row = strict(step_up=True, second_person=True)
+    names.name_set(set_id=row.pk, actor=COMMAND_LINE, now=fleet.now, second_person=False, step_up=False)
+    assert required(fleet) == (True, True)
+    other = "0A1B2C3D-0000-4000-8000-00000000000A"
+    fleet.say("vm1", listing(), listing(other, resources=("vm1",)))
+    later = ScheduledEvent.objects.get(event_id=other)
+    facts = load_facts([later.pk], now=fleet.now)[later.pk]
+    assert (facts.second_person, facts.step_up) == (False, False)
+
+
+def test_merging_keeps_the_stricter_of_both(fleet: Fleet) -> None:
+    lax = fleet.enrol("d1", availability_set="dock").machine.availability_set
+    row = strict()
+    caller(factories.admin()).post(f"sets/{row.pk}/merge/", {"into": lax.pk})
+    lax.refresh_from_db()
+    assert Requirements.of(lax) == Requirements(**STRICT)
+    assert the_event().availability_set == lax
+    assert required(fleet) == (True, True)
+
+
+def test_merging_spares_no_service_account_that_one_of_both_asks() -> None:
+    asks, spares = Requirements(step_up=True), Requirements(step_up=True, step_up_spares_services=True)
+    assert asks.stricter(spares) == spares.stricter(asks) == asks
+    assert spares.stricter(Requirements()) == spares
+    assert asks.lowered(spares) == ["step_up_spares_services"]
+
+
+def test_a_machine_that_a_person_moves_takes_the_requirement_along(fleet: Fleet) -> None:
+    lax = fleet.enrol("d1", availability_set="dock").machine.availability_set
+    strict()
+    admin = caller(factories.admin())
+    moved = {"set": lax.pk, "comment": "rebuilt"}
+    for name in list(fleet.agents):
+        if name != "d1":
+            assert admin.post(f"machines/{fleet.agents[name].machine.pk}/move/", moved).status_code == 200
+    lax.refresh_from_db()
+    assert (lax.second_person, lax.step_up, lax.needs_live) == (True, True, None)
+    assert the_event().availability_set == lax
+    assert required(fleet) == (True, True)
+
+
+@pytest.mark.parametrize("how", [restate, restate_by_report])
+def test_a_machine_that_states_another_set_takes_its_event_nowhere_easier(how: Any) -> None:
+    fleet = Fleet()
+    fleet.enrol_set(1)
+    reboot(fleet)
+    row = strict(second_person=True, step_up=True)
+    how(fleet, "vm1", "standalone:vm1")
+    assert the_event().availability_set_id != row.pk
+    assert required(fleet) == (True, True)
+    assert lines() == ["left"]
+    # Whoever says yet another one is no further.
+    how(fleet, "vm1", "standalone:elsewhere")
+    assert required(fleet) == (True, True)
+
+
+def reboot(fleet: Fleet) -> None:
+    fleet.say("vm1", listing(EVENT, resources=("vm1",), EventType="Reboot"))
+
+
+def test_no_machine_makes_itself_the_only_one_of_its_set() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    reboot(fleet)
+    fleet.later(1000)
+    fleet.heard("vm1")
+    fleet.say("vm1", listing(EVENT, resources=("vm1",), EventType="Reboot", not_before=fleet.now + timedelta(hours=1)))
+
+    def second() -> bool:
+        facts = load_facts([the_event().pk], now=fleet.now)[the_event().pk]
+        return any(guard.needs is Need.SECOND for guard in guards(facts, now=fleet.now))
+
+    # All that live are hit, and the set has another one, which is silent.
+    assert second()
+    restate(fleet, "vm1", "standalone:vm1")
+    assert second()
+    move.move_machine(machine_id=fleet.agents["vm1"].machine.pk, set_id=None, actor=COMMAND_LINE, now=fleet.now)
+    assert second()
+
+
+def test_guards_of_the_set_where_it_was_announced_go_with_it() -> None:
+    fleet = Fleet()
+    fleet.enrol_set(2)
+    fleet.say("vm1", listing(EVENT, resources=("vm1",)))
+    other = "0A1B2C3D-0000-4000-8000-00000000000A"
+    fleet.say("vm2", listing(other, resources=("vm2",), EventStatus="Started", NotBefore=""))
+    restate(fleet, "vm1", "standalone:vm1")
+    facts = load_facts([the_event().pk], now=fleet.now)[the_event().pk]
+    assert "set-in-flight" in [guard.code for guard in guards(facts, now=fleet.now)]

@@ -1,0 +1,107 @@
+"""Whoever reads by scope and asks for what lies elsewhere: the answer is that of something that is not there."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from fleet.models import AvailabilitySet, Scope
+from fleet.operations.drills import begin as drilling
+from fleet.operations.people import calendars, tokens
+from fleet.operations.waves import begin as waves
+from tests import factories
+from tests.api.conftest import Caller, caller, problem
+from tests.factories import Fleet, acting, listing
+from tests.people.signed_in import a_session
+
+pytestmark = pytest.mark.django_db
+SEEN, TOO, HIDDEN, OTHER, NOWHERE = (f"BADCAFE0-0000-4000-8000-00000000000{number}" for number in range(5))
+
+
+@pytest.fixture
+def narrow(settings: Any) -> Caller:
+    """Somebody who sees the set `web` alone; two events wait in it, and two in `umbra`, where a wave runs."""
+    settings.SCOPED_READING = True
+    fleet = Fleet(now=datetime.now(UTC))
+    due = fleet.now + timedelta(minutes=15)
+    for name, home in (
+        ("vm1", "web"),
+        ("vm2", "web"),
+        ("u1", "umbra"),
+        ("u2", "umbra"),
+        ("u3", "umbra-2"),
+        ("d1", "dock"),
+    ):
+        fleet.enrol(name, availability_set=home)
+    fleet.all_say()
+    fleet.say("vm1", *(listing(one, resources=("vm1",), not_before=due) for one in (SEEN, TOO)))
+    fleet.say(
+        "u1", listing(HIDDEN, resources=("u1",), not_before=due), listing(OTHER, resources=("u2",), not_before=due)
+    )
+    AvailabilitySet.objects.filter(name__startswith="umbra").update(service="umbra")
+    anna = factories.approver()
+    waves.begin(actor=acting(anna, why="go"), now=fleet.now, events=[HIDDEN, OTHER])
+    drilling.begin(set_id=factories.the_set("dock").pk, actor=acting(anna), now=fleet.now)
+    otto = factories.operator()
+    Scope.objects.create(user=otto, kind="name", pattern="web*")
+    return caller(otto)
+
+
+def answer(response: Any, *hidden: str) -> tuple[int, str]:
+    """The answer without what was asked for."""
+    said = json.dumps(response.json())
+    for each in hidden:
+        said = said.replace(each, "…")
+    return response.status_code, said
+
+
+def drill_event() -> str:
+    return str(AvailabilitySet.objects.get(name="dock").events.get(drill=True).event_id)
+
+
+@pytest.mark.parametrize("beside", [[], [SEEN], [NOWHERE]])
+def test_a_wave_of_events_that_are_hidden_is_one_of_events_that_are_not_there(
+    narrow: Caller, beside: list[str]
+) -> None:
+    def asked(*events: str) -> tuple[int, str]:
+        return answer(narrow.post("waves/", {"events": [*beside, *events], "comment": "x"}), *events)
+
+    nowhere = asked("11111111-0000-4000-8000-000000000001")
+    assert nowhere[0] == 404
+    for hidden in (HIDDEN, OTHER, drill_event()):
+        assert asked(hidden) == nowhere
+    assert asked(HIDDEN, OTHER) == asked("11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002")
+
+
+def test_a_wave_of_a_service_that_is_hidden_is_one_of_a_service_that_is_not_there(narrow: Caller) -> None:
+    nowhere = answer(narrow.post("waves/", {"service": "nowhere"}))
+    assert nowhere[0] == 422
+    assert answer(narrow.post("waves/", {"service": "umbra"})) == nowhere
+
+
+def test_a_wave_that_is_hidden_is_not_named(narrow: Caller) -> None:
+    AvailabilitySet.objects.filter(name="web").update(service="umbra")
+    wave = {"events": [SEEN, TOO], "comment": "x"}
+    said = problem(narrow.post("waves/", wave), 409, "wave-running")
+    assert "wave" not in said
+    # Whoever sees all of it is told which one.
+    assert problem(caller(factories.admin()).post("waves/", wave), 409, "wave-running")["wave"]
+
+
+def test_what_somebody_may_not_end_answers_as_what_is_not_there(narrow: Caller) -> None:
+    ada = factories.admin()
+    caller(ada)
+    token = tokens.issue_token(user=ada, name="x", scopes=["read"], now=datetime.now(UTC))[0]
+    feed = calendars.make(actor=acting(ada), name="x", now=datetime.now(UTC))[0]
+    session = a_session(User.objects.get(username="ada"))
+    for there, nowhere in (
+        (f"tokens/{token.prefix}/", "tokens/dd_000000000000/"),
+        (f"sessions/{session.pk}/", "sessions/987654321/"),
+    ):
+        assert answer(narrow.delete(there)) == answer(narrow.delete(nowhere))
+    assert narrow.user is not None
+    narrow.client.force_login(narrow.user)
+    statuses = {narrow.client.post(f"/you/calendars/{name}/end/").status_code for name in (feed.prefix, "cal_0")}
+    assert len(statuses) == 1
