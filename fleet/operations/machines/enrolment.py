@@ -199,8 +199,7 @@ def _let_in(
         "join_token": token or (known.join_token if known is not None else None),
     }
     refusals.forget(vm_id)
-    requirements.keep_before_move(known, placed.home, now=now)
-    machine, is_new = _keep(known, vm_id, values, now)
+    machine, is_new = _keep(known, vm_id, placed, values, now)
     unused_keys.note_given(machine.pk, found_by, owner, now=now)
     if token is not None:
         JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
@@ -265,8 +264,11 @@ def _comes_in_by_policy(asker: admissions.Asker, entrance: EntranceFacts) -> boo
     return comes_in(entrance.policy, asker.proof, known=known, allowed=allowed, token=token)
 
 
-def _keep(known: Machine | None, vm_id: str, values: dict[str, Any], now: datetime) -> tuple[Machine, bool]:
+def _keep(
+    known: Machine | None, vm_id: str, placed: placement.Placed, values: dict[str, Any], now: datetime
+) -> tuple[Machine, bool]:
     """Write the row of a machine; whether it is new. Raises IntegrityError where it was unknown and has a row now."""
+    requirements.keep_before_move(known, placed.home, now=now)
     if known is None:
         return Machine.objects.create(vm_id=vm_id, **values), True
     values["warnings"] = [*known.warnings, as_json(Reason("enrolled-again", at=now))][-MOST_WARNINGS:]
