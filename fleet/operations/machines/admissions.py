@@ -75,7 +75,7 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AdmissionRequest:
     """What is asked for, as a person sees it: admitted is this and nothing else. `home` is the set that the machine
     would be in; who asks otherwise, with whatever differs, makes another request.
     """
@@ -86,7 +86,7 @@ class Asked:
     hash: str
 
 
-def asked_of(asker: Asker) -> Asked:
+def asked_of(asker: Asker) -> AdmissionRequest:
     """What this request asks for. Nothing is written."""
     request = asker.request
     name = name_of(request, asker.known, asker.compute, asker.vm_id)
@@ -97,7 +97,7 @@ def asked_of(asker: Asker) -> Asked:
     token = asker.token.pk if asker.token is not None else 0
     fixed = [said, asdict(home), asker.address, token, asker.attested]
     content = hash_of(json.dumps(fixed, sort_keys=True))
-    return Asked(name, said, home, f"{asker.secret_hash}.{content}")
+    return AdmissionRequest(name, said, home, f"{asker.secret_hash}.{content}")
 
 
 def _home(asker: Asker, name: str) -> SetKey:

@@ -168,15 +168,10 @@ def _let_in(
     """
     stated = request.availability_set.strip()
     token_set = token.set_name if token is not None else known.token_set if known is not None else ""
-    by_token = _confinement(known, token, compute)
-    confined = by_token or admitted_to
-    configured = stated or (token_set if confined is None else "")
     name = admissions.name_of(request, known, compute, vm_id)
-    placed = placement.place_machine(
-        machine=known, vm_id=vm_id, name=name, configured=configured, compute=compute, confined=confined, now=now
+    placed, confined = _place(
+        known, token, stated, token_set, admitted_to, vm_id=vm_id, name=name, compute=compute, now=now
     )
-    if by_token is not None and (known is None or known.confined_to is None):
-        _refuse_elsewhere(placed)
     if stays and confined is None and placed.home.kind != PROVISIONAL:
         confined = placement.whole(placement.key_of(placed.home))
     plain, key, generation, found_by = _secret(known, vm_id, request, now)
@@ -282,6 +277,24 @@ def _confinement(known: Machine | None, token: JoinToken | None, compute: dict[s
     if known is not None and known.confined_to is not None:
         return join_tokens.confined_where_it_is(known, compute)
     return join_tokens.confinement(token, compute) if token is not None else None
+
+
+def _place(
+    known: Machine | None,
+    token: JoinToken | None,
+    stated: str,
+    token_set: str,
+    admitted_to: SetKey | None,
+    **said: Any,
+) -> tuple[placement.Placed, SetKey | None]:
+    """Where it belongs, and the set to which it is confined."""
+    by_token = _confinement(known, token, said["compute"])
+    confined = by_token or admitted_to
+    configured = stated or (token_set if confined is None else "")
+    placed = placement.place_machine(machine=known, configured=configured, confined=confined, **said)
+    if by_token is not None and (known is None or known.confined_to is None):
+        _refuse_elsewhere(placed)
+    return placed, confined
 
 
 def _refuse_elsewhere(placed: placement.Placed) -> None:
