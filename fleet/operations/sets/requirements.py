@@ -48,7 +48,7 @@ def agreed(row: AvailabilitySet, wanted: dict[str, Any], *, actor: Actor, now: d
         return True
     if not actor.proved:
         asks = Reason("lowering-wants-step-up")
-        guard = {"code": asks.code, "sentence": asks, "needs": Need.STEP_UP.value, "overridable": False, "shown": ""}
+        guard = {"code": asks.code, "sentence": asks, "needs": Need.STEP_UP.value, "overridable": False}
         raise Refused("guarded", asks, guards=[guard])
     if not row.second_person:
         return True
