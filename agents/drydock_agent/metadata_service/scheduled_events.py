@@ -53,6 +53,7 @@ class ScheduledEvents:
         self._forget = threading.Event()
         self._trouble: set[str] = set()
         self._last_body: bytes | None = None
+        self._doubtful: Document | None = None
         self._last_unreadable = ""
         self._unreadable_until = 0.0
         self._unreadable_left = 0
@@ -153,9 +154,17 @@ class ScheduledEvents:
                 self._take_unreadable(document, at)
                 return
             self._last_body = body
+            # Before the document counts as the newest one.
+            doubtful = self._is_doubtful(document)
             if forget or document.sameness != self._sameness:
                 self._forward(document, at)
             self._listed, self._started = document.listed, document.started
+            self._doubtful = document if doubtful else None
+            if not doubtful:
+                self._read_one(document)
+        elif self._doubtful is not None:
+            # The next poll confirms it.
+            document, self._doubtful = self._doubtful, None
             self._read_one(document)
         self.last_poll_at = self._good_at = at
         self.seen.set()
@@ -164,6 +173,15 @@ class ScheduledEvents:
         now = self._clock.monotonic()
         if self._reminds.is_set() or now >= max(self._next_reminder, self._carried_until):
             self._remind(at)
+
+    def _is_doubtful(self, document: Document) -> bool:
+        """Whether a document did not advance: its incarnation runs backwards, or events are gone without a new one. It
+        is forwarded like any other, but no hook runs on it before the next poll confirms it.
+        """
+        if document.incarnation is None or self._incarnation is None:
+            return False
+        lost = bool(self._listed) and not document.listed
+        return document.incarnation < self._incarnation or (document.incarnation == self._incarnation and lost)
 
     def _first_call(self) -> bool:
         # By the wall clock: a machine that was put to sleep for a day wakes to a service that is switched off.

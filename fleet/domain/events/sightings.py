@@ -4,7 +4,7 @@ Pure: the same witnesses and the same `now` give the same result, whatever the o
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -34,6 +34,12 @@ class MergedListing(EventStatement):
     gone_at: datetime | None = None
     gone_incarnation: int | None = None
     foreign: bool = False
+
+    @property
+    def is_gone_in_doubt(self) -> bool:
+        """Whether the document without the event did not advance: its incarnation ran backwards or stayed the same."""
+        listed, gone = self.listed_incarnation, self.gone_incarnation
+        return self.gone_at is not None and listed is not None and gone is not None and gone <= listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +141,7 @@ def compute_state(witnesses: Iterable[Witness], *, now: datetime, was_ended: boo
     is past. What has ended (`was_ended`) stays so until a live machine lists it: that a machine is back whose last poll
     is old, or that a witness has died since, is no news of the event.
     """
-    every = list(witnesses)
+    every = without_unconfirmed(witnesses)
     everyone = [w for w in every if w.revoked_at is None]
     listings = _votes(everyone)
     if not listings:
@@ -163,6 +169,36 @@ def compute_state(witnesses: Iterable[Witness], *, now: datetime, was_ended: boo
         ended_at=ending.ended_at if ending else None,
         **stated,
     )
+
+
+def without_unconfirmed(witnesses: Iterable[Witness]) -> list[Witness]:
+    """The witnesses, where a machine whose answer without the event is in doubt still lists it until that is confirmed:
+    by the next poll of the machine itself, or by another live machine that saw the event go.
+    """
+    every = list(witnesses)
+    certain = {
+        w.machine_id
+        for w in _voting(every)
+        if w.live and w.listing.gone_at is not None and not w.listing.is_gone_in_doubt  # type: ignore[union-attr]
+    }
+    return [
+        replace(w, listing=replace(w.listing, gone_at=None, gone_incarnation=None))
+        if w.listing is not None and is_unconfirmed(w) and not certain - {w.machine_id}
+        else w
+        for w in every
+    ]
+
+
+def is_unconfirmed(witness: Witness) -> bool:
+    """Whether this machine's newest document lacks the event, in doubt, and it has not polled since."""
+    listing = witness.listing
+    if listing is None or listing.gone_at is None or not listing.is_gone_in_doubt:
+        return False
+    return witness.last_poll_at is None or witness.last_poll_at <= listing.gone_at
+
+
+def _voting(witnesses: Iterable[Witness]) -> list[Witness]:
+    return [w for w in witnesses if w.revoked_at is None and w.listing is not None and not w.listing.foreign]
 
 
 def last_listing(everyone: Iterable[Witness], now: datetime) -> datetime:
@@ -206,7 +242,25 @@ def _seen_gone(
     saw_it_gone = any(polled and not w.lists_it for w, polled in since)
     if not was_ended and (unheard or not saw_it_gone):
         return None
+    if started_at is None and _was_evicted(everyone, listings, max(gone_times)):
+        return _Ending(EndedAs.MACHINE_DELETED, Certainty.INFERRED, max(gone_times), watched=True)
     return _Ending(*_how_it_ended(listings, started_at), max(gone_times), watched=True)
+
+
+def _was_evicted(everyone: list[Witness], listings: Listings, gone_at: datetime) -> bool:
+    """Whether the event deletes machines and one that it names has not polled since it is gone: Azure carried it out,
+    and did not cancel it. A poll of that machine after it shows that it was cancelled.
+    """
+    if _newest(listings, "event_type", "") not in DELETING_TYPES:
+        return False
+    resources = {name.lower() for name in _newest(listings, "resources", ())}
+    return any(
+        not w.live
+        and (w.listing is None or w.listing.gone_at is None)
+        and (w.last_poll_at is None or w.last_poll_at < gone_at)
+        for w in everyone
+        if w.name.lower() in resources
+    )
 
 
 def _machine_deleted(

@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from fleet.domain.events.statement import EventStatement
+from fleet.domain.events.types import canonical_type
 from fleet.domain.reason import Reason
 from fleet.domain.texts import readable
 from fleet.domain.times import in_bounds
@@ -141,7 +142,7 @@ def read_listing(raw: Any) -> Listing | None:
         event_id=spelled.upper(),
         spelled=spelled,
         status=status,
-        event_type=_text(raw.get("EventType"), 50),
+        event_type=canonical_type(_text(raw.get("EventType"), 50)),
         resource_type=resource_type,
         resources=resources,
         not_before=not_before,

@@ -12,6 +12,7 @@ import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 from drydock_agent.metadata_service.client import LIMIT, Imds
+from drydock_agent.metadata_service.scheduled_events import ScheduledEvents
 
 from tests.agent.agents import VM_IDS, PartsFactory, SteppedClock
 
@@ -212,3 +213,32 @@ def test_no_proxy_is_used_and_the_header_is_right(simulator: RunningSimulator, m
     headers = {name.lower(): value for name, value in simulator.log(limit=1)[-1]["headers"].items()}
     assert headers["metadata"] == "true"
     assert "x-forwarded-for" not in headers
+
+
+@pytest.mark.parametrize("incarnation", [2, 5])
+def test_hooks_see_an_answer_that_did_not_advance_only_once_the_next_poll_confirms_it(
+    parts: PartsFactory, monkeypatch: pytest.MonkeyPatch, clock: SteppedClock, incarnation: int
+) -> None:
+    made = parts()
+    event = {"EventId": "A", "EventStatus": "Scheduled", "EventType": "Reboot", "Resources": ["web-vm1"]}
+    listing = json.dumps({"DocumentIncarnation": 5, "Events": [event]}).encode()
+    empty = json.dumps({"DocumentIncarnation": incarnation, "Events": []}).encode()
+    seen: list[bool] = []
+    poller = ScheduledEvents(
+        made.context, imds=made.imds, read_one=lambda document: seen.append("a" in document.listed)
+    )
+
+    def polled(*bodies: bytes) -> list[bool]:
+        seen.clear()
+        for body in bodies:
+            monkeypatch.setattr(made.imds, "scheduled_events", lambda body=body, **_: body)
+            poller.step()
+            clock.advance(1)
+        return list(seen)
+
+    assert polled(listing, empty) == [True]
+    assert polled(listing) == [True], "listed again: nothing ended"
+    assert polled(empty) == []
+    assert polled(empty, empty) == [False], "confirmed once"
+    bodies = [json.loads(one["body"]) for one in made.waiting(wire.DOCUMENT)]
+    assert [bool(one["Events"]) for one in bodies] == [True, False, True, False], "each change is forwarded at once"
