@@ -7,6 +7,7 @@ from typing import Any
 
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
+from fleet.domain.texts import is_seen, tidy
 
 NAMED_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")
 PROVISIONAL = "provisional"
@@ -48,7 +49,7 @@ class SetKey:
 
 def _text(compute: dict[str, Any], name: str) -> str:
     value = compute.get(name)
-    return value.strip() if isinstance(value, str) else ""
+    return tidy(value) if isinstance(value, str) else ""
 
 
 def read_stated(stated: str) -> tuple[str, str] | None:
@@ -56,6 +57,8 @@ def read_stated(stated: str) -> tuple[str, str] | None:
 
     Raises Refused `validation` for a kind that is none of `NAMED_KINDS`, and for a name that cannot be one.
     """
+    if not is_seen(stated.strip()):
+        raise Refused("validation", Reason("names-no-set", stated=tidy(stated)[:MAX_NAME]))
     stated = stated.strip()
     if not stated:
         return None
@@ -64,7 +67,7 @@ def read_stated(stated: str) -> tuple[str, str] | None:
         kind, name = "availability_set", stated
     kind, name = kind.strip().lower(), name.strip()
     # Names of Azure are shorter, and hold neither of these signs.
-    if kind not in NAMED_KINDS or not name or len(name) > MAX_NAME or "|" in name or "\x00" in name:
+    if kind not in NAMED_KINDS or not name or len(name) > MAX_NAME or "|" in name:
         raise Refused("validation", Reason("names-no-set", stated=stated[:MAX_NAME]))
     return kind, name
 

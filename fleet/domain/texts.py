@@ -1,16 +1,36 @@
 """Texts by people and machines, fit to be kept: Postgres keeps no NUL in text."""
 
 from collections.abc import Mapping
+from unicodedata import category
 
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
 
 MAX_TEXT = 2000
+# Controls, formatting that is not seen, line and paragraph separators, halves of pairs, signs of nobody.
+UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co"})
+
+
+def is_seen(text: str) -> bool:
+    """Whether a text is one line without controls and signs that are not seen."""
+    return (text.isascii() and text.isprintable()) or not any(category(sign) in UNSEEN for sign in text)
 
 
 def tidy(text: str) -> str:
-    """What somebody wrote, without a NUL and without space around it."""
-    return text.replace("\x00", "").strip()
+    """A name, or another text of one line, that somebody wrote: without space around it, and with a space in the place
+    of each line break, control character, and sign that is not seen (zero width, direction of writing).
+    """
+    if is_seen(text):
+        return text.strip()
+    return " ".join("".join(" " if category(sign) in UNSEEN else sign for sign in text).split())
+
+
+def prose(text: str) -> str:
+    """A text of several lines that somebody wrote: as `tidy`, but with its lines and tabs."""
+    if text.isascii() and text.isprintable():
+        return text.strip()
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(" " if sign not in "\n\t" and category(sign) in UNSEEN else sign for sign in lines).strip()
 
 
 def readable(text: str) -> str:
@@ -20,7 +40,7 @@ def readable(text: str) -> str:
 
 def cleaned(text: str, *, what: str = "comment") -> str:
     """A comment by a person, tidy. Raises Refused `validation` when it is too long."""
-    text = tidy(text)
+    text = prose(text)
     if len(text) > MAX_TEXT:
         raise Refused("validation", Reason("text-too-long", what=what, most=MAX_TEXT))
     return text

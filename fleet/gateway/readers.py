@@ -25,6 +25,10 @@ BIGGEST = 2**63
 MOST_RETRY_SECONDS = 3600.0
 
 
+# Names and addresses of caches.
+HOST = re.compile(r"[a-z0-9._:-]{1,255}")
+
+
 class Unreadable(ValueError):
     """Why one report cannot be taken: a clause for the agent's log."""
 
@@ -98,7 +102,7 @@ def _read_hook(data: Any, limits: GatewayLimits) -> wire.HookData:
 
 def _host(text: str) -> str:
     host = text.strip().lower().rstrip(".")
-    if not 0 < len(host) <= 255 or any(letter.isspace() for letter in host):
+    if not HOST.fullmatch(host):
         raise Unreadable("cache must be a host name")
     return host
 

@@ -7,7 +7,10 @@ from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.projections.messages.open import OpenThing
 from fleet.wording.events import named, type_words
+from fleet.wording.plain import one_line
 from fleet.wording.sentences import EntryText, Sentence, some
+
+LONGEST = 4000
 
 ENTRIES: dict[EntryKind, EntryText] = {}
 
@@ -33,11 +36,15 @@ SENTENCES: dict[str, Sentence] = {
 
 def annotations(thing: OpenThing) -> Mapping[str, str]:
     """What stands beside an alert; times in UTC, whatever happens in between."""
-    return {"summary": summary(thing), "description": " ".join(_description(thing))}
+    return {"summary": summary(thing), "description": one_line(" ".join(_description(thing)), LONGEST)}
 
 
 def summary(thing: OpenThing) -> str:
     """One line."""
+    return one_line(_what(thing), LONGEST)
+
+
+def _what(thing: OpenThing) -> str:
     if thing.cache_host:
         shard = "" if thing.shard is None else f", shard {thing.shard}"
         return f"Maintenance of the cache {thing.cache_host}{shard}"

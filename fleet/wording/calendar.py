@@ -7,12 +7,14 @@ from icalendar import Calendar, Event
 
 from fleet.projections.messages.calendar import CalendarDate, DateKind
 from fleet.wording.events import named, type_words
+from fleet.wording.plain import one_line
 from fleet.wording.sentences import some
 
 # How often programs may ask; many ask once a day all the same.
 REFRESH = "PT5M"
 NO_ALERT = "A calendar is refreshed after minutes to a day: it is no alert."
 LONGEST = 500
+LONGEST_LINE = 12_000
 
 
 def ics(name: str, dates: Iterable[CalendarDate], *, base_url: str, host: str) -> bytes:
@@ -20,7 +22,7 @@ def ics(name: str, dates: Iterable[CalendarDate], *, base_url: str, host: str) -
     calendar = Calendar()
     calendar.add("prodid", "-//Drydock//Drydock//EN")
     calendar.add("version", "2.0")
-    calendar.add("x-wr-calname", f"Drydock: {name}"[:LONGEST])
+    calendar.add("x-wr-calname", one_line(f"Drydock: {name}", LONGEST))
     # As plain text: the library has no such type for it, and a duration of its own.
     calendar.add("x-published-ttl", REFRESH)
     calendar.add("refresh-interval", timedelta(minutes=5), parameters={"VALUE": "DURATION"})
@@ -37,8 +39,8 @@ def _event(date: CalendarDate, base_url: str, host: str) -> Event:
     found.add("sequence", date.sequence)
     found.add("dtstart", date.begin.astimezone(UTC).replace(microsecond=0))
     found.add("dtend", date.end.astimezone(UTC).replace(microsecond=0))
-    found.add("summary", _summary(date)[:LONGEST])
-    found.add("description", "\n".join((*_lines(date), NO_ALERT)))
+    found.add("summary", one_line(_summary(date), LONGEST))
+    found.add("description", "\n".join(one_line(line, LONGEST_LINE) for line in (*_lines(date), NO_ALERT)))
     found.add("status", "CANCELLED" if date.over else "CONFIRMED")
     # Nobody is busy because of it.
     found.add("transp", "TRANSPARENT")

@@ -2,8 +2,10 @@
 
 import unicodedata
 
-# Line and paragraph separators, and what turns the direction of a text around.
-BREAKING = {"Cc", "Cf", "Zl", "Zp", "Co", "Cs", "Cn"}
+from fleet.domain.texts import UNSEEN
+
+# Line and paragraph separators, what turns the direction of a text around, and what no reader knows yet.
+BREAKING = UNSEEN | {"Cn"}
 MORE = "..."
 
 

@@ -13,6 +13,7 @@ from fleet.models import Reference
 from fleet.notify.channels import blocks, slack
 from fleet.notify.sender.pool import Pool
 from fleet.operations.approvals import claims
+from fleet.wording.formats import for_slack
 from fleet.wording.messages import MessageWords
 from tests import factories
 from tests.factories import EVENT, Fleet
@@ -119,7 +120,7 @@ def test_texts_of_any_length_stay_within_the_limits(
 
 def test_an_entity_is_never_cut() -> None:
     for most in range(2, 60):
-        text = blocks.escaped("a&<b>" * 20, most)
+        text = for_slack("a&<b>" * 20, most)
         assert len(text) <= most
         assert not list(faults({"text": text}))
 

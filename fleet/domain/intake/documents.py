@@ -10,7 +10,7 @@ from typing import Any
 from fleet.domain.events.statement import EventStatement
 from fleet.domain.events.types import canonical_type
 from fleet.domain.reason import Reason
-from fleet.domain.texts import readable
+from fleet.domain.texts import tidy
 from fleet.domain.times import in_bounds
 
 # What can stand in an address and a file name as it is. Azure's are GUIDs; a document that names its events otherwise
@@ -88,7 +88,7 @@ def _text(value: Any, limit: int) -> str:
         return ""
     # UTF-8 has no half of a surrogate pair.
     whole = value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return readable(whole).strip()[:limit]
+    return tidy(whole)[:limit]
 
 
 def _clean_name(name: str) -> str:

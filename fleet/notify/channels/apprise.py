@@ -9,6 +9,7 @@ from fleet.notify.channels.answers import outcome_of
 from fleet.notify.channels.base import ChannelInUse, Outcome, Post
 from fleet.notify.sender.jobs import AppriseJob
 from fleet.notify.sender.pool import send as send_job
+from fleet.wording.messages import is_command
 
 Tone = Literal["info", "success", "warning", "failure"]
 OVER = frozenset({Moment.ENDED, Moment.MAINTENANCE_ENDED, Moment.COVERAGE_CLOSED, Moment.CHANNEL_WORKS})
@@ -21,7 +22,8 @@ def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
         url=str(channel.values["url"]),
         title=post.words.title,
         # The first line says the same as the title.
-        body="\n".join([*post.words.lines[1:], post.url]),
+        body="\n".join(line for line in post.words.lines[1:] if not is_command(line)),
+        verbatim="\n".join([*filter(is_command, post.words.lines[1:]), post.url]),
         tone=tone_of(post),
     )
     return outcome_of(send_job(job, now=now))

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleet.wording.digests import CLAIM, OPEN
+from fleet.wording.formats import for_slack as escaped
+from fleet.wording.formats import without_links
 from fleet.wording.messages import MessageWords
 
 # A header, a section, the text beside the blocks; and so many sections, so that all together stays below 13,000.
@@ -14,7 +16,6 @@ MOST_SECTIONS = 3
 MOST_VALUE = 2000
 # The one action that comes back to us, and that which only opens a page.
 CLAIM_ACTION, OPEN_ACTION = "drydock-claim", "drydock-open"
-ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def blocks_of(words: MessageWords, url: str, *, claims: str) -> list[dict[str, Any]]:
@@ -35,7 +36,7 @@ def blocks_of(words: MessageWords, url: str, *, claims: str) -> list[dict[str, A
 
 def fallback(words: MessageWords) -> str:
     """What stands beside the blocks: in notifications, and for who cannot see them."""
-    return escaped(words.title, MOST_TEXT)
+    return escaped(without_links(words.title), MOST_TEXT)
 
 
 def plain(text: str, most: int) -> dict[str, Any]:
@@ -52,18 +53,3 @@ def sections(lines: Sequence[str]) -> Iterator[str]:
         text = f"{text}\n{line}" if text else line
     if text:
         yield text
-
-
-def escaped(text: str, most: int) -> str:
-    """With Slack's three entities and never cut inside of one; a blank where nothing is left, as Slack wants a text."""
-    parts: list[str] = []
-    size = 0
-    tidy = "".join(c if c.isprintable() or c in "\n\t" else " " for c in text).strip()
-    for c in tidy:
-        part = ENTITIES.get(c, c)
-        # Slack counts as JavaScript does: what lies beyond the first plane counts twice.
-        size += len(part) + (c > "\uffff")
-        if size > most - 1:
-            return "".join(parts) + "…"
-        parts.append(part)
-    return "".join(parts) or "-"

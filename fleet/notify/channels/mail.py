@@ -11,13 +11,15 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.utils.html import format_html, format_html_join
 
 from fleet.domain.messages.moments import GROUP
 from fleet.notify.channels.answers import error_of
 from fleet.notify.channels.base import ChannelInUse, Outcome, Post
 from fleet.notify.sender.jobs import EVERYWHERE, Answer, SendError, SmtpJob
 from fleet.notify.sender.pool import send as send_job
+from fleet.wording.formats import for_html, without_links
+from fleet.wording.messages import is_command
+from fleet.wording.plain import one_line
 
 # For all recipients of one attempt together; the others get theirs with the next one.
 BUDGET_SECONDS = 25.0
@@ -25,6 +27,7 @@ BUDGET_SECONDS = 25.0
 ABOUT_US = frozenset({530, 534, 535, 538})
 NO_SERVER = "no_mail_server"
 SOME_REFUSED = "some_refused"
+LONGEST_SUBJECT = 250
 
 
 def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
@@ -105,7 +108,7 @@ def written(post: Post, recipient: str, *, now: datetime) -> bytes:
     mail = EmailMessage(policy=SMTP if recipient.isascii() else SMTPUTF8)
     mail["From"] = Address("Drydock", addr_spec=sender())
     mail["To"] = recipient
-    mail["Subject"] = " ".join((post.words.subject if post.items else post.words.title).split())
+    mail["Subject"] = one_line(post.words.subject if post.items else post.words.title, LONGEST_SUBJECT)
     mail["Date"] = format_datetime(now)
     mail["Message-ID"] = f"<{post.id}@{host()}>"
     # Mail programs draw one thread of what refers to the same message, also where nobody has ever got that.
@@ -115,15 +118,10 @@ def written(post: Post, recipient: str, *, now: datetime) -> bytes:
     # No "I am on holiday" comes back.
     mail["Auto-Submitted"] = "auto-generated"
     mail["X-Auto-Response-Suppress"] = "All"
-    lines = post.words.lines
+    # Mail programs make links of addresses; ours is the only one.
+    lines = [line if is_command(line) else without_links(line) for line in post.words.lines]
     mail.set_content("\n".join([*lines, "", post.url, ""]))
-    mail.add_alternative(
-        format_html(
-            '<!doctype html><html><body>{}<p><a href="{}">{}</a></p></body></html>\n',
-            format_html_join("\n", "<p>{}</p>", ((line,) for line in lines)),
-            post.url,
-            post.url,
-        ),
-        subtype="html",
-    )
+    paragraphs = "\n".join(f"<p>{for_html(line)}</p>" for line in lines)
+    link = f'<p><a href="{for_html(post.url)}">{for_html(post.url)}</a></p>'
+    mail.add_alternative(f"<!doctype html><html><body>{paragraphs}{link}</body></html>\n", subtype="html")
     return mail.as_bytes()

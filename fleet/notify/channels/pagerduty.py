@@ -33,6 +33,7 @@ from fleet.notify.sender.pool import send as send_job
 from fleet.operations.messages import references
 from fleet.projections.events.rows import EventRow
 from fleet.wording.digests import OPEN
+from fleet.wording.plain import one_line
 
 URLS = {False: "https://events.pagerduty.com/v2/enqueue", True: "https://events.eu.pagerduty.com/v2/enqueue"}
 # The limits are those of the Events API v2; the body's is 512 kB.
@@ -293,4 +294,6 @@ def short(name: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    """In one line, without what no reader shows."""
+    line = one_line(text, most + 1)
+    return line if len(line) <= most else line[: most - 1] + "…"

@@ -17,12 +17,13 @@ from zoneinfo import ZoneInfo
 from fleet.domain.messages.digests import Digest, DigestEvent, one_service
 from fleet.domain.messages.moments import GROUP, Moment
 from fleet.notify.channels.base import ChannelInUse, Item, Outcome, Post
-from fleet.notify.channels.blocks import MOST_HEADER, blocks_of, escaped, fallback
+from fleet.notify.channels.blocks import MOST_HEADER, blocks_of, fallback
 from fleet.notify.sender.jobs import Answer, HttpJob
 from fleet.notify.sender.pool import send as send_job
 from fleet.projections.events.rows import EventRow
 from fleet.wording.digests import digest_words, more_events
 from fleet.wording.events import named
+from fleet.wording.formats import for_slack, without_links
 from fleet.wording.messages import MessageWords
 from fleet.wording.reader import Form, Reader
 
@@ -140,7 +141,7 @@ class Conversation:
             "chat.postMessage",
             channel=place["channel"],
             thread_ts=place["ts"],
-            text="\n".join(escaped(line, MOST_HEADER) for line in lines[:MOST_LINES]),
+            text="\n".join(for_slack(without_links(line), MOST_HEADER) for line in lines[:MOST_LINES]),
             reply_broadcast=loud,
             mrkdwn=False,
             unfurl_links=False,

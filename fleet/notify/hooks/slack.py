@@ -15,7 +15,7 @@ from django.http import HttpResponse
 from django.urls import reverse
 
 from fleet.domain.refusal import Refused
-from fleet.notify.channels.blocks import CLAIM_ACTION, MOST_TEXT, escaped
+from fleet.notify.channels.blocks import CLAIM_ACTION, MOST_TEXT
 from fleet.notify.hooks.signatures import Incoming, NotSignedError, hook, taken, text_inside
 from fleet.notify.sender.jobs import HttpJob
 from fleet.notify.sender.pool import send
@@ -23,6 +23,7 @@ from fleet.operations.messages import hooks
 from fleet.operations.messages.hooks import HookChannel
 from fleet.operations.people import outside
 from fleet.wording import presses
+from fleet.wording.formats import for_slack, without_links
 from fleet.wording.reader import API
 from fleet.wording.say import refusal
 
@@ -104,7 +105,11 @@ def claim(incoming: Incoming, channel: HookChannel, press: dict[str, Any], event
 def whisper(url: str, text: str, *, now: datetime) -> None:
     """Tell only whoever pressed, where Slack says; nowhere else."""
     if text and url.startswith(RESPONSES):
-        told = {"response_type": "ephemeral", "replace_original": False, "text": escaped(text, MOST_TEXT)}
+        told = {
+            "response_type": "ephemeral",
+            "replace_original": False,
+            "text": for_slack(without_links(text), MOST_TEXT),
+        }
         headers = {"Content-Type": "application/json; charset=utf-8"}
         job = HttpJob("POST", url, headers, json.dumps(told).encode(), limit_seconds=LIMIT_SECONDS)
         _behind.submit(_whisper, job, now)

@@ -82,11 +82,16 @@ class SmtpJob:
 
 @dataclass(frozen=True, slots=True)
 class AppriseJob:
-    """One message through Apprise. With `check` nothing is sent: it answers whether the URL will do."""
+    """One message through Apprise. With `check` nothing is sent: it answers whether the URL will do.
+
+    `title` and `body` may hold what machines and people wrote: they are shown as they are, whatever the service marks
+    up. `verbatim` is ours alone, such as an address, and follows the body.
+    """
 
     url: str
     title: str = ""
     body: str = ""
+    verbatim: str = ""
     format: Literal["text", "markdown", "html"] = "text"
     # How the services colour it.
     tone: Literal["info", "success", "warning", "failure"] = "info"

@@ -19,6 +19,7 @@ from urllib3.exceptions import HTTPError
 from fleet.notify.sender.guard import Guard
 from fleet.notify.sender.jobs import Answer, AppriseJob, SendError
 from fleet.notify.sender.web import KEPT_HEADERS, what_failed
+from fleet.wording.formats import for_chat
 
 # What speaks HTTP or SMTP to somebody. Not: what writes files or logs, draws on this machine's screen, sends packets,
 # holds connections open, or publishes to the world.
@@ -35,6 +36,10 @@ twilio twist victorops voipms vonage webex wecombot whatsapp workflow workflows 
 zohocliq zoom zulip
 """
 SCHEMAS = frozenset(SPOKEN_TO.split())
+# What hands the message to programs, which mark up nothing.
+PROGRAMS = frozenset(
+    ["apprise", "apprises", "form", "forms", "httpsms", "ifttt", "json", "jsons", "push", "splunk", "xml", "xmls"]
+)
 # Whom it goes to, from whom, who asks, and how it looks. Not: what skips the check of certificates, follows redirects,
 # waits, tries again, or names files.
 SAID = """
@@ -133,7 +138,7 @@ def perform(job: AppriseJob, *, guard: Guard, proxy: str, tls: SSLContext) -> An
     requests.Session.send = send  # type: ignore[method-assign,assignment]
     try:
         service = service_of(job.url)
-        ok = job.check or sent(service, job)
+        ok = job.check or sent(service, job, schema=url_to_dict(job.url)["schema"])  # type: ignore[no-untyped-call]
     except NotTaken as problem:
         return Answer(ok=False, error=SendError.BAD_URL, reason=str(problem))
     finally:
@@ -163,10 +168,12 @@ def service_of(url: str) -> NotifyBase:
     return service
 
 
-def sent(service: NotifyBase, job: AppriseJob) -> bool:
+def sent(service: NotifyBase, job: AppriseJob, *, schema: str) -> bool:
     """Whether the service says that it has taken the message."""
+    shown = str if schema in PROGRAMS else for_chat
+    body = "\n".join(part for part in (shown(job.body), job.verbatim) if part)
     apprise = Apprise(service, asset=service.asset)
-    return bool(apprise.notify(job.body, job.title, NotifyType(job.tone), body_format=FORMATS[job.format]))
+    return bool(apprise.notify(body, shown(job.title), NotifyType(job.tone), body_format=FORMATS[job.format]))
 
 
 def answer_of(ok: bool, said: Said, watch: Watch, guard: Guard) -> Answer:

@@ -9,6 +9,7 @@ from fleet.domain.desk import LISTS, MOST_VIEWS
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
+from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import SavedView
 from fleet.models.people import rights_of
@@ -21,6 +22,7 @@ def save_view(*, actor: Actor, name: str, page: str, query: str, shared: bool, n
 
     Raises Refused `validation` where the list has no filters, or they keep too many views.
     """
+    name = tidy(name)
     if page not in LISTS:
         raise Refused("validation", Reason("view-of-no-list"))
     own = SavedView.objects.filter(owner=actor.person)

@@ -11,6 +11,7 @@ from django.db.models import Q, QuerySet
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.reason import as_json
 from fleet.domain.sets import (
+    MAX_NAME,
     PROVISIONAL,
     Location,
     SetKey,
@@ -23,6 +24,7 @@ from fleet.domain.sets import (
     read_statements,
     read_tags,
 )
+from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, JoinToken, Machine
 from fleet.operations.sets.join import join
@@ -233,7 +235,7 @@ def place_machine(
 
 
 def _service(compute: dict[str, Any]) -> str:
-    return read_tags(compute).get(SERVICE_TAG, "").strip()
+    return tidy(read_tags(compute).get(SERVICE_TAG, ""))[:MAX_NAME]
 
 
 def warnings_of(stated: Statements, home: AvailabilitySet) -> list[dict[str, Any]]:

@@ -6,6 +6,6 @@ They are plain text, each a line of its own: how a channel marks it up, and what
 from fleet.wording.messages.data import event_data
 from fleet.wording.messages.digest import group_words
 from fleet.wording.messages.one import message_words, test_words
-from fleet.wording.messages.words import MessageWords, path_of
+from fleet.wording.messages.words import MessageWords, is_command, path_of
 
-__all__ = ["MessageWords", "event_data", "group_words", "message_words", "path_of", "test_words"]
+__all__ = ["MessageWords", "event_data", "group_words", "is_command", "message_words", "path_of", "test_words"]

@@ -1,9 +1,12 @@
 """What a message says: its parts, how long each may be, and the page that it leads to."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fleet.domain.intake.documents import EVENT_ID
 from fleet.domain.messages.moments import Moment
+from fleet.domain.orders.by_hand import linux_command, windows_command
 from fleet.projections.messages.news import MessageNews
 from fleet.wording.plain import one_line
 
@@ -13,9 +16,12 @@ LINE = 600
 # Of a name inside a line, and of what somebody wrote.
 NAME = 64
 SAID = 300
-# So long a command may be that is to be copied, and so it begins.
+# So long a command may be that is to be copied.
 COMMAND = 1000
-COMMANDS = ("curl ", "[System.Net.")
+# With any EventId, of which the alphabet is stated where documents are read.
+COMMANDS = tuple(
+    re.compile(re.escape(make("ID")).replace('"ID"', f'"{EVENT_ID}"')) for make in (linux_command, windows_command)
+)
 DRILL = "DRILL: "
 
 
@@ -58,7 +64,12 @@ PATHS = {
 }
 
 
+def is_command(line: str) -> bool:
+    """Whether a line is a command of ours to be copied, and nothing else."""
+    return any(command.fullmatch(line) for command in COMMANDS)
+
+
 def in_lines(lines: Iterable[str]) -> tuple[str, ...]:
     """Each in one line of a bounded length, without those that are empty."""
-    limits = ((line, COMMAND if line.startswith(COMMANDS) else LINE) for line in lines)
+    limits = ((line, COMMAND if is_command(line) else LINE) for line in lines)
     return tuple(bounded for line, most in limits if (bounded := one_line(line, most)))

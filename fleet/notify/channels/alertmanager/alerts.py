@@ -17,6 +17,7 @@ from fleet.notify.channels.alertmanager.client import Alertmanager
 from fleet.notify.channels.base import Outcome
 from fleet.projections.messages.open import OpenThing
 from fleet.wording.alerts import annotations
+from fleet.wording.plain import one_line
 
 # So long after Drydock fell silent an alert ends by itself; several rounds may fail before.
 LEASE = timedelta(minutes=5)
@@ -70,7 +71,7 @@ def labels_of(thing: OpenThing) -> dict[str, str]:
     }
     if thing.maintenance_id is not None:
         named["event_id"] = f"maintenance-{thing.maintenance_id}"
-    return {name: value[:LONGEST_LABEL] for name, value in named.items() if value}
+    return {name: line for name, value in named.items() if (line := one_line(value, LONGEST_LABEL))}
 
 
 def page_of(thing: OpenThing) -> str:

