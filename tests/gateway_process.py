@@ -107,14 +107,21 @@ def document(incarnation: int, events: tuple[Any, ...] = ()) -> dict[str, Any]:
 
 @contextmanager
 def running_gateway(
-    urls: Urls, folder: Path, *, application: str = APPLICATION, environment: Mapping[str, str] | None = None
+    urls: Urls,
+    folder: Path,
+    *,
+    application: str = APPLICATION,
+    environment: Mapping[str, str] | None = None,
+    host: str = "127.0.0.1",
 ) -> Iterator[Gateway]:
-    """A gateway on a free port that answers, for the length of a block; `urls` name a migrated database."""
+    """A gateway on a free port that answers, for the length of a block; `urls` name a migrated database, `host` is what
+    people call this machine.
+    """
     port = free_port()
     command = [PYTHON, "-m", "granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--no-ws", "--backpressure", "5000", "--workers-kill-timeout", "8"]
     command += ["--log-config", str(ROOT / "fleet" / "granian.json"), application]
-    own = {**urls.environment, "BASE_URL": f"http://127.0.0.1:{port}", "LOG_FORMAT": "json", **(environment or {})}
+    own = {**urls.environment, "BASE_URL": f"http://{host}:{port}", "LOG_FORMAT": "json", **(environment or {})}
     with running(command, environment=own, log=folder / f"gateway-{port}.log") as process:
         url = f"http://127.0.0.1:{port}"
         wait_for(lambda: answers(f"{url}/healthz") or ended(process), seconds=90, what="the gateway answers")

@@ -104,7 +104,10 @@ def _asks_password(request: HttpRequest, whose: str, kept: Kept | None, said: st
 
 def _asks_factor(request: HttpRequest, whose: str, kept: Kept | None, said: str = "") -> HttpResponse:
     user = stage_of(request).login.user
-    context = {"factors": factors_of(user_id=user.pk), "options": proof.passkey_options(user)}
+    context = {
+        "factors": factors_of(user_id=user.pk),
+        "options": proof.passkey_options(request, proof.Purpose.FACTOR, user),
+    }
     template = "again/box.html" if in_a_box(request) else "again/page.html"
     return render(request, template, {"whose": whose, "kept": kept, "said": said, **context}, status=401)
 

@@ -4,6 +4,9 @@ the password, asked for again, removed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from playwright.sync_api import expect
@@ -11,19 +14,26 @@ from playwright.sync_api import expect
 from tests import factories
 from tests.browser.conftest import OpenPage
 from tests.factories import Fleet
+from tests.gateway_process import Gateway, running_gateway
 
 pytestmark = pytest.mark.browser
 PASSWORD = "a pier of green heart"
 
 
-def test_a_passkey_is_added_lets_in_and_is_removed(fleet: Fleet, open_page: OpenPage) -> None:
-    watched = open_page("/")
+@pytest.fixture
+def by_name(gateway: Gateway, tmp_path: Path) -> Iterator[Gateway]:
+    """A server that is called by a name: passkeys belong to one, and count for the address in BASE_URL alone."""
+    with running_gateway(gateway.urls, tmp_path, host="localhost") as found:
+        yield found
+
+
+def test_a_passkey_is_added_lets_in_and_is_removed(fleet: Fleet, open_page: OpenPage, by_name: Gateway) -> None:
+    watched = open_page("/", on=by_name)
     page = watched.page
     otto = factories.operator()
     # As the server keeps it, which is a process of its own.
     otto.password = PBKDF2PasswordHasher().encode(PASSWORD, "salt")
     otto.save()
-    # Passkeys belong to a name, not to an address.
     watched.url = watched.url.replace("127.0.0.1", "localhost")
     page.context.clear_cookies()
     calls = page.context.new_cdp_session(page)

@@ -2,12 +2,17 @@
 
 import json
 import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
+from urllib.parse import urlsplit
 
 from allauth.account.adapter import get_adapter
 from allauth.mfa.base.internal.flows import post_authentication
 from allauth.mfa.webauthn.internal import auth as webauthn
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
@@ -30,11 +35,66 @@ class Proof:
 
 
 RIGHT = Proof(True)
+# Of what a browser sends as the answer of a passkey; and what reading it may raise.
+LONGEST_ANSWER = 20_000
+WRONG = (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
-def passkey_options(user: User | None) -> str:
+class Purpose(StrEnum):
+    """What a passkey signs a challenge for: a challenge of one purpose counts for no other."""
+
+    SIGN_IN = "sign-in"
+    FACTOR = "factor"
+    AGAIN = "again"
+    ADD = "add"
+
+
+# In the session: the challenges that wait for their answer, by purpose; each for one person, and for so many seconds.
+CHALLENGES = "passkey_challenges"
+CHALLENGE_SECONDS = 600.0
+
+
+def passkey_options(request: HttpRequest, purpose: Purpose, user: User | None = None) -> str:
     """What a browser is asked to sign, as JSON; without a user any passkey of this installation may answer."""
-    return json.dumps(webauthn.begin_authentication(user))
+    adds = purpose is Purpose.ADD
+    options = webauthn.begin_registration(user, True) if adds else webauthn.begin_authentication(user)
+    challenge = {"state": webauthn.get_state(), "user": user and user.pk, "at": clock.now().timestamp()}
+    webauthn.clear_state()
+    request.session[CHALLENGES] = {**request.session.get(CHALLENGES, {}), purpose.value: challenge}
+    return json.dumps(options)
+
+
+@contextmanager
+def _answered(request: HttpRequest, purpose: Purpose, user: User | None) -> Iterator[None]:
+    """The challenge of this purpose and person is at hand inside, once: it is used up, whatever the answer is. Raises
+    ValueError where there is none, or none any more.
+    """
+    waiting = dict(request.session.get(CHALLENGES, {}))
+    challenge = waiting.pop(purpose.value, None)
+    request.session[CHALLENGES] = waiting
+    if challenge is None or challenge["user"] != (user and user.pk):
+        raise ValueError("no challenge")
+    if not 0 <= clock.now().timestamp() - challenge["at"] <= CHALLENGE_SECONDS:
+        raise ValueError("challenge expired")
+    webauthn.set_state(challenge["state"])
+    try:
+        yield
+    finally:
+        webauthn.clear_state()
+
+
+def own_origin() -> str:
+    """The origin of BASE_URL, as browsers write it."""
+    parts = urlsplit(settings.BASE_URL)
+    default = {"https": 443, "http": 80}.get(parts.scheme)
+    port = "" if parts.port in (None, default) else f":{parts.port}"
+    return f"{parts.scheme}://{parts.hostname}{port}"
+
+
+def _check_origin(client: Any) -> None:
+    """Raises ValueError unless a page of exactly this installation asked, and not inside a page of another site."""
+    if client.origin != own_origin() or client.cross_origin is not False:
+        raise ValueError("origin")
 
 
 def factor(request: HttpRequest, user: User, *, challenge: str, again: bool = False) -> Proof:
@@ -49,7 +109,7 @@ def factor(request: HttpRequest, user: User, *, challenge: str, again: bool = Fa
         seconds = math.ceil(attempt.wait)
         return Proof(False, people.LOGIN_WAITS.format(wait=times.duration(seconds)), retry_after=seconds)
     if attempt is None:
-        found = passkey(credential, user)
+        found = passkey(request, credential, Purpose.AGAIN if again else Purpose.FACTOR, user)
     else:
         code = request.POST.get("code", "")[:100]
         try:
@@ -66,15 +126,33 @@ def factor(request: HttpRequest, user: User, *, challenge: str, again: bool = Fa
     return RIGHT
 
 
-def passkey(text: str, user: User | None = None) -> Any:
-    """The passkey that signed what was asked, of this person or of whomever it names; None where none did. Its answer
-    comes from a browser that may be anybody's.
+def passkey(request: HttpRequest, text: str, purpose: Purpose, user: User | None = None) -> Any:
+    """The passkey that signed what was asked, of this person; None where none did. Without a person it is a sign-in
+    that needs no password: the key itself has to have checked who holds it. The answer comes from a browser that may
+    be anybody's.
     """
     try:
-        told = json.loads(text[:20_000])
-        webauthn.parse_authentication_response(told)
-        return webauthn.complete_authentication(user or webauthn.extract_user_from_response(told), told)
-    except (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        with _answered(request, purpose, user):
+            told = json.loads(text[:LONGEST_ANSWER])
+            parsed = webauthn.parse_authentication_response(told).response
+            _check_origin(parsed.client_data)
+            if user is None and not parsed.authenticator_data.is_user_verified():
+                return None
+            return webauthn.complete_authentication(user or webauthn.extract_user_from_response(told), told)
+    except WRONG:
+        return None
+
+
+def new_passkey(request: HttpRequest, text: str, user: User) -> Mapping[str, Any] | None:
+    """What a new passkey of this person said of itself; None where it answers to no challenge of theirs, or has not
+    checked who holds it.
+    """
+    try:
+        with _answered(request, Purpose.ADD, user):
+            told: dict[str, Any] = json.loads(text[:LONGEST_ANSWER])
+            _check_origin(webauthn.parse_registration_response(told).response.client_data)
+            return told if webauthn.complete_registration(told).is_user_verified() else None
+    except WRONG:
         return None
 
 

@@ -25,6 +25,7 @@ from django.views.decorators.http import require_http_methods
 from fleet.dashboard import visitor
 from fleet.dashboard.pages import Asked, came_from, page, reader
 from fleet.dashboard.people import proof
+from fleet.dashboard.people.proof import Purpose
 from fleet.dashboard.people.sign_on import step_up_address
 from fleet.domain.approvals.guards import Need
 from fleet.domain.refusal import Refused
@@ -71,7 +72,11 @@ def at_login(request: HttpRequest) -> HttpResponse:
             clear_login(request)
             messages.error(request, found.said)
             return redirect("login")
-    context = {"factors": factors_of(user_id=user.pk), "said": found.said, "options": proof.passkey_options(user)}
+    context = {
+        "factors": factors_of(user_id=user.pk),
+        "said": found.said,
+        "options": proof.passkey_options(request, Purpose.FACTOR, user),
+    }
     answer = render(request, "registration/second_factor.html", context, status=200 if found.right else 401)
     return throttled(answer, found)
 
@@ -85,8 +90,8 @@ def passkey_login(request: HttpRequest) -> HttpResponse:
             # Of a stranger, who may ask a million times: it lasts as long as it takes to touch a key.
             request.session.set_expiry(CHALLENGE_SECONDS)
             logins.forget_sessions(now=clock.now())
-        return HttpResponse(proof.passkey_options(None), content_type="application/json")
-    found = proof.passkey(request.POST.get("credential", ""))
+        return HttpResponse(proof.passkey_options(request, Purpose.SIGN_IN), content_type="application/json")
+    found = proof.passkey(request, request.POST.get("credential", ""), Purpose.SIGN_IN)
     if found is None:
         messages.error(request, PASSKEY_WRONG)
         return redirect(f"{reverse('login')}?{urlencode({'next': _there(request)})}")
@@ -152,7 +157,7 @@ def asks(request: Asked, kept: visitor.Kept | None, found: proof.Proof | None = 
         "said": found.said if found else "",
         "next": there,
         "provider": step_up_address(request, back) if way == "provider" else "",
-        "options": proof.passkey_options(request.user) if known.passkeys else "",
+        "options": proof.passkey_options(request, Purpose.AGAIN, request.user) if known.passkeys else "",
         "in_box": bool(request.htmx),
     }
     template = "people/step_up_box.html" if request.htmx else "people/step_up_kept.html"
@@ -192,7 +197,7 @@ def step_up_page(request: Asked) -> HttpResponse:
         said=found.said,
         next=_there(request),
         provider=step_up_address(request, _there(request)) if way == "provider" else "",
-        options=proof.passkey_options(request.user) if known.passkeys else "",
+        options=proof.passkey_options(request, Purpose.AGAIN, request.user) if known.passkeys else "",
     )
     return throttled(answer, found)
 

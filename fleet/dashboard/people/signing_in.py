@@ -1,18 +1,16 @@
 """How somebody comes in: their second factors, added and removed by themselves alone."""
 
 import base64
-import json
 from typing import Any
 
 from allauth.mfa.adapter import get_adapter
 from allauth.mfa.totp.internal import auth as app
-from allauth.mfa.webauthn.internal import auth as webauthn
-from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.pages import Asked, acts, done, page, shown
+from fleet.dashboard.people import proof
 from fleet.dashboard.people.second_factor import asked_again
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
@@ -53,7 +51,7 @@ def add_app(request: Asked) -> HttpResponseBase:
 
 @asked_again
 def passkey_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    options = json.dumps(webauthn.begin_registration(request.user, True))
+    options = proof.passkey_options(request, proof.Purpose.ADD, request.user)
     return page(request, "people/passkey.html", options=options, **context)
 
 
@@ -63,13 +61,8 @@ passkey_page = shown(passkey_answer)
 @acts(passkey_answer)
 @asked_again
 def add_passkey(request: Asked) -> HttpResponseBase:
-    try:
-        told = json.loads(request.POST.get("credential", "")[:20_000])
-        webauthn.parse_registration_response(told)
-        right = webauthn.complete_registration(told).is_user_verified()
-    except (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        right = False
-    if not right:
+    told = proof.new_passkey(request, request.POST.get("credential", ""), request.user)
+    if told is None:
         raise Refused("validation", Reason("factor-passkey-wrong"))
     codes = factors.add_passkey(
         actor=request.actor, name=request.POST.get("name", ""), credential=told, now=request.now
