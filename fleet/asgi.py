@@ -28,6 +28,7 @@ from fleet.gateway import celery_counts
 from fleet.gateway.app import Gateway
 from fleet.gateway.django_pages import Pages
 from fleet.gateway.limits import GatewayLimits
+from fleet.gateway.open_calls import OpenCalls
 from fleet.notify.teller import tell_if_quiet
 from fleet.operations import clock
 from fleet.operations.people.sessions import last_seen
@@ -41,6 +42,7 @@ def learn() -> None:
 
 
 limits = GatewayLimits.from_settings()
+open_calls = OpenCalls()
 # Threads that come and go: whoever stands in for Celery, and who looks for blind spots.
 BESIDE = TELLING + 1
 # The gateway itself knows no projections: what it counts for Prometheus, what it keeps, and
@@ -52,7 +54,9 @@ application = Gateway(
         queue=limits.django_queue,
         page_of=page_of,
         large={"/api/v1/inventory/": MAX_INVENTORY_BYTES, "/inventory/take/": MAX_FORM_BYTES},
+        open_calls=open_calls,
     ),
+    open_calls=open_calls,
     limits=limits,
     measure=lambda: [*gauges.measure(now=clock.now()), *celery_counts.measure()],
     learn=learn,

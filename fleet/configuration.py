@@ -237,6 +237,13 @@ SETTINGS: tuple[Setting, ...] = (
         "The header with their roles or groups, by comma, which the mapping reads.",
     ),
     Setting(
+        "HEADER_LOGIN_STREAM_SECONDS",
+        "30",
+        SIGN_ON,
+        "A stream to a browser that this proxy signed in ends after this time. It resumes only if the proxy still "
+        "names the same user.",
+    ),
+    Setting(
         "OUTGOING_ALLOW",
         "",
         MESSAGES,

@@ -7,15 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from ipaddress import ip_network
+from typing import cast
 
 import structlog
 from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from fleet.domain.actor import REQUEST_ID
 from fleet.domain.addresses import address_of
+from fleet.domain.people import SENT_WITH, Access
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.trace import CALL, Call, trace_of
 from fleet.operations import clock
@@ -23,6 +26,7 @@ from fleet.operations.people import sessions
 from fleet.operations.timeline.entries import asked_by
 from fleet.projections import sight
 from fleet.projections.once import asking_once
+from fleet.projections.people import rights
 
 
 class AskedMiddleware:
@@ -64,8 +68,27 @@ class SightMiddleware:
         with sight.seeing(None), asking_once() if reads else nullcontext():
             answer = self.get_response(request)
             if isinstance(answer, StreamingHttpResponse):
+                if (access := access_of(request)) is not None:
+                    request.META[SENT_WITH] = access
                 answer.streaming_content = sight.sent_later(answer.streaming_content)  # type: ignore[arg-type]
         return answer
+
+
+def asker(request: HttpRequest) -> User | None:
+    """Who asked, as far as somebody looked: nothing is asked of the database here."""
+    # Django looks the person of a session up when somebody asks for them, and keeps them here; the API those of tokens.
+    known = (getattr(request, "_cached_user", None), request.__dict__.get("user"))
+    # Not `isinstance`, which would have Django look.
+    return next((cast(User, one) for one in known if issubclass(type(one), AbstractBaseUser)), None)
+
+
+def access_of(request: HttpRequest) -> Access | None:
+    """With which access an answer is sent; None where nobody was looked up."""
+    person, token = asker(request), getattr(request, "auth", None)
+    if person is None:
+        return None
+    scopes = getattr(token, "scopes", None)
+    return Access(person.pk, rights(person), None if scopes is None else tuple(scopes))
 
 
 def note(call: Call, request: HttpRequest) -> None:
@@ -75,10 +98,8 @@ def note(call: Call, request: HttpRequest) -> None:
         call.route = f"/{found.route}"
     elif request.path.startswith(settings.STATIC_URL):
         call.route = settings.STATIC_URL
-    # Django looks the person of a session up when somebody asks for them, and keeps them here; the API those of tokens.
-    person = getattr(request, "_cached_user", None) or request.__dict__.get("user")
-    # Not `isinstance`, which would have Django look.
-    if person is not None and issubclass(type(person), AbstractBaseUser):
+    person = asker(request)
+    if person is not None:
         _note_session(request)
         # Logs are kept elsewhere, where no name can be erased.
         call.person = pseudonym(person.pk)

@@ -114,6 +114,7 @@ OIDC_NAME = read.text("OIDC_NAME")
 OIDC_GRACE_SECONDS = read.seconds("OIDC_GRACE_SECONDS")
 LOCAL_PASSWORDS = read.flag("LOCAL_PASSWORDS")
 BREAK_GLASS = read.text("BREAK_GLASS")
+HEADER_LOGIN_STREAM_SECONDS = read.seconds("HEADER_LOGIN_STREAM_SECONDS")
 HEADER_LOGIN = HeaderLogin(
     networks=tuple(ip_network(network, strict=False) for network in read.networks("HEADER_LOGIN_FROM")),
     secret=read.text("HEADER_LOGIN_SECRET"),

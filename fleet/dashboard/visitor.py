@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from fleet.domain.people import Rights
+from fleet.domain.sign_on import TOLD_BY_PROXY, ToldByProxy
 
 COOKIE = "drydock_visitor"
 SALT = "drydock.visitor"
@@ -44,6 +45,8 @@ def note(request: HttpRequest, answer: HttpResponseBase, username: str, rights: 
         "groups": sorted(rights.groups),
         "scopes": [list(scope) for scope in rights.scopes],
         "session": _session(request),
+        # Whom the login proxy named: without it nobody speaks for them.
+        "proxy": _named_by_proxy(request),
     }
     answer.set_cookie(
         COOKIE,
@@ -76,8 +79,15 @@ def here_lately(request: HttpRequest) -> Visitor | None:
     found = _read(request, SPEAKS_FOR)
     if found is None or not found["session"] or found["session"] != _session(request):
         return None
+    if found.get("proxy", "") and found["proxy"] != _named_by_proxy(request):
+        return None
     scopes = tuple((kind, pattern) for kind, pattern in found["scopes"])
     return Visitor(found["name"], Rights(frozenset(found["groups"]), scopes))
+
+
+def _named_by_proxy(request: HttpRequest) -> str:
+    told = request.META.get(TOLD_BY_PROXY)
+    return told.name if isinstance(told, ToldByProxy) else ""
 
 
 def _session(request: HttpRequest) -> str:
@@ -94,8 +104,9 @@ def _read(
         return None
     if rights is None:
         return found
-    same = (found["name"], found["groups"], found["scopes"], found["session"]) == (
+    same = (found["name"], found["groups"], found["scopes"], found["session"], found.get("proxy")) == (
         username, sorted(rights.groups), [list(scope) for scope in rights.scopes], _session(request),
+        _named_by_proxy(request),
     )  # fmt: skip
     return found if same else None
 

@@ -135,3 +135,18 @@ class Rights:
         if place.kind == PROVISIONAL:
             return Reason("scope-unnamed-set")
         return Reason("scope-ends-before", set=place.name, scopes=[list(scope) for scope in self.scopes])
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who calls and what they may do: the row id of the account, its rights, and the scopes of the token that the call
+    carried; None for a session.
+    """
+
+    person: int
+    rights: Rights
+    scopes: tuple[str, ...] | None = None
+
+
+# Where the environment of a request keeps the access of whoever is sent a long answer; no header can have this name.
+SENT_WITH = "drydock.sent_with"

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 import structlog
+from django.conf import settings
 from drydock_agent import wire
 
 from fleet.domain.reason import Reason
@@ -202,6 +203,9 @@ class Agents:
         )
         request.forget()
         longest = min(wait, self.waiters.holds.long()) if waiter.carries else wait
+        if caller.signed is None and settings.BEARER_UNTIL is not None:
+            # Held no longer than its credential counts.
+            longest = min(longest, max((settings.BEARER_UNTIL - now).total_seconds(), 0.0))
         waiter.hold(longest if wait else self.limits.commit_wait)
         self.waiters.register(waiter)
         # Registered already; then ask, then wait: an order written in between is found by asking.
@@ -217,15 +221,17 @@ class Agents:
         self.events.call_soon_threadsafe(self.waiters.end_of, machine_ids)
 
     def _look_for_revoked(self) -> None:
-        """Wake-ups cut off at once; this makes it true without Redis. Clocks of two processes may differ by seconds,
-        and a revocation may be committed a while after its time.
+        """Wake-ups cut off at once; this makes it true without Redis: for machines that were revoked, and for what a
+        machine had before it enrolled again. Clocks of two processes may differ by seconds, and either may be committed
+        a while after its time.
         """
         began = clock.now()
-        revoked = machines.revoked_since(self._revoked_before - timedelta(seconds=CLOCKS_DIFFER_SECONDS))
+        changed = machines.credentials_since(self._revoked_before - timedelta(seconds=CLOCKS_DIFFER_SECONDS))
         # A call may be held by a machine whose credential was looked up while it was revoked.
-        trusted = self.credentials.known_among(revoked) | {one for one in revoked if self.waiters.holds_any(one)}
-        if trusted:
-            self.cut_off(trusted)
+        held = {machine_id for machine_id, key in changed.items() if not key and self.waiters.holds_any(machine_id)}
+        ended = self.credentials.outdated(changed) | held
+        if ended:
+            self.cut_off(ended)
         self._revoked_before = began
 
     def stop(self) -> None:

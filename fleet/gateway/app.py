@@ -34,6 +34,7 @@ from fleet.gateway.http import (
 )
 from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.loops import Loop
+from fleet.gateway.open_calls import OpenCalls
 from fleet.gateway.probes import Probes
 from fleet.gateway.silence import Silence
 from fleet.gateway.streams import Streams
@@ -73,6 +74,7 @@ class Gateway:
     counts the fleet for `/metrics`; without it there are the process's own numbers only. `learn` is called each second,
     so that pages know the queue by heart when the database is away; `tell` as well, so that messages go out when Celery
     is gone. `opens` hears, before the first one, how many connections to the database the gateway opens at most.
+    `open_calls` are those of the pages as well.
     """
 
     def __init__(
@@ -84,8 +86,10 @@ class Gateway:
         learn: Callable[[], None] | None = None,
         tell: Callable[[], None] | None = None,
         opens: Callable[[int], None] | None = None,
+        open_calls: OpenCalls | None = None,
     ) -> None:
         self.pages = pages
+        self.open_calls = open_calls or OpenCalls()
         self.measure = measure
         self.learn = learn
         self.tell = tell
@@ -152,7 +156,7 @@ class Gateway:
         self.threads = Threads(threads=self.limits.threads, queue=self.limits.thread_queue)
         self.agents = Agents(limits=self.limits, threads=self.threads, events=events)
         self.feed = Feed(events, queue=self.limits.stream_queue)
-        self.streams = Streams(self.feed, self.threads, self.limits)
+        self.streams = Streams(self.feed, self.threads, self.limits, self.open_calls)
         self.ticker = Ticker(self.agents.dispatcher, seconds=self.limits.ticker)
         self.sealer = Sealer()
         self.comparer = Comparer()
@@ -172,6 +176,7 @@ class Gateway:
             self.comparer.loop,
             self.agents.dispatcher.loop,
             self.agents.revocations,
+            self.open_calls.loop,
             self.feed.loop,
             self.agents.committer.loop,
             self.agents.contacts.loop,

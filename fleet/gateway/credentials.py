@@ -98,10 +98,10 @@ class Credentials:
                 self._wrong.popitem(last=False)
         return found
 
-    def known_among(self, machine_ids: Collection[int]) -> set[int]:
-        """Those of these machines whose credential is trusted here."""
+    def outdated(self, current: Mapping[int, str]) -> set[int]:
+        """Those of these machines of which a credential is trusted here that is not their current one."""
         with self._lock:
-            return {machine_id for machine_id in machine_ids if machine_id in self._hashes}
+            return {machine_id for machine_id, key in current.items() if self._hashes.get(machine_id, set()) - {key}}
 
     def forget(self, machine_ids: Collection[int]) -> None:
         """Look up the credentials of these machines again before trusting them."""

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from io import BytesIO
 from time import monotonic
 from typing import Any, TypeVar, cast
@@ -20,10 +21,23 @@ from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 
 from fleet.domain import patience
+from fleet.domain.people import SENT_WITH, Access
 from fleet.domain.sign_on import TOLD_BY_PROXY, told_by_proxy
 from fleet.domain.trace import CALL
 from fleet.gateway import metrics
-from fleet.gateway.http import Disconnected, Problem, Receive, Request, Scope, Send, answer, answer_problem, busy
+from fleet.gateway.http import (
+    Disconnected,
+    Message,
+    Problem,
+    Receive,
+    Request,
+    Scope,
+    Send,
+    answer,
+    answer_problem,
+    busy,
+)
+from fleet.gateway.open_calls import OpenCall, OpenCalls, credentials_of
 
 T = TypeVar("T")
 
@@ -53,10 +67,13 @@ class Pages:
         queue: int,
         page_of: Callable[[int], bytes] | None = None,
         large: Mapping[str, int] | None = None,
+        open_calls: OpenCalls | None = None,
     ) -> None:
         """`page_of` makes the page for people of a refusal's status; programs get a problem document. `large` are the
-        addresses that take longer bodies, with how many bytes.
+        addresses that take longer bodies, with how many bytes. `open_calls` watches over files that are made while they
+        are sent.
         """
+        self.open_calls = open_calls or OpenCalls()
         self._large = large or {}
         self.large_ones = 0
         self.queue = queue
@@ -104,7 +121,7 @@ class Pages:
         # The server says nothing when it sends to nobody.
         gone = asyncio.ensure_future(request.gone())
         try:
-            await self._answer(_Answer(self._handler, _environ(scope, body)), send, gone)
+            await self._answer(_Answer(self._handler, _environ(scope, body)), request, send, gone)
         finally:
             gone.cancel()
             self.running -= 1
@@ -117,7 +134,7 @@ class Pages:
         again = ((b"retry-after", str(problem.retry_after).encode()),) if problem.retry_after is not None else ()
         await answer(send, problem.status, self._page_of(problem.status), kind=HTML, headers=again)
 
-    async def _answer(self, answer: _Answer, send: Send, gone: asyncio.Future[None]) -> None:
+    async def _answer(self, answer: _Answer, request: Request, send: Send, gone: asyncio.Future[None]) -> None:
         # Everything of one request in one context, whichever threads it takes.
         context = copy_context()
         loop = asyncio.get_running_loop()
@@ -126,20 +143,44 @@ class Pages:
             return await loop.run_in_executor(self._threads, context.run, step)
 
         piece, more = await in_a_thread(answer.begin)
+        call = self._watched(answer, request) if more else None
         try:
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
-            while True:
+            while call is None or not call.over:
                 if piece or not more:
-                    async with asyncio.timeout(PIECE_SECONDS):
-                        await send({"type": "http.response.body", "body": piece, "more_body": more})
+                    await _sent(send, {"type": "http.response.body", "body": piece, "more_body": more}, call)
                 if not more or gone.done():
                     return
                 piece, more = await in_a_thread(answer.next_piece)
         except TimeoutError:
-            metrics.SHED.labels("slow-reader").inc()
+            if call is None or not call.over:
+                metrics.SHED.labels("slow-reader").inc()
         finally:
+            if call is not None:
+                self.open_calls.close(call)
             if more:
                 await in_a_thread(answer.close)
+
+    def _watched(self, answer: _Answer, request: Request) -> OpenCall | None:
+        """A long answer to somebody, who is sent no more of it once the access with which it began has ended."""
+        if (access := answer.access) is None:
+            return None
+        by = credentials_of(request)
+        # Pages know nothing of tokens, whatever a browser sends.
+        return self.open_calls.open(by if access.scopes is not None else replace(by, token=""), access)
+
+
+async def _sent(send: Send, message: Message, call: OpenCall | None) -> None:
+    """Send one piece. Raises TimeoutError where the client takes too long for it, or the access of the call ends."""
+    async with asyncio.timeout(PIECE_SECONDS) as bound:
+        if call is None:
+            await send(message)
+            return
+        call.interrupts = bound
+        try:
+            await send(message)
+        finally:
+            call.interrupts = None
 
 
 class _Answer:
@@ -172,6 +213,12 @@ class _Answer:
             raise
         self.close()
         return bytes(piece), False
+
+    @property
+    def access(self) -> Access | None:
+        """With which access the answer began; None for who is not logged in."""
+        found: Access | None = self._environ.get(SENT_WITH)
+        return found
 
     def close(self) -> None:
         self._answer.close()

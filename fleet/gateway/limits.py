@@ -49,6 +49,8 @@ class GatewayLimits:
     # Entries that a slow browser may be behind before its stream ends; it resumes where it was.
     stream_queue: int = 500
     stream: float = 200.0
+    # A stream by a session for which the login proxy speaks: what the proxy says is heard when a stream begins.
+    proxied_stream: float = 30.0
     ping: float = 15.0
     # Held calls of one machine: one, and those whose end was not noticed yet.
     held_per_machine: int = 4
@@ -72,6 +74,7 @@ class GatewayLimits:
                 queue_reports=settings.INGEST_QUEUE_REPORTS,
                 ticker=settings.TICKER_SECONDS,
                 stream=settings.STREAM_SECONDS,
+                proxied_stream=settings.HEADER_LOGIN_STREAM_SECONDS,
                 ping=settings.STREAM_PING_SECONDS,
             ),
             **changes,

@@ -7,23 +7,21 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from http.cookies import CookieError, SimpleCookie
 
 import msgspec
-from django.conf import settings
 
-from fleet.domain.people import Right
+from fleet.domain.people import Access, Right
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.refusal import Refused
+from fleet.domain.sign_on import ToldByProxy
 from fleet.domain.timeline import FIRST_ERA, LAST_ERA
 from fleet.gateway import metrics
 from fleet.gateway.feed import PAGE, Feed, Subscription, Told, cursor_text, told
-from fleet.gateway.http import Problem, Request, Send, busy
+from fleet.gateway.http import Message, Problem, Request, Send, busy
 from fleet.gateway.limits import GatewayLimits
+from fleet.gateway.open_calls import CallCredentials, OpenCalls, access_of, credentials_of
 from fleet.gateway.threads import Threads
 from fleet.operations import clock
-from fleet.operations.people import tokens
-from fleet.projections.people import rights
 from fleet.projections.sight import Sight, seeing, sight_of
 from fleet.projections.timeline import feed as feed_operations
 from fleet.projections.timeline.feed import Cursor
@@ -31,57 +29,60 @@ from fleet.wording.reader import API
 from fleet.wording.say import say
 
 PING = b": ping\n\n"
+# So long a stream that ends waits for its client.
+LAST_SECONDS = 1.0
+STREAM_BEGINS: Message = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [
+        (b"content-type", b"text/event-stream; charset=utf-8"),
+        (b"cache-control", b"no-cache, no-transform"),
+        # Proxies that gather answers would hold events back.
+        (b"x-accel-buffering", b"no"),
+    ],
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Ear:
-    """Who listens, by which token. `sight` says how far they see; None where they see everything."""
+    """Who listens, by which token, with which access. `sight` says how far they see; None where they see everything."""
 
     sight: Sight | None
-    person: str = ""
-    token: str = ""
+    person: str
+    token: str
+    access: Access
 
 
-def ear_of(*, token: str, session_key: str, now: datetime, address: str = "") -> Ear | None:
+def ear_of(
+    *, token: str, session_key: str, now: datetime, address: str = "", told: ToldByProxy | None = None
+) -> Ear | None:
     """Who has this token, or else this session; None where nobody does. Raises Problem 403 when they may not read,
-    or the token does not count from this address.
+    or the token does not count from this address. `told` is what the login proxy said with the call.
     """
-    token_name = ""
-    if token:
-        try:
-            found = tokens.person_of_token(token=token, now=now, address=address)
-        except Refused as error:
-            raise Problem(403, "not-permitted", say(error.reason, API)) from error
-        if found is None:
-            return None
-        person, row = found
-        token_name = row.name
-        if "read" not in row.scopes:
-            raise Problem(403, "not-permitted", "The token does not have the scope `read`.")
-    else:
-        session = tokens.person_of_session(session_key=session_key, now=now) if session_key else None
-        if session is None:
-            return None
-        person = session
-    owned = rights(person)
+    return listener_of(CallCredentials(token, session_key, address, told), now=now)
+
+
+def listener_of(by: CallCredentials, *, now: datetime) -> Ear | None:
+    """Who listens by these credentials; None where they let nobody in. Raises Problem 403 when they may not read."""
+    try:
+        found = access_of(by, now=now)
+    except Refused as error:
+        raise Problem(403, "not-permitted", say(error.reason, API)) from error
+    if found is None:
+        return None
+    if found.access.scopes is not None and "read" not in found.access.scopes:
+        raise Problem(403, "not-permitted", "The token does not have the scope `read`.")
+    owned = found.access.rights
     if not owned.may(Right.READ):
         raise Problem(403, "not-permitted", "Reading needs the right of a viewer. Ask an admin of your installation.")
-    name = person.get_username()
-    return Ear(sight_of(owned, name=name, number=person.pk), pseudonym(person.pk), token_name)
+    sight = sight_of(owned, name=found.name, number=found.access.person)
+    return Ear(sight, pseudonym(found.access.person), found.token_name, found.access)
 
 
 def told_to(sight: Sight, ids: Collection[int]) -> dict[int, bytes]:
     """Of these entries those in sight, each as this stream tells it, by id."""
     with seeing(Sight(sight.name, sight.scopes, sight.number)):
         return {entry.row.id: told(entry).frame for entry in feed_operations.entries_in_sight(ids)}
-
-
-def session_key(request: Request) -> str:
-    try:
-        morsel = SimpleCookie(request.header(b"cookie").decode("latin-1")).get(settings.SESSION_COOKIE_NAME)
-    except CookieError:
-        return ""
-    return morsel.value if morsel else ""
 
 
 def read_cursor(text: str) -> Cursor | None:
@@ -96,16 +97,18 @@ def read_cursor(text: str) -> Cursor | None:
 class Streams:
     """The open streams of this process."""
 
-    def __init__(self, feed: Feed, threads: Threads, limits: GatewayLimits) -> None:
+    def __init__(self, feed: Feed, threads: Threads, limits: GatewayLimits, open_calls: OpenCalls) -> None:
         self.feed = feed
         self.threads = threads
         self.limits = limits
+        self.open_calls = open_calls
         self.count = 0
         self.stopping = False
 
     async def serve(self, request: Request, send: Send) -> None:
         """Answer one call with a stream. Raises Problem 401, 403, 422 or 503 before anything was sent."""
-        ear = await self._ear(request)
+        by = credentials_of(request)
+        ear = await self._ear(request, by)
         if ear is None:
             raise Problem(401, "not-authenticated", "Log in, or send a valid token as `Authorization: Bearer …`.")
         request.refuse_parameters()
@@ -117,33 +120,35 @@ class Streams:
             raise busy("The timelines cannot be read yet: try again in a moment.")
         cursor, lost = await self._start(request.header(b"last-event-id").decode("latin-1").strip(), position)
         self.count += 1
-        subscription = self.feed.subscribe()
+        subscription, call = self.feed.subscribe(), self.open_calls.open(by, ear.access)
         gone = asyncio.ensure_future(request.gone())
         gone.add_done_callback(lambda _: subscription.end())
-        end = asyncio.get_running_loop().call_later(self.limits.stream, subscription.end)
+        end = asyncio.get_running_loop().call_later(self._longest(by, ear), subscription.end)
         try:
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": 200,
-                    "headers": [
-                        (b"content-type", b"text/event-stream; charset=utf-8"),
-                        (b"cache-control", b"no-cache, no-transform"),
-                        # Proxies that gather answers would hold events back.
-                        (b"x-accel-buffering", b"no"),
-                    ],
-                }
-            )
-            with suppress(Problem):
-                async for part in self._parts(request, subscription, cursor, ear, lost):
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-            if not gone.done():
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None) as call.interrupts:
+                    await send(STREAM_BEGINS)
+                    with suppress(Problem):
+                        async for part in self._parts(request, subscription, cursor, ear, lost):
+                            await send({"type": "http.response.body", "body": part, "more_body": True})
+            # A client that reads nothing any more is not waited for.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_SECONDS):
+                    if not gone.done():
+                        await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             end.cancel()
             gone.cancel()
+            self.open_calls.close(call)
             self.feed.unsubscribe(subscription)
             self.count -= 1
+
+    def _longest(self, by: CallCredentials, ear: Ear) -> float:
+        """For how many seconds it is open at most. A session of the login proxy counts only while the proxy speaks for
+        it, which is heard when a stream begins.
+        """
+        by_session = ear.access.scopes is None
+        return min(self.limits.stream, self.limits.proxied_stream) if by_session and by.told else self.limits.stream
 
     def stop(self) -> None:
         self.stopping = True
@@ -165,14 +170,8 @@ class Streams:
             return position, "ahead"
         return cursor, ""
 
-    async def _ear(self, request: Request) -> Ear | None:
-        ear = await self.threads.run(
-            ear_of,
-            token=request.bearer,
-            session_key=session_key(request),
-            now=clock.now(),
-            address=request.client,
-        )
+    async def _ear(self, request: Request, by: CallCredentials) -> Ear | None:
+        ear = await self.threads.run(listener_of, by, now=clock.now())
         if ear is not None:
             request.call.person, request.call.token = ear.person, ear.token
         return ear
@@ -224,7 +223,8 @@ class Streams:
             subscription.queue.clear()
             if fresh:
                 if any(entry.about_access for entry in fresh):
-                    heard = await self._ear(request)
+                    # At once, and not only when open calls are compared: what is fresh may be out of sight by now.
+                    heard = await self._ear(request, credentials_of(request))
                     if heard is None:
                         return
                     ear = heard

@@ -4,9 +4,11 @@ from collections.abc import Collection
 from datetime import datetime
 
 from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.models import Session
 from django.db import models
 from django.db.models import Exists, F, Func, OuterRef, QuerySet
+from django.db.models.functions import MD5
 
 
 class KeyHash(Func):
@@ -50,3 +52,22 @@ def going_on(rows: QuerySet[PersonSession], *, now: datetime) -> QuerySet[Person
     """Of these the sessions that Django still knows. It reads all of its sessions, once."""
     known = Session.objects.annotate(hash=KeyHash(F("session_key"))).filter(expire_date__gt=now)
     return rows.filter(Exists(known.filter(hash=OuterRef("key_hash"))))
+
+
+def contents_of(keys: Collection[str], *, now: datetime) -> dict[str, str]:
+    """The hash of what each of these sessions holds, by its key, without those that have ended. One query."""
+    rows = Session.objects.filter(session_key__in=list(keys), expire_date__gt=now)
+    return dict(rows.values_list("session_key", MD5(F("session_data"))))
+
+
+def keys_by(*, people: Collection[int] = (), backend: str = "") -> list[str]:
+    """The keys of Django's sessions of these accounts, and of those that began at this backend. It reads all sessions
+    and decodes them, since Django keeps in no column whose they are: for what happens rarely.
+    """
+    wanted = {str(pk) for pk in people}
+    held = ((row.pk, row.get_decoded()) for row in Session.objects.iterator(chunk_size=500))
+    return [
+        key
+        for key, data in held
+        if data.get(SESSION_KEY) in wanted or (backend and data.get(BACKEND_SESSION_KEY) == backend)
+    ]

@@ -79,3 +79,21 @@ def test_its_join_token_does_not_bring_it_back(gateway: Gateway) -> None:
     waits = Admission.objects.get(machine=machine)
     admissions.admit(ids=[waits.pk], actor=COMMAND_LINE, now=timezone.now())
     assert gateway.agent(machine_id=agent.vm_id).post().status_code == 200
+
+
+def test_without_redis_what_a_machine_had_before_it_enrolled_again_ends_too(
+    gateway: Gateway, servers: Urls, folder: Path
+) -> None:
+    nowhere = Urls(servers.database, "redis://127.0.0.1:1/0")
+    with running_gateway(nowhere, folder) as alone:
+        agent = replace(gateway.agent(), url=alone.url)
+        assert agent.post().status_code == 200
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(agent.orders, wait=40)
+            time.sleep(0.5)
+            # As another process writes it, which can ring nobody.
+            Machine.objects.filter(vm_id=agent.vm_id).update(credential_hash="another", enrolled_at=timezone.now())
+            began = time.monotonic()
+            seconds_until(lambda: agent.orders().status_code == 401, began)
+            call.result(30)
+        assert time.monotonic() - began < 20

@@ -80,7 +80,9 @@ def test_a_change_holds_at_once_and_tells_before_and_after() -> None:
     problem(otto.get("me/"), 401, "not-authenticated")
     assert session.get("/").status_code == 302
     assert admin("PATCH", "people/otto/", {"active": True}).status_code == 200
-    assert otto.get("me/").status_code == 200
+    # What has ended does not come back.
+    problem(otto.get("me/"), 401, "not-authenticated")
+    assert session.get("/").status_code == 302
     problem(admin("PATCH", "people/nobody/", {"active": True}), 404, "unknown-person")
 
 

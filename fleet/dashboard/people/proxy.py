@@ -15,14 +15,10 @@ from fleet.dashboard.people.arrival import arrived, remembered
 from fleet.domain.refusal import Refused
 from fleet.domain.sign_on import TOLD_BY_PROXY, ToldByProxy
 from fleet.operations import clock
-from fleet.operations.people import sign_on
+from fleet.operations.people import mapping, sign_on
 from fleet.wording import say
 from fleet.wording.reader import page_reader
 from fleet.wording.sign_on import TROUBLES
-
-BACKEND = "fleet.dashboard.people.proxy.HeaderBackend"
-# In the session: what the proxy said when it began.
-SAID = "told_by_proxy"
 
 
 class HeaderBackend(ModelBackend):
@@ -44,25 +40,26 @@ class ProxyMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         told = cast(ToldByProxy | None, request.META.get(TOLD_BY_PROXY))
-        if not settings.HEADER_LOGIN.networks:
-            return self.get_response(request)
-        by_proxy = request.session.get(BACKEND_SESSION_KEY) == BACKEND
-        if told is None:
+        by_proxy = request.session.get(BACKEND_SESSION_KEY) == mapping.PROXY_BACKEND
+        if told is None or not settings.HEADER_LOGIN.networks:
             if by_proxy:
                 logout(request)
             return self.get_response(request)
-        said = [told.name, None if told.groups is None else list(told.groups)]
-        if not (by_proxy and request.session.get(SAID) == said and request.user.is_authenticated):
-            try:
-                person = sign_on.arrive_by_proxy(told, now=clock.now())
-            except Refused as error:
-                title, advice, status = TROUBLES["not-permitted"]
-                shown = {"title": title, "advice": advice, "said": say.say(error.reason, page_reader(clock.now()))}
-                return render(request, "people/sign_on_trouble.html", shown, status=status)
-            login(request, person, backend=BACKEND)
-            request.session[SAID] = said
-            arrived(request, person, "proxy")
-            answer = self.get_response(request)
-            remembered(request, answer, person, "proxy")
-            return answer
-        return self.get_response(request)
+        spoken_for = sign_on.spoken_for(request.session.get(sign_on.SAID_BY_PROXY), told)
+        if by_proxy and spoken_for and request.user.is_authenticated:
+            return self.get_response(request)
+        try:
+            person = sign_on.arrive_by_proxy(told, now=clock.now())
+        except Refused as error:
+            if by_proxy:
+                # It was of somebody whom the proxy no longer names, or who may not come in any more.
+                logout(request)
+            title, advice, status = TROUBLES["not-permitted"]
+            shown = {"title": title, "advice": advice, "said": say.say(error.reason, page_reader(clock.now()))}
+            return render(request, "people/sign_on_trouble.html", shown, status=status)
+        login(request, person, backend=mapping.PROXY_BACKEND)
+        request.session[sign_on.SAID_BY_PROXY] = sign_on.said_by(told)
+        arrived(request, person, "proxy")
+        answer = self.get_response(request)
+        remembered(request, answer, person, "proxy")
+        return answer

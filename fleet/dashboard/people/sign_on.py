@@ -5,6 +5,8 @@ the exchange; which token is taken, who that is here and what they may is ours.
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,7 +21,7 @@ from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
 from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from django.conf import settings
-from django.contrib.auth import BACKEND_SESSION_KEY, login
+from django.contrib.auth import BACKEND_SESSION_KEY, login, logout
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
@@ -31,7 +33,7 @@ from django.views.decorators.http import require_safe
 
 from fleet.dashboard.people.arrival import arrived, remembered
 from fleet.domain.refusal import Refused
-from fleet.domain.sign_on import ClaimFault, identity_of
+from fleet.domain.sign_on import ClaimFault, identity_of, subject_of
 from fleet.operations import clock
 from fleet.operations.people import provider, sign_on, step_up
 from fleet.operations.people.provider import ProviderError, Why
@@ -145,6 +147,11 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
         person = sign_on.arrive(identity, now=now, refresh_token=refresh_token)
     except (ClaimFault, Refused) as error:
         log.warning("sign_on.refused", reason=str(error))
+        if isinstance(error, ClaimFault):
+            _turn_away(claims, error, now)
+        if not request.session.exists(request.session.session_key or ""):
+            # It was of somebody whose sessions have just ended.
+            logout(request)
         said = say.say(error.reason, page_reader(now))
         return trouble(request, "not-permitted", said=said)
     if data.get("again") and data["again"] != person.pk:
@@ -157,6 +164,13 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
     answer = redirect(state.get("next") or settings.LOGIN_REDIRECT_URL)
     remembered(request, answer, person, "sign-on")
     return answer
+
+
+def _turn_away(claims: dict[str, Any], fault: ClaimFault, now: datetime) -> None:
+    """Nothing is left to the person of a token that is refused, where it says at least who that is."""
+    with suppress(ClaimFault):
+        subject = subject_of(claims, issuer=settings.OIDC_ISSUER)
+        sign_on.turn_away(subject=subject, reason=fault.reason, now=now)
 
 
 def _fresh(claims: dict[str, Any], *, asked_at: float, at: float) -> bool:

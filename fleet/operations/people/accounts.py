@@ -20,7 +20,7 @@ from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Scope
 from fleet.models.service_accounts import service_of
 from fleet.operations.locks import Lock, take
-from fleet.operations.people import control, logins, sessions
+from fleet.operations.people import control, ending, logins, sessions
 from fleet.operations.people.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
@@ -106,8 +106,8 @@ def change_person(
 ) -> User:
     """Change somebody's group or scopes, end or restore their access; what is None stays as it is.
 
-    Who is no longer active is refused at the next request, with every session and token. The last active admin stays
-    one. Raises Refused `not-permitted`, `unknown-person` or `validation`.
+    Disabling ends every session, token and calendar for good. The last active admin stays one. Raises Refused
+    `not-permitted`, `unknown-person` or `validation`.
     """
     person = changeable(username, actor)
     before, had_admins = shown(person), any_admin()
@@ -119,6 +119,8 @@ def change_person(
     if active is not None and active != person.is_active:
         person.is_active = active
         person.save(update_fields=["is_active"])
+        if not active:
+            ending.end_access(person, now=now, actor=actor)
     if had_admins and not any_admin():
         raise Refused("validation", Reason("last-admin"))
     if shown(person) != before:
@@ -209,7 +211,11 @@ def new_password() -> str:
 
 
 def note_change(person: User, *, before: dict[str, Any] | None, actor: Actor, now: datetime) -> None:
-    """Write what Django's own admin has just changed about a person, inside its transaction."""
+    """Write what Django's own admin has just changed about a person, inside its transaction. Who was disabled there
+    loses sessions and tokens as by any other way.
+    """
+    if before is not None and before["active"] and not person.is_active:
+        ending.end_access(person, now=now, actor=actor)
     if before is None:
         control.note(control.MADE, person, actor.person, now=now)
         control.note_password(person, actor, now=now)

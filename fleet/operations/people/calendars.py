@@ -13,6 +13,7 @@ from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import CalendarFeed
+from fleet.operations.people import ending
 from fleet.operations.people.rights import require, require_person
 from fleet.operations.timeline.entries import tell
 
@@ -68,15 +69,7 @@ def end(*, actor: Actor, prefix: str, now: datetime) -> CalendarFeed:
     feed = or_refuse(found, "validation", Reason("calendar-unknown"))
     if not CalendarFeed.objects.filter(pk=feed.pk, ended_at=None).update(ended_at=now):
         raise Refused("validation", Reason("calendar-unknown"))
-    tell(
-        EntryKind.CALENDAR_ENDED,
-        actor,
-        at=now,
-        before={"calendar": feed.prefix},
-        after={"calendar": None},
-        person=feed.user.get_username(),
-        name=feed.name,
-    )
+    ending.note_calendar_ended(feed, feed.user, now=now, actor=actor)
     return feed
 
 

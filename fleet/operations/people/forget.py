@@ -15,7 +15,6 @@ from typing import Any
 
 from django.apps import apps
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.contrib.sessions.models import Session
@@ -47,6 +46,7 @@ from fleet.models import (
     Wave,
 )
 from fleet.models.service_accounts import service_of
+from fleet.models.sessions import keys_by
 from fleet.models.timeline import ACTING
 from fleet.operations.people import logins
 from fleet.operations.people.accounts import any_admin, changeable
@@ -147,7 +147,7 @@ def _going(person: User) -> dict[str, QuerySet[Any]]:
     """The rows that go, by what they are; in an order in which nothing leads to what is gone."""
     found: dict[str, QuerySet[Any]] = {
         "devices": KnownDevice.objects.filter(user=person),
-        "sessions": Session.objects.filter(pk__in=list(_sessions(person))),
+        "sessions": Session.objects.filter(pk__in=keys_by(people=[person.pk])),
         "admin-log": LogEntry.objects.filter(
             Q(user=person) | Q(content_type=ContentType.objects.get_for_model(User), object_id=str(person.pk))
         ),
@@ -157,12 +157,6 @@ def _going(person: User) -> dict[str, QuerySet[Any]]:
         if column.is_relation and model not in (LogEntry, KnownDevice):
             found[model._meta.label] = model._default_manager.filter(**{column.name: person})
     return found
-
-
-def _sessions(person: User) -> Iterator[str]:
-    for session in Session.objects.iterator(chunk_size=500):
-        if session.get_decoded().get(SESSION_KEY) == str(person.pk):
-            yield session.pk
 
 
 def _staying(person: User) -> Iterator[OfPerson]:

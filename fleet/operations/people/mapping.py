@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK, Actor
@@ -15,11 +16,13 @@ from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import SignOn, SignOnGrant
 from fleet.models.people import know_rights_of, rights_of
-from fleet.operations.people import accounts
+from fleet.operations.people import accounts, sessions
 from fleet.operations.people.rights import require_administrator
 from fleet.operations.timeline.entries import tell
 
 MOST_GRANTS = 200
+# What sessions name that began at a proxy in front.
+PROXY_BACKEND = "fleet.dashboard.people.proxy.HeaderBackend"
 NOT_MAPPED = Reason("sign-on-not-mapped")
 
 
@@ -109,19 +112,24 @@ def _changed(
     had_admins, lines = accounts.any_admin(), grants()
     known = list(SignOn.objects.filter(user__isnull=False, seen_at__isnull=False).select_related("user").order_by("pk"))
     know_rights_of([one.user for one in known if one.user is not None])
-    for one in known:
-        settle(one, rights_by(lines, one.values), now=now)
+    ended = [one.user for one in known if settle(one, rights_by(lines, one.values), now=now) and one.user is not None]
+    # A proxy in front signs its users in again with their next request, by the mapping as it is then.
+    sessions.end_for_good(people=ended, backend=PROXY_BACKEND if settings.HEADER_LOGIN.networks else "")
     if had_admins and not accounts.any_admin():
         raise Refused("validation", Reason("last-admin"))
 
 
-def settle(row: SignOn, granted: Rights | None, *, now: datetime) -> None:
-    """Give the person of this account what the mapping grants; where that is nothing, their sessions end."""
+def settle(row: SignOn, granted: Rights | None, *, now: datetime) -> bool:
+    """Give the person of this account what the mapping grants. Return whether that is nothing and was something before:
+    then their sessions have to end.
+    """
     if row.user is None:
-        return
+        return False
     if not row.user.is_superuser and rights_of(row.user) != (granted or Rights()):
         accounts.apply_rights(row.user, granted or Rights(), now=now, actor=DRYDOCK)
     if granted is None and not row.refused:
         row.refused, row.good_until, row.look_at = NOT_MAPPED.stored, now, None
         row.keep_refresh_token("")
         row.save()
+        return True
+    return False

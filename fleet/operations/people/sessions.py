@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 import structlog
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.db import DatabaseError, IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
@@ -24,7 +25,7 @@ from fleet.domain.secrets import hash_of
 from fleet.domain.timeline import EntryKind
 from fleet.domain.user_agents import browser_of
 from fleet.models import ApiToken, PersonSession
-from fleet.models.sessions import django_sessions, going_on
+from fleet.models.sessions import django_sessions, going_on, keys_by
 from fleet.operations.people.rights import named, require, require_change, require_reach
 from fleet.operations.timeline.entries import tell
 
@@ -160,6 +161,18 @@ def end_all(*, actor: Actor, username: str, now: datetime, carried: ApiToken | N
 def drop(person: User, *, but: str = "") -> None:
     """Inside a transaction that tells of something else: this person's sessions are over, but the one of this key."""
     _end(list(_but(PersonSession.objects.filter(user=person), but)))
+
+
+def end_for_good(*, people: Collection[User] = (), backend: str = "") -> None:
+    """Inside a transaction that records something else: end every session of these accounts, and every one that began
+    at this backend, also those of which nothing else is known.
+    """
+    ids = [person.pk for person in people]
+    if not ids and not backend:
+        return
+    keys = keys_by(people=ids, backend=backend)
+    Session.objects.filter(pk__in=keys).delete()
+    PersonSession.objects.filter(Q(user__in=ids) | Q(key_hash__in=[hash_of(key) for key in keys])).delete()
 
 
 def forget_over(*, now: datetime) -> None:

@@ -19,7 +19,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import SignOn
 from fleet.models.people import rights_of
 from fleet.models.service_accounts import service_of
-from fleet.operations.people import accounts, control, mapping
+from fleet.operations.people import accounts, control, mapping, sessions
 from fleet.operations.people.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
@@ -29,6 +29,8 @@ ASKED_EVERY = timedelta(minutes=10)
 WITHOUT_REFRESH = timedelta(minutes=15)
 # What sessions name that began at the provider.
 BACKEND = "fleet.dashboard.people.sign_on.SignOnBackend"
+# Where a session that began at a proxy in front keeps what it said then.
+SAID_BY_PROXY = "told_by_proxy"
 # So long everybody reads on each page that the break-glass account was used.
 TOLD_FOR = timedelta(hours=24)
 # Whoever was refused is known to admins, who may link them; so many at most.
@@ -93,6 +95,7 @@ def _arrived_by_proxy(told: ToldByProxy, now: datetime) -> tuple[User | None, Re
         if rights_of(person) != (granted or Rights()):
             accounts.apply_rights(person, granted or Rights(), now=now, actor=DRYDOCK)
         if granted is None:
+            sessions.end_for_good(people=[person])
             return None, mapping.NOT_MAPPED
     return person, BLOCKED
 
@@ -102,6 +105,18 @@ def good(person: User, *, now: datetime) -> bool:
     row: SignOn | None = getattr(person, "sign_on", None)
     until = row.good_until if row is not None and row.issuer == settings.OIDC_ISSUER else None
     return until is not None and until > now
+
+
+def said_by(told: ToldByProxy) -> list[Any]:
+    """What a proxy said, as a session keeps it."""
+    return [told.name, None if told.groups is None else list(told.groups)]
+
+
+def spoken_for(said: Any, told: ToldByProxy | None) -> bool:
+    """Whether a session that began at the proxy counts in a call with which the proxy says this; `said` is what the
+    session keeps.
+    """
+    return bool(settings.HEADER_LOGIN.networks) and told is not None and said == said_by(told)
 
 
 def goes_on_until(person: Any, *, now: datetime) -> datetime | None:
@@ -154,6 +169,17 @@ def refuse(sign_on_id: int, *, now: datetime, reason: Reason = REFUSED_BY_PROVID
 
 
 @transaction.atomic
+def turn_away(*, subject: str, reason: Reason, now: datetime) -> None:
+    """A sign-in of this account was refused for what its token says: what its person still has ends."""
+    accounts.lock()
+    rows = SignOn.objects.select_for_update(of=("self",)).select_related("user")
+    row = rows.filter(issuer=settings.OIDC_ISSUER, subject=subject).first()
+    if row is not None:
+        row.values = []
+        _out(row, reason, now=now)
+
+
+@transaction.atomic
 def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
     """An admin says whose an account at the provider is, before or after it first came: for Entra ID `subject` is its
     object id. From the next login on the mapping says what that person may. Raises Refused: `not-permitted`,
@@ -198,6 +224,7 @@ def unlink(*, actor: Actor, sign_on_id: int, now: datetime) -> None:
     _tell("signed-off", row, before=row.subject, after=None, actor=actor, now=now)
     if row.user is not None:
         accounts.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
+        sessions.end_for_good(people=[row.user])
     if had_admins and not accounts.any_admin():
         raise Refused("validation", Reason("last-admin"))
     row.delete()
@@ -222,8 +249,11 @@ def _in(row: SignOn, refresh_token: str, *, now: datetime) -> None:
 def _out(row: SignOn, reason: Reason, *, now: datetime) -> None:
     row.refused, row.good_until, row.look_at = reason.stored, now, None
     row.keep_refresh_token("")
-    if row.user is not None and not row.user.is_superuser:
-        accounts.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
+    if row.user is not None:
+        # For good: a later sign-in that is accepted revives none of them.
+        sessions.end_for_good(people=[row.user])
+        if not row.user.is_superuser:
+            accounts.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
     row.save()
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.db import SessionStore
@@ -15,12 +16,13 @@ from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused, or_refuse
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
+from fleet.domain.sign_on import ToldByProxy
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken, Channel, JoinToken
 from fleet.models.people import rights_of
 from fleet.models.service_accounts import service_of
-from fleet.operations.people import sign_on
+from fleet.operations.people import mapping, sign_on
 from fleet.operations.people.rights import require, require_change, stands, until_its_end
 from fleet.operations.timeline.entries import tell
 
@@ -242,16 +244,20 @@ def _answers(actor: Actor, token: ApiToken) -> bool:
     return service is not None and actor.person is not None and service.owner_id == actor.person.pk
 
 
-def person_of_session(*, session_key: str, now: datetime) -> User | None:
-    """The person logged in under this session key, by the same checks as Django's own; None when there is none."""
+def person_of_session(*, session_key: str, now: datetime, told: ToldByProxy | None = None) -> User | None:
+    """The person logged in under this session key, by the same checks as Django's own; None when there is none. `told`
+    is what the login proxy said with the call: a session that began there counts with it alone.
+    """
     session = SessionStore(session_key=session_key)
-    user_id = session.get(SESSION_KEY)
-    if user_id is None or session.get(BACKEND_SESSION_KEY) is None:
+    user_id, backend = session.get(SESSION_KEY), session.get(BACKEND_SESSION_KEY)
+    if user_id is None or backend not in settings.AUTHENTICATION_BACKENDS:
+        return None
+    if backend == mapping.PROXY_BACKEND and not sign_on.spoken_for(session.get(sign_on.SAID_BY_PROXY), told):
         return None
     person = User.objects.select_related("sign_on").filter(pk=user_id, is_active=True).first()
     if person is None:
         return None
-    if session.get(BACKEND_SESSION_KEY) == sign_on.BACKEND and not sign_on.good(person, now=now):
+    if backend == sign_on.BACKEND and not sign_on.good(person, now=now):
         return None
     if not constant_time_compare(session.get(HASH_SESSION_KEY, ""), person.get_session_auth_hash()):
         return None

@@ -1,0 +1,182 @@
+"""Open calls of people: streams, and files that are made while they are sent. Each ends as soon as the session, the
+token or the rights that opened it have ended.
+
+One thread compares all open calls of this process with the database, twice a second and in a fixed number of queries.
+So an end that writes no entry is noticed as well: a session that was signed out, a token that expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from django.conf import settings
+
+from fleet.domain.people import Access
+from fleet.domain.refusal import Refused
+from fleet.domain.secrets import prefix_of
+from fleet.domain.sign_on import ToldByProxy, told_by_proxy
+from fleet.gateway.http import Request
+from fleet.gateway.loops import Loop
+from fleet.operations import clock
+from fleet.operations.people import tokens
+from fleet.projections.people import rights
+from fleet.projections.people.access import AccessStates, access_states
+
+PAUSE_SECONDS = 0.5
+# In addition to the calls whose state has changed, so many are checked in full each time, the longest unchecked first.
+CHECKED_ANYWAY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CallCredentials:
+    """By what a call of a person authenticates: a token or else the key of a session, from which address, and whom the
+    login proxy named with it.
+    """
+
+    token: str
+    session_key: str
+    address: str
+    told: ToldByProxy | None
+
+
+def credentials_of(request: Request) -> CallCredentials:
+    """As Django reads them of the same request."""
+    scope = request.scope
+    client = scope.get("client")
+    _, told = told_by_proxy(scope["headers"], peer=str(client[0]) if client else "", by=settings.HEADER_LOGIN)
+    return CallCredentials(request.bearer, session_key(request), request.client, told)
+
+
+def session_key(request: Request) -> str:
+    try:
+        morsel = SimpleCookie(request.header(b"cookie").decode("latin-1")).get(settings.SESSION_COOKIE_NAME)
+    except CookieError:
+        return ""
+    return morsel.value if morsel else ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAccess:
+    """What credentials open: the access, the name of its account, and of its token, empty for a session."""
+
+    access: Access
+    name: str
+    token_name: str = ""
+
+
+def access_of(by: CallCredentials, *, now: datetime) -> FoundAccess | None:
+    """Whose token or session it is, and what they may do now; None where it lets nobody in. Raises Refused
+    `not-permitted` where a token does not count from this address.
+    """
+    if by.token:
+        found = tokens.person_of_token(token=by.token, now=now, address=by.address)
+        if found is None:
+            return None
+        person, row = found
+        return FoundAccess(Access(person.pk, rights(person), tuple(row.scopes)), person.get_username(), row.name)
+    user = tokens.person_of_session(session_key=by.session_key, told=by.told, now=now) if by.session_key else None
+    return FoundAccess(Access(user.pk, rights(user)), user.get_username()) if user else None
+
+
+class OpenCall:
+    """One open call: what opened it, and what to interrupt when that has ended. For the event loop's thread."""
+
+    __slots__ = ("access", "by", "checked_at", "interrupts", "loop", "over", "state")
+
+    def __init__(self, by: CallCredentials, access: Access) -> None:
+        self.by = by
+        self.access = access
+        self.loop = asyncio.get_running_loop()
+        # Its access has ended: nothing more may be sent.
+        self.over = False
+        # Whatever waits for the client inside of this is interrupted.
+        self.interrupts: asyncio.Timeout | None = None
+        # As it was last compared; nothing before the first time.
+        self.state: tuple[Any, Any] | None = None
+        self.checked_at = 0.0
+
+    def end(self) -> None:
+        """Its access has ended."""
+        self.over = True
+        if self.interrupts is not None:
+            self.interrupts.reschedule(self.loop.time())
+
+
+class OpenCalls:
+    """The open calls of people in this process."""
+
+    def __init__(self) -> None:
+        self.loop = Loop("open-calls", self.compare, pause=PAUSE_SECONDS)
+        self._lock = threading.Lock()
+        self._calls: set[OpenCall] = set()
+
+    def open(self, by: CallCredentials, access: Access) -> OpenCall:
+        """Watch over a call from now on."""
+        call = OpenCall(by, access)
+        with self._lock:
+            self._calls.add(call)
+        return call
+
+    def close(self, call: OpenCall) -> None:
+        call.interrupts = None
+        with self._lock:
+            self._calls.discard(call)
+
+    def compare(self) -> None:
+        """End the calls whose access has ended or is another one now."""
+        with self._lock:
+            calls = list(self._calls)
+        if not calls:
+            return
+        states = access_states(
+            accounts={call.access.person for call in calls},
+            sessions={call.by.session_key for call in calls if not call.by.token},
+            tokens={prefix_of(call.by.token) for call in calls if call.by.token},
+            now=clock.now(),
+        )
+        lost, unsure = [], []
+        for call in calls:
+            state = _state_of(call, states)
+            if state is None:
+                lost.append(call)
+            elif state != call.state:
+                unsure.append((call, state))
+        # Those that ended for sure go first, however many are to be checked.
+        _end(lost)
+        changed = {call for call, _ in unsure} | set(lost)
+        rest = sorted((call for call in calls if call not in changed), key=lambda call: call.checked_at)
+        for call, state in [*unsure, *((call, call.state) for call in rest[:CHECKED_ANYWAY])]:
+            if _access_now(call) != call.access:
+                _end([call])
+            call.state, call.checked_at = state, time.monotonic()
+
+
+def _state_of(call: OpenCall, states: AccessStates) -> tuple[Any, Any] | None:
+    """What its access rests on; None where that is gone, or its rights are others."""
+    account = states.accounts.get(call.access.person)
+    credential = (
+        states.tokens.get(prefix_of(call.by.token)) if call.by.token else states.sessions.get(call.by.session_key)
+    )
+    if account is None or credential is None or account.rights != call.access.rights:
+        return None
+    return account, credential
+
+
+def _access_now(call: OpenCall) -> Access | None:
+    try:
+        found = access_of(call.by, now=clock.now())
+    except Refused:
+        return None
+    return found.access if found is not None else None
+
+
+def _end(calls: Iterable[OpenCall]) -> None:
+    for call in calls:
+        call.loop.call_soon_threadsafe(call.end)
