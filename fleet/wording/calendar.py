@@ -59,7 +59,7 @@ def _summary(date: CalendarDate) -> str:
 
 def _lines(date: CalendarDate) -> list[str]:
     if date.kind is DateKind.WINDOW:
-        return [date.reason[:LONGEST]]
+        return date.reason[:LONGEST].splitlines()
     state = "It is over." if date.over else "It is under way." if date.started else ""
     if date.kind is DateKind.MAINTENANCE:
         return [line for line in (state, f"Service: {date.service}" if date.service else "") if line]

@@ -43,7 +43,8 @@ from tests.messages.pretend_slack import TOKEN, PretendSlack
 from tests.messages.telling import a_message, news
 from tests.receivers import receiver
 
-pytestmark = pytest.mark.django_db
+# Apprise runs in a process of its own, which warns of nothing.
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")]
 BASE = "https://drydock.example"
 # Chat services that read some dialect of Markdown, mrkdwn or HTML, in each format that a URL may ask for.
 CHATS = {
@@ -168,7 +169,7 @@ def test_slack_shows_it_as_text(told: MessageNews, loopback_pool: Pool, monkeypa
     with listening(there):
         monkeypatch.setattr(slack, "URL", f"{there.url}/api")
         monkeypatch.setattr(slack, "send_job", loopback_pool.send)
-        channel = ChannelInUse(1, "slack", "x", {"token": TOKEN, "channel": "#ops", "signing_secret": "s" * 32})
+        channel = ChannelInUse(1, "slack", "x", {"token": TOKEN, "channel": "#shop-ops", "signing_secret": "s" * 32})
         assert slack.send(post_of(told), channel, now=told.at).ok
         assert slack.send(post_of(told, many=True), channel, now=told.at).ok
     for _, arguments in there.calls:
@@ -244,19 +245,19 @@ def test_a_calendar_is_still_one(told: MessageNews, client: Client) -> None:
 
 
 @pytest.fixture
-def page() -> Iterator[Client]:
+def desk() -> Iterator[Client]:
     client = Client()
     client.force_login(factories.admin())
     yield client
 
 
 @pytest.mark.parametrize("name", ["a\r\nb", "a\nb", "a\x1bb", "a\u202eb", "a\u200bb", "a\u2028b", "\ufeffa b"])
-def test_a_name_that_somebody_gives_is_one_line(page: Client, name: str) -> None:
-    made = page.post("/you/calendars/", {"name": name})
+def test_a_name_that_somebody_gives_is_one_line(desk: Client, name: str) -> None:
+    made = desk.post("/you/calendars/", {"name": name})
     assert made.status_code == 200
     assert CalendarFeed.objects.get().name == "a b"
-    token = page.post(
-        "/api/v1/me/tokens/", {"name": name, "scopes": ["read"], "expires_in_days": 1}, "application/json"
+    token = desk.post(
+        "/api/v1/tokens/", {"name": name, "scopes": ["read"], "expires_in_seconds": 60}, "application/json"
     )
     assert token.status_code == 201, token.content
     assert token.json()["name"] == "a b"

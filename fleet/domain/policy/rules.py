@@ -64,7 +64,7 @@ SAID = tuple(name for name in StandingRule.__slots__ if name in ("name", "reason
 
 def changed(rule: StandingRule, fields: Mapping[str, Any]) -> StandingRule:
     """The rule with what somebody says of it (of `SAID`), tidied."""
-    return replace(rule, **{name: tidied(value) for name, value in fields.items()})
+    return replace(rule, **{name: tidied(value, name) for name, value in fields.items()})
 
 
 def is_in_force(rule: StandingRule, *, now: datetime) -> bool:

@@ -6,7 +6,7 @@ from datetime import time
 from typing import Any
 
 from fleet.domain.reason import as_json
-from fleet.domain.texts import tidy
+from fleet.domain.texts import prose, tidy
 
 # What says nothing of the events that are meant.
 LABELS = (
@@ -20,10 +20,12 @@ def among(value: str, named: Sequence[str]) -> bool:
     return not named or value.casefold() in {one.casefold() for one in named}
 
 
-def tidied(value: Any) -> Any:
-    """A value as it is kept: texts stripped, lists in one order, each item once."""
+def tidied(value: Any, name: str = "") -> Any:
+    """The value of this field as it is kept: texts tidy, lists in one order, each item once. A reason may have several
+    lines.
+    """
     if isinstance(value, str):
-        return tidy(value)
+        return prose(value) if name == "reason" else tidy(value)
     if isinstance(value, list | tuple | set):
         return tuple(sorted(set(value)))
     return value

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
-from fleet.domain.texts import readable
+from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import Cache, Entry
 from fleet.operations.intake.keep import AgentReport
@@ -34,5 +34,5 @@ def _entry(report: CacheHookReport, cache: Cache | None, name: str) -> Entry:
         **told(data.hook, data.outcome, data.exit_status, data.seconds, data.output),
         phase="redis",
         cache=data.cache,
-        notification_type=readable(data.notification_type),
+        notification_type=tidy(data.notification_type),
     )

@@ -7,7 +7,7 @@ from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.intake.preparation import BAD_OUTCOMES
-from fleet.domain.texts import readable
+from fleet.domain.texts import readable, tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Machine, Preparation, ScheduledEvent
 from fleet.operations.intake.keep import AgentReport
@@ -119,7 +119,7 @@ def _entry(report: HookReport, name: str, event: ScheduledEvent | None) -> Entry
 def told(hook: str, outcome: str, exit_status: int | None, seconds: float | None, output: str) -> dict[str, Any]:
     """What an entry keeps of a hook."""
     return {
-        "hook": readable(hook)[:200],
+        "hook": tidy(hook)[:200],
         "outcome": outcome[:50],
         "exit_status": exit_status,
         "seconds": seconds,

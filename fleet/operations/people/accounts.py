@@ -20,7 +20,7 @@ from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Scope
 from fleet.models.service_accounts import service_of
 from fleet.operations.locks import Lock, take
-from fleet.operations.people import control, ending, logins, sessions
+from fleet.operations.people import control, logins, revocation, sessions
 from fleet.operations.people.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
@@ -120,7 +120,7 @@ def change_person(
         person.is_active = active
         person.save(update_fields=["is_active"])
         if not active:
-            ending.end_access(person, now=now, actor=actor)
+            revocation.end_access(person, now=now, actor=actor)
     if had_admins and not any_admin():
         raise Refused("validation", Reason("last-admin"))
     if shown(person) != before:
@@ -215,7 +215,7 @@ def note_change(person: User, *, before: dict[str, Any] | None, actor: Actor, no
     loses sessions and tokens as by any other way.
     """
     if before is not None and before["active"] and not person.is_active:
-        ending.end_access(person, now=now, actor=actor)
+        revocation.end_access(person, now=now, actor=actor)
     if before is None:
         control.note(control.MADE, person, actor.person, now=now)
         control.note_password(person, actor, now=now)

@@ -13,7 +13,7 @@ from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import CalendarFeed
-from fleet.operations.people import ending
+from fleet.operations.people import revocation
 from fleet.operations.people.rights import require, require_person
 from fleet.operations.timeline.entries import tell
 
@@ -67,9 +67,8 @@ def end(*, actor: Actor, prefix: str, now: datetime) -> CalendarFeed:
     if found is None or actor.person != found.user:
         require(actor, Right.ADMINISTER)
     feed = or_refuse(found, "validation", Reason("calendar-unknown"))
-    if not CalendarFeed.objects.filter(pk=feed.pk, ended_at=None).update(ended_at=now):
+    if not revocation.end_calendar(feed, actor=actor, now=now):
         raise Refused("validation", Reason("calendar-unknown"))
-    ending.note_calendar_ended(feed, feed.user, now=now, actor=actor)
     return feed
 
 

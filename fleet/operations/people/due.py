@@ -10,7 +10,7 @@ from django.db.models import F, Q
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken
-from fleet.operations.people import logins, tokens
+from fleet.operations.people import logins, revocation
 from fleet.operations.timeline.entries import tell
 
 # That a token expires is told so many days ahead, of one that lives at least twice as long.
@@ -60,7 +60,7 @@ def end_what_ended_tokens_made(*, now: datetime) -> int:
     )
     found = list(ApiToken.objects.filter(over).filter(left).distinct().order_by("pk")[:MOST])
     for row in found:
-        tokens.end_made_with(row, actor=DRYDOCK, now=now)
+        revocation.end_made_with(row, actor=DRYDOCK, now=now)
     return len(found)
 
 

@@ -50,7 +50,7 @@ from fleet.models.sessions import keys_by
 from fleet.models.timeline import ACTING
 from fleet.operations.people import logins
 from fleet.operations.people.accounts import any_admin, changeable
-from fleet.operations.people.tokens import end_made_with
+from fleet.operations.people.revocation import end_made_with
 from fleet.operations.timeline.entries import tell
 
 WITH_REASONS: tuple[type[Approval | Wave | Drill], ...] = (Approval, Wave, Drill)

@@ -19,10 +19,10 @@ from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.sign_on import ToldByProxy
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
-from fleet.models import ApiToken, Channel, JoinToken
+from fleet.models import ApiToken
 from fleet.models.people import rights_of
 from fleet.models.service_accounts import service_of
-from fleet.operations.people import mapping, sign_on
+from fleet.operations.people import mapping, revocation, sign_on
 from fleet.operations.people.rights import require, require_change, stands, until_its_end
 from fleet.operations.timeline.entries import tell
 
@@ -199,43 +199,9 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE, carrie
     else:
         require_change(actor, own=False, carried=carried)
     token = or_refuse(found, "validation", Reason("token-unknown"))
-    if not _revoke(token, actor=actor, now=now):
+    if not revocation.revoke_token(token, actor=actor, now=now):
         raise Refused("validation", Reason("token-ended"))
     return token
-
-
-def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
-    """End what was made by a token that has ended: tokens, join tokens, and channels that its person has alone. Inside
-    the caller's transaction.
-    """
-    for made in ApiToken.objects.filter(made_with=token, revoked_at=None).select_related("user").order_by("pk"):
-        _revoke(made, actor=actor, now=now)
-    for join in JoinToken.objects.select_for_update().filter(made_with=token, revoked_at=None).order_by("pk"):
-        JoinToken.objects.filter(pk=join.pk).update(revoked_at=now)
-        before, after = {"ended_at": None}, {"ended_at": now}
-        tell(EntryKind.JOIN_TOKEN_ENDED, actor, at=now, before=before, after=after, prefix=join.prefix)
-    own = Channel.objects.select_for_update().filter(made_with=token, enabled=True, deleted_at=None)
-    for channel in own.order_by("pk"):
-        Channel.objects.filter(pk=channel.pk).update(enabled=False, changed_at=now)
-        named = {"channel_id": channel.pk, "channel": channel.name, "channel_kind": channel.kind, "own": True}
-        tell(EntryKind.CHANNEL_CHANGED, actor, at=now, before={"enabled": True}, after={"enabled": False}, **named)
-
-
-def _revoke(token: ApiToken, *, actor: Actor, now: datetime) -> bool:
-    """False where it has ended already."""
-    if not ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(revoked_at=now):
-        return False
-    tell(
-        EntryKind.TOKEN_ENDED,
-        actor,
-        at=now,
-        before={"token": token.prefix},
-        after={"token": None},
-        person=token.user.get_username(),
-        name=token.name,
-    )
-    end_made_with(token, actor=actor, now=now)
-    return True
 
 
 def _answers(actor: Actor, token: ApiToken) -> bool:

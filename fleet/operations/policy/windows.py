@@ -30,7 +30,7 @@ def create(*, actor: Actor, now: datetime, values: Mapping[str, Any]) -> NoAppro
     """
     require(actor, Right.ADMINISTER)
     refuse_unknown(values, STATED)
-    window = Window(**{name: tidied(value) for name, value in values.items()})
+    window = Window(**{name: tidied(value, name) for name, value in values.items()})
     refuse(list(window_faults(window, now=now)))
     columns = {name: getattr(window, name) for name in STATED} | {"weekdays": list(window.weekdays)}
     row = NoApprovalWindow.objects.create(**columns, author=actor.person, created_at=now)

@@ -43,7 +43,7 @@ class AccessStates:
 def access_states(
     *, accounts: Collection[int], sessions: Collection[str], tokens: Collection[str], now: datetime
 ) -> AccessStates:
-    """Up to four queries, however many are asked for."""
+    """Up to four queries, however many are asked for, and one for each level of tokens that were made by tokens."""
     people = list(
         seen(User).filter(pk__in=list(accounts), is_active=True).select_related("sign_on", "service_account__owner")
     )
@@ -65,7 +65,15 @@ def _account_state(person: User, now: datetime) -> AccountState:
 
 
 def _token_states(prefixes: Collection[str], now: datetime) -> dict[str, Any]:
-    lasts = Q(expires_at=None) | Q(expires_at__gt=now)
-    rows = seen(ApiToken).filter(lasts, prefix__in=list(prefixes), revoked_at=None)
+    """Without those that have ended, or that were made by one that has."""
+    counts = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
     names = [field.attname for field in ApiToken._meta.concrete_fields if field.attname not in OF_USE]
-    return {row["prefix"]: row for row in rows.values(*names)}
+    rows = {row["prefix"]: row for row in seen(ApiToken).filter(counts, prefix__in=list(prefixes)).values(*names)}
+    # By whom each was made, level by level: nearly always by none.
+    makers = {prefix: row["made_with_id"] for prefix, row in rows.items() if row["made_with_id"] is not None}
+    while makers:
+        found = dict(seen(ApiToken).filter(counts, pk__in=set(makers.values())).values_list("pk", "made_with_id"))
+        for prefix in [prefix for prefix, maker in makers.items() if maker not in found]:
+            del rows[prefix], makers[prefix]
+        makers = {prefix: found[maker] for prefix, maker in makers.items() if found[maker] is not None}
+    return rows
