@@ -109,7 +109,9 @@ def test_a_stream_of_a_session_ends(gateway: Gateway, person: User, how: str) ->
     assert ends(opened(gateway, headers), end)
 
 
-@pytest.mark.parametrize("how", ["expired", "revoked", "narrowed", "scoped", "other-group", "elsewhere", "gone"])
+@pytest.mark.parametrize(
+    "how", ["expired", "revoked", "narrowed", "scoped", "other-group", "elsewhere", "maker", "gone"]
+)
 def test_a_stream_of_a_token_ends(gateway: Gateway, person: User, how: str) -> None:
     secret = token_of(person)
     row = ApiToken.objects.filter(prefix=prefix_of(secret))
@@ -128,6 +130,10 @@ def test_a_stream_of_a_token_ends(gateway: Gateway, person: User, how: str) -> N
                 person.groups.set([Group.objects.get(name="operator"), Group.objects.get_or_create(name="viewer")[0]])
             case "elsewhere":
                 row.update(allowed_from=["198.51.100.0/24"])
+            case "maker":
+                # The token by which it was made has expired.
+                maker = token_of(person, expires_at=timezone.now())
+                row.update(made_with=ApiToken.objects.get(prefix=prefix_of(maker)))
             case _:
                 row.delete()
 
