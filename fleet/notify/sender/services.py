@@ -37,9 +37,7 @@ zohocliq zoom zulip
 """
 SCHEMAS = frozenset(SPOKEN_TO.split())
 # What hands the message to programs, which mark up nothing.
-PROGRAMS = frozenset(
-    ["apprise", "apprises", "form", "forms", "httpsms", "ifttt", "json", "jsons", "push", "splunk", "xml", "xmls"]
-)
+PROGRAMS = frozenset({"form", "forms", "json", "jsons", "splunk", "xml", "xmls"})
 # Whom it goes to, from whom, who asks, and how it looks. Not: what skips the check of certificates, follows redirects,
 # waits, tries again, or names files.
 SAID = """
