@@ -13,6 +13,7 @@ from azure_simulator.fleet import FleetError, MachineSet
 
 # Microsoft's documented minimum notice, in seconds; for Preempt none is promised, half a minute is usual.
 NOTICE_SECONDS = {"Freeze": 900.0, "Reboot": 900.0, "Redeploy": 600.0, "Preempt": 30.0, "Terminate": 300.0}
+NOTICE_SECONDS["SpotRebalanceRecommendation"] = 900.0
 
 # At Azure an event is Started for about ten minutes. Nobody wants to watch that in a demo.
 STARTED_SECONDS = 20.0

@@ -22,7 +22,9 @@ STARTED = "Started"
 # Never shown to a machine: an event that is over is simply no longer listed.
 ENDED = "Ended"
 
-EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
+EVENT_TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate", "SpotRebalanceRecommendation")
+# Acknowledging it has no effect, and nothing starts: it is no longer listed when its time is over.
+ADVICE = "SpotRebalanceRecommendation"
 SOURCES = ("Platform", "User")
 
 # "Scheduled Events is disabled for your service if it doesn't make a request to the endpoint for 24 hours."
@@ -128,6 +130,8 @@ class Azure:
                 continue
             if event.status == PLANNED:
                 self._announce(event, due)
+            elif event.status == SCHEDULED and event.event_type == ADVICE:
+                self._end(event, due, "over")
             elif event.status == SCHEDULED:
                 self._begin(event, due, "approval" if event.approvals else "not_before")
             elif event.status == STARTED:
@@ -186,7 +190,7 @@ class Azure:
         """
         first = not event.approvals
         event.approvals.append(Approval(vm=vm, at=now))
-        if event.status != SCHEDULED or not first:
+        if event.status != SCHEDULED or not first or event.event_type == ADVICE:
             return
         if delay_seconds > 0:
             self._wait_until(event, now + timedelta(seconds=delay_seconds))

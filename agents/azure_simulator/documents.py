@@ -35,6 +35,11 @@ VERSIONS: dict[str, Version] = {
     "2019-04-01": Version((*_ALWAYS, "Preempt", "Terminate"), ("Description",)),
     "2019-08-01": Version((*_ALWAYS, "Preempt", "Terminate"), ("Description", "EventSource")),
     "2020-07-01": Version((*_ALWAYS, "Preempt", "Terminate"), ("Description", "EventSource", "DurationInSeconds")),
+    # Preview.
+    "2024-07-09": Version(
+        (*_ALWAYS, "Preempt", "Terminate", "SpotRebalanceRecommendation"),
+        ("Description", "EventSource", "DurationInSeconds"),
+    ),
 }
 
 

@@ -15,6 +15,7 @@ from fleet.domain.waves import Judgement, Member, Phase, WaveState, but, how_far
 from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.models.facts.waves import load_members, return_timeout
 from fleet.projections.changes import changed_at, with_changes
+from fleet.projections.desk.attention import advice
 from fleet.projections.events.blast import BlastRadius, blast_radii
 from fleet.projections.facts import load_facts
 from fleet.projections.pages import Page, Segment, ordered, read_page
@@ -164,7 +165,7 @@ def detail(*, wave_id: int, now: datetime) -> WaveRow | None:
 
 def candidates(*, now: datetime, service: str = "", set_id: int | None = None) -> tuple[Candidate, ...]:
     """The open events of a service, or of a set, that nobody has decided, soonest first. Two queries."""
-    rows = seen(ScheduledEvent).filter(status=EventStatus.SCHEDULED.value, drill=False)
+    rows = seen(ScheduledEvent).filter(~advice(), status=EventStatus.SCHEDULED.value, drill=False)
     rows = rows.filter(availability_set__service=service) if service else rows.filter(availability_set_id=set_id)
     live = [state.value for state in LIVE_APPROVALS]
     decided = Exists(seen(Approval).filter(event=OuterRef("pk"), state__in=live, decided_by__isnull=False))

@@ -93,6 +93,7 @@ GUARDS: dict[str, Sentence] = {
         else "The event has started already: Azure needs no approval any more."
     ),
     "too-late": "NotBefore is past: Azure may start the event at any moment by itself.",
+    "advice-only": "{event_type} is advice: Azure starts nothing, and acknowledging it has no effect.",
     "version-changed": "The event has changed since you looked. Read it again, then decide.",
     "all-stopped": "{by} stopped all approvals at {at:time}; an admin can lift that. Reason: “{why}”",
     "no-live-machine": "No live machine of the set lists this event, so no agent can ask Azure.",
@@ -114,6 +115,9 @@ GUARDS: dict[str, Sentence] = {
     "not-prepared": lambda values, reader: f"{are(values['machines'])} still preparing.",
     "other-open-event": lambda values, reader: (
         f"The set has {'another event' if values['count'] == 1 else str(values['count']) + ' other events'} open."
+    ),
+    "type-unknown": lambda values, reader: (
+        f"Drydock does not know the type {values['event_type'] or 'of this event'}: treat it as impactful."
     ),
     "unnamed-set": "Nobody has named this machine's set yet: others may be hit, too.",
 }

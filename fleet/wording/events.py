@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fleet.domain.events.types import is_advice
 from fleet.domain.history import Happened, happened
 from fleet.domain.states import Certainty, EndedAs
 from fleet.domain.timeline import EntryKind
@@ -43,9 +44,12 @@ TYPES: dict[str, TypeWords] = {
 UNKNOWN_TYPE = TypeWords("Azure has not said what this type does. Treat it as impactful.", "", None, "circle-alert")
 
 
+ADVICE = TypeWords("Advice: the spot machine may be evicted soon. Azure starts nothing now.", "", None, "circle-alert")
+
+
 def type_words(event_type: str) -> TypeWords:
     """What is known of a type; an unknown one is treated as impactful."""
-    return TYPES.get(event_type, UNKNOWN_TYPE)
+    return ADVICE if is_advice(event_type) else TYPES.get(event_type, UNKNOWN_TYPE)
 
 
 NOTHING_LOST = "no machine was hit and nothing was lost"
@@ -119,6 +123,10 @@ SENTENCES: dict[str, Sentence] = {
         "Announced days ahead: the host's hardware is predicted to fail. Microsoft advises redeploying the machine "
         "yourself as soon as possible, before it fails."
     ),
+    "advice-spot-rebalance": (
+        "Azure recommends moving the load off this spot machine: it may be evicted soon. There is nothing to approve."
+    ),
+    "advice-starts-nothing": "Nothing: this is advice, and Azure starts nothing because of it.",
     "event-over": "Nothing: the event is over.",
     "event-runs": "It runs and ends by itself; until it is gone there may be further, shorter impacts.",
     "starts-any-moment": "Azure has stated no time: it may start at any moment.",

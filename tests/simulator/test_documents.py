@@ -19,6 +19,7 @@ BASE = ["EventId", "EventStatus", "EventType", "ResourceType", "Resources", "Not
         ("2019-04-01", ["Description"]),
         ("2019-08-01", ["Description", "EventSource"]),
         ("2020-07-01", ["Description", "EventSource", "DurationInSeconds"]),
+        ("2024-07-09", ["Description", "EventSource", "DurationInSeconds"]),
     ],
 )
 def test_each_version_has_its_own_fields(azure: Simulated, version: str, extra: list[str]) -> None:
@@ -28,7 +29,11 @@ def test_each_version_has_its_own_fields(azure: Simulated, version: str, extra: 
 
 @pytest.mark.parametrize(
     ("event_type", "first_version", "version_before"),
-    [("Preempt", "2017-11-01", "2017-08-01"), ("Terminate", "2019-01-01", "2017-11-01")],
+    [
+        ("Preempt", "2017-11-01", "2017-08-01"),
+        ("Terminate", "2019-01-01", "2017-11-01"),
+        ("SpotRebalanceRecommendation", "2024-07-09", "2020-07-01"),
+    ],
 )
 def test_a_version_leaves_out_types_that_came_later(
     azure: Simulated, event_type: str, first_version: str, version_before: str

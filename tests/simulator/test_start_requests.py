@@ -113,3 +113,13 @@ def test_other_tenants_delay_the_start_even_beyond_not_before(azure: Simulated) 
     azure.clock.advance(1)
     assert azure.document("WestNO_0")["Events"][0]["EventStatus"] == "Started"
     assert azure.event(event_id)["started_by"] == "approval"
+
+
+def test_advice_is_acknowledged_and_nothing_starts(azure: Simulated) -> None:
+    event_id = azure.create(set="west", type="SpotRebalanceRecommendation", notice_seconds=60)
+    assert azure.approve("WestNO_0", event_id) == 200
+    assert azure.event(event_id)["status"] == "Scheduled"
+    azure.control("POST", "clock", {"advance_seconds": 61})
+    azure.document("WestNO_0")
+    event = azure.event(event_id)
+    assert (event["status"], event["started_at"]) == ("Ended", None)

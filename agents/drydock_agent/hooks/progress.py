@@ -94,12 +94,18 @@ def told_before(progress: Progress) -> list[tuple[str, str, str, str]]:
     return said
 
 
+ADVICE = ("spotrebalancerecommendation",)
+
+
 def events_of(body: bytes) -> dict[str, Event]:
-    """The events of a readable document by their id in lower case, in its order; those without an id are left out."""
+    """Return the events of a readable document by their id in lower case, in its order, without those that have no id.
+
+    Advice is left out: nothing happens to the machine because of it, so no hook prepares for it.
+    """
     found = {}
     for event in json.loads(body.decode("utf-8-sig"), strict=False)["Events"]:
         event_id = event.get("EventId") if isinstance(event, dict) else None
-        if isinstance(event_id, str) and event_id:
+        if isinstance(event_id, str) and event_id and str(event.get("EventType")).strip().casefold() not in ADVICE:
             found[event_id.lower()] = event
     return found
 

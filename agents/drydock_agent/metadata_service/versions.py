@@ -13,6 +13,7 @@ from drydock_agent.clock import Clock
 
 # Newest first.
 EVENTS_VERSIONS = (
+    "2024-07-09",
     "2020-07-01",
     "2019-08-01",
     "2019-04-01",

@@ -21,7 +21,7 @@ from fleet.api.shapes.rules import (
     words,
 )
 from fleet.api.shapes.strict import RequestSerializer, ToldText
-from fleet.domain.events.types import TYPES
+from fleet.domain.events.types import ADVICE_TYPES, TYPES
 from fleet.domain.messages.kinds import KINDS, ChannelField
 from fleet.domain.messages.moments import PERSONAL, Moment
 from fleet.domain.messages.severity import Severity
@@ -125,7 +125,7 @@ class RouteFieldsSerializer(RequestSerializer):
         help_text="The id of a channel; null: every channel of the installation.",
     )
     moments = words(MOMENTS, [moment for moment in Moment if moment not in PERSONAL])
-    types = words("Empty: every type.", TYPES)
+    types = words("Empty: every type.", (*TYPES, *ADVICE_TYPES))
     sources = words("Empty: every source.", SOURCES)
     severity = OneOrSeveral(
         child=serializers.CharField(max_length=100), required=False, max_length=50, help_text=SEVERITY

@@ -9,12 +9,15 @@ from fleet.api.shapes.base import ClockTime, SecondsUntil, Time
 from fleet.api.shapes.derive import shape
 from fleet.api.shapes.strict import RequestSerializer, ToldList, ToldNumber, ToldText
 from fleet.domain.approvals.guards import ACCEPTABLE
-from fleet.domain.events.types import TYPES
-from fleet.domain.policy.faults import MAX_NAME, MAX_NUMBER, MAX_PATTERN, MAX_REASON, SOURCES
+from fleet.domain.policy.faults import MAX_NAME, MAX_NUMBER, MAX_PATTERN, MAX_REASON, SOURCES, TYPE_NAME
 from fleet.domain.policy.rules import Action
 from fleet.projections.policy.dry_run import DryRun, PastEvent
 from fleet.projections.policy.rules import RuleRow, WindowRow
 
+EVENT_TYPES = (
+    "Empty: every type that Drydock knows. Another type is approved by a rule only if it names it exactly, as Azure"
+    " spells it."
+)
 WEEKDAYS = "Numbers from 0 (Monday) to 6; empty: every day."
 FROM_TIME = "Local time, included, such as `22:00`; null: from midnight."
 UNTIL_TIME = "Local time, not included; may pass midnight; null: until midnight."
@@ -57,7 +60,13 @@ class RuleFieldsSerializer(RequestSerializer):
     action = ToldText(
         told={"enum": [action.value for action in Action]}, required=False, max_length=100, help_text="What it does."
     )
-    event_types = words("Empty: every type.", TYPES)
+    event_types = ToldList(
+        told={"items": {"pattern": f"^{TYPE_NAME.pattern}$"}},
+        child=serializers.CharField(max_length=100),
+        required=False,
+        max_length=50,
+        help_text=EVENT_TYPES,
+    )
     sources = words("Empty: every source.", SOURCES)
     min_duration_seconds = seconds("The shortest announced duration that matches.")
     max_duration_seconds = seconds("The longest; an unknown one (-1) is never short.")
@@ -129,7 +138,7 @@ RuleShape = shape(
         "reason": "Why it exists.",
         "enabled": "Switched on.",
         "in_force": "Switched on and not expired.",
-        "event_types": "Empty: every type.",
+        "event_types": EVENT_TYPES,
         "sources": "Empty: every source.",
         "unknown_duration": "An unknown duration matches, too.",
         **HOURS_AND_PLACE,

@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 
 from fleet.dashboard.policy.forms import HoursForm, boxes, seconds, text
-from fleet.domain.events.types import TYPES
+from fleet.domain.events.types import ADVICE_TYPES, TYPES
 from fleet.domain.messages.kinds import KINDS, ChannelField
 from fleet.domain.messages.moments import PERSONAL, Moment
 from fleet.domain.messages.severity import Severity
@@ -85,7 +85,7 @@ class RouteForm(HoursForm):
         widget=forms.Select({"class": "form-select"}),
     )
     moments = boxes("Moments", [(one.value, moment_label(one)) for one in Moment if one not in {*BY_CLOCK, *PERSONAL}])
-    event_types = boxes("Types", [(name, name) for name in TYPES])
+    event_types = boxes("Types", [(name, name) for name in (*TYPES, *ADVICE_TYPES)])
     sources = boxes("Sources", [(name, name) for name in SOURCES])
     severities = boxes("How bad", [(one.value, SEVERITY_LOOKS[one].label) for one in Severity])
     unclaimed_after_seconds = seconds("While nobody is on it, after so many seconds")

@@ -89,6 +89,7 @@ class RuleForm(HoursForm):
         widget=forms.RadioSelect({"class": "form-check-input"}),
     )
     event_types = boxes("Types", [(name, name) for name in TYPES])
+    other_types = text("Other types", attributes={"placeholder": "exactly as Azure names them, with commas between"})
     sources = boxes("Sources", [(name, name) for name in SOURCES])
     min_duration_seconds = seconds("At least, in seconds")
     max_duration_seconds = seconds("At most, in seconds")
@@ -103,6 +104,18 @@ class RuleForm(HoursForm):
     expires_at = UtcField(label="Expires (UTC)", required=False)
 
     field_order = ("name", "reason", "action")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        others = [name for name in self.initial.get("event_types") or () if name not in TYPES]
+        if others:
+            self.initial["other_types"] = ", ".join(others)
+
+    def values(self) -> dict[str, Any]:
+        found = super().values()
+        others = [name.strip() for name in found.pop("other_types").split(",")]
+        found["event_types"] = [*found["event_types"], *filter(None, others)]
+        return found
 
 
 class WindowForm(HoursForm):

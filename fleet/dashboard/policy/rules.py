@@ -71,7 +71,7 @@ def rule_page(request: Asked, rule_id: int) -> HttpResponse:
     if request.GET.get("try"):
         rule = rules.standing(rule_id=rule_id) or StandingRule()
         context["tried"] = dry_run.dry_run(rule=rule, now=request.now)
-    form = RuleForm(initial={name: getattr(found, name) for name in RuleForm.base_fields})
+    form = RuleForm(initial={name: getattr(found, name, "") for name in RuleForm.base_fields})
     return rule_answer(request, form, found, **context)
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.events.types import LOSING_TYPES
+from fleet.domain.events.types import LOSING_TYPES, is_advice, is_unknown
 from fleet.domain.intake.preparation import Prepared
 from fleet.domain.people import Place
 from fleet.domain.reason import Reason, as_json
@@ -256,6 +256,8 @@ def _impossible(facts: EventFacts, now: datetime, expected_version: int | None) 
         yield Guard("event-not-open", Need.BLOCKS, {"status": facts.status.value})
     elif facts.not_before is not None and facts.not_before <= now:
         yield Guard("too-late", Need.BLOCKS)
+    if is_advice(facts.event_type):
+        yield Guard("advice-only", Need.BLOCKS, {"event_type": facts.event_type})
     if expected_version is not None and expected_version != facts.version:
         yield Guard("version-changed", Need.BLOCKS)
     if facts.stop is not None and facts.status is EventStatus.SCHEDULED:
@@ -306,6 +308,8 @@ def _reasons(facts: EventFacts) -> Iterator[Guard]:
 
 
 def _notes(facts: EventFacts) -> Iterator[Guard]:
+    if is_unknown(facts.event_type):
+        yield Guard("type-unknown", Need.NOTE, {"event_type": facts.event_type})
     if facts.other_open:
         yield Guard("other-open-event", Need.NOTE, {"count": len(facts.other_open)})
     if facts.set_kind == PROVISIONAL:

@@ -81,6 +81,7 @@ def _because(advised: Advised, guard: Guard) -> Recommendation:
 
 # Guards that somebody should wait for, look at, or answer otherwise, the first of them counts.
 ANSWERS: tuple[tuple[str, Advised], ...] = (
+    ("advice-only", Advised.LEAVE),
     ("all-stopped", Advised.WAIT),
     ("no-live-machine", Advised.BY_HAND),
     ("set-in-flight", Advised.WAIT),

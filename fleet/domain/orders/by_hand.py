@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, hit_machines, who_is_asked
+from fleet.domain.events.types import is_advice
 from fleet.domain.orders.facts import OrderFacts
 from fleet.domain.orders.timeouts import Timeouts
 from fleet.domain.reason import Reason
@@ -79,7 +80,7 @@ def by_hand(
 
     `state` is that of the live approval, else of the newest one; `orders` are its own.
     """
-    if facts.drill or facts.status is not EventStatus.SCHEDULED:
+    if facts.drill or facts.status is not EventStatus.SCHEDULED or is_advice(facts.event_type):
         return None
     if facts.not_before is not None and facts.not_before <= now:
         return None

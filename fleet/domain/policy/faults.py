@@ -1,10 +1,11 @@
 """What is wrong with a rule that somebody wants to have. Pure: each fault is the name of its field and a reason."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from fleet.domain.approvals.guards import ACCEPTABLE
-from fleet.domain.events.types import TYPES
+from fleet.domain.events.types import ADVICE_TYPES, TYPES, is_advice, is_unknown
 from fleet.domain.policy.hours import zone_of
 from fleet.domain.policy.rules import APPROVES, Action, StandingRule
 from fleet.domain.reason import Reason
@@ -15,7 +16,10 @@ MAX_NAME, MAX_REASON, MAX_PATTERN, MAX_NUMBER = 200, 2000, 200, 2**31 - 1
 
 Fault = tuple[str, Reason]
 # What rules and routes may choose of events, by field.
-EVENT_CHOICES: dict[str, tuple[str, ...]] = {"event_types": tuple(TYPES), "sources": SOURCES}
+EVENT_CHOICES: dict[str, tuple[str, ...]] = {"event_types": (*TYPES, *ADVICE_TYPES), "sources": SOURCES}
+# A rule may also name a type that Drydock does not know, exactly as Azure spells it.
+TYPE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,49}")
+MOST_TYPES = 50
 
 
 def faults(rule: StandingRule, *, now: datetime) -> list[Fault]:
@@ -63,8 +67,20 @@ def _choice_faults(rule: StandingRule) -> Iterator[Fault]:
         yield "action", Reason("action-unknown", action=rule.action, known=list(Action))
     elif rule.accepts and Action(rule.action) not in APPROVES:
         yield "accepts", Reason("accepts-without-approving")
-    yield from choice_faults((field, getattr(rule, field), known) for field, known in EVENT_CHOICES.items())
+    yield from choice_faults([("event_types", [one for one in rule.event_types if _is_misspelt(one, rule)], TYPES)])
+    if len(rule.event_types) > MOST_TYPES:
+        yield "event_types", Reason("choice-unknown", field="event_types", chosen=rule.event_types[-1], known=TYPES)
+    yield from choice_faults([("sources", rule.sources, SOURCES)])
     yield from choice_faults([("accepts", rule.accepts, ACCEPTABLE)])
+
+
+def _is_misspelt(event_type: str, rule: StandingRule) -> bool:
+    """Whether a rule cannot name this type: no name of one, a known one in other letters, or advice to be approved."""
+    if event_type in TYPES:
+        return False
+    if is_advice(event_type):
+        return event_type not in ADVICE_TYPES or rule.action in APPROVES
+    return not is_unknown(event_type) or not TYPE_NAME.fullmatch(event_type)
 
 
 def choice_faults(choices: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -> Iterator[Fault]:

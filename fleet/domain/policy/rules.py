@@ -8,6 +8,7 @@ from typing import Any
 
 from fleet.domain.approvals.conditions import LATER, When
 from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, guards, without
+from fleet.domain.events.types import is_advice, is_unknown
 from fleet.domain.people import speaks_of
 from fleet.domain.policy.hours import in_hours
 from fleet.domain.policy.values import LABELS, among, stated, tidied
@@ -86,11 +87,19 @@ def concerned(rule: StandingRule, facts: EventFacts) -> bool:
     """Whether a rule speaks of this event at some time or other."""
     return (
         not facts.drill
+        and _may_decide(rule, facts.event_type)
         and among(facts.event_type, rule.event_types)
         and among(facts.source, rule.sources)
         and _takes(rule, facts.duration_seconds)
         and speaks_of(rule, facts.place)
     )
+
+
+def _may_decide(rule: StandingRule, event_type: str) -> bool:
+    """Advice is approved by no rule, and an unknown type only by one that names it exactly."""
+    if rule.action not in APPROVES:
+        return True
+    return not is_advice(event_type) and (not is_unknown(event_type) or event_type in rule.event_types)
 
 
 def first_match(rules: Iterable[StandingRule], facts: EventFacts, *, now: datetime) -> StandingRule | None:

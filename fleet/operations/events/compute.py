@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Q
 
 from fleet.domain.actor import AZURE
@@ -13,9 +14,9 @@ from fleet.domain.events import sightings
 from fleet.domain.events.sightings import ComputedState, Witness, versioned
 from fleet.domain.events.statement import NOT_STATED
 from fleet.domain.reason import Reason, as_json
-from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, EventStatus
+from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
-from fleet.models import Approval, Claim, Entry, Hold, ScheduledEvent
+from fleet.models import Approval, Claim, Entry, Hold, ScheduledEvent, Sighting
 from fleet.models.facts.events import Standing, load_witnesses
 from fleet.operations.timeline.entries import entry, write
 
@@ -69,6 +70,11 @@ def compute_state(
         state = sightings.compute_state(of_event, now=now, was_ended=event.status == EventStatus.ENDED.value)
         if state is None:
             # Only machines of other sets list it: nothing that counts is known yet.
+            if _is_dropped(event, now):
+                event.status, event.ended_as = EventStatus.ENDED.value, EndedAs.UNKNOWN.value
+                event.certainty, event.ended_at, event.watched = Certainty.INFERRED.value, now, False
+                changed.append(event)
+                written.append(_dropped(event, now))
             continue
         before = versioned(event)
         was = (event.status, event.watched, event.version == 0)
@@ -90,6 +96,28 @@ def compute_state(
             Hold.objects.filter(event_id__in=over, ended_at__isnull=True).update(ended_at=now)
     write(written)
     return changed
+
+
+def _is_dropped(event: ScheduledEvent, now: datetime) -> bool:
+    """Whether no machine lists it any more of those that are heard, and none of its set ever did."""
+    if event.version or event.drill or event.status == EventStatus.ENDED.value:
+        return False
+    since = now - timedelta(seconds=settings.GONE_SECONDS)
+    heard = Q(machine__presence__last_heard_at__gt=since) | Q(listed_at__gt=since)
+    listed = Sighting.objects.filter(heard, event=event, gone_at__isnull=True, machine__revoked_at=None)
+    return not listed.exists()
+
+
+def _dropped(event: ScheduledEvent, now: datetime) -> Entry:
+    return entry(
+        EntryKind.EVENT_ENDED,
+        AZURE,
+        at=now,
+        event_id=event.pk,
+        set_id=event.availability_set_id,
+        ended_as=event.ended_as,
+        certainty=event.certainty,
+    )
 
 
 COMPUTED = (*NOT_STATED, "first_seen_at", "notice_seconds", "started_at", "ended_at", "watched")

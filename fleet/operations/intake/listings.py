@@ -8,12 +8,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from fleet.domain.events.statement import NOT_STATED
 from fleet.domain.intake.documents import Document, Listing
 from fleet.domain.requirements import Requirements, announced_under
+from fleet.domain.sets import PROVISIONAL
 from fleet.domain.shapes import names_of, of_values
-from fleet.models import LatestDocument, ScheduledEvent, Sighting, driver
+from fleet.models import AvailabilitySet, LatestDocument, ScheduledEvent, Sighting, driver
+from fleet.models.facts import owners
 from fleet.models.machines import Machine
 from fleet.operations.intake import presence
 from fleet.operations.intake.keep import KeptReport
@@ -199,6 +202,14 @@ def store(merged: Merged) -> None:
     driver.upsert(merged.rows, unique=["event_id", "machine_id"])
 
 
+def _unconfirmed(listing: Listing) -> dict[str, Any]:
+    """Columns of an event that no machine of its set has listed yet: what another one states, with nobody to vote."""
+    return {name: getattr(listing, name) for name in NOT_STATED} | {
+        "resources": list(listing.resources),
+        "watched": False,
+    }
+
+
 def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: Merged, now: datetime) -> dict[str, int]:
     known: dict[str, int] = {}
     drills = set()
@@ -216,24 +227,39 @@ def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: M
     if not missing:
         return known
     first: dict[str, MachineDocument] = {}
+    stated: dict[str, Listing] = {}
     for one in sorted(ahead, key=lambda one: (one.at, one.machine_id)):
         for listing in one.document.listings:
             first.setdefault(listing.event_id, one)
-    machines = Machine.objects.filter(pk__any={first[event_id].machine_id for event_id in missing})
-    columns = [f"availability_set__{name}" for name in names_of(Requirements)]
-    homes = {
-        pk: (set_id, of_values(Requirements, values))
-        for pk, set_id, *values in machines.values_list("pk", "availability_set_id", *columns)
+            stated.setdefault(listing.event_id, listing)
+    reporters = Machine.objects.filter(pk__any={first[event_id].machine_id for event_id in missing})
+    of_set = names_of(Requirements)
+    columns = ["kind", *of_set]
+    rows = list(reporters.values_list("pk", "availability_set_id", *(f"availability_set__{name}" for name in columns)))
+    homes = {pk: (set_id, of_values(Requirements, values)) for pk, set_id, _, *values in rows}
+    nameless = {pk for pk, _, kind, *_ in rows if kind == PROVISIONAL}
+    asked = {
+        event_id: (first[event_id].machine_id, stated[event_id].resources)
+        for event_id in missing
+        if first[event_id].machine_id in nameless
     }
+    owned = owners.named_owners(asked, now=now) if asked else {}
+    required = {
+        pk: of_values(Requirements, values)
+        for pk, *values in AvailabilitySet.objects.filter(pk__in=set(owned.values())).values_list("pk", *of_set)
+    }
+    places = {event_id: homes[first[event_id].machine_id] for event_id in missing}
+    places |= {event_id: (set_id, required[set_id]) for event_id, set_id in owned.items()}
     # Sorted by key, like every write here, so that two processes never wait for each other in a circle.
     ScheduledEvent.objects.bulk_create(
         [
             ScheduledEvent(
                 event_id=event_id,
-                availability_set_id=homes[first[event_id].machine_id][0],
-                kept=announced_under(homes[first[event_id].machine_id][1]),
+                availability_set_id=places[event_id][0],
+                kept=announced_under(places[event_id][1]),
                 created_at=now,
                 first_seen_at=first[event_id].at,
+                **(_unconfirmed(stated[event_id]) if event_id in owned else {}),
             )
             for event_id in missing
         ],

@@ -19,6 +19,7 @@ from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, Tuple
 from fleet.domain.approvals.conditions import undo_until
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.approvals.recommend import decide_by
+from fleet.domain.events.types import is_advice
 from fleet.domain.messages.kinds import FOLLOWING
 from fleet.domain.messages.moments import FOLLOWED, MUST_BE_TOLD, OF_ENTRY, SENT, Moment, OnlyIf
 from fleet.domain.messages.routes import MessageFacts, matches, told_at
@@ -249,6 +250,8 @@ def _subject(entry: Entry) -> str:
 def _decide_by(event: EventFacts, known: Experiences, *, now: datetime) -> datetime | None:
     """As the card says it. None once there is nothing left to decide."""
     if event.status is not EventStatus.SCHEDULED or event.not_before is None or event.not_before <= now:
+        return None
+    if is_advice(event.event_type):
         return None
     took = known.of(event.set_id, event.event_type).relay_seconds
     relay = order_timeouts().answer if took is None else timedelta(seconds=took)

@@ -13,6 +13,7 @@ from fleet.domain.states import OPEN_EVENTS, Presence
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import machine_presence, presence_limits
+from fleet.models.facts.owners import confirmed_owner
 from fleet.operations.events import compute
 from fleet.operations.sets import requirements
 from fleet.operations.sets.twins import tell_apart
@@ -37,7 +38,15 @@ def settle_sets(
         if event.availability_set.kind == PROVISIONAL:
             # Who came before those of this set that had not read the event yet.
             told |= Q(sightings__in=Sighting.objects.filter(event=event, foreign=True, gone_at__isnull=True))
-        machines = list(Machine.objects.select_related("availability_set").filter(told).distinct().order_by("pk"))
+        rows = Machine.objects.select_related("availability_set").order_by("pk")
+        machines = list(rows.filter(told).distinct())
+        owner = confirmed_owner(event, machines, now=now)
+        if owner is not None:
+            event.availability_set = owner
+            ScheduledEvent.objects.filter(pk=event.pk).update(availability_set=owner)
+            welcome_sightings(owner)
+            # Those who listed it in the set without a name, and have nothing to say of it any more.
+            machines = list(rows.filter(Q(pk__in=[row.pk for row in machines]) | Q(sightings__event=event)).distinct())
         if all(machine.availability_set_id == event.availability_set_id for machine in machines):
             continue
         joined, foreign = join_for_event(event=event, reporters=machines, now=now)

@@ -9,6 +9,7 @@ from django.db import transaction
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import EventFacts, Need, guards
+from fleet.domain.events.types import is_advice
 from fleet.domain.people import Right
 from fleet.domain.reason import Reason
 from fleet.domain.refusal import Refused
@@ -101,7 +102,10 @@ def _of_service(service: str, actor: Actor, now: datetime) -> list[ScheduledEven
     ).exclude(pk__in=decided)
     # In this order as many as possible get their turn before NotBefore.
     known = [row for row in rows.select_related("availability_set") if sees(actor, place_of(row.availability_set))]
-    in_time = [row for row in known if row.not_before is None or row.not_before > now]
+    # About advice there is nothing to decide.
+    in_time = [
+        row for row in known if not is_advice(row.event_type) and (row.not_before is None or row.not_before > now)
+    ]
     return sorted(in_time, key=lambda row: (row.not_before is None, row.not_before or now, row.pk))
 
 

@@ -10,6 +10,7 @@ from django.conf import settings
 from fleet.domain.approvals.conditions import UndoOffer, undo_offer, undo_until
 from fleet.domain.approvals.guards import EventFacts, Guard, guards
 from fleet.domain.approvals.recommend import Experience, Recommendation, as_rule, decide_by, recommend
+from fleet.domain.events.types import is_advice
 from fleet.domain.reason import Reason
 from fleet.models.facts.events import order_timeouts
 from fleet.models.facts.experience import experiences
@@ -54,7 +55,7 @@ def decision_card(
         guards=tuple(guards(facts, now=now)),
         recommendation=recommendation,
         decide_by=decide_by(event.not_before, relay=relay, undo=until - now if until else timedelta())
-        if recommendation
+        if recommendation and not is_advice(event.event_type)
         else None,
         took_seconds=took,
         undo=undo_offer(facts, now=now, seconds=settings.UNDO_SECONDS),

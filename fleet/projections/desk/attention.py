@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import Exists, F, OuterRef, Q, Value
 
+from fleet.domain.events.types import ADVICE_TYPES
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
@@ -81,7 +82,12 @@ def needs_decision(*, now: datetime, until: datetime | None = None) -> Q:
     # Both conditions of a hold in one: so it is one join for all events, and not a look for each.
     held = Exists(seen(Hold).filter(~proposed, event=OuterRef("pk"), ended_at__isnull=True, by__isnull=False))
     open_still = Q(status=EventStatus.SCHEDULED.value) & (Q(not_before=None) | in_time)
-    return open_still & ~decided & ~held
+    return open_still & ~advice() & ~decided & ~held
+
+
+def advice() -> Q:
+    """Events about which there is nothing to decide, because Azure starts nothing."""
+    return Q(*(("event_type__iexact", name) for name in ADVICE_TYPES), _connector=Q.OR)
 
 
 def proposed() -> Q:

@@ -35,6 +35,7 @@ from fleet.models.facts.events import presence_limits
 from fleet.models.partitions import TABLES, ahead, late_tables
 from fleet.projections.approvals.steps import steps_of
 from fleet.projections.counts import counts, is_live, last_poll
+from fleet.projections.desk.attention import advice
 from fleet.projections.desk.clocks import wrong_clocks
 from fleet.projections.events.rows import OPEN
 from fleet.projections.machines import agentless
@@ -75,7 +76,7 @@ def _events(now: datetime) -> tuple[Sample, ...]:
     live = [state.value for state in LIVE_APPROVALS]
     decided = Exists(seen(Approval).filter(event=OuterRef("pk"), state__in=live))
     in_time = Q(not_before=None) | Q(not_before__gt=now)
-    waiting = Q(status=EventStatus.SCHEDULED.value, decided=False) & in_time
+    waiting = Q(status=EventStatus.SCHEDULED.value, decided=False) & in_time & ~advice()
     counted = (
         seen(ScheduledEvent)
         .filter(status__in=OPEN, drill=False)

@@ -155,6 +155,16 @@ def _hit(
     )
 
 
+def _advice(event: ScheduledEvent, now: datetime) -> Reason | str:
+    return advice(
+        status=EventStatus(event.status),
+        source=event.source,
+        not_before=event.not_before,
+        now=now,
+        event_type=event.event_type,
+    )
+
+
 def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     """One event, by its EventId in any case. A fixed number of queries."""
     events = with_changes(seen(ScheduledEvent)).select_related("availability_set")
@@ -211,7 +221,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         place=facts.place,
         not_ready=tuple(not_ready(facts)),
         by_hand=orders.by_hand(facts, current(approval_rows), machines, now=now),
-        advice=advice(status=EventStatus(event.status), source=event.source, not_before=event.not_before, now=now),
+        advice=_advice(event, now),
         drill_id=seen(Drill).filter(event=event).values_list("pk", flat=True).first() if event.drill else None,
         server_time=now,
     )

@@ -8,6 +8,7 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce
 
 from fleet.domain.events.consequences import FAR_AHEAD, if_nobody_acts
+from fleet.domain.events.types import is_advice
 from fleet.domain.reason import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus
@@ -116,9 +117,14 @@ def event_row(
         approval=approval,
         claim=seen_to.claim,
         hold=seen_to.hold,
-        needs_decision=status is EventStatus.SCHEDULED and in_time and undecided,
+        needs_decision=status is EventStatus.SCHEDULED and in_time and undecided and not is_advice(event.event_type),
         if_nobody_acts=if_nobody_acts(
-            status=status, not_before=event.not_before, watched=event.watched, now=now, drill=event.drill
+            status=status,
+            not_before=event.not_before,
+            watched=event.watched,
+            now=now,
+            drill=event.drill,
+            event_type=event.event_type,
         ),
         changed_at=changed_at(event),
         seconds_left=_seconds_left(event, now),

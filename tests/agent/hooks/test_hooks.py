@@ -360,3 +360,17 @@ def test_a_full_disk_stops_no_hook_and_what_they_did_is_reported_later(
     assert hooks.lines() == [f"prepare 10-a {event_id}"]
     machine.look()
     assert machine.said() == PREPARED
+
+
+def test_advice_is_prepared_for_by_no_hook(
+    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
+) -> None:
+    hooks.add("prepare", "10-a")
+    machine = machines()
+    machine.look()
+    event_id = announce(simulator, type="SpotRebalanceRecommendation")
+    machine.look()
+    machine.look()
+    assert hooks.lines() == [] and machine.said() == []
+    # Until the last of this fixture's simulator forgets it: nothing starts it.
+    assert simulator.events.all()[-1]["EventId"] == event_id

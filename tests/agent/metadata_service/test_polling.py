@@ -31,7 +31,7 @@ def test_a_document_is_forwarded_when_it_changes_and_not_otherwise(
     first, second = made.waiting(wire.DOCUMENT)
     assert first["incarnation"] is not None and second["incarnation"] > first["incarnation"]
     assert json.loads(second["body"])["Events"][0]["EventId"] == event_id
-    assert second["api_version"] == "2020-07-01"
+    assert second["api_version"] == "2024-07-09"
     assert made.poller.listed(event_id.lower()) == event_id
 
 

@@ -62,7 +62,7 @@ def test_it_polls_as_often_as_ever_and_keeps_what_differs(simulator: RunningSimu
     early.pause(3)
     imds.close()
     first, second = early.documents
-    assert first.api_version == second.api_version == "2020-07-01"
+    assert first.api_version == second.api_version == "2024-07-09"
     assert first.at < second.at
 
 

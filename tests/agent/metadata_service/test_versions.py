@@ -76,7 +76,7 @@ def test_a_post_that_is_malformed_is_not_asked_again(parts: PartsFactory, simula
 
 def test_a_version_that_the_answer_names_comes_before_the_next_known_one(clock: SteppedClock) -> None:
     versions = Versions(EVENTS_VERSIONS, clock)
-    assert versions.refused("2020-07-01", naming("2021-01-01", "2018-01-01", "2019-01-01", "2017-08-01"))
+    assert versions.refused(EVENTS_VERSIONS[0], naming("2021-01-01", "2018-01-01", "2019-01-01", "2017-08-01"))
     assert versions.current == "2019-01-01"
 
 
@@ -95,8 +95,15 @@ def test_without_a_usable_name_the_next_known_one_is_tried_and_at_last_a_strange
 )
 def test_whatever_a_400_says_the_next_version_is_tried(clock: SteppedClock, body: bytes) -> None:
     versions = Versions(EVENTS_VERSIONS, clock)
-    assert versions.refused("2020-07-01", body)
-    assert versions.current == "2019-08-01"
+    assert versions.refused("2024-07-09", body)
+    assert versions.current == "2020-07-01"
+
+
+def test_a_cloud_without_the_preview_is_asked_with_the_version_before_it(clock: SteppedClock) -> None:
+    versions = Versions(EVENTS_VERSIONS, clock)
+    # As Azure has been seen to answer: versions of another service.
+    assert versions.refused("2024-07-09", naming("2020-10-01", "2020-09-01", "2020-07-15"))
+    assert versions.current == "2020-07-01"
 
 
 def test_a_400_about_a_header_is_no_reason_to_step_down() -> None:
@@ -106,19 +113,19 @@ def test_a_400_about_a_header_is_no_reason_to_step_down() -> None:
 
 def test_a_refusal_of_a_version_left_already_changes_nothing(clock: SteppedClock) -> None:
     versions = Versions(EVENTS_VERSIONS, clock)
-    assert versions.refused("2020-07-01", ODD) and versions.refused("2020-07-01", ODD)
-    assert versions.current == "2019-08-01"
+    assert versions.refused("2024-07-09", ODD) and versions.refused("2024-07-09", ODD)
+    assert versions.current == "2020-07-01"
 
 
 def test_after_a_day_the_newest_is_tried_again_and_then_straight_the_one_that_worked(clock: SteppedClock) -> None:
     versions = Versions(EVENTS_VERSIONS, clock)
-    for version in EVENTS_VERSIONS[:3]:
+    for version in EVENTS_VERSIONS[:4]:
         versions.refused(version, ODD)
     clock.advance(AGAIN_SECONDS - 1)
     assert versions.current == "2019-01-01"
     clock.advance(1)
-    assert versions.current == "2020-07-01"
-    versions.refused("2020-07-01", ODD)
+    assert versions.current == "2024-07-09"
+    versions.refused("2024-07-09", ODD)
     assert versions.current == "2019-01-01"
 
 
@@ -135,7 +142,7 @@ def test_a_restart_tries_the_newest_and_remembers_where_it_was(
     simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2017-11-01", names=False)
     before = newest(simulator)
     parts().poller.step()
-    assert asked_with(simulator, before) == ["2020-07-01", "2017-11-01"]
+    assert asked_with(simulator, before) == ["2024-07-09", "2017-11-01"]
 
 
 def test_every_version_refused_is_no_good_poll_and_begins_anew(
@@ -148,4 +155,4 @@ def test_every_version_refused_is_no_good_poll_and_begins_anew(
         made.imds.scheduled_events()
     assert caught.value.status == 400
     assert asked_with(simulator, before) == list(EVENTS_VERSIONS)
-    assert made.versions.current == "2020-07-01"
+    assert made.versions.current == "2024-07-09"
