@@ -19,7 +19,7 @@ from bench.stage import stage
 from bench.table import Line, table
 
 # In this order; each is a module here with `measure(stage) -> list[Line]`.
-MEASUREMENTS = ("raw", "ingest", "held", "storm", "ring", "relay", "tick", "messages", "pages", "keys")
+MEASUREMENTS = ("raw", "ingest", "held", "storm", "ring", "relay", "tick", "messages", "pages", "keys", "fairness")
 
 
 def main(arguments: list[str]) -> int:

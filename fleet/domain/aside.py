@@ -20,6 +20,14 @@ class What(StrEnum):
     CACHE = "cache"
     # Only reports wait for one.
     MACHINE = "machine"
+    # Nobody holds these, and only reports wait: the rest of a document with many events, and what was beyond the
+    # bounds of its machine (`fleet.domain.intake.bounds`).
+    DOCUMENT = "document"
+    BEYOND = "beyond"
+
+
+# What a report waits for because somebody holds it.
+HELD = (What.EVENT, What.CACHE, What.MACHINE)
 
 
 def pause(tries: int) -> timedelta:

@@ -30,6 +30,7 @@ class EntryKind(StrEnum):
     FOREIGN_SIGHTING = "foreign_sighting"
     DOCUMENT_UNREADABLE = "document_unreadable"
     REPORT_UNKNOWN = "report_unknown"
+    QUARANTINED = "quarantined"
     REPORT_REFUSED = "report_refused"
     REPORTS_LOST = "reports_lost"
     SPOOL_REUSED = "spool_reused"

@@ -123,7 +123,8 @@ class Agents:
             told=wanted.acknowledged,
         )
         written = await self.committer.commit(delivery, batch.size, machine.set_id)
-        refused = [*batch.refused, *written.refused]
+        # What was not written yet comes again, and is refused then.
+        refused = [one for one in batch.refused if one[0] <= written.acknowledged] + written.refused
         metrics.REPORTS.inc(len(batch.reports) - len(written.refused))
         metrics.REFUSED.inc(len(refused))
         has = {order_id.partition(":")[0] for order_id in wanted.held}

@@ -18,8 +18,9 @@ from django.db import InterfaceError, OperationalError, connections
 from fleet.domain.patience import LOCKED, met_a_limit
 from fleet.gateway import metrics
 from fleet.gateway.clean import clean
+from fleet.gateway.costs import parts_of
 from fleet.gateway.http import Problem, busy
-from fleet.gateway.lanes import Lanes, Pending, Written
+from fleet.gateway.lanes import Lane, Lanes, Pending, Written
 from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.loops import Loop
 from fleet.gateway.threads import with_connection
@@ -50,6 +51,10 @@ LEAST_REPORTS = 100
 # A machine whose reports fail is given so much time at once, and after it the others so much.
 SALVAGE_SECONDS = 0.3
 SALVAGE_PAUSE = 1.5
+# What costs much is written in parts, so long at once; then the others have so many times that, up to so long.
+COSTLY_SECONDS = 0.05
+COSTLY_PAUSES = 4.0
+COSTLY_LONGEST_PAUSE = 2.0
 # So long it is looked for whose deliveries somebody holds up.
 SPLIT_SECONDS = 1.0
 
@@ -80,6 +85,7 @@ class Committer:
         self.loop = Loop("writer", self.write, pause=1.0, role="writer")
         self._salvaged = 0.0
         self._most = LEAST_REPORTS
+        self._costly_at = self._wakes_at = 0.0
         # Of the commit that runs: since when, whether it may salvage, and whose deliveries go behind the others.
         self._began = 0.0
         self._salvages = False
@@ -112,24 +118,53 @@ class Committer:
             batch = self.lanes.take(self._most)
             if batch:
                 self._commit(batch)
+            wrote = bool(batch)
             # Nobody waits for ever, and whoever brings trouble takes a small part of the time.
             if not batch or time.monotonic() - self._salvaged > SALVAGE_PAUSE:
-                behind = self.lanes.take_troubled()
+                behind = self.lanes.take_one(Lane.TROUBLED)
                 if behind:
                     self._commit(behind, salvage=True)
                     self._salvaged = time.monotonic()
-                elif not batch:
-                    return
+                    wrote = True
+            wrote = self._write_costly() or wrote
+            if not wrote:
+                return
             # Under load, one larger commit costs less than two small ones: let those come that were just answered.
             if pause := pause_after(len(batch), self.lanes.waiting(), took=time.monotonic() - self._began):
                 self.loop.sleep(pause)
 
-    def _commit(self, batch: list[Pending], *, salvage: bool = False) -> None:
+    def _write_costly(self) -> bool:
+        """Write a part of a delivery that costs much, where it is time for that; whether anything was written. It takes
+        a small share of the time, also where nobody else has anything to write: somebody may come any moment.
+        """
+        began = time.monotonic()
+        if not self.lanes.waits_apart(Lane.COSTLY):
+            return False
+        if began < self._costly_at:
+            self._wake_at(self._costly_at)
+            return False
+        if found := self.lanes.take_one(Lane.COSTLY):
+            self._commit(found, in_parts=True)
+        took = time.monotonic() - began
+        self._costly_at = began + took + min(took * COSTLY_PAUSES, COSTLY_LONGEST_PAUSE)
+        return bool(found)
+
+    def _wake_at(self, moment: float) -> None:
+        """Have the writer look again at this moment of the steady clock; one such call is enough."""
+        if self._wakes_at != moment:
+            self._wakes_at = moment
+            delay = max(0.0, moment - time.monotonic())
+            self.events.call_soon_threadsafe(self.events.call_later, delay, self.loop.wake)
+
+    def _commit(self, batch: list[Pending], *, salvage: bool = False, in_parts: bool = False) -> None:
         self._began, self._salvages, self._behind = time.monotonic(), salvage, set()
         done: dict[int, Written | Problem] = {}
         otherwise = busy("The database cannot take reports right now: send this batch again in a moment.")
         try:
-            self._record([pending.delivery for pending in batch], done, careful=salvage)
+            if in_parts:
+                self._record_in_parts(batch[0].delivery, done)
+            else:
+                self._record([pending.delivery for pending in batch], done, careful=salvage)
             if salvage:
                 good = [machine_id for machine_id, one in done.items() if isinstance(one, Written) and not one.refused]
                 self.lanes.trust(good)
@@ -150,7 +185,7 @@ class Committer:
         if self.loop.failing:
             # Nothing was written, so nobody knows how fast that goes.
             self._most = LEAST_REPORTS
-        elif not salvage:
+        elif not salvage and not in_parts:
             self._most = most_after(reports, took=took, limit=self.limits.commit_reports)
         metrics.COMMITS.observe(took)
         metrics.COMMIT_REPORTS.observe(reports)
@@ -202,6 +237,14 @@ class Committer:
         middle = len(deliveries) // 2
         first = self._record(deliveries[:middle], done, careful=careful)
         return self._record(deliveries[middle:], done, careful=careful) and first
+
+    def _record_in_parts(self, delivery: Delivery, done: dict[int, Written | Problem]) -> None:
+        """Each part by itself, as many as go in the time: that is acknowledged, and the rest comes again."""
+        for part in parts_of(delivery):
+            if time.monotonic() > self._began + COSTLY_SECONDS and delivery.machine_id in done:
+                return
+            if not self._record([part], done):
+                return
 
     def _wait(self, deliveries: list[Delivery], done: dict[int, Written | Problem]) -> bool:
         """Somebody holds what one of these deliveries cannot do without, as the row of its machine: that one comes

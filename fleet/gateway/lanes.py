@@ -19,6 +19,7 @@ from itertools import chain, islice
 from drydock_agent import wire
 from drydock_agent.wire import Order
 
+from fleet.gateway.costs import Spending
 from fleet.gateway.limits import GatewayLimits
 from fleet.operations.intake.keep import Delivery
 from fleet.operations.intake.spools import Taken
@@ -32,6 +33,7 @@ class Lane(StrEnum):
     NEWS = "news"
     DOCUMENTS = "documents"
     CATCHING_UP = "catching-up"
+    COSTLY = "costly"
     TROUBLED = "troubled"
 
 
@@ -42,8 +44,11 @@ SHARES = {
     Lane.NEWS: 0.85,
     Lane.DOCUMENTS: 0.8,
     Lane.CATCHING_UP: 0.5,
+    Lane.COSTLY: 0.4,
     Lane.TROUBLED: 0.25,
 }
+# What is written apart: behind the others, and not in their commits.
+APART = (Lane.COSTLY, Lane.TROUBLED)
 # What is older than that when it comes is history.
 HISTORY = timedelta(seconds=60)
 # As documents spell it. So many EventIds are remembered, those that were told last; one delivery adds so many, out of
@@ -152,6 +157,7 @@ class Lanes:
         self._troubled: set[int] = set()
         # EventIds that somebody has told of: who tells of another is heard before those who say the same.
         self._told: OrderedDict[str, None] = OrderedDict()
+        self._spending = Spending()
         self._running: list[Pending] = []
         self._reports = 0
         self._bytes = 0
@@ -160,6 +166,8 @@ class Lanes:
         """Queue a delivery; False where its lane is full."""
         lane, named = lane_of(pending.delivery, now), events_in(pending.delivery)
         with self._lock:
+            if self._spending.is_costly(pending.delivery):
+                lane = Lane.COSTLY
             if lane is Lane.DOCUMENTS and not all(event_id in self._told for event_id in named):
                 lane = Lane.NEWS
             lane = Lane.TROUBLED if pending.delivery.machine_id in self._troubled else lane
@@ -169,13 +177,17 @@ class Lanes:
             self._lanes[lane].append(pending)
             self._reports += pending.weight
             self._bytes += pending.size
-            if lane not in (Lane.CATCHING_UP, Lane.TROUBLED):
+            if lane not in (Lane.CATCHING_UP, *APART):
                 self._remember(named)
         return True
 
     def waiting(self) -> int:
-        """How many deliveries wait, save those that wait behind all others."""
-        return sum(queue.count for lane, queue in self._lanes.items() if lane is not Lane.TROUBLED)
+        """How many deliveries wait, save those that are written apart."""
+        return sum(queue.count for lane, queue in self._lanes.items() if lane not in APART)
+
+    def waits_apart(self, lane: Lane) -> bool:
+        """Whether anything waits in this lane."""
+        return self._lanes[lane].count > 0
 
     def take(self, most: int) -> list[Pending]:
         """The oldest deliveries, up to so many reports and a commit's bytes, one of each machine; nobody waits for
@@ -190,7 +202,7 @@ class Lanes:
 
         with self._lock:
             for lane, queue in self._lanes.items():
-                if lane is Lane.TROUBLED:
+                if lane in APART:
                     break
                 for part in queue.turns(until=is_full):
                     later: list[Pending] = []
@@ -210,11 +222,11 @@ class Lanes:
             self._running = batch
         return batch
 
-    def take_troubled(self) -> list[Pending]:
-        """The oldest delivery of a machine whose reports failed."""
+    def take_one(self, lane: Lane) -> list[Pending]:
+        """The oldest delivery of a lane that is written apart."""
         found: list[Pending] = []
         with self._lock:
-            for part in self._lanes[Lane.TROUBLED].turns(until=lambda: bool(found)):
+            for part in self._lanes[lane].turns(until=lambda: bool(found)):
                 while part and not found:
                     pending = part.popleft()
                     if pending.answer.done():

@@ -97,6 +97,16 @@ class PresenceRow(ChangeColumn):
     # Bytes of what could not be understood in the hour that began then (`fleet.domain.intake.oddities`).
     odd_bytes = models.BigIntegerField(default=0, db_default=0)
     odd_since = models.DateTimeField(null=True, blank=True)
+    # Counted against its bounds in the hour that began then (`fleet.domain.intake.bounds`).
+    bounded_since = models.DateTimeField(null=True, blank=True)
+    new_caches = models.IntegerField(default=0, db_default=0)
+    new_statements = models.IntegerField(default=0, db_default=0)
+    quarantined = models.IntegerField(default=0, db_default=0)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["bounded_since"], name="presence_quarantined", condition=models.Q(quarantined__gt=0)),
+        ]
 
     def __str__(self) -> str:
         return f"presence of {self.machine_id}"

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Exists, OuterRef, QuerySet
+from django.db.models import Count, Exists, F, OuterRef, QuerySet, Value
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
 from django.db.models.functions import Coalesce, Collate, Upper
 
 from fleet.domain.aside import What
 from fleet.domain.blind_spots.facts import BlindSpot, CacheFacts, Confidence, SetAsideFacts
 from fleet.domain.blind_spots.find import RANKS, Named, elsewhere
+from fleet.domain.intake.bounds import PERIOD
 from fleet.domain.reason import Reason, from_json
 from fleet.domain.shapes import like
 from fleet.models import (
@@ -302,8 +303,13 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
     alone = agentless().filter(availability_set=None)
     called = Coalesce("machine__resource_name", "resource_name")
     waiting = seen(Admission).filter(admitted_at__isnull=True)
+    waits, quarantined = _both_named(
+        waiting.annotate(titled=called).order_by("titled", "pk"),
+        _quarantined(now).annotate(titled=F("resource_name")).order_by("titled", "pk"),
+    )
     beside = elsewhere(
-        waiting=_named(waiting.annotate(called=called).order_by("called", "pk"), "called"),
+        waiting=waits,
+        quarantined=quarantined,
         alone=_named(alone.order_by("name", "pk"), "name"),
         caches=(first := _caches(unheard[:caches], now) if caches != 0 else []),
         aside=_aside(),
@@ -313,6 +319,23 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
     kept = seen(SetBlindSpot).exclude(availability_set__any=judged)
     more = unheard.count() - len(first) if caches and len(first) == caches else 0
     return _Look(tuple(rows), kept, len(stale) - len(judged), more)
+
+
+def _both_named(one: QuerySet[Any], other: QuerySet[Any]) -> tuple[Named, Named]:
+    """By `titled`. One query, and one more where there are many."""
+    parts = [rows.annotate(of=Value(place)).values_list("of", "titled") for place, rows in enumerate((one, other))]
+    found = sorted(parts[0][: MOST_NAMED + 1].union(parts[1][: MOST_NAMED + 1], all=True))
+    both = []
+    for place, rows in enumerate((one, other)):
+        names = tuple(name for of, name in found if of == place)
+        both.append(Named(names[:MOST_NAMED], len(names) if len(names) <= MOST_NAMED else rows.count()))
+    return both[0], both[1]
+
+
+def _quarantined(now: datetime) -> QuerySet[Machine]:
+    """The machines of which something was beyond their bounds within the hour."""
+    within = seen(Machine).filter(presence__bounded_since__gt=now - PERIOD, revoked_at=None)
+    return within.filter(presence__quarantined__gt=0)
 
 
 def _named(rows: QuerySet[Any], column: str) -> Named:

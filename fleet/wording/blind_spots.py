@@ -104,6 +104,12 @@ SPOTS: dict[str, SpotWords] = {
         " lists there may be missing here.",
         "Upgrade the agent and restart it. Or stop it, delete spool.sqlite3 in its state folder, and start it again.",
     ),
+    "reports-quarantined": SpotWords(
+        "Machines with quarantined reports",
+        "Within the last hour these machines reported more than one machine may: {names:some}. What is beyond the"
+        " bounds is kept as received and quarantined; events that name the machine itself are not affected.",
+        "See the timeline of the machine for what it reported. If you did not expect it, revoke the machine.",
+    ),
     "many-spools": SpotWords(
         "Agents that begin anew too often",
         "Up to {most} new state folders within a day: {names:some}. Two agents may be using one identity, or the folder"
@@ -324,6 +330,7 @@ TROUBLES: dict[str, str] = {
     "cache-unheard": "Nobody listens",
     "near-switch-off": SPOTS["near-switch-off"].title,
     "document-lacking": SPOTS["document-lacking"].title,
+    "reports-quarantined": SPOTS["reports-quarantined"].title,
     "wrong-clock": "Wrong clocks",
     "waits-for-admission": SPOTS["waits-for-admission"].title,
     "set-aside": SPOTS["set-aside"].title,

@@ -15,6 +15,10 @@ SENTENCES: dict[str, Sentence] = {
     "too-much-not-understood": "More than {megabytes} MiB in an hour could not be understood. Until {until} only the"
     " size of what comes is kept.",
     "body-no-events": "no Events list",
+    "events-not-read": "{count} more events are listed, which were kept and not read",
+    "too-many-events": "it lists too many events that do not name it",
+    "too-many-caches": "it names too many caches that no machine has named before",
+    "too-many-statements": "it states another name, set or instance data too often",
     "incarnation-unreadable": "DocumentIncarnation cannot be read",
     "event-listed-twice": "event {event} is listed twice",
     "resources-unreadable": "{event}: Resources holds repeated or unreadable names",
@@ -82,6 +86,8 @@ def _lost(row: TimelineRow, reader: Reader) -> str:
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.DOCUMENT_UNREADABLE: "A document could not be read ({flags:list}); it is kept as received.",
     EntryKind.REPORT_UNKNOWN: "{reason}",
+    EntryKind.QUARANTINED: "Reports of {machine} are quarantined for an hour: {reason}. They are kept as received;"
+    " events that name the machine are not affected. If you did not expect this, revoke the machine.",
     EntryKind.REPORT_REFUSED: "Report {seq} was refused: {reason}.",
     EntryKind.REPORTS_LOST: _lost,
     EntryKind.SPOOL_REUSED: "{machine} speaks with an older state folder than before: it was put back, or a delivery"

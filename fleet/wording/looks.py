@@ -213,6 +213,7 @@ ENTRY_LOOKS: dict[EntryKind, Look] = {
     EntryKind.EVENT_WATCHED: Look("Watched again", "quiet", "eye"),
     EntryKind.FOREIGN_SIGHTING: Look("Foreign sighting", "bad", "triangle-alert"),
     EntryKind.DOCUMENT_UNREADABLE: Look("Unreadable document", "bad", "file-question-mark"),
+    EntryKind.QUARANTINED: Look("Quarantined reports", "bad", "shield-alert"),
     EntryKind.REPORT_UNKNOWN: Look("Unknown report", "due", "file-question-mark"),
     EntryKind.REPORT_REFUSED: Look("Refused report", "bad", "file-x"),
     EntryKind.ROWS_ARCHIVED: Look("Left for the archive", "quiet", "archive"),

@@ -98,3 +98,29 @@ def test_nothing_is_left_out_told_twice_or_put_off_for_long(
     for batch in found.batches:
         assert list(batch.ids) == sorted(batch.ids)
     assert len(found.batches) <= max(ALONE - len(posts), 1)
+
+
+LOUD, QUIET, STILL = 1, 2, 3
+
+
+def of_set(place: int, ids: range, subjects: str = "event") -> list[Waiting]:
+    return [Waiting(number, f"{subjects}:{number}", "", place=place) for number in ids]
+
+
+def test_what_is_first_said_of_another_set_does_not_wait_for_the_digest_of_a_loud_one() -> None:
+    busy = [ago(50), ago(40), ago(30), ago(20), ago(10), ago(4, EVERYTHING, carried=60)]
+    waiting = [*of_set(LOUD, range(50)), *of_set(QUIET, range(50, 51)), *of_set(STILL, range(51, 53))]
+    found = plan(waiting, busy, told={LOUD: 64}, now=NOW, wait=WAIT, interval=INTERVAL)
+    assert found.batches == (Batch("", (50,)), Batch(EVERYTHING, (51, 52)))
+    assert set(found.later) == set(range(50))
+    # Told of it within the interval, it waits with the others.
+    again = plan(of_set(QUIET, range(50, 56)), busy, told={LOUD: 64, QUIET: 1}, now=NOW, wait=WAIT, interval=INTERVAL)
+    assert not again.batches
+
+
+def test_a_storm_of_many_sets_is_one_post_all_the_same() -> None:
+    many = [Waiting(number, f"event:{number}", "", place=number) for number in range(300)]
+    told = dict.fromkeys(range(1000, 1300), 1)
+    assert not plan(many, [ago(4, EVERYTHING)], told=told, now=NOW, wait=WAIT, interval=INTERVAL).batches
+    fewer = [*of_set(LOUD, range(500)), *many[:20]]
+    assert len(plan(fewer, [], told={}, now=NOW, wait=WAIT, interval=INTERVAL).batches) == 1

@@ -11,6 +11,7 @@ from fleet.domain.blind_spots.sets import NEAR_SWITCH_OFF, of_the_set, without_a
 ORDER = (
     "era-not-begun",
     "set-aside",
+    "reports-quarantined",
     "document-lacking",
     "switched-off",
     "near-switch-off",
@@ -83,6 +84,7 @@ def elsewhere(
     *,
     alone: Named = NOBODY,
     waiting: Named = NOBODY,
+    quarantined: Named = NOBODY,
     caches: Iterable[CacheFacts] = (),
     aside: Iterable[SetAsideFacts] = (),
     era_missing: bool = False,
@@ -90,12 +92,19 @@ def elsewhere(
     """Those that are of no set, the most dangerous first.
 
     `alone` are machines that stand alone in an inventory and have no agent, `waiting` those for which somebody waits
-    for admission; `era_missing`: the database numbers its transactions anew.
+    for admission, `quarantined` those of which something is quarantined; `era_missing`: the database numbers its
+    transactions anew.
     """
     found = [_set_aside(row) for row in aside] + [_unheard(cache) for cache in caches if not cache.listening]
     if waiting.count:
         found.append(
             BlindSpot("waits-for-admission", Confidence.POSSIBLE, None, names=waiting.names, count=waiting.count)
+        )
+    if quarantined.count:
+        found.append(
+            BlindSpot(
+                "reports-quarantined", Confidence.POSSIBLE, None, names=quarantined.names, count=quarantined.count
+            )
         )
     if era_missing:
         found.append(BlindSpot("era-not-begun", Confidence.CERTAIN, None))

@@ -25,6 +25,7 @@ OPENING: Mapping[str, EntryKind] = {
     "cache-unheard": EntryKind.SOURCE_QUIET,
     "near-switch-off": EntryKind.COVERAGE_OPENED,
     "document-lacking": EntryKind.COVERAGE_OPENED,
+    "reports-quarantined": EntryKind.COVERAGE_OPENED,
     "wrong-clock": EntryKind.COVERAGE_OPENED,
     "waits-for-admission": EntryKind.COVERAGE_OPENED,
     "set-aside": EntryKind.COVERAGE_OPENED,
@@ -42,6 +43,7 @@ AT_ONCE = frozenset(
     {
         "audit-failed",
         "clocks-wrong",
+        "reports-quarantined",
         "not-sealed",
         "database-large",
         "partition-late",

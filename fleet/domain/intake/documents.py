@@ -2,7 +2,8 @@
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -19,6 +20,9 @@ EVENT_ID = r"[A-Za-z0-9{][A-Za-z0-9._:{}-]{0,199}"
 UNUSABLE = Reason("event-id-unusable")
 # A longer body is kept as far as that, and what is so long counts as cut.
 MOST_BYTES = 1024 * 1024
+# So many events of one document are read, which is more than all that is ever made of them
+# (`fleet.domain.intake.bounds`); of the rest those are read that are asked for.
+MOST_READ = 2000
 # Read in any case; another status is shown as it is.
 STATUSES = {"scheduled": "Scheduled", "started": "Started"}
 
@@ -42,12 +46,26 @@ class Listing(EventStatement):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`readable` is False when the body was no document at all; then it says nothing about any event."""
+    """`readable` is False when the body was no document at all; then it says nothing about any event. `rest` are
+    elements of `Events` that were not read.
+    """
 
     readable: bool
     incarnation: int | None = None
     listings: tuple[Listing, ...] = ()
     flags: tuple[Reason, ...] = ()
+    rest: tuple[Any, ...] = ()
+
+    def with_rest(self, wanted: Callable[[str, Any], bool]) -> "Document":
+        """The same with those of the rest read whose EventId and `Resources` are wanted."""
+        known = {listing.event_id for listing in self.listings}
+        more: dict[str, Listing] = {}
+        for item in self.rest:
+            if isinstance(item, dict) and wanted(str(item.get("EventId")).strip().upper(), item.get("Resources")):
+                listing = read_listing(item)
+                if listing is not None and listing.event_id not in known:
+                    more.setdefault(listing.event_id, listing)
+        return replace(self, listings=(*self.listings, *more.values())) if more else self
 
 
 def read_time(text: Any) -> datetime | None:
@@ -171,7 +189,10 @@ def read_document(body: bytes) -> Document:
     if incarnation is None:
         flags.append(Reason("incarnation-unreadable"))
     listings: dict[str, Listing] = {}
-    for item in raw["Events"]:
+    rest = tuple(raw["Events"][MOST_READ:])
+    if rest:
+        flags.append(Reason("events-not-read", count=len(rest)))
+    for item in raw["Events"][:MOST_READ]:
         listing = read_listing(item)
         if listing is None:
             flags.append(UNUSABLE)
@@ -180,4 +201,6 @@ def read_document(body: bytes) -> Document:
         else:
             listings[listing.event_id] = listing
             flags += listing.flags
-    return Document(readable=True, incarnation=incarnation, listings=tuple(listings.values()), flags=tuple(flags))
+    return Document(
+        readable=True, incarnation=incarnation, listings=tuple(listings.values()), flags=tuple(flags), rest=rest
+    )

@@ -1,6 +1,6 @@
 """Which messages go out as one post, and when: a channel is told of a few things one by one, and of many together."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,6 +26,8 @@ class Waiting:
     subject: str
     service: str
     deadline: datetime | None = None
+    # The set of its event (row id); None where it is about no event.
+    place: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,10 @@ def plan(
     now: datetime,
     wait: timedelta,
     interval: timedelta,
+    told: Mapping[int, int] | None = None,
 ) -> PostPlan:
     """`lately` are the posts of the channel within the last interval: each one's group, when it was made, and how many
-    messages it carried.
+    messages it carried. `told` says how many of these were of which set (row id).
 
     While they are few, each subject has a post of its own, else each service, else all is one. What is told as a group
     is told so once an interval, sooner where the last was small or a deadline is nearer, but never within `wait` of it.
@@ -62,6 +65,13 @@ def plan(
     subjects = _by(waiting, lambda one: one.subject)
     if len(subjects) <= room:
         return PostPlan(tuple(_batch(group) for group in subjects))
+    first = _first_of_others(waiting, told or {}, posts=len(lately))
+    if first:
+        alone = {one.id for one in first}
+        rest = [one for one in waiting if one.id not in alone]
+        planned = plan(rest, lately, now=now, wait=wait, interval=interval)
+        of_places = tuple(_batch(group) for group in _by(first, lambda one: one.place))
+        return PostPlan((*of_places, *planned.batches), planned.later)
     services = _by(waiting, lambda one: one.service)
     if len(services) <= room:
         found = [_batch(group) for group in services]
@@ -77,6 +87,19 @@ def plan(
         else:
             later |= dict.fromkeys(batch.ids, leaves)
     return PostPlan(tuple(batches), later)
+
+
+def _first_of_others(waiting: Sequence[Waiting], told: Mapping[int, int], *, posts: int) -> list[Waiting]:
+    """Where one set makes most of the noise: what is first said of others, which does not wait for its digest. None of
+    them where there are many: then it is a storm of the fleet.
+    """
+    noise: Counter[int] = Counter(told)
+    noise.update(one.place for one in waiting if one.place is not None)
+    loudest, count = noise.most_common(1)[0] if noise else (None, 0)
+    if 2 * count <= noise.total():
+        return []
+    first = [one for one in waiting if one.place not in (None, loudest) and one.place not in told]
+    return first if len({one.place for one in first}) <= 2 * ALONE - posts else []
 
 
 def _leaves(

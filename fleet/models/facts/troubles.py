@@ -13,6 +13,7 @@ from fleet.domain.blind_spots.agents import LACKING
 from fleet.domain.blind_spots.sets import NEAR_SWITCH_OFF
 from fleet.domain.blind_spots.troubles import MOST_NAMES, Trouble
 from fleet.domain.clock import seconds_since
+from fleet.domain.intake.bounds import PERIOD
 from fleet.domain.sets import PROVISIONAL
 from fleet.models.archive.files import ArchiveState
 from fleet.models.clocks import clocks_wrong_lately
@@ -97,7 +98,7 @@ def anybody_is_heard(*, now: datetime) -> bool:
 
 
 def troubles(*, now: datetime) -> Iterator[Trouble]:
-    """All that there are now. Ten statements; of the machines only those with which something is wrong are read."""
+    """All that there are now. Eleven statements; of the machines only those with which something is wrong are read."""
     yield from _of_agents(now)
     late = now - timedelta(seconds=presence_limits().late)
     with connection.cursor() as cursor:
@@ -109,6 +110,10 @@ def troubles(*, now: datetime) -> Iterator[Trouble]:
     names = tuple(waiting.values_list(called, flat=True)[: MOST_NAMES + 1])
     if names:
         yield Trouble("waits-for-admission", names=names[:MOST_NAMES], count=waiting.count())
+    within = Machine.objects.filter(presence__quarantined__gt=0, presence__bounded_since__gt=now - PERIOD)
+    names = tuple(within.filter(revoked_at=None).order_by("pk").values_list("resource_name", flat=True))
+    if names:
+        yield Trouble("reports-quarantined", names=names[:MOST_NAMES], count=len(names))
     aside = dict(SetAside.objects.filter(tries__gte=TRIES).values_list("what").annotate(Count("pk")).order_by("what"))
     if aside:
         yield Trouble("set-aside", names=tuple(aside), count=sum(aside.values()))

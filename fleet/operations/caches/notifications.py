@@ -4,6 +4,7 @@ Everything here happens under the lock of the cache; caches are locked last, in 
 and operations are computed, so what arrives late or twice ends in the same rows.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
@@ -15,6 +16,7 @@ from fleet.operations.caches import coverage, hooks
 from fleet.operations.caches.entries import heard_entry
 from fleet.operations.caches.lines import Line, merge
 from fleet.operations.caches.maintenances import compute_operations
+from fleet.operations.intake import backlog, bounds
 
 
 def take(
@@ -31,13 +33,17 @@ def take(
     if not lines and not changes and not hook_reports:
         return []
     hosts = {line.data.cache for line in lines} | {change.data.cache for change in changes}
+    quarantined, written = _beyond([*changes, *lines], now)
+    if quarantined:
+        hosts -= quarantined
+        lines = [line for line in lines if line.data.cache not in quarantined]
+        changes = [change for change in changes if change.data.cache not in quarantined]
     caches = _lock_caches(hosts, now, if_known={report.data.cache for report in hook_reports})
     coverage.take_settings(changes, caches)
     speaking = {change.machine_id for change in changes} | {report.machine_id for report in hook_reports}
     names = dict(Machine.objects.filter(pk__any=speaking).values_list("pk", "resource_name"))
     new, touched = merge(lines, caches, now)
     by_id = {cache.pk: cache for cache in caches.values()}
-    written: list[Entry] = []
     for shard in sorted(touched, key=lambda shard: (shard[0], -1 if shard[1] is None else shard[1])):
         computed = partial(compute_operations, by_id[shard[0]], shard[1], touched[shard], now=now)
         written += (Apart(What.CACHE, now=now).run(shard[0], computed) or []) if careful else computed()
@@ -48,6 +54,25 @@ def take(
     # After the notifications: whether a lost connection was announced is told by them.
     written += coverage.take(changes, caches, names)
     return written + hooks.take(hook_reports, caches, names)
+
+
+def _beyond(reports: Sequence[Line | coverage.CoverageReport], now: datetime) -> tuple[set[str], list[Entry]]:
+    """The hosts beyond the bounds of the machines that name them for the first time, and the entries to write. What is
+    said of them waits until the hour is over.
+    """
+    named = {report.data.cache: report.machine_id for report in reports}
+    known = set(Cache.objects.filter(host__any=set(named)).values_list("host", flat=True))
+    missing = {host: machine_id for host, machine_id in named.items() if host not in known}
+    if not missing:
+        return set(), []
+    hosts, told = bounds.new_caches(missing, now=now)
+    waiting: dict[str, set[tuple[int, int, int]]] = defaultdict(set)
+    for report in reports:
+        if report.data.cache in hosts:
+            waiting[report.data.cache].add((report.machine_id, *report.position))
+    for host, positions in waiting.items():
+        backlog.add(What.BEYOND, host, positions, now=now)
+    return hosts, told
 
 
 def _lock_caches(hosts: Collection[str], now: datetime, *, if_known: Collection[str]) -> dict[str, Cache]:

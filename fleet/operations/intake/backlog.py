@@ -4,12 +4,15 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
+from fleet.domain.aside import HELD as HELD_KINDS
 from fleet.domain.aside import What
 from fleet.models import ScheduledEvent, SetAside, WaitingReport
 from fleet.operations.intake.keep import KeptReport, load_kept
 
 # Of what waits, so much is taken up by one tick.
 MOST = 1000
+# Of what was beyond the bounds of its machine, so much is tried again by one tick.
+TRIED_AGAIN = 50
 # What is held for so long is shown.
 SHOWN_AFTER = timedelta(seconds=10)
 # As Postgres calls it.
@@ -31,10 +34,16 @@ def claim(what: What, about: Collection[str]) -> list[WaitingReport]:
     return list(rows.select_for_update().order_by("pk"))
 
 
+def kinds() -> set[What]:
+    """What is waited for at all."""
+    return {What(what) for what in WaitingReport.objects.order_by().values_list("what", flat=True).distinct()}
+
+
 def oldest(*, now: datetime) -> dict[What, set[str]]:
     """What the oldest reports that wait are about, save events that are set aside and not to be tried yet."""
     found: dict[What, set[str]] = defaultdict(set)
-    for what, about in WaitingReport.objects.order_by("pk").values_list("what", "about")[:MOST]:
+    held = WaitingReport.objects.filter(what__in=[what.value for what in HELD_KINDS])
+    for what, about in held.order_by("pk").values_list("what", "about")[:MOST]:
         found[What(what)].add(about)
     if events := found.get(What.EVENT):
         later = SetAside.objects.filter(what=What.EVENT.value, next_try_at__gt=now)
@@ -64,6 +73,25 @@ def taken(rows: Sequence[WaitingReport]) -> None:
     """These wait no longer."""
     if rows:
         WaitingReport.objects.filter(pk__in=[row.pk for row in rows]).delete()
+
+
+def documents(most: int) -> list[WaitingReport]:
+    """Of the machines whose documents are not wholly taken up, those that have waited longest, each with its newest."""
+    newest: dict[int, WaitingReport] = {}
+    rows = WaitingReport.objects.filter(what=What.DOCUMENT.value).order_by("since", "pk")
+    for row in rows[:MOST]:
+        known = newest.get(row.machine_id)
+        if (known is not None and (row.epoch, row.seq) > (known.epoch, known.seq)) or (
+            known is None and len(newest) < most
+        ):
+            newest[row.machine_id] = row
+    return list(newest.values())
+
+
+def beyond(*, before: datetime) -> list[WaitingReport]:
+    """What was beyond the bounds of its machine and is tried again, for whoever takes it now."""
+    rows = WaitingReport.objects.filter(what=What.BEYOND.value, since__lte=before)
+    return list(rows.select_for_update(skip_locked=True).order_by("pk")[:TRIED_AGAIN])
 
 
 def load(rows: Sequence[WaitingReport]) -> list[KeptReport]:

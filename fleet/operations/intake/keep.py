@@ -148,10 +148,18 @@ def body_of(data: wire.DocumentData) -> bytes:
         raise ValueError("the document's base64 cannot be read") from error
 
 
-# The fleet repeats itself: a set's machines send the same bytes.
+# The fleet repeats itself: a set's machines send the same bytes. What is much longer than any of Azure's is not kept in
+# memory.
+REMEMBERED_BYTES = 64 * 1024
+
+
 @lru_cache(maxsize=4096)
-def _read(document_hash: str, body: bytes) -> Document:
+def _read_once(document_hash: str, body: bytes) -> Document:
     return read_document(body)
+
+
+def _read(document_hash: str, body: bytes) -> Document:
+    return _read_once(document_hash, body) if len(body) <= REMEMBERED_BYTES else read_document(body)
 
 
 def read_bodies(deliveries: Sequence[Delivery]) -> tuple[dict[str, Document], dict[str, bytes]]:

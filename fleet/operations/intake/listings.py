@@ -57,6 +57,15 @@ class MachineDocument:
     document_hash: str
     incarnation: int | None
     document: Document
+    # EventIds of which nothing is made now; the machine lists none of them already (`fleet.operations.intake.bounds`).
+    left_out: frozenset[str] = frozenset()
+
+    @property
+    def listings(self) -> Iterable[Listing]:
+        """What it lists, without what is left out."""
+        if not self.left_out:
+            return self.document.listings
+        return [listing for listing in self.document.listings if listing.event_id not in self.left_out]
 
 
 @dataclass(slots=True)
@@ -125,7 +134,7 @@ def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] 
     if not any(one.document.listings for one in ahead) and not _any_listed(machine_ids):
         # Nothing is listed, and nothing was: as nearly always.
         return merged
-    spelled_ids = sorted({listing.event_id for one in ahead for listing in one.document.listings})
+    spelled_ids = sorted({listing.event_id for one in ahead for listing in one.listings})
     if only is not None:
         spelled_ids = [event_id for event_id in spelled_ids if event_id in only]
     events = _ensure_events(ahead, spelled_ids, merged, now) if spelled_ids else {}
@@ -144,7 +153,7 @@ def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] 
     for one in ahead:
         sightings = by_machine[one.machine_id]
         named: set[int] = set()
-        for listing in one.document.listings:
+        for listing in one.listings:
             event_pk = events.get(listing.event_id)
             if event_pk is None:
                 continue
@@ -229,7 +238,7 @@ def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: M
     first: dict[str, MachineDocument] = {}
     stated: dict[str, Listing] = {}
     for one in sorted(ahead, key=lambda one: (one.at, one.machine_id)):
-        for listing in one.document.listings:
+        for listing in one.listings:
             first.setdefault(listing.event_id, one)
             stated.setdefault(listing.event_id, listing)
     reporters = Machine.objects.filter(pk__any={first[event_id].machine_id for event_id in missing})

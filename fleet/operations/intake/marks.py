@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from fleet.domain.aside import HELD
 from fleet.models import Observation, Spool, driver
 from fleet.models.intake import WaitingReport
 from fleet.models.machines import Machine
@@ -11,7 +12,7 @@ from fleet.operations.intake.keep import Delivery, KeptReport, Numbered
 
 SPOOL, OBSERVATION = Spool._meta.db_table, Observation._meta.db_table
 ASK = f"""
-    SELECT EXISTS (SELECT FROM {WaitingReport._meta.db_table}),
+    SELECT EXISTS (SELECT FROM {WaitingReport._meta.db_table} WHERE what = ANY(%s)),
            ARRAY(SELECT id FROM {Machine._meta.db_table} WHERE id = ANY(%s::bigint[]) AND revoked_at IS NOT NULL)
 """
 MOVE = f"""
@@ -29,6 +30,7 @@ MOVE = f"""
     RETURNING machine_id, spool, epoch, acknowledged, acknowledged_before,
         (SELECT MAX(known.epoch) FROM {SPOOL} AS known WHERE known.machine_id = spool.machine_id)
 """
+HELD_KINDS = [what.value for what in HELD]
 TAKEN = f"""
     SELECT machine_id, epoch, seq
     FROM unnest(%s::bigint[], %s::int[], %s::bigint[]) AS given (machine_id, epoch, seq)
@@ -41,7 +43,7 @@ def ask(machine_ids: Sequence[int]) -> tuple[bool, set[int]]:
     machines (row ids) were revoked.
     """
     with driver.cursor() as cursor:
-        waits, revoked = cursor.execute(ASK, [driver.array(machine_ids)]).fetchone() or (False, [])
+        waits, revoked = cursor.execute(ASK, [HELD_KINDS, driver.array(machine_ids)]).fetchone() or (False, [])
     return waits, set(revoked)
 
 

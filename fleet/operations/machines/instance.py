@@ -18,6 +18,18 @@ from fleet.operations.sets.join import bring_events
 from fleet.operations.timeline.entries import entry
 
 
+def is_new(machine_id: int, data: wire.InstanceData) -> bool:
+    """Whether this differs from what the machine said of itself before. One query."""
+    row = Machine.objects.only("resource_name", "called", "stated_set", "compute").get(pk=machine_id)
+    stated = machine_name(data.resource_name) or row.called or row.resource_name
+    compute = merged(row.compute, data.compute, complete=data.complete)
+    return (stated, data.availability_set.strip(), compute) != (
+        row.called or row.resource_name,
+        row.stated_set,
+        row.compute,
+    )
+
+
 def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, agent_version: str = "") -> list[Entry]:
     """Bring a machine's row up to its instance metadata; the entries to write. What a partial answer lacks stays."""
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)

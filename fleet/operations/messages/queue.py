@@ -136,17 +136,19 @@ def pack(channel_id: int, *, now: datetime) -> int:
     """Make deliveries of what waits and is due, as `fleet.domain.messages.groups` plans it; how many."""
     rows = list(
         Message.objects.filter(channel=channel_id, state=MessageState.WAITING.value, due_at__lte=now)
+        .annotate(place=F("event__availability_set_id"))
         .order_by("id")
         .select_for_update(of=("self",), no_key=True)[:MOST]
     )
     interval = timedelta(seconds=settings.MESSAGE_GROUP_INTERVAL_SECONDS)
     made = MessageDelivery.objects.filter(channel=channel_id, created_at__gt=now - interval).order_by()
     planned: PostPlan = plan(
-        [Waiting(row.pk, row.subject, row.service, row.deadline) for row in rows],
+        [Waiting(row.pk, row.subject, row.service, row.deadline, row.place) for row in rows],
         list(made.annotate(carried=Count("messages")).values_list("group", "created_at", "carried")),
         now=now,
         wait=timedelta(seconds=settings.MESSAGE_GROUP_WAIT_SECONDS),
         interval=interval,
+        told=_told_of(channel_id, since=now - interval),
     )
     known = {row.pk: row for row in rows}
     for batch in planned.batches:
@@ -161,6 +163,12 @@ def pack(channel_id: int, *, now: datetime) -> int:
     for at, ids in later.items():
         Message.objects.filter(pk__in=ids).update(due_at=at)
     return len(planned.batches)
+
+
+def _told_of(channel_id: int, *, since: datetime) -> dict[int, int]:
+    """Of which sets (row ids) a channel has been told since then, with how many messages of each."""
+    rows = Message.objects.filter(delivery__channel=channel_id, delivery__created_at__gt=since, event__isnull=False)
+    return dict(rows.order_by().values_list("event__availability_set_id").annotate(Count("pk")))
 
 
 def next_delivery(channel_id: int) -> Open | None:

@@ -41,6 +41,9 @@ from fleet.operations.messages import personal, queue
 NAME = "router"
 # Of one transaction.
 MOST = 1000
+# While more than that is new: the first events of sets that are not in it are told at once, so many of each set, and so
+# many in all, out of so many entries behind it.
+FIRST_OF_EACH, FIRST, LOOKED_AT = 3, 100, 50_000
 # Everything of a transaction.
 LAST_ID = 2**62
 KINDS = [kind.value for kind in {*OF_ENTRY, *SENT}]
@@ -84,9 +87,11 @@ def route(*, now: datetime, via: str) -> Routed:
         _move(*horizon, LAST_ID, now=now)
         return Routed(ran=True)
     entries = _entries(cursor, horizon)
-    rows = _each_alone(entries, now=now)
-    Message.objects.bulk_create(rows, ignore_conflicts=True)
     full = len(entries) == MOST
+    # These are met again in their place; no channel hears of an entry twice.
+    ahead = _first_of_others(entries, horizon) if full else []
+    rows = _each_alone([*entries, *ahead], now=now)
+    Message.objects.bulk_create(rows, ignore_conflicts=True)
     place = (entries[-1].era, entries[-1].xid, entries[-1].pk) if full else (*horizon, LAST_ID)
     if entries or place[:2] > (cursor.era, cursor.xid):
         _move(*place, now=now)
@@ -118,6 +123,35 @@ def _entries(cursor: Cursor, horizon: tuple[int, int]) -> list[Entry]:
     below = TupleLessThan(Tuple("era", "xid"), (horizon[0], horizon[1] + 1))
     found = Entry.objects.filter(behind, below, kind__in=KINDS).select_related("availability_set", "cache")
     return list(found.order_by("era", "xid", "id")[:MOST])
+
+
+def _first_of_others(entries: Sequence[Entry], horizon: tuple[int, int]) -> list[Entry]:
+    """Behind these entries: the first events that sets are told of which are not among them. What one set brings does
+    not keep others waiting.
+    """
+    last = entries[-1]
+    table, messages = Entry._meta.db_table, Message._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            SELECT id FROM (
+                SELECT id, row_number() OVER (PARTITION BY availability_set_id ORDER BY era, xid, id) AS place
+                FROM (SELECT id, era, xid, kind, availability_set_id FROM {table}
+                      WHERE (era, xid, id) > (%s, %s, %s) AND (era, xid) < (%s, %s)
+                      ORDER BY era, xid, id LIMIT {LOOKED_AT}) AS behind
+                WHERE kind = %s AND availability_set_id <> ALL (%s)
+                      AND NOT EXISTS (SELECT FROM {messages} AS message WHERE message.entry_id = behind.id)
+            ) AS counted WHERE place <= {FIRST_OF_EACH} ORDER BY place, id LIMIT {FIRST}
+            """,
+            [
+                *(last.era, last.xid, last.pk, horizon[0], horizon[1] + 1),
+                EntryKind.EVENT_SEEN.value,
+                sorted({entry.availability_set_id for entry in entries if entry.availability_set_id is not None}),
+            ],
+        )
+        found = [pk for (pk,) in cursor.fetchall()]
+    rows = Entry.objects.filter(pk__in=found).select_related("availability_set", "cache")
+    return list(rows.order_by("era", "xid", "id")) if found else []
 
 
 def _more_above(horizon: tuple[int, int]) -> bool:

@@ -17,13 +17,14 @@ from uuid import UUID
 from django.db import transaction
 from drydock_agent import wire
 
-from fleet.domain.aside import What
+from fleet.domain.aside import HELD, What
+from fleet.domain.intake.bounds import PERIOD
 from fleet.domain.patience import met_a_limit
 from fleet.models import Approval, Instruction, ScheduledEvent, Sighting, WaitingReport
 from fleet.operations import wake_up
 from fleet.operations.aside import Apart, in_parts, is_away
 from fleet.operations.events import compute
-from fleet.operations.intake import backlog, keep
+from fleet.operations.intake import backlog, bounds, keep
 from fleet.operations.intake.keep import AgentReport, KeptReport, of_kind
 from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.orders import receipts
@@ -40,6 +41,8 @@ from fleet.operations.reports.take import (
 from fleet.operations.timeline.entries import gathered, write
 
 logger = logging.getLogger(__name__)
+# So many documents with many events are taken further by one tick, each of another machine.
+DOCUMENTS = 5
 
 
 def take(
@@ -130,7 +133,7 @@ def _by_event(said: OfEvents, waits: Mapping[str, Sequence[WaitingReport]]) -> d
     found: dict[str, OfEvents] = defaultdict(OfEvents)
     about: dict[int, set[str]] = defaultdict(set)
     for one in said.documents:
-        about[one.machine_id] |= {listing.event_id for listing in one.document.listings}
+        about[one.machine_id] |= {listing.event_id for listing in one.listings}
     listed = Sighting.objects.filter(machine_id__any=list(about), gone_at__isnull=True, event__drill=False)
     for machine_id, event_id in listed.values_list("machine_id", "event__event_id") if about else ():
         about[machine_id].add(event_id)
@@ -197,9 +200,22 @@ def _load(rows: Sequence[WaitingReport]) -> OfEvents:
 # Of what waits
 
 
-@transaction.atomic
 def catch_up(*, now: datetime) -> None:
-    """Take what waits, of whatever nobody holds any more. One query while nothing waits."""
+    """Take what waits: of whatever nobody holds any more, and of machines that brought much. One query while nothing
+    waits. What is taken of one machine is a transaction of its own, or its next report would wait for that of others.
+    """
+    kinds = backlog.kinds()
+    if kinds & set(HELD):
+        _catch_up_held(now)
+    if What.DOCUMENT in kinds:
+        for row in backlog.documents(DOCUMENTS):
+            in_parts([row], partial(_take_portion, now=now), _give_up_rest, splits=lambda _: True, hurried=True)
+    if What.BEYOND in kinds:
+        _try_again(now)
+
+
+@transaction.atomic
+def _catch_up_held(now: datetime) -> None:
     waits = backlog.oldest(now=now)
     for machine_id in sorted(waits[What.MACHINE]):
         in_parts([machine_id], partial(_place_again, now=now), _give_up)
@@ -209,6 +225,64 @@ def catch_up(*, now: datetime) -> None:
         _take_caches(OfCaches([], [], []), now, also=hosts)
     if waits:
         backlog.show(now=now)
+
+
+@transaction.atomic
+def _try_again(now: datetime) -> None:
+    """What was beyond the bounds of a machine counts in another hour; of what it said of itself the newest."""
+    rows = backlog.beyond(before=now - PERIOD)
+    if not rows:
+        return
+    # They may be beyond the bounds once more, and wait again then.
+    backlog.taken(rows)
+    kept = backlog.load(rows)
+    newest = {one.machine_id: one for one in of_kind(kept, wire.InstanceData)}
+    for stated in newest.values():
+        in_parts([stated], partial(_state_again, now=now), _give_up_beyond, hurried=True)
+    in_parts([OfCaches.among(kept)], partial(_take_caches_again, now=now), _give_up_beyond, hurried=True)
+
+
+@gathered(savepoint=False)
+def _take_portion(rows: Sequence[WaitingReport], now: datetime) -> list[None]:
+    for row in rows:
+        kept = backlog.load([row])
+        found = readable(kept, keep.read_again({one.document_hash for one in kept if one.document_hash}))
+        documents, portion, is_all = bounds.rest_of(found[0]) if found else ([], frozenset(), True)
+        if portion:
+            taken = take_of_events(OfEvents(documents=documents), now=now, only=portion)
+            write(taken.entries)
+            touched = follow(taken, now, taken.locked)
+            transaction.on_commit(partial(wake_up.hint_events, touched))
+        if is_all:
+            backlog.taken([row])
+        else:
+            waiting = WaitingReport.objects.filter(what=What.DOCUMENT.value, machine_id=row.machine_id)
+            waiting.update(since=now)
+    return []
+
+
+def _give_up_rest(row: WaitingReport, error: Exception) -> None:
+    if not met_a_limit(error) and not is_away(error):
+        logger.error("the rest of a document of machine %s cannot be taken", row.machine_id, exc_info=error)
+        backlog.taken([row])
+
+
+@gathered(savepoint=False)
+def _state_again(stated: Sequence[AgentReport[wire.InstanceData]], now: datetime) -> list[None]:
+    for one in stated:
+        write(place(one, {}, now))
+    return []
+
+
+@gathered(savepoint=False)
+def _take_caches_again(said: Sequence[OfCaches], now: datetime) -> list[None]:
+    for one in said:
+        write(one.take(now, careful=True))
+    return []
+
+
+def _give_up_beyond(said: object, error: Exception) -> None:
+    logger.error("what was beyond the bounds of a machine cannot be taken", exc_info=error)
 
 
 def _place_again(machine_ids: Sequence[str], *, now: datetime) -> list[None]:

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from datetime import datetime
 
 from fleet.operations.aside import is_away
-from fleet.operations.intake import keep, listings, marks, oddities, presence, spools, stage
+from fleet.operations.intake import bounds, keep, listings, marks, oddities, presence, spools, stage
 from fleet.operations.locks import impatient
 from fleet.operations.reports import care
 from fleet.operations.reports.take import readable, take
@@ -51,11 +51,11 @@ def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool
         news, new_hashes = stage.keep(rows, bodies, documents, now)
         written = oddities.entries(deliveries, news, documents, new_hashes, beyond, numbered, now=now)
         found = readable(news, documents)
-        ahead = listings.ahead_of_latest(found) if found else []
+        ahead, quarantined = bounds.bound(listings.ahead_of_latest(found) if found else [], now=now)
         _note_presence(ahead, listings.newest_unreadable(news, documents), now)
         fresh = {one.machine_id for one in ahead}
         answers, missing = spools.taken(deliveries, numbered, documents, fresh=fresh, now=now)
-        written += missing
+        written += missing + quarantined
         versions = {delivery.machine_id: delivery.agent_version for delivery in deliveries}
         if careful:
             care.take(news, ahead, versions, now=now)

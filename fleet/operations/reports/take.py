@@ -14,13 +14,14 @@ from typing import Any
 from django.db import transaction
 from drydock_agent import wire
 
+from fleet.domain.aside import What
 from fleet.domain.intake.documents import Document
 from fleet.models import Entry, ScheduledEvent
 from fleet.operations import wake_up
 from fleet.operations.caches import notifications
 from fleet.operations.drills import sightings
 from fleet.operations.events import compute
-from fleet.operations.intake import listings, preparations
+from fleet.operations.intake import backlog, bounds, listings, preparations
 from fleet.operations.intake.keep import AgentReport, KeptReport, of_kind
 from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.machines import instance
@@ -147,7 +148,14 @@ def take(
 
 
 def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now: datetime) -> list[Entry]:
-    """Take what a machine says of itself; the entries to write."""
+    """Take what a machine says of itself; the entries to write. Too many statements within an hour are quarantined, and
+    the newest of them tried again after it.
+    """
+    if instance.is_new(one.machine_id, one.data):
+        allowed, told = bounds.may_state(one.machine_id, now=now)
+        if not allowed:
+            backlog.add(What.BEYOND, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
+            return told
     return instance.take_instance(one.machine_id, one.data, now=now, agent_version=versions.get(one.machine_id, ""))
 
 

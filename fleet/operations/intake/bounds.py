@@ -1,0 +1,225 @@
+"""What one machine brings beyond its bounds: it is kept as received and quarantined, with one entry an hour.
+
+Documents with many events are taken up in portions: the first by the commit that keeps them, the rest by ticks.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Count
+
+from fleet.domain.actor import DRYDOCK
+from fleet.domain.aside import What
+from fleet.domain.intake.bounds import NEW_CACHES, NEW_STATEMENTS, PERIOD, PORTION, Divided, Listed, divide, names
+from fleet.domain.reason import Reason
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry, LatestDocument, Machine, PresenceRow, Sighting
+from fleet.operations.intake import backlog, keep
+from fleet.operations.intake.listings import MachineDocument
+from fleet.operations.timeline.entries import entry
+
+COUNTED = ("new_caches", "new_statements", "quarantined")
+MOST = {"new_caches": NEW_CACHES, "new_statements": NEW_STATEMENTS, "quarantined": 0}
+
+
+def bound(ahead: list[MachineDocument], *, now: datetime) -> tuple[list[MachineDocument], list[Entry]]:
+    """Leave out of these documents, which are in order, what is not to be taken up now; the entries to write. No query
+    where none of their machines lists many events.
+    """
+    many: dict[int, int] = defaultdict(int)
+    for one in ahead:
+        many[one.machine_id] += len(one.document.listings) + len(one.document.rest)
+    machines = _machines([machine_id for machine_id, count in many.items() if count > PORTION])
+    if not machines:
+        return ahead, []
+    known = _listed_by(machines)
+    room = dict.fromkeys(machines, PORTION)
+    quarantined: dict[int, int] = defaultdict(int)
+    found = []
+    for one in ahead:
+        if one.machine_id not in machines:
+            found.append(one)
+            continue
+        own, size = machines[one.machine_id]
+        bounded, divided, unread = _divided(one, own, known[one.machine_id], size, room[one.machine_id])
+        room[one.machine_id] -= len(divided.now - known[one.machine_id])
+        known[one.machine_id] |= divided.now
+        quarantined[one.machine_id] += len(divided.quarantined) + unread
+        if divided.later:
+            backlog.add(What.DOCUMENT, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
+        found.append(bounded)
+    beyond = {machine_id: count for machine_id, count in quarantined.items() if count}
+    return found, quarantine("quarantined", beyond, Reason("too-many-events"), now=now)
+
+
+def rest_of(one: MachineDocument) -> tuple[list[MachineDocument], frozenset[str], bool]:
+    """Of a document that is not wholly taken up yet: what to merge now, of which events (EventIds), and whether that is
+    all. Where the machine has said something newer since, that goes along: it may list them no longer.
+    """
+    machines = _machines([one.machine_id])
+    if not machines:
+        return [], frozenset(), True
+    own, size = machines[one.machine_id]
+    known = _listed_by(machines)[one.machine_id]
+    through = _taken_up(one)
+    _, divided, _ = _divided(one, own, known | through, size, PORTION)
+    portion = frozenset(divided.now - known - through)
+    documents = [_only(one, portion)]
+    if (newest := _newest_after(one)) is not None:
+        documents.append(_only(newest, portion))
+    return documents, portion, not divided.later
+
+
+def new_caches(hosts: Mapping[str, int], *, now: datetime) -> tuple[set[str], list[Entry]]:
+    """Of hosts that nobody has named before, each with the machine (row id) that names it: those that are beyond its
+    bound; and the entries to write.
+    """
+    named: dict[int, list[str]] = defaultdict(list)
+    for host, machine_id in sorted(hosts.items()):
+        named[machine_id].append(host)
+    before = _counted("new_caches", {machine_id: len(found) for machine_id, found in named.items()}, now)
+    beyond = {machine_id: found[max(0, NEW_CACHES - before[machine_id]) :] for machine_id, found in named.items()}
+    counts = {machine_id: len(found) for machine_id, found in beyond.items() if found}
+    told = quarantine("quarantined", counts, Reason("too-many-caches"), now=now) if counts else []
+    return {host for found in beyond.values() for host in found}, told
+
+
+def may_state(machine_id: int, *, now: datetime) -> tuple[bool, list[Entry]]:
+    """Whether one more statement of this machine (row id) about itself counts within the hour; the entries to write."""
+    if _counted("new_statements", {machine_id: 1}, now)[machine_id] < NEW_STATEMENTS:
+        return True, []
+    return False, quarantine("quarantined", {machine_id: 1}, Reason("too-many-statements"), now=now)
+
+
+def quarantine(what: str, counts: Mapping[int, int], reason: Reason, *, now: datetime) -> list[Entry]:
+    """Count what was quarantined, by machine (row id); an entry for each of which it is the first within the hour."""
+    if not counts:
+        return []
+    before = _counted(what, counts, now)
+    news = sorted(machine_id for machine_id, count in before.items() if not count)
+    rows = Machine.objects.filter(pk__any=news).values_list("pk", "resource_name", "availability_set_id")
+    return [
+        entry(
+            EntryKind.QUARANTINED,
+            DRYDOCK,
+            at=now,
+            machine_id=pk,
+            set_id=set_id,
+            machine=name,
+            count=counts[pk],
+            reason=reason,
+        )
+        for pk, name, set_id in (rows if news else ())
+    ]
+
+
+def _counted(what: str, counts: Mapping[int, int], now: datetime) -> dict[int, int]:
+    """Count so many by machine (row id); how many there were before within its hour."""
+    table, machines = PresenceRow._meta.db_table, sorted(counts)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            INSERT INTO {table} AS row (machine_id, {what}, bounded_since)
+            SELECT given.machine_id, given.count, %(now)s
+            FROM unnest(%(machines)s::bigint[], %(counts)s::int[]) AS given (machine_id, count)
+            ON CONFLICT (machine_id) DO UPDATE SET
+                {_sets(what)},
+                bounded_since = CASE WHEN row.bounded_since > %(begun)s THEN row.bounded_since
+                                     ELSE EXCLUDED.bounded_since END
+            RETURNING machine_id, {what}
+            """,
+            {"now": now, "begun": now - PERIOD, "machines": machines, "counts": [counts[pk] for pk in machines]},
+        )
+        return {machine_id: count - counts[machine_id] for machine_id, count in cursor.fetchall()}
+
+
+def _sets(what: str) -> str:
+    return ", ".join(
+        f"{name} = CASE WHEN row.bounded_since > %(begun)s THEN row.{name} ELSE 0 END"
+        + (f" + EXCLUDED.{name}" if name == what else "")
+        for name in COUNTED
+    )
+
+
+def _machines(machine_ids: Collection[int]) -> dict[int, tuple[frozenset[str], int]]:
+    """By row id: how each machine is called (lower case), and how many are in its set."""
+    if not machine_ids:
+        return {}
+    rows = Machine.objects.filter(pk__any=machine_ids).values_list("pk", "resource_name", "called", "availability_set")
+    found = {pk: (frozenset(text.lower() for text in texts if text), home) for pk, *texts, home in rows}
+    homes = Machine.objects.filter(availability_set__any={home for _, home in found.values()}, revoked_at=None)
+    sizes = dict(homes.order_by().values_list("availability_set").annotate(Count("pk")))
+    return {pk: (own, sizes.get(home, 1)) for pk, (own, home) in found.items()}
+
+
+def _listed_by(machine_ids: Collection[int]) -> dict[int, set[str]]:
+    """The EventIds that these machines (row ids) list as it stands."""
+    found: dict[int, set[str]] = {machine_id: set() for machine_id in machine_ids}
+    listed = Sighting.objects.filter(machine_id__any=list(machine_ids), gone_at__isnull=True, event__drill=False)
+    for machine_id, event_id in listed.values_list("machine_id", "event__event_id"):
+        found[machine_id].add(event_id)
+    return found
+
+
+def _divided(
+    one: MachineDocument, own: Collection[str], known: Collection[str], machines: int, room: int
+) -> tuple[MachineDocument, Divided, int]:
+    """The document without what is left out now, what became of its events, and how many of them were never read."""
+
+    def is_own(resources: Any) -> bool:
+        return isinstance(resources, list) and names((str(name).removeprefix("_") for name in resources), own)
+
+    document = one.document.with_rest(lambda event_id, resources: event_id in known or is_own(resources))
+    listed = [
+        Listed(listing.event_id, own=names(listing.resources, own), known=listing.event_id in known)
+        for listing in document.listings
+    ]
+    divided = divide(listed, machines=machines, room=room)
+    left_out = frozenset({each.event_id for each in listed} - divided.now)
+    unread = len(document.rest) - (len(document.listings) - len(one.document.listings))
+    return replace(one, document=document, left_out=left_out), divided, unread
+
+
+def _only(one: MachineDocument, event_ids: Collection[str]) -> MachineDocument:
+    """The same document, of which only these events are taken up."""
+    document = one.document.with_rest(lambda event_id, _: event_id in event_ids)
+    return replace(
+        one,
+        document=document,
+        left_out=frozenset(listing.event_id for listing in document.listings) - frozenset(event_ids),
+    )
+
+
+def _taken_up(one: MachineDocument) -> set[str]:
+    """The EventIds of which this machine has said something as new as this document."""
+    event_ids = [listing.event_id for listing in one.document.listings]
+    rows = Sighting.objects.filter(machine=one.machine_id, event__event_id__any=event_ids)
+    columns = ("listed_epoch", "listed_seq", "gone_epoch", "gone_seq")
+    return {
+        event_id
+        for event_id, *listed_gone in rows.values_list("event__event_id", *columns)
+        if any(
+            None not in position and tuple(position) >= one.position for position in (listed_gone[:2], listed_gone[2:])
+        )
+    }
+
+
+def _newest_after(one: MachineDocument) -> MachineDocument | None:
+    row = LatestDocument.objects.filter(machine=one.machine_id).first()
+    if row is None or (row.epoch, row.seq) <= one.position:
+        return None
+    document = keep.read_again([row.document_hash]).get(row.document_hash)
+    if document is None or not document.readable:
+        return None
+    return MachineDocument(
+        machine_id=one.machine_id,
+        position=(row.epoch, row.seq),
+        at=row.at,
+        document_hash=row.document_hash,
+        incarnation=row.incarnation,
+        document=document,
+    )
