@@ -121,7 +121,7 @@ class Committer:
             wrote = bool(batch)
             # Nobody waits for ever, and whoever brings trouble takes a small part of the time.
             if not batch or time.monotonic() - self._salvaged > SALVAGE_PAUSE:
-                behind = self.lanes.take_one(Lane.TROUBLED)
+                behind = self.lanes.take_troubled()
                 if behind:
                     self._commit(behind, salvage=True)
                     self._salvaged = time.monotonic()
@@ -143,7 +143,7 @@ class Committer:
         if began < self._costly_at:
             self._wake_at(self._costly_at)
             return False
-        if found := self.lanes.take_one(Lane.COSTLY):
+        if found := self.lanes.take_costly():
             self._commit(found, in_parts=True)
         took = time.monotonic() - began
         self._costly_at = began + took + min(took * COSTLY_PAUSES, COSTLY_LONGEST_PAUSE)

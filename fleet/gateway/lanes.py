@@ -222,8 +222,15 @@ class Lanes:
             self._running = batch
         return batch
 
-    def take_one(self, lane: Lane) -> list[Pending]:
-        """The oldest delivery of a lane that is written apart."""
+    def take_troubled(self) -> list[Pending]:
+        """The oldest delivery of a machine whose reports failed."""
+        return self._take_one(Lane.TROUBLED)
+
+    def take_costly(self) -> list[Pending]:
+        """The oldest delivery that costs much."""
+        return self._take_one(Lane.COSTLY)
+
+    def _take_one(self, lane: Lane) -> list[Pending]:
         found: list[Pending] = []
         with self._lock:
             for part in self._lanes[lane].turns(until=lambda: bool(found)):

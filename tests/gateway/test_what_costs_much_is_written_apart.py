@@ -13,7 +13,7 @@ from drydock_agent import wire
 from fleet.gateway import committer as writing
 from fleet.gateway.committer import Committer
 from fleet.gateway.costs import COSTLY, Spending, cost_of, parts_of
-from fleet.gateway.lanes import Lane, Lanes, Pending, Written
+from fleet.gateway.lanes import Lanes, Pending, Written
 from fleet.gateway.limits import GatewayLimits
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from fleet.operations.intake.spools import Key, Taken
@@ -55,7 +55,7 @@ def test_what_costs_much_waits_behind_the_others(data: list[Any]) -> None:
     assert lanes.put(Pending(delivery(8, document(1)), 100, 1, 0.0, future), NOW)
     assert [one.delivery.machine_id for one in lanes.take(1000)] == [8]
     assert lanes.take(1000) == []
-    assert [one.delivery.machine_id for one in lanes.take_one(Lane.COSTLY)] == [LOUD]
+    assert [one.delivery.machine_id for one in lanes.take_costly()] == [LOUD]
 
 
 def test_what_machines_say_every_day_does_not() -> None:
@@ -96,6 +96,7 @@ def test_others_are_committed_without_the_costly_one_and_it_comes_to_its_end(mon
     monkeypatch.setattr(writing.record, "record", record)
     monkeypatch.setattr(writing.queue, "waited_for", set)
     monkeypatch.setattr(writing.clock, "is_right", lambda: True)
+    monkeypatch.setattr(writing.clock, "now", lambda: NOW)
 
     async def play() -> list[Written]:
         committer = Committer(GatewayLimits(), asyncio.get_running_loop())
