@@ -116,7 +116,7 @@ GUARDS: dict[str, Sentence] = {
     "other-open-event": lambda values, reader: (
         f"The set has {'another event' if values['count'] == 1 else str(values['count']) + ' other events'} open."
     ),
-    "type-unknown": lambda values, reader: (
+    "event-type-unknown": lambda values, reader: (
         f"Drydock does not know the type {values['event_type'] or 'of this event'}: treat it as impactful."
     ),
     "unnamed-set": "Nobody has named this machine's set yet: others may be hit, too.",

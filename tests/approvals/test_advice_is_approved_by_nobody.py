@@ -97,7 +97,7 @@ def test_a_person_approves_an_unknown_type_and_is_warned() -> None:
     fleet = Fleet()
     event = announced(fleet, event_type="Relocate")
     (facts,) = load_facts([event.pk], now=fleet.now).values()
-    assert [(one.code, one.needs) for one in guards(facts, now=fleet.now)] == [("type-unknown", Need.NOTE)]
+    assert [(one.code, one.needs) for one in guards(facts, now=fleet.now)] == [("event-type-unknown", Need.NOTE)]
     assert fleet.approve().state == "GRANTED"
 
 

@@ -50,6 +50,7 @@ def test_an_idle_fleet_and_one_with_an_approval_that_hangs() -> None:
     assert waiting["drydock_sweep_age_seconds"] == 0
 
     approval = fleet.approve()
+    fleet.advance()
     fleet.later(2)
     fleet.advance()
     on_its_way = numbers(fleet)

@@ -45,6 +45,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(writing.record, "record", record)
     monkeypatch.setattr(writing.queue, "waited_for", set)
+    monkeypatch.setattr(writing.clock, "measure", lambda: None)
     yield
 
 

@@ -44,7 +44,7 @@ def test_raw_newlines_and_digits_as_text_are_read() -> None:
     body = b'{"DocumentIncarnation": "7", "Events": [{"EventId": "a-b", "Description": "two\nlines"}]}'
     document = read_document(body)
     assert (document.readable, document.incarnation) == (True, 7)
-    assert document.listings[0].description == "two\nlines"
+    assert document.listings[0].description == "two lines"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_an_event_that_no_address_can_name_is_flagged_and_the_others_are_read(ev
 def test_texts_that_a_database_cannot_keep_are_mended() -> None:
     event = {"EventId": "x", "EventStatus": "Started", "Description": "a\ud800b\x00", "Resources": ["vm\udfff"]}
     listing = read_document(json.dumps({"DocumentIncarnation": 1, "Events": [event]}).encode()).listings[0]
-    assert listing.description == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
+    assert listing.description == "a\N{REPLACEMENT CHARACTER}b"
     assert listing.resources == ("vm\N{REPLACEMENT CHARACTER}",)
 
 

@@ -208,5 +208,5 @@ def test_it_asks_as_many_questions_for_a_large_fleet_as_for_a_small_one(django_a
         watched.enrol(f"more{number}", availability_set=f"more{number}")
     watched.later(700)
     watched.heard("web1")
-    with django_assert_max_num_queries(30):
+    with django_assert_max_num_queries(33):
         watched.look()

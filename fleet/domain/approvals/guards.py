@@ -309,7 +309,7 @@ def _reasons(facts: EventFacts) -> Iterator[Guard]:
 
 def _notes(facts: EventFacts) -> Iterator[Guard]:
     if is_unknown(facts.event_type):
-        yield Guard("type-unknown", Need.NOTE, {"event_type": facts.event_type})
+        yield Guard("event-type-unknown", Need.NOTE, {"event_type": facts.event_type})
     if facts.other_open:
         yield Guard("other-open-event", Need.NOTE, {"count": len(facts.other_open)})
     if facts.set_kind == PROVISIONAL:
