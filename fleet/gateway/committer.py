@@ -120,7 +120,8 @@ class Committer:
                 self._commit(batch)
             wrote = bool(batch)
             # Nobody waits for ever, and whoever brings trouble takes a small part of the time.
-            if not batch or time.monotonic() - self._salvaged > SALVAGE_PAUSE:
+            alone = not batch and not self.lanes.waits_apart(Lane.COSTLY)
+            if alone or time.monotonic() - self._salvaged > SALVAGE_PAUSE:
                 behind = self.lanes.take_troubled()
                 if behind:
                     self._commit(behind, salvage=True)

@@ -11,11 +11,16 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 import requests
+from pytest_django import DjangoDbBlocker
 
+from fleet.domain.secrets import new_secret
 from fleet.embedded import Urls
 from fleet.gateway import django_pages
+from tests.factories import operator
+from tests.gateway.conftest import shared
 from tests.gateway.test_streams import token as token  # noqa: PLC0414 - a fixture
 from tests.gateway_process import Gateway
+from tests.rows import TokenFactory
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
@@ -75,12 +80,21 @@ def test_a_body_that_is_too_long_is_refused_before_it_is_here(gateway: Gateway) 
         assert b"413" in connection.recv(4096).splitlines()[0]
 
 
-def test_a_body_in_pieces_arrives_whole(gateway: Gateway, token: str) -> None:
+@pytest.fixture(scope="module")
+def writing_token(one_gateway: Gateway, django_db_blocker: DjangoDbBlocker) -> str:
+    """A token that does more than read, which alone changes the settings of its person."""
+    secret = new_secret("dd")
+    with shared(one_gateway.urls, django_db_blocker):
+        TokenFactory(secret=secret, user=operator(), scopes=["read", "approve"])
+    return secret
+
+
+def test_a_body_in_pieces_arrives_whole(gateway: Gateway, writing_token: str) -> None:
     def pieces() -> Iterator[bytes]:
         yield b'{"time_zone": '
         yield b'"Nowhere/Else"}'
 
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    headers = {"Authorization": f"Bearer {writing_token}", "Content-Type": "application/json"}
     answer = requests.patch(f"{gateway.url}/api/v1/me/", data=pieces(), headers=headers, timeout=10)
     assert answer.status_code == 422
     assert "Nowhere/Else" in answer.text
