@@ -94,7 +94,7 @@ def go(fleet: Fleet, count: float = 90) -> None:
 
 
 def handed_out(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> int:
-    monkeypatch.setattr("fleet.operations.orders.queue.timezone.now", lambda: fleet.now)
+    monkeypatch.setattr("fleet.operations.orders.queue.clock.now", lambda: fleet.now)
     return sum(len(orders) for orders in queue.waiting_orders().values())
 
 
