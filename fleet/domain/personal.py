@@ -80,7 +80,7 @@ COLUMNS: Mapping[str, Fate] = {
 NAMES_NOBODY: Mapping[str, str] = {
     "fleet.AccountLink": "kind",
     "fleet.Admission": "ask_hash vm_id resource_name said attested address agent_version",
-    "fleet.Approval": "state via when",
+    "fleet.Approval": "state via when decided_on",
     "fleet.ArchiveFile": "kind manifest hash",
     "fleet.ArchiveState": "name fault held",
     "fleet.AvailabilitySet": "key kind name subscription resource_group service apart lowering",

@@ -7,10 +7,12 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 from django.core.wsgi import get_wsgi_application
+from django.db import OperationalError
 from django.test import Client
 from playwright.sync_api import Page, expect
 
 from fleet.api.documentation import schema
+from fleet.operations import clock
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
@@ -24,6 +26,16 @@ class Quiet(WSGIRequestHandler):
 def base_url() -> str:
     """Playwright's own fixture of this name uses what pytest is about to remove."""
     return ""
+
+
+@pytest.fixture(autouse=True)
+def no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for the time finds the database away."""
+
+    def away() -> None:
+        raise OperationalError
+
+    monkeypatch.setattr(clock, "measure", away)
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from fleet.models import Approval, AvailabilitySet, Claim, Hold, Scope
+from fleet.operations.people import step_up
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
 
@@ -18,6 +20,14 @@ HTMX = {"HX-Request": "true"}
 @pytest.fixture
 def approver(db: None) -> Client:
     return logged_in(factories.approver())
+
+
+def proved(client: Client) -> Client:
+    """The same, who has just proved who they are."""
+    session = client.session
+    step_up.note(session, at=timezone.now())
+    session.save()
+    return client
 
 
 def post(client: Client, address: str, **fields: Any) -> Any:
@@ -175,7 +185,10 @@ class TestTheSecondPerson:
         assert "two people approve" in seen
         assert AvailabilitySet.objects.get().second_person
         assert "Propose: start Freeze of vm1, vm2 now" in panel(operator, event.event_id)
-        admin.post(f"{address}second-person/", {})
+        assert admin.post(f"{address}second-person/", {}).status_code == 401
+        proved(admin).post(f"{address}second-person/", {})
+        assert AvailabilitySet.objects.get().second_person
+        proved(logged_in(factories.admin("alma"))).post(f"{address}second-person/", {})
         assert not AvailabilitySet.objects.get().second_person
 
     def test_an_admin_says_what_a_set_needs(self, fleet: factories.Fleet, admin: Client, operator: Client) -> None:
@@ -189,7 +202,9 @@ class TestTheSecondPerson:
         assert "4 of 6 stay up, it needs 5" in text_of(operator.get(f"/events/{event.event_id}/"))
         refused = admin.post(f"{address}needs/", {"needs_live": "many"})
         assert (refused.status_code, "1 to 1000" in text_of(refused)) == (422, True)
-        seen = text_of(admin.post(f"{address}needs/", {"needs_live": ""}, follow=True))
+        assert admin.post(f"{address}needs/", {"needs_live": ""}).status_code == 401
+        assert AvailabilitySet.objects.get().needs_live == 5
+        seen = text_of(proved(admin).post(f"{address}needs/", {"needs_live": ""}, follow=True))
         assert "ada took back how many it needs." in seen
         assert AvailabilitySet.objects.get().needs_live is None
 
