@@ -57,11 +57,13 @@ class UndoOffer:
 
 def undo_offer(facts: EventFacts, *, now: datetime, seconds: float) -> UndoOffer:
     """Return the promise that `undo_until` keeps for every click until `offered_until`."""
-    offered_until = facts.not_before - NO_UNDO - CLICK if facts.not_before is not None else None
-    late = offered_until is not None and offered_until <= now
+    lead = NO_UNDO + CLICK
+    late = facts.not_before is not None and facts.not_before <= now + lead
     until = None if late else undo_until(facts, now=now, seconds=seconds)
     offered = (until - now).total_seconds() if until is not None else 0.0
-    return UndoOffer(offered, offered_until if offered else None, late and seconds > 0)
+    # Whatever somebody may have stated: the first day of the calendar has no minute before it, but it is late.
+    offered_until = facts.not_before - lead if offered and facts.not_before is not None else None
+    return UndoOffer(offered, offered_until, late and seconds > 0)
 
 
 class Wait(StrEnum):
