@@ -2,6 +2,7 @@
 
 from django.test import Client
 
+from fleet.domain.blind_spots.find import RANKS
 from fleet.models import AvailabilitySet, Machine, SetBlindSpot
 from fleet.operations.sets import coverage as keeping
 from fleet.projections import blind_spots
@@ -33,7 +34,8 @@ def test_a_set_of_very_many_machines_names_the_first_and_counts_all(fleet: Fleet
     home = AvailabilitySet.objects.get()
     fleet.advance()
     row = SetBlindSpot.objects.create(
-        availability_set=home, rank=5, code="agent-silent", set_name=home.name, certainty="certain", count=10_000,
+        availability_set=home, rank=RANKS["agent-silent"], code="agent-silent", set_name=home.name,
+        certainty="certain", count=10_000,
         machine_ids=list(range(1, 10_001)), names=[f"vm{number:05d}" for number in range(10_000)],
     )  # fmt: skip
     found = blind_spots.overview(now=fleet.now).spots[0]
