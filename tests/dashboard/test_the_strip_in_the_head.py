@@ -104,7 +104,7 @@ def test_it_is_counted_once_for_all_readers_and_nobody_waits_for_the_blind_spots
     settings.HEAD_SECONDS = 5
     later: list[Callable[[], None]] = []
     kept = Kept(beside=later.append)
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(12):
         first = kept.at(watched.now)
     assert (first.blind_spots, len(later)) == (None, 1)
     assert "looking for blind spots" in render(first)
@@ -112,7 +112,7 @@ def test_it_is_counted_once_for_all_readers_and_nobody_waits_for_the_blind_spots
         later.pop()()
     with django_assert_num_queries(0):
         assert kept.at(watched.now + timedelta(seconds=4)) is first
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(12):
         assert kept.at(watched.now + timedelta(seconds=6)).blind_spots == 0
     # One looks at a time.
     kept.at(watched.now + timedelta(hours=1))

@@ -23,7 +23,7 @@ from fleet.operations.messages import hooks
 from fleet.operations.messages.hooks import HookChannel
 from fleet.operations.people import outside
 from fleet.wording import presses
-from fleet.wording.formats import for_slack, without_links
+from fleet.wording.formats import for_slack
 from fleet.wording.reader import API
 from fleet.wording.say import refusal
 
@@ -108,7 +108,7 @@ def whisper(url: str, text: str, *, now: datetime) -> None:
         told = {
             "response_type": "ephemeral",
             "replace_original": False,
-            "text": for_slack(without_links(text), MOST_TEXT),
+            "text": for_slack(text, MOST_TEXT),
         }
         headers = {"Content-Type": "application/json; charset=utf-8"}
         job = HttpJob("POST", url, headers, json.dumps(told).encode(), limit_seconds=LIMIT_SECONDS)

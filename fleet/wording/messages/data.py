@@ -32,7 +32,7 @@ class Told:
 
 TOLD: Mapping[type, Told] = {
     EventRow: Told(("id",), ("started_seconds", "approval_to_start_seconds")),
-    ApprovalRow: Told(properties=("may_be_withdrawn",)),
+    ApprovalRow: Told(("decision",), ("may_be_withdrawn",)),
     NextAsked: Told(properties=("sentence",)),
     MaintenanceRow: Told(properties=("effect",)),
     BlastRadius: Told(properties=("summary",)),
