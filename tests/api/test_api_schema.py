@@ -174,6 +174,7 @@ class Assets(HTMLParser):
             self.found.append(values.get("src") or values.get("href") or "inline")
 
 
+@pytest.mark.django_db
 def test_the_docs_page_loads_local_files_only(client: Client) -> None:
     answer = client.get("/api/docs/")
     assert answer.status_code == 200
