@@ -5,7 +5,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from fleet.domain.approvals.guards import Guard
 from fleet.domain.reason import Reason
+from fleet.projections.sight import without_names
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.reader import API
@@ -13,13 +15,18 @@ from fleet.wording.say import recorded, say
 
 
 def exported(value: Any) -> Any:
-    """Dataclasses as objects, times as RFC 3339 in UTC, reasons and entries worded as the API words them."""
+    """Dataclasses as objects without what is `internal`, times as RFC 3339 in UTC, reasons and entries worded as the
+    API words them, guards without what is out of sight.
+    """
     if isinstance(value, Reason):
         return say(value, API)
     if isinstance(value, TimelineRow):
         value = replace(value, text=recorded(value))
+    if isinstance(value, Guard):
+        value = replace(value, values=without_names(dict(value.values)))
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: exported(getattr(value, field.name)) for field in fields(value)}
+        shown = [field.name for field in fields(value) if not field.metadata.get("internal")]
+        return {name: exported(getattr(value, name)) for name in shown}
     if isinstance(value, datetime):
         return times.iso(value)
     if isinstance(value, UUID):

@@ -209,7 +209,10 @@ def _changed(event_pks: Sequence[int], *, now: datetime) -> list[int]:
     found = []
     for event in events:
         state = compute_state(witnesses[event.pk], now=now, was_ended=event.status == EventStatus.ENDED.value)
-        if state is not None and (state.status.value, state.watched) != (event.status, event.watched):
+        if state is None:
+            continue
+        ended_as = state.ended_as.value if state.ended_as else ""
+        if (state.status.value, state.watched, ended_as) != (event.status, event.watched, event.ended_as):
             found.append(event.pk)
     return found
 

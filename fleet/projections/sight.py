@@ -362,17 +362,30 @@ def sets_named(names: Collection[str]) -> list[str]:
     return found if len(found) == len(names) else [*found, HIDDEN]
 
 
+def _events_named(event_ids: Collection[str]) -> list[str]:
+    known = set(seen(ScheduledEvent).filter(event_id__in=event_ids).values_list("event_id", flat=True))
+    return [event_id for event_id in event_ids if event_id in known]
+
+
 def without_names(kept: Any) -> Any:
-    """What a row keeps as JSON, without the names of sets out of sight that a guard counted."""
+    """What a row keeps as JSON, without the sets and events out of sight that it names. A query for each list of
+    events.
+    """
     match kept:
         case dict() if limited():
-            return {
-                name: sets_named(value) if name == "sets" and isinstance(value, list) else without_names(value)
-                for name, value in kept.items()
-            }
+            return {name: _in_sight(name, value) for name, value in kept.items()}
         case list() if limited():
             return [without_names(one) for one in kept]
     return kept
+
+
+def _in_sight(name: str, value: Any) -> Any:
+    match name, value:
+        case "sets", list():
+            return sets_named(value)
+        case "events", list():
+            return _events_named(value)
+    return without_names(value)
 
 
 # The names under which addresses carry ids.

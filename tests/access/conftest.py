@@ -31,4 +31,7 @@ def matrix(db: None, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Matrix:
     # There is a provider, and nobody has to ask it.
     settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID = ISSUER, "drydock"
     monkeypatch.setattr(provider, "configuration", lambda: PROVIDER)
-    return Matrix()
+    found = Matrix()
+    # From here on no setting states how machines enrol.
+    settings.ENROLMENT_POLICY = ""
+    return found

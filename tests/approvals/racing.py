@@ -15,7 +15,8 @@ from fleet.models import Approval, Order, ScheduledEvent
 from tests.factories import Fleet, listing, seconds
 from tests.words import sentence
 
-BATCH = 20
+# One machine lists all of a batch, of two kinds: no more than are taken up at once.
+BATCH = 12
 LIVE = ("PROPOSED", "WAITING", "GRANTED", "RELAYING", "ACCEPTED")
 
 

@@ -89,6 +89,12 @@ CASES: list[tuple[dict[str, Any], str, Need, str]] = [
     ),
     ({"status": EventStatus.ENDED}, "event-not-open", BLOCKS, "The event is over"),
     ({"status": EventStatus.STARTED}, "event-not-open", BLOCKS, "The event has started already"),
+    (
+        {"event_type": "SpotRebalanceRecommendation"},
+        "advice-only",
+        BLOCKS,
+        "SpotRebalanceRecommendation is advice: Azure starts nothing",
+    ),
     ({"not_before": NOW}, "too-late", BLOCKS, "NotBefore is past"),
     ({"version": 4}, "version-changed", BLOCKS, "The event has changed since you looked."),
     (
@@ -147,6 +153,7 @@ CASES: list[tuple[dict[str, Any], str, Need, str]] = [
         NOTE,
         "It hits the only machine of the set.",
     ),
+    ({"event_type": "Teleport"}, "event-type-unknown", NOTE, "Drydock does not know"),
     ({"other_open": ("X",), "others": (other(1, in_flight=False),)}, "other-open-event", NOTE, "The set has another"),
     ({"other_open": ("X", "Y")}, "other-open-event", NOTE, "The set has 2 other events open."),
     ({"set_kind": "provisional"}, "unnamed-set", NOTE, "Nobody has named this machine's set yet"),

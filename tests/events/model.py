@@ -323,7 +323,7 @@ class World:
         stays = event_id in self.ended and not watched
         if gone and not watched and (stays or (looked and all(self.looked_since(node, last_listing) for node in live))):
             status, watched = "ENDED", True
-            ended_as = "completed" if started else self.cancelled(gone, event_id)
+            ended_as = "completed" if started else self.evicted(gone, event_id) or self.cancelled(gone, event_id)
         elif listing_now and self.kind(tellers, event_id) == "Preempt":
             silent = all(self.presence(node) in ("silent", "gone") for node in listing_now)
             if (silent or stays) and not watched and (not_before is None or not_before <= self.fleet.now):
@@ -370,6 +370,25 @@ class World:
                 rank = (last.events[event_id].status == "Started", last.at, node.agent.machine.pk, stated)
                 best = max(best, rank) if best else rank
         return best[3] if best else None
+
+    def evicted(self, gone: list[Node], event_id: str) -> str:
+        """Whether a machine that a Preempt names was not heard since the others saw the event go."""
+        if self.kind(gone, event_id) != "Preempt":
+            return ""
+        gone_at = max(self.gone_at(node, event_id) for node in gone)
+        named = [
+            node for node in self.nodes if node.name in self.last_told(gone[0], event_id).events[event_id].resources
+        ]
+        for node in named:
+            look = self.last_look(node)
+            unheard = node not in gone and (look is None or look < gone_at)
+            if unheard and self.presence(node) != "live":
+                return "machine_deleted"
+        return ""
+
+    def gone_at(self, node: Node, event_id: str) -> datetime:
+        last = self.last_told(node, event_id)
+        return next(told for told in node.arrived[node.arrived.index(last) + 1 :]).at
 
     def cancelled(self, gone: list[Node], event_id: str) -> str:
         for node in gone:

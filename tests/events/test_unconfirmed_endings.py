@@ -45,6 +45,27 @@ def test_a_poll_of_the_machine_afterwards_shows_that_the_event_was_cancelled() -
     assert ending(event)[:2] == ("ENDED", "cancelled")
 
 
+def test_a_poll_without_anything_new_to_say_shows_it_too() -> None:
+    fleet = Fleet()
+    # vm1 never lists the event, so its document does not change when it goes.
+    fleet.enrol_set()
+    fleet.all_say()
+    listed = listing("5", event_type="Preempt", resources=["VM1"], not_before=fleet.now + seconds(900))
+    fleet.all_say(listed, names=OTHERS)
+    event = ScheduledEvent.objects.get()
+    fleet.later(61)
+    fleet.all_say(names=OTHERS)
+    fleet.heard(*OTHERS)
+    fleet.advance()
+    assert ending(event)[:2] == ("ENDED", "machine_deleted")
+    fleet.later(5)
+    fleet.heard()
+    fleet.advance()
+    assert ending(event)[:2] == ("ENDED", "cancelled")
+    told = Entry.objects.filter(event=event, kind="event_ended").order_by("pk")
+    assert [entry.data["ended_as"] for entry in told] == ["machine_deleted", "cancelled"]
+
+
 def test_a_machine_that_sees_its_own_event_go_was_not_evicted() -> None:
     fleet = Fleet()
     event = announced(fleet, event_type="Preempt", resources=["vm1"], not_before=fleet.now + seconds(900))

@@ -25,8 +25,8 @@ from fleet.embedded import Urls
 from tests.agent.agents import FLEET
 from tests.gateway_process import Gateway, running_gateway
 
-VM_IDS = {f"doors-vm{number}": f"00000000-0000-4000-8000-00000000001{number}" for number in (1, 2, 3, 4)}
-FIRST, SECOND, THIRD, FOURTH = VM_IDS
+VM_IDS = {f"doors-vm{number}": f"00000000-0000-4000-8000-00000000001{number}" for number in range(1, 7)}
+FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH = VM_IDS
 SUBSCRIPTION = FLEET["sets"][0]["subscription"]
 MACHINES = [
     {"id": name, "name": name, "vm_id": vm_id, "fault_domain": 0, "update_domain": 0} for name, vm_id in VM_IDS.items()

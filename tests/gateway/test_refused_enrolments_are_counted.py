@@ -12,7 +12,7 @@ from fleet.domain.refusal import Refused
 from fleet.gateway.refusals import MOST, Refusals
 from fleet.models import Admission, Machine, RefusedEnrolment
 from fleet.operations import clock
-from tests.gateway.doors import FIRST, SECOND, VM_IDS, Doors
+from tests.gateway.doors import FIFTH, SIXTH, VM_IDS, Doors
 from tests.processes import wait_for
 
 
@@ -49,19 +49,19 @@ def test_what_was_counted_is_written_once() -> None:
 @pytest.mark.flow
 @pytest.mark.real_time
 def test_the_gateway_says_beforehand_whether_it_would_admit(doors: Doors) -> None:
-    enrolment, client = doors.agent(FIRST)
+    enrolment, client = doors.agent(FIFTH)
     enrolment.check(client)
-    assert not Machine.objects.filter(vm_id=VM_IDS[FIRST]).exists()
+    assert not Machine.objects.filter(vm_id=VM_IDS[FIFTH]).exists()
     enrolment.enrol(client)
     # A known machine with its key would be given another one.
     enrolment.check(client)
     url = f"{doors.gateway.url}{wire.ENROL_CHECK_PATH}"
-    asked = {"join_token": "", "machine_id": VM_IDS[SECOND], "ask": "its own", "keyed": True}
+    asked = {"join_token": "", "machine_id": VM_IDS[SIXTH], "ask": "its own", "keyed": True}
     answer = requests.post(url, json=asked, timeout=20)
     assert (answer.status_code, answer.json()["admission"]) == (202, "pending")
-    assert not Admission.objects.filter(vm_id=VM_IDS[SECOND]).exists()
+    assert not Admission.objects.filter(vm_id=VM_IDS[SIXTH]).exists()
     forged = {"signature": "bm90IGEgZG9jdW1lbnQ=", "intermediates": []}
     assert requests.post(url, json=asked | {"attested": forged}, timeout=20).status_code == 403
-    assert doors.enrol(machine_id=VM_IDS[SECOND], attested=forged).status_code == 403
-    wait_for(lambda: RefusedEnrolment.objects.filter(vm_id=VM_IDS[SECOND]).exists(), seconds=20, what="it is counted")
-    assert RefusedEnrolment.objects.get(vm_id=VM_IDS[SECOND]).count == 1
+    assert doors.enrol(machine_id=VM_IDS[SIXTH], attested=forged).status_code == 403
+    wait_for(lambda: RefusedEnrolment.objects.filter(vm_id=VM_IDS[SIXTH]).exists(), seconds=20, what="it is counted")
+    assert RefusedEnrolment.objects.get(vm_id=VM_IDS[SIXTH]).count == 1

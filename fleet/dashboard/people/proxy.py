@@ -39,9 +39,11 @@ class ProxyMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if not settings.HEADER_LOGIN.networks:
+            return self.get_response(request)
         told = cast(ToldByProxy | None, request.META.get(TOLD_BY_PROXY))
-        by_proxy = request.session.get(BACKEND_SESSION_KEY) == mapping.PROXY_BACKEND
-        if told is None or not settings.HEADER_LOGIN.networks:
+        by_proxy = _is_by_proxy(request)
+        if told is None:
             if by_proxy:
                 logout(request)
             return self.get_response(request)
@@ -63,3 +65,14 @@ class ProxyMiddleware:
         answer = self.get_response(request)
         remembered(request, answer, person, "proxy")
         return answer
+
+    def process_view(self, request: HttpRequest, *_: Any) -> None:
+        """End a session by proxy once no proxy is believed. After the check of the form's token: a form that finds the
+        database away is kept only if that check was made.
+        """
+        if not settings.HEADER_LOGIN.networks and _is_by_proxy(request):
+            logout(request)
+
+
+def _is_by_proxy(request: HttpRequest) -> bool:
+    return bool(request.session.get(BACKEND_SESSION_KEY) == mapping.PROXY_BACKEND)

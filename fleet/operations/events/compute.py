@@ -77,7 +77,7 @@ def compute_state(
                 written.append(_dropped(event, now))
             continue
         before = versioned(event)
-        was = (event.status, event.watched, event.version == 0)
+        was = (event.status, event.watched, event.version == 0, event.ended_as)
         if _apply(event, state, of_event, approved_by_us=event.pk in approved):
             changed.append(event)
         written += _entries(event, state, was, before, of_event, now)
@@ -168,12 +168,12 @@ def _warnings(state: ComputedState, witnesses: list[Witness]) -> list[dict[str, 
 def _entries(
     event: ScheduledEvent,
     state: ComputedState,
-    was: tuple[str, bool, bool],
+    was: tuple[str, bool, bool, str],
     before: dict[str, Any],
     witnesses: list[Witness],
     now: datetime,
 ) -> list[Entry]:
-    status, watched, is_new = was
+    status, watched, is_new, ended_as = was
     found: list[Entry] = []
 
     def add(kind: EntryKind, at: datetime, **data: Any) -> None:
@@ -201,6 +201,9 @@ def _entries(
         add(EntryKind.EVENT_STARTED, state.started_at, resources=resources, approved_elsewhere=elsewhere)
     if state.status is EventStatus.ENDED and status != EventStatus.ENDED.value and state.ended_at is not None:
         add(EntryKind.EVENT_ENDED, state.ended_at, ended_as=event.ended_as, certainty=event.certainty)
+    elif ended_as == EndedAs.MACHINE_DELETED.value and event.ended_as not in ("", ended_as):
+        # The machine is back: it was not deleted.
+        add(EntryKind.EVENT_ENDED, now, ended_as=event.ended_as, certainty=event.certainty)
     elif not is_new and watched != state.watched and state.status is not EventStatus.ENDED:
         add(EntryKind.EVENT_WATCHED if state.watched else EntryKind.EVENT_UNWATCHED, last)
     return found

@@ -9,7 +9,7 @@ from django.db.models import Exists, OuterRef, Q
 from fleet.domain.clock import AHEAD
 from fleet.domain.due import AT_ONCE, LONGEST, NEVER, SPREAD
 from fleet.domain.intake.presence import NUMBERS
-from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, EventStatus, Presence
+from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, EndedAs, EventStatus, Presence
 from fleet.models import Approval, AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.operations.locks import take_due
 from fleet.operations.timeline.news import News
@@ -56,6 +56,12 @@ def make_turned_due(turned: Mapping[int, int]) -> None:
     back = [machine_id for machine_id, seen in turned.items() if seen == NUMBERS[Presence.LIVE]]
     listed = Sighting.objects.filter(machine_id__any=back, gone_at__isnull=True, foreign=False)
     make_due(Q(status=EventStatus.ENDED.value, pk__in=listed.values("event_id")))
+    # Or as if it had deleted a machine that is back.
+    names = Machine.objects.filter(pk__any=back).values_list("resource_name", flat=True)
+    spelled = sorted({spelling for name in names for spelling in (name, name.lower(), name.upper())})
+    deleted = Q(status=EventStatus.ENDED.value, ended_as=EndedAs.MACHINE_DELETED.value, availability_set__any=sets)
+    if spelled:
+        make_due(deleted & Q(resources__has_any_keys=spelled))
 
 
 def make_news_due(news: News) -> None:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -121,8 +121,8 @@ class ApprovalRow:
     # By the database's clock; of the approval, its orders and its event.
     changed_at: datetime
     server_time: datetime
-    # What was decided, as it is checked again before anything is sent.
-    decision: Decision | None = None
+    # What was decided, as it is checked again before anything is sent; names all sets, whoever reads.
+    decision: Decision | None = field(default=None, metadata={"internal": True})
     # The wave that it belongs to, and its place in it.
     request_id: str = ""
     trace_id: str = ""
