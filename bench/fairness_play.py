@@ -163,6 +163,10 @@ class Base:
             f"{api}/channels/", json={"name": "bench", "kind": "webhook", "url": webhook}, headers=headers, timeout=10
         )
         said.raise_for_status()
+        # Those of a new installation tell every channel of everything.
+        for known in requests.get(f"{api}/routes/", headers=headers, timeout=10).json()["results"]:
+            address = f"{api}/routes/{known['id']}/"
+            requests.patch(address, json={"enabled": False}, headers=headers, timeout=10).raise_for_status()
         route = {"name": "bench", "channel": said.json()["id"], "moments": ["event.first_seen"], "set": "told-*"}
         requests.post(f"{api}/routes/", json=route, headers=headers, timeout=10).raise_for_status()
         for child in stage.children:
@@ -237,6 +241,8 @@ class Play:
         self.control, self.attacked = Phase(), Phase()
         self.phase = self.control
         self.over = threading.Event()
+        # What was announced last is still listened for.
+        self.heard_all = threading.Event()
         self.seen: dict[str, float] = {}
         self.threads: list[threading.Thread] = []
 
@@ -276,6 +282,7 @@ class Play:
         self.over.set()
         for thread in self.threads:
             thread.join(PATIENCE + 5)
+        self.heard_all.set()
 
     def _timed(self, times: str, name: str, pause: float, reports: Callable[[], list[Report]]) -> None:
         with requests.Session() as session:
@@ -331,7 +338,7 @@ class Play:
         """Note when the stream of the last gateway tells of each event."""
         headers = {"Authorization": f"Bearer {self.base.token}"}
         cursor = ""
-        while not self.over.is_set():
+        while not self.heard_all.is_set():
             with suppress(requests.RequestException):
                 more = {"Last-Event-ID": cursor} if cursor else {}
                 address = f"http://127.0.0.1:{self.ports[-1]}/api/v1/stream"
@@ -340,7 +347,7 @@ class Play:
                     for chunk in said.iter_content(chunk_size=None):
                         *whole, begun = (begun + chunk).split(b"\n")
                         cursor = self._heard(whole) or cursor
-                        if self.over.is_set():
+                        if self.heard_all.is_set():
                             return
 
     def _heard(self, lines: Sequence[bytes]) -> str:
