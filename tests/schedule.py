@@ -1,18 +1,22 @@
 """A pytest plugin that says how `make test` and `make test-long` spread over the processor.
 
 Many tests wait for real seconds, so one worker more than there are cores keeps all of them busy. Files go to workers as
-a whole, and packages whose tests share servers as a whole; the long ones first, so that no worker is left alone with
-one at the end.
+a whole, and packages whose tests share servers as a whole; those that took long last time come first, so that no worker
+is left alone with one at the end.
 """
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from functools import cache
 from typing import Any
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+
+from tests.durations import recorded
 
 MOST_WORKERS = 4
 # Each line is one unit of work, whatever number of files: they find their servers running.
@@ -22,35 +26,20 @@ TOGETHER = (
     ("tests/gateway/",),
     ("tests/demo/",),
 )
-# What takes long, in the order in which it is begun: mostly waiting beside mostly computing.
-FIRST = (
-    *TOGETHER[0],
-    "tests/faults/",
-    "tests/approvals/test_races.py",
-    "tests/ring/",
-    "tests/events/",
-    "tests/gateway/",
-    "tests/demo/",
-    "tests/packaging/",
-    "tests/conformance/",
-    "tests/timeline/",
-    "tests/agent/redis/",
-    "tests/embedded/",
-    "tests/repository/",
-    "tests/policy/",
-    "tests/agent/",
-    "tests/simulator/test_redis_plays.py",
-    "tests/hooks/",
-    "tests/approvals/",
-    "tests/orders/",
-    "tests/dashboard/",
-    "tests/api/",
-)
 
 
-def place(name: str) -> int:
-    """Where a test stands in `FIRST`, by its node id; behind all of them if it is not named."""
-    return next((number for number, start in enumerate(FIRST) if name.startswith(start)), len(FIRST))
+def unit_of(name: str) -> str:
+    """What a worker takes as a whole: the file of a node id, or the name of those that stay together."""
+    return next((unit[0] for unit in TOGETHER if name.startswith(unit)), name.partition("::")[0])
+
+
+@cache
+def recorded_units() -> dict[str, float]:
+    """Seconds by unit, of whole runs."""
+    found: dict[str, float] = defaultdict(float)
+    for name, seconds in recorded().items():
+        found[unit_of(name)] += seconds
+    return found
 
 
 class LongestFirst(LoadFileScheduling):
@@ -60,7 +49,7 @@ class LongestFirst(LoadFileScheduling):
         config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((unit[0] for unit in TOGETHER if nodeid.startswith(unit)), super()._split_scope(nodeid))
+        return unit_of(nodeid)
 
 
 # First: xdist answers with the number of cores, and the first answer counts.
@@ -79,4 +68,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: place(item.nodeid))
+        # What nobody has recorded yet may take long.
+        items.sort(key=lambda item: -recorded_units().get(unit_of(item.nodeid), float("inf")))

@@ -1,0 +1,72 @@
+"""A pytest plugin: how many seconds each file of tests took, recorded and compared.
+
+`RENEW_DURATIONS=1 make test` writes `durations.json` beside this file; every whole run names the files that became much
+slower since. Both are relative to how long this machine takes for a loop, since machines differ and are busy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PLACE = Path(__file__).with_suffix(".json")
+RENEW = "RENEW_DURATIONS"
+# A file is named when it took so many times as long, and so many seconds more.
+TIMES, SECONDS = 1.6, 5.0
+# So few files are not a whole run: then nothing is compared.
+WHOLE = 300
+
+
+@cache
+def recorded() -> dict[str, float]:
+    """Seconds by file, each at the speed at which the loop takes a second; empty before the first record."""
+    known: dict[str, float] = json.loads(PLACE.read_text(encoding="utf-8")) if PLACE.exists() else {}
+    return known
+
+
+def loop_seconds() -> float:
+    """How long 20 million additions take here: half a second to two."""
+    began, total = time.perf_counter(), 0
+    for number in range(20_000_000):
+        total += number
+    return time.perf_counter() - began
+
+
+class Durations:
+    """Of the process that the workers report to."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if len(self.seconds) < WHOLE:
+            return
+        loop = loop_seconds()
+        found = {name: seconds / loop for name, seconds in self.seconds.items()}
+        if os.environ.get(RENEW):
+            text = json.dumps({name: round(found[name], 1) for name in sorted(found)}, indent=1)
+            PLACE.write_text(text + "\n", encoding="utf-8")
+        known = recorded()
+        slower = sorted(
+            name
+            for name, seconds in found.items()
+            if seconds > max(TIMES * known.get(name, seconds), known.get(name, seconds) + SECONDS)
+        )
+        if slower:
+            terminalreporter.section("slower than recorded")
+        for name in slower:
+            terminalreporter.line(f"{name}: {found[name]:.0f} s, recorded {known[name]:.0f} s")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations(), "durations of files")
