@@ -71,6 +71,14 @@ def redis_client(redis_url: str) -> Iterator[redis.Redis]:
         yield client
 
 
+@pytest.fixture(autouse=True)
+def clock_of_the_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a test has no database, nobody asks it for the time: whether it was asked before depends on other tests."""
+    has_one = {"db", "transactional_db", "django_db_blocker"} & set(request.fixturenames)
+    if not has_one and request.node.get_closest_marker("django_db") is None:
+        monkeypatch.setattr("fleet.operations.clock.measure", lambda: None)
+
+
 @pytest.fixture
 def product_passwords() -> None:
     """For a test with a log-in at the real server: that is another process, which knows the product's hash only."""

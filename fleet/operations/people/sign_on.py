@@ -20,6 +20,7 @@ from fleet.models import SignOn
 from fleet.models.people import rights_of
 from fleet.models.service_accounts import service_of
 from fleet.operations.people import accounts, control, mapping, sessions
+from fleet.operations.people.revocation import end_access
 from fleet.operations.people.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
@@ -250,8 +251,8 @@ def _out(row: SignOn, reason: Reason, *, now: datetime) -> None:
     row.refused, row.good_until, row.look_at = reason.stored, now, None
     row.keep_refresh_token("")
     if row.user is not None:
-        # For good: a later sign-in that is accepted revives none of them.
-        sessions.end_for_good(people=[row.user])
+        # For good: a later sign-in that is accepted revives nothing.
+        end_access(row.user, now=now, actor=DRYDOCK)
         if not row.user.is_superuser:
             accounts.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
     row.save()
