@@ -40,12 +40,11 @@ def test_more_than_there_is_room_for_does_not_fit() -> None:
 
 def test_it_is_read_from_postgres_by_anybody(db: Any) -> None:
     name = name_of("worker", most=33, process="1@here")
-    # This test's own says nothing of itself, as one that an earlier test left.
-    before = connections()
     with psycopg.connect(database_named(connection.settings_dict["NAME"]), application_name=name):
         found = connections()
     assert found.processes == {"worker": 1}
-    assert found.most == before.most + 33
+    # This test's own says nothing of itself, and counts as one; an earlier test may have left another.
+    assert 33 + 1 <= found.most <= 33 + 4
     assert 0 < found.room < 1000
 
 
