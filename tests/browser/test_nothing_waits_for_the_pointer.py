@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval
@@ -184,6 +184,21 @@ def test_the_panel_follows_at_once_whatever_is_under_the_pointer(fleet: Fleet, o
     page.keyboard.press("Enter")
     page.wait_for_timeout(300)
     assert Approval.objects.count() == (1 if how == "decided" else 0)
+
+
+def test_the_panel_follows_also_when_a_decision_overtook_its_own_question(fleet: Fleet, open_page: OpenPage) -> None:
+    event = factories.announced(fleet)
+    page = open_page(f"/events/{event.event_id}/").page
+    slow: list[Route] = []
+    page.route(re.compile("part=decision"), lambda route: route.continue_() if slow else slow.append(route))
+    with page.expect_request(re.compile("part=decision")):
+        page.evaluate("htmx.trigger('#decision', 'refresh')")
+    page.get_by_role("button", name=START_NOW).click()
+    expect(page.locator("#decision .approval")).to_have_count(1)
+    slow[0].continue_()
+    fleet.all_say(listing(resources=("vm1", "vm2"), status="Started"))
+    # Sooner than the panel asks by itself, which is every 15 seconds.
+    expect(page.locator("#decision .decide-when")).to_have_count(0, timeout=9_000)
 
 
 def test_a_button_that_comes_under_the_pointer_takes_no_click_meant_for_another(

@@ -103,6 +103,8 @@ const PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 2000;
 const ANSWER_MS = 30_000;
 const asked = new Map();
+// Parts that were replaced while their own answer was on its way: it finds no place any more, and nobody hears of its end.
+const unanswered = new Set();
 let pause = PAUSE_MS;
 
 function refreshSoon(found) {
@@ -239,6 +241,7 @@ function renewOthers(found) {
     old.replaceWith(fresh);
     htmx.process(fresh);
     restore(fresh, kept);
+    if (asked.delete(fresh.id)) refreshSoon([fresh]);
   }
 }
 
@@ -246,11 +249,12 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
   const { target, xhr, requestConfig } = event.detail;
   // The one that asked; `event.detail.elt` is where the answer goes.
   const elt = requestConfig.elt;
-  const asked = elt.hasAttribute("data-live");
+  const isPart = elt.hasAttribute("data-live");
   if (xhr.status < 400) setClock(xhr.getResponseHeader("X-Drydock-Time") ?? "");
-  if (!asked) {
+  if (!isPart) {
     // The answer to a form: show it, whatever is held.
     answeredAt.set(target.id, Date.now());
+    if (asked.delete(target.id)) unanswered.add(target.id);
     const form = elt.closest("form");
     const kept = remember(target, form);
     before.set(target.id, { keys: keysOf(target), open: [], kept, place: take(target), sentBy: sentFrom === form ? form : null });
@@ -319,6 +323,7 @@ function isHeld(region, fresh) {
 document.body.addEventListener("htmx:load", (event) => {
   const node = event.detail.elt;
   const region = node.closest?.("[data-live]") ?? node;
+  if (unanswered.delete(region.id)) refreshSoon([region]);
   const known = before.get(region.id);
   if (!known) return;
   before.delete(region.id);
