@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -15,11 +16,15 @@ from typing import Any
 from uuid import uuid4
 
 from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import F
 from drydock_agent import wire
 
 from fleet.domain import actor
 from fleet.domain.actor import Actor
-from fleet.models import Approval, AvailabilitySet, Entry, Machine, Order, ScheduledEvent
+from fleet.domain.secrets import hash_of, new_secret
+from fleet.domain.timeline import EntryKind
+from fleet.models import Approval, AvailabilitySet, Entry, JoinToken, Machine, Order, ScheduledEvent, UnusedKey
 from fleet.operations import reconcile
 from fleet.operations.approvals import approve as deciding
 from fleet.operations.approvals.approve import Plan
@@ -27,6 +32,7 @@ from fleet.operations.intake import keep, presence
 from fleet.operations.machines import enrolment, join_tokens
 from fleet.operations.orders import advance, receipts
 from fleet.operations.reports import record as reporting
+from fleet.operations.timeline.entries import entry, write
 from fleet.projections.timeline.entries import TimelineRow, rows_of
 from tests.rows import PersonFactory
 
@@ -160,18 +166,40 @@ class Fleet:
 
     def enrol_set(self, count: int = 6, *, prefix: str = "vm", availability_set: str = "web") -> list[Agent]:
         """`count` machines over three fault and two update domains, all live, each having read an empty document."""
-        agents = [
-            self.enrol(
-                f"{prefix}{number}",
-                availability_set=availability_set,
-                fault_domain=(number - 1) % 3,
-                update_domain=(number - 1) % 2,
-                heard=False,
-            )
-            for number in range(1, count + 1)
-        ]
+        agents = [self.enrol(f"{prefix}1", availability_set=availability_set, heard=False)]
+        agents += self._beside(agents[0], [(f"{prefix}{number}", number - 1) for number in range(2, count + 1)])
         self.all_say(names=[agent.machine.resource_name for agent in agents])
         return agents
+
+    @transaction.atomic
+    def _beside(self, first: Agent, others: Sequence[tuple[str, int]]) -> list[Agent]:
+        """Machines that enrolled as this one did, each by its name and number: its rows again, since enrolling five
+        more takes longer than most tests.
+        """
+        machines, plain = [], [new_secret("agent") for _ in others]
+        for (name, number), credential in zip(others, plain, strict=True):
+            machine = copy(first.machine)
+            machine.pk, machine.vm_id, machine.resource_name = None, str(uuid4()), name
+            machine.fault_domain, machine.update_domain = number % 3, number % 2
+            domains = {"platformFaultDomain": str(number % 3), "platformUpdateDomain": str(number % 2)}
+            machine.compute = {**machine.compute, "name": name, **domains}
+            machine.credential_hash = hash_of(credential)
+            machines.append(machine)
+        machines = Machine.objects.bulk_create(machines)
+        unused = UnusedKey.objects.get(machine=first.machine)
+        values = {"join_token": unused.join_token, "given_at": unused.given_at}
+        UnusedKey.objects.bulk_create(
+            UnusedKey(machine=one, found_by=one.credential_hash, **values) for one in machines
+        )
+        JoinToken.objects.filter(pk=first.machine.join_token_id).update(uses=F("uses") + len(machines))
+        told = {"at": self.now, "set_id": first.machine.availability_set_id}
+        write(
+            entry(EntryKind.MACHINE_ENROLLED, actor.machine(one.resource_name), machine_id=one.pk, **told)
+            for one in machines
+        )
+        agents = {one.resource_name: Agent(one, credential) for one, credential in zip(machines, plain, strict=True)}
+        self.agents |= agents
+        return list(agents.values())
 
     def later(self, count: float) -> datetime:
         """Move the story on by some seconds."""
