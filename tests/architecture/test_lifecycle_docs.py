@@ -2,6 +2,9 @@
 
 import re
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -26,6 +29,16 @@ from fleet.wording.problems import PROBLEMS
 from tests.architecture.sources import ROOT
 
 DOCS = ROOT / "docs"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def generated_once() -> Iterator[None]:
+    """What is generated follows from the code alone, which stays as it is."""
+    parts = tuple(replace(part, text=cache(part.text)) for part in documentation.PARTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(documentation, "PARTS", parts)
+        patch.setattr(documentation, "contract", cache(documentation.contract))
+        yield
 
 
 def copy_of_docs(tmp_path: Path) -> Path:
