@@ -114,25 +114,18 @@ def own_database(migrated_template: str) -> Iterator[str]:
 
 
 def empty(*_: object) -> None:
-    """Delete what a test committed, from the tables that have rows: Django would truncate all of them."""
+    """Truncate what a test may have committed to. Django does so too, and then makes rows of its own again.
+
+    Deleting takes a sixth of the time, but then the planner takes the tables for empty for as long as nobody analyses them.
+    """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('is_superuser') = 'on'")
-        if not cursor.fetchone()[0]:
-            return call_command("flush", verbosity=0, interactive=False)
         cursor.execute(
             "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition"
             " AND relnamespace = 'public'::regnamespace AND relname <> ALL (%s)",
             [list(KEPT_TABLES)],
         )
-        names = [name for (name,) in cursor.fetchall()]
-        one = sql.SQL("SELECT {} WHERE EXISTS (SELECT FROM {})")
-        cursor.execute(sql.SQL(" UNION ALL ").join(one.format(name, sql.Identifier(name)) for name in names))
-        deletions = [sql.SQL("DELETE FROM {}").format(sql.Identifier(name)) for (name,) in cursor.fetchall()]
-        if deletions:
-            # Neither foreign keys nor the triggers that keep the timeline from being changed count for this.
-            alone = [sql.SQL("SET LOCAL session_replication_role = replica"), *deletions]
-            cursor.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), *alone, sql.SQL("COMMIT")]))
-    return None
+        names = [sql.Identifier(name) for (name,) in cursor.fetchall()]
+        cursor.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(names)))
 
 
 @pytest.fixture
