@@ -116,7 +116,7 @@ def own_database(migrated_template: str) -> Iterator[str]:
 def empty(*_: object) -> None:
     """Truncate what a test may have committed to. Django does so too, and then makes rows of its own again.
 
-    Deleting takes a sixth of the time, but then the planner takes the tables for empty for as long as nobody analyses them.
+    Deleting takes a sixth of the time, but then the planner takes the tables for empty until somebody analyses them.
     """
     with connection.cursor() as cursor:
         cursor.execute(
