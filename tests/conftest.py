@@ -13,11 +13,35 @@ from typing import Any
 import pytest
 import redis
 
+# Of these `make test` plays a few files, or none: whole browsers, rings, demos, upgrades, rounds of kills, and tests of
+# what plays the tests. `make test-long` plays them all.
+LONG = (
+    "tests/browser/",
+    "tests/demo/",
+    "tests/embedded/test_servers_that_die.py",
+    "tests/faults/test_no_granted_approval_is_lost.py",
+    "tests/repository/test_second_tries.py",
+    "tests/repository/test_skips_in_ci.py",
+    "tests/ring/",
+    "tests/upgrades/",
+)
+NOT_LONG = (
+    "tests/browser/test_deciding_in_a_browser.py",
+    "tests/browser/test_doors_in_a_browser.py",
+    "tests/browser/test_nothing_moves_under_the_thumb.py",
+    "tests/browser/test_pages_follow_the_fleet.py",
+    "tests/browser/test_several_in_a_browser.py",
+    "tests/demo/test_the_demo_starts_and_ends.py",
+    "tests/ring/test_once_round_the_ring.py",
+)
 # In CI these must run; a skip there means that nobody looked.
 NEVER_SKIPPED_IN_CI = ("browser", "flow", "fault", "faults", "node")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(LONG) and not item.nodeid.startswith(NOT_LONG):
+            item.add_marker(pytest.mark.long)
     browser = [item for item in items if item.get_closest_marker("browser")]
     if browser:
         # Playwright leaves an event loop in this thread, also for the tests that follow; Django refuses models there.

@@ -1,5 +1,6 @@
 """Kill -9 in the middle: a few rounds here, as many as you like with `make faults ROUNDS=1000`."""
 
+import os
 import sys
 
 import pytest
@@ -8,7 +9,6 @@ from tests.faults.rounds import Outcome, play
 from tests.faults.scene import scene
 from tests.faults.schedule import BLOCK, SEED, TELLING, Moment, Victim, plan
 from tests.faults.summary import summary
-from tests.searches import searched
 
 
 def test_twenty_rounds_hold_every_victim_and_every_moment() -> None:
@@ -23,7 +23,7 @@ def test_twenty_rounds_hold_every_victim_and_every_moment() -> None:
 @pytest.mark.real_time
 @pytest.mark.fault
 @pytest.mark.faults
-@searched("rounds", share=3, whole=8, variable="ROUNDS")
+@pytest.mark.parametrize("rounds", [int(os.environ.get("ROUNDS", "8"))])
 def test_whoever_is_killed_no_granted_approval_is_lost_and_each_ends_truly(rounds: int) -> None:
     outcomes: list[Outcome] = []
     with scene() as it:
