@@ -61,7 +61,7 @@ def _arrived(identity: Identity, refresh_token: str, now: datetime) -> tuple[Use
     blocked = row.user is not None and (not row.user.is_active or service_of(row.user) is not None)
     if granted is None or blocked:
         reason = BLOCKED if blocked else mapping.NOT_MAPPED
-        _out(row, reason, now=now)
+        _out(row, reason, now=now, signs_in=True)
         if row.user is None:
             _forget_old_strangers()
         return None, reason
@@ -177,7 +177,7 @@ def turn_away(*, subject: str, reason: Reason, now: datetime) -> None:
     row = rows.filter(issuer=settings.OIDC_ISSUER, subject=subject).first()
     if row is not None:
         row.values = []
-        _out(row, reason, now=now)
+        _out(row, reason, now=now, signs_in=True)
 
 
 @transaction.atomic
@@ -247,12 +247,18 @@ def _in(row: SignOn, refresh_token: str, *, now: datetime) -> None:
     row.save()
 
 
-def _out(row: SignOn, reason: Reason, *, now: datetime) -> None:
+def _out(row: SignOn, reason: Reason, *, now: datetime, signs_in: bool = False) -> None:
+    """What the person of this account has ends. Tokens end where the person itself was refused, signing in; a question
+    in the background takes the rights only, so that an error at the provider ends no script for good.
+    """
     row.refused, row.good_until, row.look_at = reason.stored, now, None
     row.keep_refresh_token("")
     if row.user is not None:
-        # For good: a later sign-in that is accepted revives nothing.
-        end_access(row.user, now=now, actor=DRYDOCK)
+        # For good: a later sign-in that is accepted revives none of it.
+        if signs_in:
+            end_access(row.user, now=now, actor=DRYDOCK)
+        else:
+            sessions.end_for_good(people=[row.user])
         if not row.user.is_superuser:
             accounts.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
     row.save()
