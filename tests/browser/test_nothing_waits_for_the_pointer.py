@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval
-from fleet.operations.approvals import withdraw
+from fleet.operations.approvals import claims, withdraw
 from tests import factories
 from tests.browser.conftest import OpenPage
 from tests.browser.story import START_NOW
@@ -199,6 +199,24 @@ def test_the_panel_follows_also_when_a_decision_overtook_its_own_question(fleet:
     fleet.all_say(listing(resources=("vm1", "vm2"), status="Started"))
     # Sooner than the panel asks by itself, which is every 15 seconds.
     expect(page.locator("#decision .decide-when")).to_have_count(0, timeout=9_000)
+
+
+def test_what_a_decision_is_answered_is_shown_when_the_panel_is_asked_for_meanwhile(
+    fleet: Fleet, open_page: OpenPage
+) -> None:
+    event = factories.announced(fleet)
+    page = open_page(f"/events/{event.event_id}/").page
+    slow: list[Route] = []
+    page.route(re.compile("/hold/"), lambda route: slow.append(route))
+    page.locator("#decision summary", has_text="Leave it to Azure").click()
+    page.locator("#hold-reason").fill("let it run")
+    with page.expect_request(re.compile("/hold/")):
+        page.keyboard.press("Enter")
+    claims.claim(event_id=event.event_id, actor=factories.acting(factories.operator("olga")), now=datetime.now(UTC))
+    with page.expect_response(re.compile("part=decision")):
+        page.evaluate("htmx.trigger('#decision', 'refresh')")
+    slow[0].continue_()
+    expect(page.locator("#decision [data-answer]")).to_have_count(1)
 
 
 def test_a_button_that_comes_under_the_pointer_takes_no_click_meant_for_another(

@@ -261,7 +261,8 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
     sentFrom = null;
     return;
   }
-  if (xhr.status !== 200) {
+  // What a form of this part was answered goes to where the form is.
+  if (xhr.status !== 200 || elt.querySelector("form.htmx-request")) {
     event.detail.shouldSwap = false;
     return;
   }
