@@ -207,7 +207,11 @@ def test_what_a_decision_is_answered_is_shown_when_the_panel_is_asked_for_meanwh
     event = factories.announced(fleet)
     page = open_page(f"/events/{event.event_id}/").page
     slow: list[Route] = []
-    page.route(re.compile("/hold/"), lambda route: slow.append(route))
+
+    def hold(route: Route) -> None:
+        slow.append(route)
+
+    page.route(re.compile("/hold/"), hold)
     page.locator("#decision summary", has_text="Leave it to Azure").click()
     page.locator("#hold-reason").fill("let it run")
     with page.expect_request(re.compile("/hold/")):
