@@ -35,7 +35,6 @@ from fleet.domain.states import (
 )
 from fleet.domain.timeline import EntryKind
 from fleet.gateway import metrics as gateway_metrics
-from fleet.management.code_map import code_map
 from fleet.wording.caches import TIERS
 from fleet.wording.channels import moment_label
 from fleet.wording.looks import look_of
@@ -197,7 +196,6 @@ PARTS: tuple[Part, ...] = (
     Part("settings", "settings.md", configuration.markdown),
     Part("timeouts", "settings.md", timeouts_table),
     Part("install", "agent.md", install),
-    Part("code map", "code-map.md", code_map),
 )
 
 
