@@ -32,14 +32,7 @@ from fleet.gateway.open_calls import OpenCalls
 from fleet.notify.teller import tell_if_quiet
 from fleet.operations import clock
 from fleet.operations.people.sessions import last_seen
-from fleet.projections.desk import gauges, last_known
-
-
-def learn() -> None:
-    """Each second, in a thread of its own: what pages know by heart, and now and then when sessions were seen last."""
-    last_known.refresh(now=clock.now())
-    last_seen.write_if_due()
-
+from fleet.projections.desk import gauges
 
 limits = GatewayLimits.from_settings()
 open_calls = OpenCalls()
@@ -59,7 +52,7 @@ application = Gateway(
     open_calls=open_calls,
     limits=limits,
     measure=lambda: [*gauges.measure(now=clock.now()), *celery_counts.measure()],
-    learn=learn,
+    write_last_seen=last_seen.write_if_due,
     tell=tell_if_quiet,
     opens=lambda own: database.opens_at_most(own + limits.django_threads + BESIDE, kind="web"),
 )

@@ -12,11 +12,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 from django_htmx.middleware import HtmxDetails
 
-from fleet.dashboard import visitor
 from fleet.dashboard.login import Login
 from fleet.dashboard.people import proof
 from fleet.dashboard.people.second_factor import challenge_of, stage_of, throttled
-from fleet.dashboard.visitor import Kept
+from fleet.dashboard.saved_form import SavedForm, load_form, page_user
 from fleet.projections.people.factors import factors_of
 
 
@@ -31,15 +30,15 @@ class Again(Login):
     http_method_names = ["post", "options"]
 
     @property
-    def kept(self) -> Kept | None:
-        return visitor.unsealed(self.request.POST.get("kept", ""))
+    def kept(self) -> SavedForm | None:
+        return load_form(self.request.POST.get("kept", ""))
 
     @property
     def whose(self) -> str:
         """Who opened the page: it says so itself, or what it sent does."""
         if in_a_box(self.request):
-            return visitor.opened_by(self.request)
-        return self.kept.whose if self.kept else ""
+            return page_user(self.request)
+        return self.kept.username if self.kept else ""
 
     def get_template_names(self) -> list[str]:
         return ["again/box.html" if in_a_box(self.request) else "again/page.html"]
@@ -70,8 +69,8 @@ again = never_cache(Again.as_view())
 @require_POST
 def again_factor(request: HttpRequest) -> HttpResponse:
     """The second factor of somebody who logs in again; where its login is over, the password is asked for anew."""
-    kept = visitor.unsealed(request.POST.get("kept", ""))
-    whose = visitor.opened_by(request) if in_a_box(request) else kept.whose if kept else ""
+    kept = load_form(request.POST.get("kept", ""))
+    whose = page_user(request) if in_a_box(request) else kept.username if kept else ""
     stage = stage_of(request)
     # Nobody else goes on with what somebody typed.
     if stage is None or stage.login.user.get_username() != whose:
@@ -85,7 +84,7 @@ def again_factor(request: HttpRequest) -> HttpResponse:
     return throttled(_asks_factor(request, whose, kept, said=found.said), found)
 
 
-def _goes_on(request: HttpRequest, kept: Kept | None, done: HttpResponse) -> HttpResponse:
+def _goes_on(request: HttpRequest, kept: SavedForm | None, done: HttpResponse) -> HttpResponse:
     """All the way in: what was typed is shown, and nothing is sent yet."""
     if in_a_box(request):
         answer = render(request, "again/done.html", {"token": get_token(request)})
@@ -97,12 +96,12 @@ def _goes_on(request: HttpRequest, kept: Kept | None, done: HttpResponse) -> Htt
     return answer
 
 
-def _asks_password(request: HttpRequest, whose: str, kept: Kept | None, said: str = "") -> HttpResponse:
+def _asks_password(request: HttpRequest, whose: str, kept: SavedForm | None, said: str = "") -> HttpResponse:
     template = "again/box.html" if in_a_box(request) else "again/page.html"
     return render(request, template, {"whose": whose, "kept": kept, "said": said}, status=401)
 
 
-def _asks_factor(request: HttpRequest, whose: str, kept: Kept | None, said: str = "") -> HttpResponse:
+def _asks_factor(request: HttpRequest, whose: str, kept: SavedForm | None, said: str = "") -> HttpResponse:
     user = stage_of(request).login.user
     context = {
         "factors": factors_of(user_id=user.pk),
@@ -124,7 +123,7 @@ def stale(request: HttpRequest) -> HttpResponse | None:
     # No other site can send this header: a browser would ask us first, and we would not agree.
     if not in_a_box(request):
         return None
-    whose = visitor.opened_by(request)
+    whose = page_user(request)
     if not request.user.is_authenticated:
         answer = render(request, "again/box.html", {"whose": whose}, status=403)
     elif request.user.get_username() == whose:

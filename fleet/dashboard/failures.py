@@ -1,8 +1,7 @@
 """Pages for what went wrong: each says what happened, whether anything was done, and what to do."""
 
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
@@ -11,16 +10,16 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.csrf import get_token
 
-from fleet.dashboard import visitor
 from fleet.dashboard.again import stale
 from fleet.dashboard.pages import Asked, failure, page, reader
+from fleet.dashboard.saved_form import save_form
 from fleet.domain.actor import REQUEST_ID
-from fleet.domain.orders.by_hand import linux_command, look_command
+from fleet.domain.orders.by_hand import linux_command, look_command, windows_command
 from fleet.domain.patience import sqlstate
-from fleet.domain.people import Right
-from fleet.projections.desk import last_known
-from fleet.projections.sight import in_sight
 from fleet.wording.problems import DATABASE_AWAY, FAILURES, ONLY_SHOWS, database_waits
+
+# Commands for a machine of any set: which events are open is in the database.
+BY_HAND = {"look": look_command(), "linux": linux_command("EVENT-ID"), "windows": windows_command("EVENT-ID")}
 
 
 class PageForEveryFailure:
@@ -53,29 +52,18 @@ def not_found(request: Asked, exception: Exception) -> HttpResponse:
 
 
 def failed(request: HttpRequest) -> HttpResponse:
-    """The answer where a view, or what comes before it, has failed. Without the database it shows what this process
-    knows by heart, to whoever was here some minutes ago.
-    """
+    """Answer where a view or a middleware raised an error. No database and no session is used."""
     error = sys.exc_info()[1]
     if not isinstance(error, OperationalError | InterfaceError):
         return failure(500, request_id=request.META.get(REQUEST_ID, ""))
     state = sqlstate(error)
     said: dict[str, Any] = {"reason": database_waits(state), "again": request.method == "GET"}
-    # The form came from a page of ours: what was typed can be sent again as it is.
+    # The CSRF token was checked before the database failed, so the form can be sent again as it is.
     if request.method == "POST" and getattr(request, "csrf_processing_done", False):
-        kept = visitor.kept_of(request, visitor.name_of(request))
-        said |= {"kept": kept, "csrf_token": get_token(request)}
+        said |= {"kept": save_form(request, ""), "csrf_token": get_token(request)}
     if not state:
-        said |= {"title": DATABASE_AWAY, **_by_heart(request)}
+        said |= {"title": DATABASE_AWAY, "by_hand": BY_HAND}
     return failure(503, headers={"Retry-After": "2"}, **said)
-
-
-def _by_heart(request: HttpRequest) -> Mapping[str, Any]:
-    by_hand = {"look": look_command(), "start": linux_command("EVENT-ID")}
-    known = visitor.here_lately(request)
-    if known is None or not known.rights.may(Right.READ):
-        return {"away": True, **by_hand}
-    return {"away": True, "last": last_known.kept(partial(in_sight, known.rights)), **by_hand}
 
 
 def forged(request: HttpRequest, reason: str = "") -> HttpResponse:

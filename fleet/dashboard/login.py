@@ -11,7 +11,7 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
 
-from fleet.dashboard import visitor
+from fleet.dashboard import saved_form
 from fleet.dashboard.people import sign_on
 from fleet.operations.people import sessions
 
@@ -65,5 +65,5 @@ class Logout(LogoutView):
         if by_provider:
             # A form may lead nowhere else: the login page has a link to where one logs out at the provider.
             answer = redirect(f"{resolve_url(settings.LOGIN_URL)}?out=provider")
-        visitor.forget(answer)
+        saved_form.forget_user(answer)
         return answer

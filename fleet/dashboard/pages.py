@@ -22,7 +22,7 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 from django_htmx.middleware import HtmxDetails
 
-from fleet.dashboard import visitor
+from fleet.dashboard import saved_form
 from fleet.dashboard.alike import alike
 from fleet.dashboard.strip import kept
 from fleet.domain import actor
@@ -91,7 +91,7 @@ def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseB
             return failure(503, title=title, reason=reason)
         with timezone.override(zone_of(asked.own, request.COOKIES.get("drydock_zone", ""))):
             answer = view(asked, *args, **kwargs)
-        visitor.note(request, answer, asked.user.get_username(), asked.rights)
+        saved_form.remember_user(request, answer, asked.user.get_username())
         return answer
 
     return never_cache(ensure_csrf_cookie(guarded))
@@ -101,13 +101,13 @@ def _ended(request: Asked) -> HttpResponse:
     """The answer where nobody is logged in: what was typed stays, and the password is asked for in its place."""
     if request.htmx:
         # The box beside the page, which stays as it is.
-        box = render(request, "again/box.html", {"whose": visitor.opened_by(request)}, status=401)
+        box = render(request, "again/box.html", {"whose": saved_form.page_user(request)}, status=401)
         box["HX-Retarget"], box["HX-Reswap"] = "#again", "innerHTML"
         return box
     if request.method == "POST":
-        kept = visitor.kept_of(request, visitor.name_of(request))
-        if kept is not None and kept.whose:
-            return render(request, "again/page.html", {"kept": kept, "whose": kept.whose}, status=401)
+        kept = saved_form.save_form(request, saved_form.last_user(request))
+        if kept is not None and kept.username:
+            return render(request, "again/page.html", {"kept": kept, "whose": kept.username}, status=401)
     # A form leads to its own address, which shows nothing.
     there = request.get_full_path() if request.method in ("GET", "HEAD") else came_from(request)
     return redirect(f"{resolve_url(settings.LOGIN_URL)}?{urlencode({'next': there})}")

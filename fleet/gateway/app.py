@@ -56,8 +56,8 @@ PARENT_SECONDS = 1.0
 ORPHAN_ROUNDS = 5
 # How often calls that have waited too long are looked for.
 OVERDUE_SECONDS = 1.0
-# How old the queue may be that a process knows by heart.
-LEARN_SECONDS = 1.0
+# How often it is checked whether the time at which sessions were last seen is due to be written.
+LAST_SEEN_SECONDS = 1.0
 # How often each process reads the database's clock.
 CLOCK_SECONDS = 1.0
 # How often it is looked whether somebody tells people what is new.
@@ -71,10 +71,10 @@ BROKER_SECONDS = 1.0
 
 class Gateway:
     """The one ASGI application of the backend. `pages` is Django; it gets what is not the gateway's own. `measure`
-    counts the fleet for `/metrics`; without it there are the process's own numbers only. `learn` is called each second,
-    so that pages know the queue by heart when the database is away; `tell` as well, so that messages go out when Celery
-    is gone. `opens` hears, before the first one, how many connections to the database the gateway opens at most.
-    `open_calls` are those of the pages as well.
+    counts the fleet for `/metrics`; without it there are the process's own numbers only. `write_last_seen` is called
+    each second, to store when sessions were last seen; `tell` as well, so that messages go out when Celery is gone.
+    `opens` hears, before the first one, how many connections to the database the gateway opens at most. `open_calls`
+    are those of the pages as well.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Gateway:
         pages: Application,
         limits: GatewayLimits | None = None,
         measure: Measure | None = None,
-        learn: Callable[[], None] | None = None,
+        write_last_seen: Callable[[], None] | None = None,
         tell: Callable[[], None] | None = None,
         opens: Callable[[int], None] | None = None,
         open_calls: OpenCalls | None = None,
@@ -91,7 +91,7 @@ class Gateway:
         self.pages = pages
         self.open_calls = open_calls or OpenCalls()
         self.measure = measure
-        self.learn = learn
+        self.write_last_seen = write_last_seen
         self.tell = tell
         self.opens = opens
         self.limits = limits or GatewayLimits.from_settings()
@@ -187,8 +187,8 @@ class Gateway:
             self.loops.insert(0, Loop("sign-on", stand_in_for_refresh, pause=REFRESH_SECONDS))
         if self.figures is not None:
             self.loops.insert(0, self.figures.loop)
-        if self.learn is not None:
-            self.loops.insert(0, Loop("learn", self.learn, pause=LEARN_SECONDS))
+        if self.write_last_seen is not None:
+            self.loops.insert(0, Loop("last-seen", self.write_last_seen, pause=LAST_SEEN_SECONDS))
         if self.tell is not None:
             self.loops.insert(0, Loop("messages", self.tell, pause=TELL_SECONDS))
         self.probes = Probes(

@@ -19,7 +19,7 @@ from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 
 from fleet import models
 from fleet.domain.aside import What
-from fleet.domain.people import ADMIN, Place, Rights, in_scopes, lies_in
+from fleet.domain.people import ADMIN, Place, Rights, lies_in
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.sets import KINDS, PROVISIONAL
 from fleet.domain.timeline import EntryKind
@@ -269,11 +269,6 @@ _sight: ContextVar[Sight | None] = ContextVar("sight", default=None)
 def narrowed(rights: Rights) -> bool:
     """Whether somebody with these rights sees less than everything."""
     return bool(settings.SCOPED_READING and rights.scopes and ADMIN not in rights.groups)
-
-
-def in_sight(rights: Rights, place: Place) -> bool:
-    """Whether somebody with these rights sees what lies there; for what was read for everybody before."""
-    return not narrowed(rights) or in_scopes(place, rights.scopes)
 
 
 def sight_of(rights: Rights, *, name: str, number: int = 0) -> Sight | None:

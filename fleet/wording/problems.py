@@ -154,7 +154,7 @@ CLOCK_WRONG = (
     " database's. Try again, or tell the people who run Drydock.",
 )
 ONLY_SHOWS = ("This address only shows something", "Nothing was done. Go back, and use the form there.")
-DATABASE_AWAY = "The database is away"
+DATABASE_AWAY = "The database is unavailable"
 # Why the database has not answered, by Postgres' own code; empty where nobody was there.
 DATABASE_WAITS = {
     "": "The database cannot be reached right now.",

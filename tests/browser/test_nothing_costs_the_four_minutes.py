@@ -54,7 +54,7 @@ def test_an_ended_session_asks_for_the_password_in_place_and_a_failure_keeps_wha
     # The next click meets a database that does not answer.
     page.route("**/approve/", lambda route: route.fulfill(status=503, content_type="text/html", body=AWAY))
     page.get_by_role("button", name=START_NOW).click()
-    expect(page.locator("#approve").get_by_role("alert")).to_contain_text("The database is away")
+    expect(page.locator("#approve").get_by_role("alert")).to_contain_text("The database is unavailable")
     expect(page.locator("#comment-now")).to_have_value("drained, the shop knows")
     page.unroute("**/approve/")
     page.get_by_role("button", name=START_NOW).click()
@@ -62,7 +62,7 @@ def test_an_ended_session_asks_for_the_password_in_place_and_a_failure_keeps_wha
     assert Approval.objects.get().comment == "drained, the shop knows"
 
 
-AWAY = """<!doctype html><html><body><main id="main"><h1>The database is away</h1>
+AWAY = """<!doctype html><html><body><main id="main"><h1>The database is unavailable</h1>
 <p class="what-to-do">The database cannot be reached right now.</p></main></body></html>"""
 
 

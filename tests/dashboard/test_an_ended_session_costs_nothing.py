@@ -8,7 +8,7 @@ import pytest
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from fleet.dashboard import visitor
+from fleet.dashboard import saved_form
 from fleet.models import Approval
 from tests import factories
 from tests.dashboard.conftest import text_of
@@ -160,6 +160,6 @@ def test_a_page_from_before_the_last_login_gets_the_new_key_unless_it_is_somebod
 
 def test_logging_out_forgets_the_name(fleet: factories.Fleet, operator: Client) -> None:
     operator.get("/")
-    assert operator.cookies[visitor.COOKIE].value
+    assert operator.cookies[saved_form.COOKIE].value
     operator.post("/accounts/logout/")
-    assert not operator.cookies[visitor.COOKIE].value
+    assert not operator.cookies[saved_form.COOKIE].value

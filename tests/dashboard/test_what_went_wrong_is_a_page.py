@@ -7,12 +7,12 @@ import pytest
 from django.contrib.sessions.backends.db import SessionStore as DatabaseSessions
 from django.db import OperationalError
 from django.test import Client
+from django.utils.html import escape
 
-from fleet.dashboard import visitor
 from fleet.dashboard.failures import page_of
+from fleet.domain.orders.by_hand import linux_command, look_command, windows_command
 from fleet.models import Approval
 from fleet.projections.desk import fleet as glance
-from fleet.projections.desk import last_known
 from fleet.wording.problems import FAILURES
 from tests import factories
 from tests.dashboard.conftest import text_of
@@ -97,52 +97,26 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return cut
 
 
-def test_without_the_database_the_last_known_queue_is_shown_to_whoever_was_here(
-    fleet: factories.Fleet, operator: Client, away: Callable[[], None]
+@pytest.mark.parametrize("signed_in", [True, False])
+def test_without_the_database_the_page_has_the_commands_for_a_machine_and_nothing_of_the_fleet(
+    fleet: factories.Fleet, operator: Client, away: Callable[[], None], django_assert_num_queries: Any, signed_in: bool
 ) -> None:
-    factories.announced(fleet, event_type="Reboot", resources=("vm1", "<vm2>"))
-    operator.get("/")
-    last_known.refresh(now=fleet.now)
+    factories.announced(fleet)
+    client = operator
+    if not signed_in:
+        client = Client()
+        client.cookies["drydock_session"] = "unknown-session"
+    client.raise_request_exception = False
     away()
-    operator.raise_request_exception = False
-    answer = operator.get("/")
+    with django_assert_num_queries(0):
+        answer = client.get("/")
     shown = text_of(answer)
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
-    assert "The database is away" in shown
-    assert "The queue as it was at" in shown
-    assert "Reboot of vm1, &lt;vm2&gt; in web" in shown
-    assert "Azure starts it any time after" in shown
-    assert "StartRequests" in shown
-    assert factories.EVENT in shown
-
-
-def test_it_is_shown_to_nobody_else(fleet: factories.Fleet, operator: Client, away: Callable[[], None]) -> None:
-    factories.announced(fleet)
-    operator.get("/")
-    last_known.refresh(now=fleet.now)
-    away()
-    stranger, thief = Client(raise_request_exception=False), Client(raise_request_exception=False)
-    # The cookie alone is not enough: it belongs to a session.
-    thief.cookies[visitor.COOKIE] = operator.cookies[visitor.COOKIE].value
-    thief.cookies["drydock_session"] = "of-another-login"
-    stranger.cookies["drydock_session"] = "made-up-by-somebody"
-    for client in (stranger, thief):
-        shown = text_of(client.get("/"))
-        assert "The database is away" in shown
-        assert factories.EVENT not in shown
-        assert "Anybody who can log in to a machine can ask Azure there." in shown
-
-
-def test_it_is_shown_for_some_minutes_only(
-    fleet: factories.Fleet, operator: Client, away: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    factories.announced(fleet)
-    operator.get("/")
-    last_known.refresh(now=fleet.now)
-    away()
-    operator.raise_request_exception = False
-    monkeypatch.setattr(visitor, "SPEAKS_FOR", -1)
-    assert factories.EVENT not in text_of(operator.get("/"))
+    assert "The database is unavailable" in shown
+    assert "agents keep their reports in their spool" in shown
+    for command in (look_command(), linux_command("EVENT-ID"), windows_command("EVENT-ID")):
+        assert escape(command) in answer.content.decode()
+    assert factories.EVENT not in shown
 
 
 def test_what_was_typed_when_the_database_went_away_can_be_sent_again(
@@ -158,12 +132,6 @@ def test_what_was_typed_when_the_database_went_away_can_be_sent_again(
     assert answer.status_code == 503
     assert "Send it again" in text_of(answer)
     assert 'name="comment" value="drained"' in answer.content.decode()
-
-
-def test_learning_the_queue_by_heart_costs_one_query(fleet: factories.Fleet, django_assert_num_queries: Any) -> None:
-    factories.announced(fleet)
-    with django_assert_num_queries(1):
-        last_known.refresh(now=fleet.now)
 
 
 @pytest.mark.parametrize("address", ["/services/?name=a%00b", "/services/a%00b/", "/machines/?q=%00", "/people/%00/"])

@@ -22,11 +22,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from fleet.dashboard import visitor
 from fleet.dashboard.pages import Asked, came_from, page, reader
 from fleet.dashboard.people import proof
 from fleet.dashboard.people.proof import Purpose
 from fleet.dashboard.people.sign_on import step_up_address
+from fleet.dashboard.saved_form import SavedForm, load_form, save_form
 from fleet.domain.approvals.guards import Need
 from fleet.domain.refusal import Refused
 from fleet.operations import clock
@@ -136,18 +136,18 @@ def proved(view: Callable[Concatenate[Asked, P], HttpResponse]) -> Callable[Conc
             standing: Any = error.details.get("guards", ())
             if not standing or any(guard["needs"] != Need.STEP_UP.value for guard in standing):
                 raise
-        kept = None if request.htmx else visitor.kept_of(request, request.user.get_username())
+        kept = None if request.htmx else save_form(request, request.user.get_username())
         return asks(request, kept=kept)
 
     return guarded
 
 
-def asks(request: Asked, kept: visitor.Kept | None, found: proof.Proof | None = None) -> HttpResponse:
+def asks(request: Asked, kept: SavedForm | None, found: proof.Proof | None = None) -> HttpResponse:
     """The question, in a box beside the page (htmx) or as a page with what was typed (plain)."""
     known = factors_of(user_id=request.user.pk)
     way, there = way_of(request, known), came_from(request)
     back = there
-    if way == "provider" and (typed := kept or visitor.kept_of(request, request.user.get_username())) is not None:
+    if way == "provider" and (typed := kept or save_form(request, request.user.get_username())) is not None:
         # Going there leaves the page behind, and what stands in it.
         request.session[KEPT], back = typed.sealed, f"{reverse('step-up')}?{urlencode({'next': there})}"
     context = {
@@ -172,16 +172,16 @@ def asks(request: Asked, kept: visitor.Kept | None, found: proof.Proof | None = 
 def step_up_page(request: Asked) -> HttpResponse:
     """Asked again: by a second factor, by the password where there is none, or at the provider."""
     if request.method == "GET" and step_up.recent(step_up.last(request.session), now=request.now):
-        typed = visitor.unsealed(request.session.pop(KEPT, ""))
-        if typed is not None and typed.whose == request.user.get_username():
+        typed = load_form(request.session.pop(KEPT, ""))
+        if typed is not None and typed.username == request.user.get_username():
             return render(request, "again/send.html", {"kept": typed})
     known = factors_of(user_id=request.user.pk)
     way, found = way_of(request, known), proof.RIGHT
     if request.method == "POST":
         found = prove_again(request, way)
-        kept = visitor.unsealed(request.POST.get("kept", ""))
+        kept = load_form(request.POST.get("kept", ""))
         # Nobody else goes on with what somebody typed.
-        kept = kept if kept is not None and kept.whose == request.user.get_username() else None
+        kept = kept if kept is not None and kept.username == request.user.get_username() else None
         if found.right and request.htmx:
             return render(request, "people/step_up_done.html", {"token": get_token(request)})
         if found.right:

@@ -89,12 +89,11 @@ class LastSeen:
             raise
         return len(waiting)
 
-    def write_if_due(self) -> int:
-        """The same for who asks each second."""
-        if time.monotonic() - self._written < WRITTEN_EVERY:
-            return 0
-        self._written = time.monotonic()
-        return self.write()
+    def write_if_due(self) -> None:
+        """Call `write` every 30 seconds at most, however often this is called."""
+        if time.monotonic() - self._written >= WRITTEN_EVERY:
+            self._written = time.monotonic()
+            self.write()
 
 
 last_seen = LastSeen()

@@ -1,0 +1,91 @@
+"""Forms kept while their user signs in again, and the signed cookie that names the last user of a browser."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from django.conf import settings
+from django.core import signing
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+COOKIE = "drydock_last_user"
+COOKIE_SECONDS = 30 * 86400
+COOKIE_RENEWAL_SECONDS = 86400
+FORM_SALT = "drydock.saved-form"
+FORM_SECONDS = 3600
+FORM_MAX_CHARACTERS = 64 * 1024
+# Fields of a form that users do not fill in.
+HIDDEN_FIELDS = ("expected_version", "when", "event", "all", "count", "of", "do")
+
+
+def remember_user(request: HttpRequest, answer: HttpResponseBase, username: str) -> None:
+    """Store the username in the browser, at most once a day. The cookie grants no access."""
+    if request.get_signed_cookie(COOKIE, default="", max_age=COOKIE_RENEWAL_SECONDS) != username:
+        answer.set_signed_cookie(
+            COOKIE,
+            username,
+            max_age=COOKIE_SECONDS,
+            secure=settings.SESSION_COOKIE_SECURE,
+            httponly=True,
+            samesite="Lax",
+        )
+
+
+def forget_user(answer: HttpResponseBase) -> None:
+    """Delete the username from the browser, when its user signs out."""
+    answer.delete_cookie(COOKIE, samesite="Lax")
+
+
+def last_user(request: HttpRequest) -> str:
+    """Return the username of the last user of this browser; empty if unknown."""
+    return request.get_signed_cookie(COOKIE, default="", max_age=COOKIE_SECONDS) or ""
+
+
+def page_user(request: HttpRequest) -> str:
+    """Return the username for which the page was rendered that sends this request.
+
+    The page states it in a header, because another user may have signed in from another tab since.
+    """
+    return unquote(request.headers.get("X-Drydock-User", "")) or last_user(request)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedForm:
+    """Fields of a form and the address that it was sent to. Forms with passwords are never saved."""
+
+    to: str
+    username: str
+    fields: Sequence[tuple[str, str]]
+
+    @property
+    def typed(self) -> list[tuple[str, str]]:
+        """Labels and texts of the fields that the user filled in."""
+        return [
+            (name.replace("-", " ").replace("_", " "), text)
+            for name, text in self.fields
+            if name not in HIDDEN_FIELDS and text
+        ]
+
+    @property
+    def sealed(self) -> str:
+        """The form as signed text for a hidden field."""
+        return signing.dumps([self.to, self.username, list(self.fields)], salt=FORM_SALT, compress=True)
+
+
+def save_form(request: HttpRequest, username: str) -> SavedForm | None:
+    """Return the form of a POST request; None if it has passwords or is too large."""
+    fields = [(name, text) for name, texts in request.POST.lists() for text in texts if name != "csrfmiddlewaretoken"]
+    too_large = sum(len(name) + len(str(text)) for name, text in fields) > FORM_MAX_CHARACTERS
+    if too_large or any("password" in name for name, _ in fields):
+        return None
+    return SavedForm(request.get_full_path(), username, [(name, str(text)) for name, text in fields])
+
+
+def load_form(text: str) -> SavedForm | None:
+    """Return the form from its signed text; None if the signature is wrong or too old."""
+    try:
+        to, username, fields = signing.loads(text, salt=FORM_SALT, max_age=FORM_SECONDS)
+    except signing.BadSignature:
+        return None
+    return SavedForm(to, username, [(name, value) for name, value in fields])
